@@ -1,0 +1,56 @@
+"""papa: how much does a pretrained encoder use input-dependent attention?
+
+Attention matrices are replaced by constants, the encoder is frozen, probes are trained on top, and the drop is read
+(Hassid et al., Findings of EMNLP 2022). Names are loaded when first used, so that a stage imports only what it needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from papa.attention import replaced_attention
+    from papa.constants import ConstantMatrices, average_attention
+    from papa.encoder import Encoder, load_encoder
+    from papa.errors import DamagedArtefact, InputError
+    from papa.layout import lay_out
+    from papa.probes import SequenceProbe, TokenProbe
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "lay_out": "papa.layout",
+    "load_encoder": "papa.encoder",
+    "Encoder": "papa.encoder",
+    "average_attention": "papa.constants",
+    "ConstantMatrices": "papa.constants",
+    "SequenceProbe": "papa.probes",
+    "TokenProbe": "papa.probes",
+    "replaced_attention": "papa.attention",
+    "InputError": "papa.errors",
+    "DamagedArtefact": "papa.errors",
+}
+
+__all__ = [
+    "ConstantMatrices",
+    "DamagedArtefact",
+    "Encoder",
+    "InputError",
+    "SequenceProbe",
+    "TokenProbe",
+    "average_attention",
+    "lay_out",
+    "load_encoder",
+    "replaced_attention",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'papa' has no attribute {name!r}; it has {', '.join(sorted(_HOME))}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

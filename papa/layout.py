@@ -1,0 +1,292 @@
+"""Texts to slots: every example puts its tokens in fixed places (paper, Sec. 3.1 and its footnotes).
+
+One text: `[CLS] tokens` from slot 0, padding, `[SEP]` in slot n-1. Two texts: the first from slot 0, the separators
+between them from slot n/2, the second right after, `[SEP]` in slot n-1. Which special tokens a tokenizer puts where
+(one separator between two texts, or RoBERTa's two) is read off the tokenizer itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from papa.artefacts import PathLike, provenance_of, read_table, write_table
+from papa.errors import DamagedArtefact, InputError
+from papa.packed import Packed
+from papa.sources.models import tokenizer_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Style = Literal["paper", "published_code"]
+Segments = Literal["aligned", "published_code"]
+CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The real tokens of one example: what they are and where they stand. `cut` counts tokens that found no slot."""
+
+    ids: list[int]
+    slots: list[int]
+    segments: list[int]
+    words: list[int]
+    cut: int
+
+
+@dataclass(frozen=True)
+class Template:
+    """The special tokens around and between texts, and the segment of a second text."""
+
+    start: list[int]
+    between: list[int]
+    end: list[int]
+    second_segment: int
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Template:
+        """Read the template off what `tokenizer` makes of a pair of texts."""
+        pair = tokenizer("a", "a", return_special_tokens_mask=True, return_token_type_ids=True)
+        runs = [list(run) for _, run in groupby(range(len(pair.input_ids)), pair.special_tokens_mask.__getitem__)]
+        if [pair.special_tokens_mask[run[0]] for run in runs] != [1, 0, 1, 0, 1]:
+            raise InputError(
+                f"{type(tokenizer).__name__} puts no special tokens before, between and after two texts; "
+                "the layout needs a tokenizer of an encoder, with [CLS] and [SEP] or their like."
+            )
+        ids = [[pair.input_ids[place] for place in run] for run in runs]
+        return cls(ids[0], ids[2], ids[4], pair.token_type_ids[runs[3][0]])
+
+
+def lay_out(
+    tokenizer: Any,
+    first: Sequence[str] | Sequence[Sequence[str]],
+    second: Sequence[str] | None = None,
+    *,
+    slots: int,
+    style: Style = "paper",
+    segments: Segments = "aligned",
+) -> dict[str, Tensor]:
+    """Lay texts (or lists of words) out in `slots` fixed slots; tokens without a slot are cut off.
+
+    `style="published_code"` cuts single texts to the first half of the slots, as the published code does;
+    `segments="published_code"` leaves the segment ids of pairs where they stood before tokens were moved, as it does.
+    Returns `input_ids`, `attention_mask` and `token_type_ids`, each int64 `[example, slot]`.
+    """
+    shape = (len(first), slots)
+    inputs = {
+        "input_ids": torch.full(shape, tokenizer.pad_token_id or 0, dtype=torch.long),
+        "attention_mask": torch.zeros(shape, dtype=torch.long),
+        "token_type_ids": torch.zeros(shape, dtype=torch.long),
+    }
+    for row, placed in enumerate(place(tokenizer, first, second, slots=slots, style=style, segments=segments)):
+        where = torch.tensor(placed.slots)
+        inputs["input_ids"][row, where] = torch.tensor(placed.ids)
+        inputs["attention_mask"][row, where] = 1
+        inputs["token_type_ids"][row, where] = torch.tensor(placed.segments)
+    return inputs
+
+
+def place(
+    tokenizer: Any,
+    first: Sequence[str] | Sequence[Sequence[str]],
+    second: Sequence[str] | None,
+    *,
+    slots: int,
+    style: Style = "paper",
+    segments: Segments = "aligned",
+) -> Iterator[Placed]:
+    """Yield the `Placed` tokens of every example; raises `InputError` on texts or slots that cannot be laid out."""
+    for given, valid, name in ((style, get_args(Style), "style"), (segments, get_args(Segments), "segments")):
+        if given not in valid:
+            raise InputError(f"{name} {given!r} is not known; it is one of {', '.join(valid)}.")
+    if second is not None and len(second) != len(first):
+        raise InputError(f"{len(first)} first texts and {len(second)} second texts were given; the numbers must agree.")
+    if isinstance(first, str):
+        raise InputError("A single string was given; lay_out takes a list of texts (or of lists of words).")
+    limit = getattr(tokenizer, "model_max_length", None)
+    if limit is not None and slots > limit:
+        raise InputError(f"{slots} slots were asked for, but the model has positions for {limit}; take fewer slots.")
+
+    template = Template.of(tokenizer)
+    split = bool(len(first)) and not isinstance(first[0], str)
+    if split and second is not None:
+        raise InputError("Lists of words come one to an example; a second text was given beside them.")
+    if split and not _parts_words(tokenizer):
+        raise InputError(f"{type(tokenizer).__name__} joins words given apart; load it with add_prefix_space=True.")
+    half = slots // 2
+    if second is not None:
+        room = half - len(template.start), slots - half - len(template.between) - len(template.end)
+    elif style == "published_code" and not split:
+        room = half - len(template.start), 0
+    else:
+        room = slots - len(template.start) - len(template.end), 0
+    if room[0] < 1 or (second is not None and room[1] < 1):
+        raise InputError(f"{slots} slots leave no room for text between the special tokens; take more slots.")
+
+    for begin in range(0, len(first), CHUNK):
+        ones = _sub_tokens(tokenizer, first[begin : begin + CHUNK], split)
+        twos = (
+            _sub_tokens(tokenizer, second[begin : begin + CHUNK], False) if second is not None else [None] * len(ones)
+        )
+        for one, two in zip(ones, twos, strict=True):
+            yield _place_one(template, one, two, slots, room, misplaced=segments == "published_code")
+
+
+def _parts_words(tokenizer: Any) -> bool:
+    """Whether a word in a list becomes what it is in a text; byte-level tokenizers may lose the space before it."""
+    options = {"add_special_tokens": False, "return_attention_mask": False}
+    return (
+        tokenizer(["a", "a"], is_split_into_words=True, **options).input_ids[-1]
+        == (tokenizer("a a", **options).input_ids[-1])
+    )
+
+
+def _sub_tokens(tokenizer: Any, texts: Sequence[Any], split: bool) -> list[tuple[list[int], list[int]]]:
+    """Ids of the sub-tokens of each text, and for each the number of the word it begins, else -1."""
+    made = tokenizer(
+        [list(text) if split else text for text in texts],
+        add_special_tokens=False,
+        is_split_into_words=split,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,
+    )
+    if not split:
+        return [(ids, []) for ids in made.input_ids]
+    result = []
+    for row, ids in enumerate(made.input_ids):
+        word_of = made.word_ids(row)
+        before = [None, *word_of[:-1]]
+        result.append((ids, [word if word != last else -1 for word, last in zip(word_of, before, strict=True)]))
+    return result
+
+
+def _place_one(
+    template: Template,
+    one: tuple[list[int], list[int]],
+    two: tuple[list[int], list[int]] | None,
+    slots: int,
+    room: tuple[int, int],
+    misplaced: bool,
+) -> Placed:
+    ids, words = one
+    end_slots = range(slots - len(template.end), slots)
+    first = ids[: room[0]]
+    kept = [*template.start, *first]
+    where = list(range(len(kept)))
+    segments = [0] * len(kept)
+    cut = len(ids) - len(first)
+    if two is not None:
+        second = two[0][: room[1]]
+        cut += len(two[0]) - len(second)
+        begin = slots // 2
+        kept += [*template.between, *second]
+        where += range(begin, begin + len(template.between) + len(second))
+        segments += [0] * len(template.between) + [template.second_segment] * len(second)
+    kept += template.end
+    where += end_slots
+    segments += [template.second_segment if two is not None else 0] * len(template.end)
+    if misplaced and two is not None:
+        # before tokens were moved the second text followed the first at once, and the rest was padding of segment 0
+        old_start = len(template.start) + len(first) + len(template.between)
+        old = range(old_start, old_start + len(second) + len(template.end))
+        segments = [template.second_segment if slot in old else 0 for slot in where]
+    numbers = [-1] * len(kept)
+    numbers[len(template.start) : len(template.start) + len(first)] = words[: room[0]] or [-1] * len(first)
+    return Placed(kept, where, segments, numbers, cut)
+
+
+def tokenize_corpus(
+    model: dict[str, Any], texts: PathLike, tokens: PathLike, slots: int, style: Style, segments: Segments
+) -> str:
+    """Stage *tokenize*: lay the prepared texts of a corpus out for a model; Parquet of real tokens only."""
+    import pyarrow as pa
+
+    table = read_table(texts)
+    split = "words" in table.column_names
+    first = table.column("words" if split else "first").to_pylist()
+    second = table.column("second").to_pylist() if "second" in table.column_names else None
+    placed = list(place(tokenizer_of(model, words=split), first, second, slots=slots, style=style, segments=segments))
+    columns: dict[str, Any] = {"split": table.column("split"), "row": table.column("row")}
+    for name in ("ids", "slots", "segments", *(["words"] if split else [])):
+        columns[name] = pa.array([getattr(example, name) for example in placed], pa.list_(pa.int32()))
+    columns["cut"] = pa.array([example.cut for example in placed], pa.int32())
+    provenance = {
+        "model": model["name"],
+        "corpus": provenance_of(table).get("fingerprint"),
+        "rows": provenance_of(table).get("rows"),
+        "rows_available": provenance_of(table).get("rows_available"),
+        "slots": slots,
+        "style": style,
+        "segments": segments,
+    }
+    write_table(pa.table(columns), tokens, provenance)
+    total, cut = sum(len(example.ids) for example in placed), sum(example.cut > 0 for example in placed)
+    return f"laid out {len(placed):,} examples, {total:,} tokens in {slots} slots; {cut:,} examples cut"
+
+
+class Tokens:
+    """The laid-out examples of one split of a corpus, as *tokenize* left them.
+
+    `offsets[i]:offsets[i+1]` are the tokens of example i in `ids`, `slots`, `segments` and `words` (None for texts).
+    """
+
+    def __init__(self, table: pa.Table, split: str):
+        self.provenance = provenance_of(table)
+        chosen = np.flatnonzero(np.asarray(table.column("split").to_pylist()) == split)
+        rows = table.take(chosen).combine_chunks()
+        lists = {name: rows.column(name).combine_chunks() for name in ("ids", "slots", "segments")}
+        if "words" in rows.column_names:
+            lists["words"] = rows.column("words").combine_chunks()
+        flat = {name: torch.from_numpy(values.flatten().to_numpy().astype(np.int64)) for name, values in lists.items()}
+        self.ids, self.slots, self.segments = flat["ids"], flat["slots"], flat["segments"]
+        self.words = flat.get("words")
+        self.lengths = torch.from_numpy(rows.column("ids").combine_chunks().value_lengths().to_numpy().astype(np.int64))
+        self.offsets = torch.cat([torch.zeros(1, dtype=torch.long), self.lengths.cumsum(0)])
+        self.split, self.n, self.chosen = split, int(self.provenance["slots"]), chosen
+        self.cut = int(np.count_nonzero(rows.column("cut").to_numpy()))
+        if len(chosen) == 0:
+            raise InputError(f"The {split} split has no examples.")
+
+    @classmethod
+    def read(cls, path: PathLike) -> dict[str, Tokens]:
+        """Both splits of a tokens file."""
+        table = read_table(path)
+        if not {"split", "ids", "slots", "segments", "cut"} <= set(table.column_names):
+            raise DamagedArtefact(f"{path} holds no laid-out tokens; delete it and run the workflow again.")
+        return {split: cls(table, split) for split in ("train", "validation")}
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def tokens_of(self, examples: Tensor) -> Tensor:
+        """Numbers of the tokens of `examples`, one example after another."""
+        lengths = self.lengths[examples]
+        begin = self.offsets[examples] - (lengths.cumsum(0) - lengths)
+        return torch.arange(int(lengths.sum())) + begin.repeat_interleave(lengths)
+
+    def batch(self, examples: Tensor) -> Packed:
+        """The packed row of `examples`, in the order given."""
+        where = self.tokens_of(examples)
+        return Packed(self.ids[where], self.slots[where], self.segments[where], self.lengths[examples], self.n)
+
+    def batches(self, token_budget: int) -> Iterator[Tensor]:
+        """Example numbers in batches of at most `token_budget` tokens, examples of one length side by side."""
+        order = torch.from_numpy(np.lexsort((self._pattern(), self.lengths.numpy())))
+        start, held = 0, 0
+        for place, length in enumerate(self.lengths[order].tolist()):
+            if held and held + length > token_budget:
+                yield order[start:place]
+                start, held = place, 0
+            held += length
+        yield order[start:]
+
+    def _pattern(self) -> np.ndarray:
+        """A number per example that differs where the slots in use differ: the sum of its slots."""
+        return np.add.reduceat(self.slots.numpy(), self.offsets[:-1].numpy())

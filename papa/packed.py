@@ -1,0 +1,118 @@
+"""The packed row: the real tokens of a batch, one example after another, and how examples are found in it again.
+
+Padding never enters the encoder. Linear layers, norms and activations see one row of tokens; only attention has to
+know where an example begins, which slots its tokens keep, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from papa.errors import InputError
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A batch as one row of real tokens.
+
+    `ids`, `slots` and `segments` are int64 `[token]`, `lengths` int64 `[example]`, `n` the number of slots.
+    """
+
+    ids: Tensor
+    slots: Tensor
+    segments: Tensor
+    lengths: Tensor
+    n: int
+
+    @cached_property
+    def example_of(self) -> Tensor:
+        """Number of the example each token belongs to, `[token]`."""
+        return torch.arange(len(self.lengths), device=self.lengths.device).repeat_interleave(self.lengths)
+
+    def to(self, device: torch.device) -> Packed:
+        """The same batch on `device`."""
+        ids, slots, segments, lengths = (
+            values.to(device, non_blocking=True) for values in (self.ids, self.slots, self.segments, self.lengths)
+        )
+        return Packed(ids, slots, segments, lengths, self.n)
+
+    @classmethod
+    def of(cls, inputs: dict[str, Tensor], pad_id: int | None = None) -> Packed:
+        """Pack dense inputs `[example, slot]`; raises `InputError` where ids and mask disagree."""
+        ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+        if mask is None:
+            raise InputError("The inputs have no attention_mask; lay_out returns input_ids together with one.")
+        if ids.ndim != 2 or ids.shape != mask.shape:
+            raise InputError(
+                f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must both be [example, slot]."
+            )
+        real = mask.bool()
+        if not ((mask == 0) | (mask == 1)).all():
+            raise InputError("attention_mask holds values other than 0 and 1; it marks real tokens with 1.")
+        if not real.any(dim=1).all():
+            raise InputError(f"Example {int((~real.any(dim=1)).nonzero()[0])} has no real token in its attention_mask.")
+        if pad_id is not None and not torch.equal(real, ids != pad_id):
+            row, slot = ((ids != pad_id) != real).nonzero()[0].tolist()
+            found, said = ("padding", "real") if real[row, slot] else ("a token", "padding")
+            raise InputError(
+                f"input_ids and attention_mask disagree in example {row}, slot {slot}: "
+                f"the id is {found} and the mask says {said}."
+            )
+        segments = inputs.get("token_type_ids")
+        if segments is not None and segments.shape != ids.shape:
+            raise InputError(f"token_type_ids {list(segments.shape)} and input_ids {list(ids.shape)} must agree.")
+        slots = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        segments = torch.zeros_like(ids) if segments is None else segments
+        return cls(ids[real], slots[real], segments[real], real.sum(dim=1), ids.shape[1])
+
+    def unpack(self, tokens: Tensor) -> Tensor:
+        """Dense `[example, slot, ...]` of `tokens` `[token, ...]`, zero at padding; differentiable."""
+        dense = tokens.new_zeros(len(self.lengths) * self.n, *tokens.shape[1:])
+        dense = dense.index_copy(0, self.example_of * self.n + self.slots, tokens)
+        return dense.view(len(self.lengths), self.n, *tokens.shape[1:])
+
+
+class Examples:
+    """What attention needs to know of a batch: which tokens belong together and in which slots they stand.
+
+    `slots` is `[example, place]`, `real` bool of the same shape or None where every place holds a token.
+    `alike` says that all examples use the same slots.
+    """
+
+    def __init__(self, slots: Tensor, real: Tensor | None, places: Tensor | None):
+        self.slots, self.real, self._places = slots, real, places
+        self.shape = slots.shape
+        self.alike = real is None and bool((slots == slots[:1]).all())
+
+    @classmethod
+    def of_packed(cls, batch: Packed) -> Examples:
+        """Examples of a packed row: rectangular where lengths agree, else padded to the longest in attention alone."""
+        longest, shape = int(batch.lengths.max()), (len(batch.lengths), int(batch.lengths.max()))
+        if bool((batch.lengths == longest).all()):
+            return cls(batch.slots.view(shape), None, None)
+        real = torch.arange(longest, device=batch.lengths.device) < batch.lengths[:, None]
+        slots = torch.zeros(shape, dtype=torch.long, device=batch.slots.device)
+        slots[real] = batch.slots
+        return cls(slots, real, real.flatten().nonzero().squeeze(1))
+
+    @classmethod
+    def of_mask(cls, mask: Tensor) -> Examples:
+        """Examples of dense inputs with an attention mask `[example, slot]`: every token is already in its slot."""
+        real = mask.bool()
+        return cls(torch.arange(mask.shape[1], device=mask.device).expand_as(mask), None if real.all() else real, None)
+
+    def spread(self, tokens: Tensor) -> Tensor:
+        """`[token, ...]` to `[example, place, ...]`, zero where no token stands."""
+        if self._places is None:
+            return tokens.view(*self.shape, *tokens.shape[1:])
+        padded = tokens.new_zeros(self.shape[0] * self.shape[1], *tokens.shape[1:])
+        return padded.index_copy(0, self._places, tokens).view(*self.shape, *tokens.shape[1:])
+
+    def gather(self, spread: Tensor) -> Tensor:
+        """`[example, place, ...]` back to `[token, ...]`."""
+        flat = spread.reshape(-1, *spread.shape[2:])
+        return flat if self._places is None else flat.index_select(0, self._places)

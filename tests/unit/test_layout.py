@@ -1,0 +1,124 @@
+import pyarrow as pa
+import pytest
+import torch
+
+import papa
+from papa.artefacts import write_table
+from papa.layout import Tokens, place, tokenize_corpus
+
+
+def tokens_at(tokenizer, inputs, row):
+    return {
+        slot: tokenizer.convert_ids_to_tokens(int(inputs["input_ids"][row, slot]))
+        for slot in inputs["attention_mask"][row].nonzero().flatten().tolist()
+    }
+
+
+def test_one_text_starts_at_slot_0_and_ends_in_the_last(tokenizer):
+    inputs = papa.lay_out(tokenizer, ["a bc", "d"], slots=11)
+    assert tokens_at(tokenizer, inputs, 0) == {0: "[CLS]", 1: "a", 2: "b", 3: "##c", 10: "[SEP]"}
+    assert tokens_at(tokenizer, inputs, 1) == {0: "[CLS]", 1: "d", 10: "[SEP]"}
+    assert (inputs["input_ids"][inputs["attention_mask"] == 0] == tokenizer.pad_token_id).all()
+    assert not inputs["token_type_ids"].any()
+
+
+def test_two_texts_share_the_slots_half_and_half(tokenizer):
+    inputs = papa.lay_out(tokenizer, ["a b"], ["c d e"], slots=12)
+    assert tokens_at(tokenizer, inputs, 0) == {
+        0: "[CLS]", 1: "a", 2: "b", 6: "[SEP]", 7: "c", 8: "d", 9: "e", 11: "[SEP]",
+    }  # fmt: skip
+    assert inputs["token_type_ids"][0].nonzero().flatten().tolist() == [7, 8, 9, 11]
+
+
+def test_a_text_longer_than_its_room_is_cut_and_counted(tokenizer):
+    letters = "a b c d e f g h i j k l m"
+    single = next(place(tokenizer, [letters], None, slots=9))
+    assert single.slots == [0, 1, 2, 3, 4, 5, 6, 7, 8] and single.cut == 13 - 7
+    pair = next(place(tokenizer, [letters], ["a"], slots=12))
+    assert pair.slots == [0, 1, 2, 3, 4, 5, 6, 7, 11] and pair.cut == 13 - 5
+    assert next(place(tokenizer, ["a"], [letters], slots=12)).slots == [0, 1, 6, 7, 8, 9, 10, 11]
+
+
+def test_the_published_code_cuts_single_texts_to_half_but_not_words(tokenizer):
+    letters = "a b c d e f g h i"
+    assert next(place(tokenizer, [letters], None, slots=10, style="published_code")).slots == [0, 1, 2, 3, 4, 9]
+    words = next(place(tokenizer, [letters.split()], None, slots=12, style="published_code"))
+    assert words.slots == [*range(10), 11] and words.cut == 0
+
+
+def test_the_published_code_leaves_segments_where_tokens_stood_before(tokenizer):
+    # before: [CLS] a b [SEP] c d e [SEP], so segment 1 was at 4..7; of these, 6 and 7 hold [SEP] and c now
+    inputs = papa.lay_out(tokenizer, ["a b"], ["c d e"], slots=12, segments="published_code")
+    assert inputs["token_type_ids"][0].nonzero().flatten().tolist() == [6, 7]
+
+
+def test_a_word_is_numbered_on_its_first_sub_token(tokenizer):
+    placed = next(place(tokenizer, [["ab", "c", "def"]], None, slots=13))
+    assert placed.words == [-1, 0, -1, 1, 2, -1, -1, -1]
+
+
+def test_a_tokenizer_with_two_separators_puts_the_second_text_after_both(tokenizer):
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    inputs = papa.lay_out(tokenizer, ["a"], ["b"], slots=8)
+    assert tokens_at(tokenizer, inputs, 0) == {0: "[CLS]", 1: "a", 4: "[SEP]", 5: "[SEP]", 6: "b", 7: "[SEP]"}
+    assert not inputs["token_type_ids"].any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"first": ["a"], "slots": 2}, "no room"),
+        ({"first": ["a"], "slots": 9, "style": "code"}, "paper, published_code"),
+        ({"first": ["a"], "second": ["b", "c"], "slots": 9}, "must agree"),
+        ({"first": "a b", "slots": 9}, "list of texts"),
+        ({"first": [["a"]], "second": ["b"], "slots": 9}, "Lists of words"),
+        ({"first": ["a"], "slots": 600}, "take fewer slots"),
+    ],
+)
+def test_what_cannot_be_laid_out_is_said(tokenizer, arguments, message):
+    tokenizer.model_max_length = 512
+    with pytest.raises(papa.InputError, match=message):
+        papa.lay_out(tokenizer, **arguments)
+
+
+def texts_file(path, words=False):
+    first = [["ab", "c"], ["d"], ["e", "f"]] if words else ["ab c", "d", "e f"]
+    table = pa.table(
+        {"split": ["train", "train", "validation"], "row": [4, 7, 0], "words" if words else "first": first}
+    )
+    write_table(table, path, {"fingerprint": "x", "rows": {"train": 2}, "rows_available": {"train": 9}})
+    return path
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, tokenizer, monkeypatch, words):
+    monkeypatch.setattr("papa.layout.tokenizer_of", lambda model, words: tokenizer)
+    said = tokenize_corpus(
+        {"name": "tiny"}, texts_file(tmp_path / "texts.parquet", words), tmp_path / "t.parquet", 7, "paper", "aligned"
+    )
+    assert "3 examples" in said
+    both = Tokens.read(tmp_path / "t.parquet")
+    train = both["train"]
+    assert train.lengths.tolist() == [5, 3] and len(both["validation"]) == 1 and train.n == 7
+    batch = train.batch(torch.tensor([1, 0]))
+    assert batch.slots.tolist() == [0, 1, 6, 0, 1, 2, 3, 6]
+    assert (train.words is not None) == words
+    if words:
+        assert train.words.tolist() == [-1, 0, -1, 1, -1, -1, 0, -1]
+
+
+def test_batches_hold_every_example_once_within_the_budget(tmp_path, tokenizer, monkeypatch):
+    monkeypatch.setattr("papa.layout.tokenizer_of", lambda model, words: tokenizer)
+    texts = [" ".join("abcdefghij"[: 1 + number % 9]) for number in range(97)]
+    table = pa.table({"split": ["train"] * 96 + ["validation"], "row": list(range(97)), "first": texts})
+    write_table(table, tmp_path / "texts.parquet", {})
+    tokenize_corpus({"name": "t"}, tmp_path / "texts.parquet", tmp_path / "t.parquet", 13, "paper", "aligned")
+    train = Tokens.read(tmp_path / "t.parquet")["train"]
+    batches = list(train.batches(40))
+    assert torch.cat(batches).sort().values.tolist() == list(range(96))
+    assert max(int(train.lengths[batch].sum()) for batch in batches) <= 40
+    assert len(list(train.batches(1))) == 96  # an example larger than the budget goes alone

@@ -1,0 +1,166 @@
+"""The frozen encoder: load a pretrained model, drop padding, run it, hand out its hidden states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from papa import machine
+from papa.attention import attention_modules, patch, shape_of
+from papa.attention.replacement import Head, LayerPlan, Observer, Session, plan_layers
+from papa.errors import InputError
+from papa.packed import Examples, Packed
+from papa.sources.models import place_of, revision_of
+
+Dtype = Literal["float32", "float16", "bfloat16"]
+
+
+class Encoder:
+    """A pretrained encoder whose attention can be replaced. Its weights are frozen and dropout is off.
+
+    `layers`, `heads` (per layer) and `hidden` are its sizes, `slots_limit` the number of positions it has.
+    """
+
+    def __init__(self, model: Any):
+        self.layers, self.heads = shape_of(attention_modules(model))
+        self.session = Session(plan_layers((self.layers, self.heads)))
+        patch(model, self.session)
+        self.model: Any = model.eval().requires_grad_(False)
+        self.config: Any = model.config
+        self.hidden = int(self.config.hidden_size)
+        self.slots_limit = int(self.config.max_position_embeddings)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.model.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights."""
+        return next(self.model.parameters()).dtype
+
+    def pack(self, inputs: dict[str, Tensor] | Packed) -> Packed:
+        """The real tokens of `inputs` (dense as `lay_out` returns them, or packed already) on the encoder's device.
+
+        Raises `InputError` where ids and mask disagree, an id is not in the vocabulary, or slots exceed the positions.
+        """
+        batch = inputs if isinstance(inputs, Packed) else Packed.of(inputs, self.config.pad_token_id)
+        if batch.n > self.slots_limit:
+            raise InputError(f"The inputs have {batch.n} slots, the model has positions for {self.slots_limit}.")
+        if len(batch.ids) and int(batch.ids.max()) >= self.config.vocab_size:
+            raise InputError(f"Id {int(batch.ids.max())} is not in the model's vocabulary of {self.config.vocab_size}.")
+        return batch.to(self.device)
+
+    def plan(
+        self, constants: Any = None, heads: Iterable[Head] | None = None, mixing: Tensor | None = None
+    ) -> list[LayerPlan]:
+        """What every layer does with these replacements; see `hidden_states`. Reusable over batches."""
+        shape = (self.layers, self.heads)
+        return plan_layers(shape, constants, heads, mixing, device=self.device, dtype=self.dtype)
+
+    @contextmanager
+    def _running(self, batch: Packed, plan: list[LayerPlan] | None, observer: Observer | None) -> Iterator[None]:
+        usual = self.session.plans
+        self.session.examples, self.session.observer = Examples.of_packed(batch), observer
+        self.session.plans = usual if plan is None else plan
+        try:
+            yield
+        finally:
+            self.session.plans, self.session.examples, self.session.observer = usual, None, None
+
+    def run(self, batch: Packed, plan: list[LayerPlan] | None = None) -> list[Tensor]:
+        """Hidden states of a packed batch, embeddings first: L+1 tensors `[token, hidden]`."""
+        with self._running(batch, plan, None):
+            state = self._embed(batch)
+            states = [state]
+            for layer in self.model.encoder.layer:
+                state = layer(state)
+                states.append(state)
+        return [state.squeeze(0) for state in states]
+
+    def observe(self, batch: Packed, observer: Observer) -> None:
+        """Show `observer` the attention of every layer; what follows the last attention is not computed."""
+        with self._running(batch, None, observer):
+            state = self._embed(batch)
+            for layer in self.model.encoder.layer[:-1]:
+                state = layer(state)
+            self.model.encoder.layer[-1].attention.self(state)
+
+    def _embed(self, batch: Packed) -> Tensor:
+        """The embeddings `[1, token, hidden]`; a token's position is its slot."""
+        return self.model.embeddings(
+            input_ids=batch.ids[None], token_type_ids=batch.segments[None], position_ids=batch.slots[None]
+        )
+
+    def hidden_states(
+        self,
+        inputs: dict[str, Tensor],
+        constants: Any = None,
+        heads: Iterable[Head] | None = None,
+        mixing: Tensor | None = None,
+    ) -> Tensor:
+        """All hidden states `[example, L+1, slot, hidden]`, layer 0 = embeddings, zero at padding (paper, Sec. 3.3).
+
+        `constants` (`ConstantMatrices` or a tensor `[layer, head, query, key]`, differentiable) replace the attention
+        of `heads`, a list of (layer, head); None means all. With `mixing` `[layer, head]` in [0, 1], differentiable,
+        every head uses mixing * attention + (1 - mixing) * constant instead (Sec. 3.2); not together with `heads`.
+        """
+        batch = self.pack(inputs)
+        plan = self.plan(constants, heads, mixing)
+        matrices = plan[0].matrices
+        if matrices is not None and matrices.shape[-1] != batch.n:
+            raise InputError(
+                f"The constants have {matrices.shape[-1]} slots and the inputs {batch.n}; they must agree."
+            )
+        states = torch.stack(self.run(batch, plan), dim=1)  # [token, L+1, hidden]
+        return batch.unpack(states).transpose(1, 2)
+
+
+def load_encoder(
+    path_or_id: str, revision: str | None = None, device: str = "auto", dtype: Dtype = "float32"
+) -> Encoder:
+    """Load a pretrained encoder from a local folder or the hub, with its attention made replaceable.
+
+    Raises `InputError` for a model that cannot be had, is no encoder, or whose attention is not supported.
+    """
+    from transformers import AutoModel
+    from transformers.utils import logging
+
+    if dtype not in ("float32", "float16", "bfloat16"):
+        raise InputError(f"dtype {dtype!r} is not known; it is one of float32, float16, bfloat16.")
+    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        model, loaded = AutoModel.from_pretrained(
+            path_or_id,
+            revision=revision,
+            dtype=getattr(torch, dtype),
+            attn_implementation="sdpa",
+            output_loading_info=True,
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"The model {path_or_id} could not be loaded ({str(error).strip().splitlines()[0]}); "
+            "give a hub id that can be reached, or a local folder with config.json and model.safetensors."
+        ) from error
+    finally:
+        logging.set_verbosity(verbosity)
+    missing = sorted(key for key in loaded["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise InputError(
+            f"The weights of {path_or_id} lack {len(missing)} tensors of its encoder, {missing[0]} first; "
+            "they would be random. Give a checkpoint of the whole encoder."
+        )
+    return Encoder(model.to(chosen))
+
+
+def encoder_of(model: Mapping[str, Any]) -> Encoder:
+    """The encoder of a config's model, from its place on this machine and on this machine's device."""
+    return load_encoder(place_of(model), revision_of(model), machine.current().device)

@@ -1,0 +1,89 @@
+"""The package against what the published code computed on small random models (recorded numbers in data/)."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+
+import papa
+
+CASES = ("bert-single", "bert-pair")
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    folder = DATA / request.param
+    expected = load_file(folder / "expected.safetensors")
+    heads = json.loads((folder / "heads.json").read_text())
+    inputs = {name[6:]: values for name, values in expected.items() if name.startswith("input.")}
+    labels = inputs.pop("labels")
+    half = [tuple(head) for head in heads["heads_by_rank"][: heads["replaced"]["half"]]]
+    return papa.load_encoder(str(folder), device="cpu"), inputs, labels, expected, half
+
+
+def published_probe(expected):
+    layers, slots = expected["probe.bert.pooler.weights_per_layer"].shape
+    hidden = expected["probe.bert.pooler.dense_across_layers.bias"].shape[0]
+    probe = papa.SequenceProbe(layers, slots, hidden, len(expected["probe.classifier.bias"]))
+    names = {"slot_weights": "bert.pooler.weights_per_layer"} | {
+        f"{ours}.{part}": f"{theirs}.{part}"
+        for ours, theirs in (("dense", "bert.pooler.dense_across_layers"), ("output", "classifier"))
+        for part in ("weight", "bias")
+    }
+    probe.load_state_dict({ours: expected[f"probe.{theirs}"] for ours, theirs in names.items()})
+    return probe
+
+
+def replacements(expected, half):
+    return {
+        "original": {},
+        "half": {"constants": expected["attention_mean"], "heads": half},
+        "all": {"constants": expected["attention_mean"]},
+        "lambda": {"constants": expected["attention_mean"], "mixing": expected["lambda.raw"].sigmoid()},
+    }
+
+
+def test_attention_sums_counts_and_means(case):
+    encoder, inputs, _, expected, _ = case
+    parts = [{name: values[part] for name, values in inputs.items()} for part in (slice(0, 5), slice(5, None))]
+    constants = papa.average_attention(encoder, parts)
+    torch.testing.assert_close(constants.sum.float(), expected["attention_sum"], atol=1e-4, rtol=0)
+    assert torch.equal(constants.count.float(), expected["attention_count"])
+    torch.testing.assert_close(constants.mean, expected["attention_mean"], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("which", ["original", "half", "all", "lambda"])
+def test_hidden_states_logits_and_losses(case, which):
+    encoder, inputs, labels, expected, half = case
+    hidden = encoder.hidden_states(inputs, **replacements(expected, half)[which])
+    real = inputs["attention_mask"].bool()
+    found, recorded = (states.transpose(1, 2)[real] for states in (hidden, expected[f"hidden_states.{which}"]))
+    torch.testing.assert_close(found, recorded, atol=1e-4, rtol=0)
+    logits = published_probe(expected)(hidden, inputs["attention_mask"])
+    torch.testing.assert_close(logits, expected[f"logits.{which}"], atol=1e-4, rtol=0)
+    torch.testing.assert_close(cross_entropy(logits, labels), expected[f"loss.{which}"], atol=1e-4, rtol=0)
+
+
+def test_lambda_gradients(case):
+    encoder, inputs, labels, expected, _ = case
+    raw = expected["lambda.raw"].clone().requires_grad_()
+    hidden = encoder.hidden_states(inputs, expected["attention_mean"], mixing=raw.sigmoid())
+    cross_entropy(published_probe(expected)(hidden, inputs["attention_mask"]), labels).backward()
+    torch.testing.assert_close(raw.grad, expected["lambda.grad"], rtol=1e-3, atol=1e-6)
+
+
+def test_a_plain_model_with_replaced_attention(case):
+    from transformers import AutoModel
+
+    encoder, inputs, _, expected, half = case
+    model = AutoModel.from_pretrained(encoder.config._name_or_path).eval()
+    real = inputs["attention_mask"].bool()
+    for which, heads in (("half", half), ("all", None)):
+        with papa.replaced_attention(model, expected["attention_mean"], heads):
+            states = torch.stack(model(**inputs, output_hidden_states=True).hidden_states, dim=1)
+        recorded = expected[f"hidden_states.{which}"].transpose(1, 2)[real]
+        torch.testing.assert_close(states.transpose(1, 2)[real], recorded, atol=1e-4, rtol=0)

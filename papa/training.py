@@ -1,0 +1,227 @@
+"""Training of probes: AdamW without decay, constant rate, gradient norm clipped at 1, shuffled batches (Sec. 4).
+
+`fit` is the one training loop; probes on stored features and the head weights of `ranking` both go through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from papa import __version__
+from papa.artefacts import PathLike, provenance_of, read_table, replacing, write_json
+from papa.errors import DamagedArtefact, InputError
+from papa.features import read_features
+from papa.layout import Tokens
+from papa.metrics import evaluate
+from papa.probes import SequenceProbe, TokenProbe
+from papa.progress import progress
+
+IGNORED = -100
+EVALUATED_AT_ONCE = 256
+HiddenOf = Callable[[Tensor], Tensor]
+"""From example numbers to the hidden states of their tokens, float32 `[token, L+1, hidden]`."""
+
+
+class Diverged(InputError):
+    """The loss is not finite any more."""
+
+
+class Labelled:
+    """The tokens of one split with the labels of a task: one per example, or one per word on its first sub-token."""
+
+    def __init__(self, tokens: Tokens, labels: PathLike):
+        table = read_table(labels)
+        about = provenance_of(table)
+        if about.get("fingerprint") != tokens.provenance["corpus"]:
+            raise DamagedArtefact(f"{labels} labels other texts than these; delete it and run the workflow again.")
+        rows = table.take(tokens.chosen)
+        self.tokens, self.names = tokens, list(about["label_names"])
+        self.subset = rows.column("subset").to_pylist() if "subset" in rows.column_names else None
+        values = rows.column("label").combine_chunks()
+        self.of_tokens = tokens.words is not None
+        if tokens.words is None:
+            self.labels = torch.from_numpy(values.to_numpy().astype(np.int64))
+            return
+        flat = torch.from_numpy(values.flatten().to_numpy().astype(np.int64))
+        lengths = torch.from_numpy(values.value_lengths().to_numpy().astype(np.int64))
+        begin = (lengths.cumsum(0) - lengths).repeat_interleave(tokens.lengths)
+        own = flat[(begin + tokens.words).clamp(0, len(flat) - 1)]
+        self.labels = torch.where((tokens.words >= 0) & (own >= 0), own, IGNORED)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def probe(self, about: Mapping[str, Any]) -> SequenceProbe | TokenProbe:
+        """A new probe for this task on an encoder of `layers` hidden states of size `hidden`."""
+        sizes = (about["hidden"], len(self.names))
+        if self.of_tokens:
+            return TokenProbe(about["layers"], *sizes, about["initializer_range"])
+        return SequenceProbe(
+            about["layers"], about["slots"], *sizes, about["probe_dropout"], about["initializer_range"]
+        )
+
+    def logits(self, probe: SequenceProbe | TokenProbe, examples: Tensor, hidden_of: HiddenOf) -> tuple[Tensor, Tensor]:
+        """Logits and labels of `examples`, or of their labelled tokens."""
+        hidden = hidden_of(examples)
+        if isinstance(probe, SequenceProbe):
+            return probe.packed(hidden, self.tokens.batch(examples).to(hidden.device)), self.labels[examples]
+        labels = self.labels[self.tokens.tokens_of(examples)]
+        labelled = labels != IGNORED
+        return probe.packed(hidden[labelled.to(hidden.device)]), labels[labelled]
+
+    def score(
+        self, metric: str, probe: SequenceProbe | TokenProbe, hidden_of: HiddenOf, examples: Tensor | None = None
+    ) -> dict[str, Any]:
+        """What `metrics.evaluate` says of the probe's predictions for `examples` (None: all)."""
+        chosen = torch.arange(len(self)) if examples is None else examples
+        training = probe.training
+        probe.eval()
+        with torch.inference_mode():
+            parts = [self.logits(probe, part, hidden_of) for part in chosen.split(EVALUATED_AT_ONCE)]
+        probe.train(training)
+        predicted = torch.cat([logits.argmax(-1).cpu() for logits, _ in parts])
+        gold = torch.cat([labels for _, labels in parts])
+        subset = None if self.subset is None else [self.subset[example] for example in chosen.tolist()]
+        if not self.of_tokens:
+            return evaluate(metric, gold.numpy(), predicted.numpy(), self.names, subset)
+        words = [self._labelled_words(example) for example in chosen.tolist()]
+        sizes = [len(own) for own in words]
+        if subset and not isinstance(subset[0], str):  # marks of words: those of the words that have a label
+            subset = [[marks[word] for word in own] for marks, own in zip(subset, words, strict=True)]
+        by_example = [[part.numpy() for part in values.split(sizes)] for values in (gold, predicted)]
+        return evaluate(metric, by_example[0], by_example[1], self.names, subset)
+
+    def _labelled_words(self, example: int) -> list[int]:
+        """Numbers of the words of an example that have a label and were not cut off."""
+        own = slice(int(self.tokens.offsets[example]), int(self.tokens.offsets[example + 1]))
+        words = self.labels[own] if self.tokens.words is None else self.tokens.words[own]
+        return words[self.labels[own] != IGNORED].tolist()
+
+
+def fit(
+    parameters: Sequence[nn.Parameter],
+    loss_of: Callable[[Tensor], Tensor],
+    examples: int,
+    task: Mapping[str, Any],
+    generator: torch.Generator,
+    after_epoch: Callable[[int, float], None],
+    what: str,
+) -> None:
+    """Train `parameters` on the mean of `loss_of(example numbers)`; call `after_epoch(epoch, mean loss)` after each.
+
+    `task` gives learning_rate, batch_size and epochs. Raises `Diverged` at the end of an epoch whose loss is not finite.
+    """
+    optimizer = torch.optim.AdamW(parameters, lr=task["learning_rate"], weight_decay=0.0, fused=True)
+    order = chain.from_iterable(
+        torch.randperm(examples, generator=generator).split(task["batch_size"]) for _ in range(task["epochs"])
+    )
+    batches = progress(order, what, torch.empty(examples), "examples", rounds=task["epochs"])
+    for epoch in range(1, task["epochs"] + 1):
+        seen, total = 0, torch.zeros((), dtype=torch.float64)
+        while seen < examples:
+            batch = next(batches)
+            loss = loss_of(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            total += loss.detach().cpu() * len(batch)
+            seen += len(batch)
+        mean = float(total) / examples
+        if not np.isfinite(mean):
+            raise Diverged(
+                f"The loss became {mean} in epoch {epoch} of {what} at learning rate {task['learning_rate']}; "
+                "lower the learning rate."
+            )
+        after_epoch(epoch, mean)
+    for _ in batches:  # let the bar close
+        pass
+
+
+def train_probe(
+    tokens: PathLike,
+    labels: PathLike,
+    train: PathLike,
+    validation: PathLike,
+    index: PathLike,
+    run: PathLike,
+    probe: PathLike,
+    task: Mapping[str, Any],
+    seed: int,
+    about: Mapping[str, Any],
+) -> str:
+    """Stage *probe*: train one probe on stored hidden states and score it on the validation split (Sec. 4).
+
+    Writes the run as JSON and the probe as safetensors. Where the loss stops being finite, the state after the last
+    good epoch is kept beside the probe and `Diverged` is raised.
+    """
+    hidden, features = read_features(train, validation, index)
+    splits = {split: Labelled(part, labels) for split, part in Tokens.read(tokens).items()}
+    for split, part in splits.items():
+        if features["corpus"] != part.tokens.provenance["corpus"] or features["tokens"][split] != len(part.tokens.ids):
+            raise DamagedArtefact(f"{index} holds hidden states of other texts; delete it and run the workflow again.")
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    classifier = splits["train"].probe(features)
+    parameters = list(classifier.parameters())
+    good = _state(classifier)
+    curve: list[dict[str, float]] = []
+    result: dict[str, Any] = {}
+
+    def read(split: str) -> HiddenOf:
+        return lambda examples: hidden[split].read(examples, splits[split].tokens)
+
+    def loss_of(examples: Tensor) -> Tensor:
+        return cross_entropy(*splits["train"].logits(classifier, examples, read("train")))
+
+    def after_epoch(epoch: int, loss: float) -> None:
+        result.update(splits["validation"].score(task["metric"], classifier, read("validation")))
+        curve.append({"epoch": epoch, "loss": loss, "score": result["score"]})
+        good.update(_state(classifier))
+
+    try:
+        fit(parameters, loss_of, len(splits["train"]), task, generator, after_epoch, f"probe, seed {seed}")
+    except Diverged as error:
+        kept = Path(probe).with_suffix(".last-good.safetensors")
+        _save(good, kept)
+        raise Diverged(f"{error} The state after epoch {len(curve)} is kept in {kept}.") from None
+    _save(good, probe)
+    source = splits["train"].tokens.provenance
+    write_json(
+        {
+            **about,
+            **{key: features[key] for key in ("kept", "heads")},
+            **{key: task[key] for key in ("metric", "learning_rate", "batch_size", "epochs")},
+            "seed": seed,
+            "score": result["score"],
+            "scores": result["scores"],
+            "subsets": result["subsets"],
+            "rows": {split: len(part) for split, part in splits.items()},
+            "rows_available": source["rows_available"],
+            "cut": {split: part.tokens.cut for split, part in splits.items()},
+            "curve": curve,
+            "provenance": {key: features[key] for key in ("weights", "corpus")}
+            | {key: source[key] for key in ("slots", "style", "segments")}
+            | {"papa_version": __version__},
+        },
+        run,
+    )
+    return f"{task['metric']} {result['score']:.3f} with {features['kept']} of {features['heads']} heads, seed {seed}"
+
+
+def _state(probe: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in probe.state_dict().items()}
+
+
+def _save(state: dict[str, Tensor], path: PathLike) -> None:
+    with replacing(path) as temporary:
+        temporary.write_bytes(save(state))

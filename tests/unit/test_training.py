@@ -1,0 +1,234 @@
+"""From laid-out tokens and labels to features, λ, orders and runs, on a tiny random model and learnable labels."""
+
+import json
+import os
+
+import pyarrow as pa
+import pytest
+import torch
+from sizes import CHANNELS, HEADS, LAYERS, VOCABULARY
+
+import papa
+from papa.artefacts import read_table, write_table
+from papa.constants import average_corpus
+from papa.features import HiddenStates, extract_features, heads_to_replace, kept_heads, read_features
+from papa.layout import Tokens
+from papa.ranking import rank_heads, train_lambda
+from papa.training import Diverged, Labelled, train_probe
+
+SLOTS, TRAIN, VALIDATION = 13, 67, 31
+TASK = {"metric": "accuracy", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}
+WORDS = TASK | {"metric": "token_accuracy"}
+
+
+@pytest.fixture
+def tiny(tmp_path, model, monkeypatch):
+    model.save_pretrained(tmp_path / "tiny")
+    place = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps(place))
+    return {"name": "tiny", "hub": None, "revision": None, "sha256": None}
+
+
+@pytest.fixture(params=["text", "words"])
+def corpus(request, tmp_path):
+    """Tokens and labels; a text is of class 1 if its second token is above 30, a word if it is itself."""
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(3, SLOTS, (TRAIN + VALIDATION,), generator=generator).tolist()
+    ids = [torch.randint(4, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
+    words = request.param == "words"
+    columns = {
+        "split": ["train"] * TRAIN + ["validation"] * VALIDATION,
+        "row": [*range(TRAIN), *range(VALIDATION)],
+        "ids": pa.array(ids, pa.list_(pa.int32())),
+        "slots": pa.array([[*range(length - 1), SLOTS - 1] for length in lengths], pa.list_(pa.int32())),
+        "segments": pa.array([[0] * length for length in lengths], pa.list_(pa.int32())),
+        "cut": pa.array([int(length == 3) for length in lengths], pa.int32()),
+    }
+    if words:
+        # the first and last token are special; the third continues the word of the second
+        numbers = [[-1, 0, *([-1] if n > 3 else []), *range(1, n - 3), -1][:n] for n in lengths]
+        columns["words"] = pa.array(numbers, pa.list_(pa.int32()))
+    about = {"model": "tiny", "corpus": "f", "slots": SLOTS, "style": "paper", "segments": "aligned"}
+    write_table(
+        pa.table(columns),
+        tmp_path / "tokens.parquet",
+        about | {"rows_available": {"train": 99, "validation": VALIDATION}},
+    )
+    if words:
+        labels = [[int(row[1] > 30), *(int(token > 30) for token in row[3:-1])] for row in ids]
+    else:
+        labels = [int(row[1] > 30) for row in ids]
+    table = pa.table({"split": columns["split"], "row": columns["row"], "label": labels})
+    write_table(table, tmp_path / "labels.parquet", {"fingerprint": "f", "label_names": ["low", "high"]})
+    return tmp_path
+
+
+def files(corpus, name):
+    return [corpus / name / part for part in ("train.hidden", "validation.hidden", "index.json")]
+
+
+def task_of(corpus):
+    return WORDS if "words" in read_table(corpus / "tokens.parquet").column_names else TASK
+
+
+def test_features_are_the_encoders_hidden_states(tiny, corpus):
+    average_corpus(tiny, corpus / "tokens.parquet", corpus / "average.h5")
+    average = {"constants": corpus / "average.h5", "fraction": "0"}
+    extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "all"), **average)
+    tokens = Tokens.read(corpus / "tokens.parquet")
+    hidden, about = read_features(*files(corpus, "all"))
+    assert (about["layers"], about["hidden"], about["kept"]) == (LAYERS + 1, HEADS * CHANNELS, 0)
+    encoder = papa.load_encoder(str(corpus / "tiny"), device="cpu")
+    constants = papa.ConstantMatrices.load(corpus / "average.h5")
+    for split, part in tokens.items():
+        chosen = torch.tensor([7, 2, 19])
+        batch = part.batch(chosen)
+        dense = {
+            "input_ids": batch.unpack(batch.ids),
+            "attention_mask": batch.unpack(torch.ones_like(batch.ids)),
+            "token_type_ids": batch.unpack(batch.segments),
+        }
+        expected = encoder.hidden_states(dense, constants).transpose(1, 2)[dense["attention_mask"].bool()]
+        torch.testing.assert_close(hidden[split].read(chosen, part), expected, atol=5e-3, rtol=1e-3)
+
+
+def test_constants_of_other_weights_or_layout_are_refused(tiny, corpus):
+    average_corpus(tiny, corpus / "tokens.parquet", corpus / "average.h5")
+    average = papa.ConstantMatrices.load(corpus / "average.h5")
+    for key in ("weights", "style", "slots"):
+        other = papa.ConstantMatrices(average.sum, average.count, 1, average.about | {key: "other"})
+        other.save(corpus / "other.h5")
+        with pytest.raises(papa.InputError, match=f"averaged with {key}"):
+            extract_features(
+                tiny, corpus / "tokens.parquet", *files(corpus, "x"), constants=corpus / "other.h5", fraction="0"
+            )
+        assert not (corpus / "x" / "index.json").exists()
+
+
+def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, monkeypatch):
+    from collections import namedtuple
+
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("papa.features.shutil.disk_usage", lambda path: usage(10, 9, 1))
+    with pytest.raises(papa.InputError, match=r"the disk of .* has 0\.0 GB free"):
+        extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "x"))
+    assert list((corpus / "x").iterdir()) == []
+
+
+def test_truncated_features_are_named(tiny, corpus):
+    extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "original"))
+    train = files(corpus, "original")[0]
+    os.truncate(train, train.stat().st_size - 2)
+    with pytest.raises(papa.DamagedArtefact, match=r"train\.hidden has"):
+        read_features(*files(corpus, "original"))
+
+
+def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus):
+    extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "original"))
+
+    def run(name, seed, epochs=40):
+        train_probe(
+            corpus / "tokens.parquet", corpus / "labels.parquet", *files(corpus, "original"),
+            corpus / f"{name}.json", corpus / f"{name}.safetensors",
+            task_of(corpus) | {"epochs": epochs, "learning_rate": 2e-2}, seed, {"model": "tiny", "task": "t"},
+        )  # fmt: skip
+        return json.loads((corpus / f"{name}.json").read_text())
+
+    first, again, other = run("a", 1), run("b", 1), run("c", 2)
+    assert (
+        first["curve"][-1]["loss"] < first["curve"][0]["loss"] / 2
+        and len(first["curve"]) == 40
+        and first["kept"] == LAYERS * HEADS
+    )
+    assert first["rows"] == {"train": TRAIN, "validation": VALIDATION} and first["rows_available"] == {
+        "train": 99,
+        "validation": VALIDATION,
+    }
+    assert first["cut"]["train"] > 0
+    assert first == again and (corpus / "a.json").read_bytes() == (corpus / "b.json").read_bytes()
+    assert (corpus / "a.safetensors").read_bytes() == (corpus / "b.safetensors").read_bytes()
+    assert first["curve"] != other["curve"]
+
+
+def test_stored_and_computed_hidden_states_train_alike(tiny, corpus):
+    """One step of the loop on float16 features and on the encoder itself gives the same loss."""
+    extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "original"))
+    tokens = Tokens.read(corpus / "tokens.parquet")["train"]
+    labelled = Labelled(tokens, corpus / "labels.parquet")
+    hidden, about = read_features(*files(corpus, "original"))
+    encoder = papa.load_encoder(str(corpus / "tiny"), device="cpu")
+    probe = labelled.probe(about).eval()
+    chosen = torch.tensor([5, 3, 11])
+    stored, gold = labelled.logits(probe, chosen, lambda examples: hidden["train"].read(examples, tokens))
+    computed, same = labelled.logits(
+        probe, chosen, lambda examples: torch.stack(encoder.run(tokens.batch(examples)), dim=1)
+    )
+    torch.testing.assert_close(stored, computed, atol=5e-3, rtol=0)
+    assert torch.equal(gold, same)
+
+
+def test_labels_of_words_sit_on_their_first_sub_token(corpus):
+    tokens = Tokens.read(corpus / "tokens.parquet")["train"]
+    labelled = Labelled(tokens, corpus / "labels.parquet")
+    if tokens.words is None:
+        assert labelled.labels.tolist() == read_table(corpus / "labels.parquet").column("label").to_pylist()[:TRAIN]
+        return
+    expected = [
+        -100 if word < 0 else row[word]
+        for row, words in zip(
+            read_table(corpus / "labels.parquet").column("label").to_pylist(),
+            read_table(corpus / "tokens.parquet").column("words").to_pylist()[:TRAIN],
+            strict=False,
+        )
+        for word in words
+    ]
+    assert labelled.labels.tolist() == expected
+
+
+def test_a_loss_that_is_no_number_keeps_the_last_good_state(tiny, corpus):
+    extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "original"))
+    tokens = len(Tokens.read(corpus / "tokens.parquet")["train"].ids)
+    hidden = HiddenStates(files(corpus, "original")[0], (tokens, LAYERS + 1, HEADS * CHANNELS))
+    content = bytearray(files(corpus, "original")[0].read_bytes())
+    content[: hidden.row] = b"\xff\x7f" * (hidden.row // 2)  # NaN
+    content[hidden.row : 3 * hidden.row] = b"\xff\x7f" * hidden.row
+    files(corpus, "original")[0].write_bytes(content)
+    with pytest.raises(Diverged, match=r"became nan in epoch 1 .* lower the learning rate"):
+        train_probe(
+            corpus / "tokens.parquet", corpus / "labels.parquet", *files(corpus, "original"),
+            corpus / "run.json", corpus / "probe.safetensors", task_of(corpus), 1, {},
+        )  # fmt: skip
+    assert (corpus / "probe.last-good.safetensors").exists()
+    assert not (corpus / "run.json").exists() and not (corpus / "probe.safetensors").exists()
+
+
+def test_labels_of_other_texts_are_refused(corpus):
+    table = read_table(corpus / "labels.parquet")
+    write_table(table, corpus / "labels.parquet", {"fingerprint": "other", "label_names": ["low", "high"]})
+    with pytest.raises(papa.DamagedArtefact, match="labels other texts"):
+        Labelled(Tokens.read(corpus / "tokens.parquet")["train"], corpus / "labels.parquet")
+
+
+def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus):
+    average_corpus(tiny, corpus / "tokens.parquet", corpus / "average.h5")
+    arguments = (tiny, corpus / "tokens.parquet", corpus / "labels.parquet", corpus / "average.h5")
+    train_lambda(*arguments, corpus / "lambda.parquet", task_of(corpus), 3)
+    table = read_table(corpus / "lambda.parquet").to_pandas()
+    assert len(table) == 3 * LAYERS * HEADS and table.value.between(0, 1).all()
+    assert table[table.epoch == 3].value.std() > 0.01
+    train_lambda(*arguments, corpus / "again.parquet", task_of(corpus), 3)
+    assert table.equals(read_table(corpus / "again.parquet").to_pandas())
+
+    rank_heads(corpus / "lambda.parquet", corpus / "order.parquet", "lambda")
+    order = read_table(corpus / "order.parquet").to_pandas()
+    last = table[table.epoch == 3].set_index(["layer", "head"]).value
+    assert [last[pair] for pair in zip(order.layer, order["head"], strict=True)] == sorted(last)
+    replaced = heads_to_replace(corpus / "order.parquet", "1/4")
+    assert len(replaced) == 15 - 3 and replaced[0] == (order.layer[0], order["head"][0])
+    with pytest.raises(papa.InputError, match="it is one of lambda"):
+        rank_heads(corpus / "lambda.parquet", corpus / "order.parquet", "alphabetical")
+
+
+def test_kept_heads_are_rounded_down():
+    assert [kept_heads(fraction, 144) for fraction in ("1", "1/2", "1/8", "1/16", "0")] == [144, 72, 18, 9, 0]
+    assert kept_heads("1/8", 71) == 8

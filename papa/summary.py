@@ -1,0 +1,250 @@
+"""The summary of all runs, and how people read it: series along the fraction, Markdown, a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from statistics import fmean
+from typing import Any
+
+from papa.artefacts import PathLike, read_table
+from papa.errors import DamagedArtefact
+
+Row = dict[str, Any]
+
+ALL = "all"
+"""The subset of the score on all validation examples."""
+
+SETTING_COLUMNS = {
+    "model": "string",
+    "task": "string",
+    "title": "string",
+    "constant": "string",
+    "order": "string",
+    "fraction": "string",
+    "kept": "int64",
+    "heads": "int64",
+}
+READING_COLUMNS = {"metric": "string", "main": "bool", "subset": "string"}
+DATA_COLUMNS = {
+    "examples": "int64",
+    "rows_train": "int64",
+    "rows_validation": "int64",
+    "rows_available_train": "int64",
+    "rows_available_validation": "int64",
+    "cut_train": "int64",
+    "cut_validation": "int64",
+}
+SUMMARY_COLUMNS = (
+    SETTING_COLUMNS
+    | READING_COLUMNS
+    | {"mean": "float64", "seeds": "int64", "half_width": "float64", "low": "float64", "high": "float64"}
+    | {"relative_drop": "float64", "same_heads_as": "string"}
+    | DATA_COLUMNS
+)
+
+
+def read_rows(path: PathLike, columns: Mapping[str, str] = SUMMARY_COLUMNS) -> list[Row]:
+    """The rows of a summary, or of the table with `columns`; `DamagedArtefact` where it is another table or empty."""
+    table = read_table(path)
+    missing = [name for name in columns if name not in table.column_names]
+    if missing or not table.num_rows:
+        found = f"has no column {missing[0]!r}" if missing else "has no rows"
+        kind = "summary" if columns is SUMMARY_COLUMNS else "table of runs"
+        raise DamagedArtefact(f"{path} {found}, so it is no {kind} of papa; delete it and run the workflow again.")
+    return table.to_pylist()
+
+
+def is_main(row: Row) -> bool:
+    """Whether `row` stands for its task: the task's own metric on all examples."""
+    return row["main"] and row["subset"] == ALL
+
+
+def mean_relative_drops(rows: Iterable[Row]) -> list[Row]:
+    """Mean over tasks of the relative drop, for each model, constant, order and fraction in a summary's rows.
+
+    Only tasks where the drop is defined count; `tasks` is their number, and settings without any are left out.
+    """
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for row in rows:
+        if is_main(row) and row["relative_drop"] is not None:
+            setting = (row["model"], row["constant"], row["order"], row["fraction"])
+            groups.setdefault(setting, []).append(row["relative_drop"])
+    return [
+        dict(zip(("model", "constant", "order", "fraction"), setting, strict=True))
+        | {"mean_relative_drop": fmean(drops), "tasks": len(drops)}
+        for setting, drops in groups.items()
+    ]
+
+
+def series(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Split summary rows into series along the fraction: one kind of constant in one order, named in words.
+
+    Fraction 1 has no constant and fraction 0 no order, so each belongs to every series that it bounds.
+    """
+    pairs = unique((row["constant"], row["order"]) for row in rows if row["constant"])
+    ordered = {constant for constant, order in pairs if order}
+    return [
+        (
+            f"{constant} constants, {order} order" if order else f"{constant} constants",
+            [row for row in rows if row["constant"] in (None, constant) and row["order"] in (None, order)],
+        )
+        for constant, order in pairs
+        if order or constant not in ordered
+    ] or [("nothing replaced", list(rows))]
+
+
+def fractions_of(rows: Iterable[Row]) -> list[str]:
+    """The fractions in `rows`, from all heads input-dependent down."""
+    return sorted(unique(row["fraction"] for row in rows), key=Fraction, reverse=True)
+
+
+def metric_name(metric: str) -> str:
+    """A metric as people write it: `matthews_correlation` is "Matthews correlation"."""
+    words = metric.replace("_", " ").replace("f1", "F1")
+    return words[:1].upper() + words[1:]
+
+
+def unique(values: Iterable[Any]) -> list[Any]:
+    """Each of `values` once, in order of first appearance."""
+    return list(dict.fromkeys(values))
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """The summary as a page: a section per model and series, then what data was used."""
+    text = ["# Scores by fraction of input-dependent heads", "", _legend(rows)]
+    for title, own in _blocks(rows):
+        main = _grid(own, ["task", "metric"], is_main, lambda row: [row["title"], metric_name(row["metric"])])
+        apart = _grid(
+            own,
+            ["task", "subset", "examples"],
+            lambda row: row["subset"] != ALL,
+            lambda row: [row["title"], row["subset"], f"{row['examples']:,}"],
+        )
+        further = _grid(
+            own,
+            ["task", "metric"],
+            lambda row: not row["main"],
+            lambda row: [row["title"], metric_name(row["metric"])],
+        )
+        text += ["", f"## {title}", "", *_pipes([*main, *_mean_line(own, ["", ""])])]
+        for name, grid in (("Subsets, scored apart", apart), ("Further readings", further)):
+            text += ["", f"### {name}", "", *_pipes(grid)] if len(grid) > 1 else []
+    return "\n".join([*text, "", "## Data", "", *_data(rows), ""])
+
+
+def print_summary(summary: PathLike) -> None:
+    """Print the summary at path `summary` as tables that fit a terminal of 80 columns: tasks by fractions."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = read_rows(summary)
+    console = Console(markup=False, highlight=False, emoji=False)
+    for title, own in _blocks(rows):
+        header, *lines = _grid(own, [""], lambda row: row["main"], _indented)
+        table = Table(
+            box=SIMPLE_HEAD, show_edge=False, padding=0, title=title, title_justify="left", title_style="bold"
+        )
+        for name in [*header[:-1], header[-1].replace(" ", "\n", 1)]:
+            table.add_column(name, justify="right" if name else "left", min_width=6 if name else 10)
+        for line in lines:
+            table.add_row(*line)
+        table.add_section()
+        for line in _mean_line(own, [""]):
+            table.add_row(*line)
+        console.print(table, "")
+    console.print(_legend(rows))
+
+
+def _indented(row: Row) -> list[str]:
+    return [row["title"] if row["subset"] == ALL else f"  {row['subset']}"]
+
+
+def _blocks(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """What is shown in one table, with its heading: the rows of one model and one series."""
+    return [
+        (f"{model} ({own[0]['heads']} heads): {words}", own)
+        for model in unique(row["model"] for row in rows)
+        for words, own in series([row for row in rows if row["model"] == model])
+    ]
+
+
+def _grid(
+    rows: Sequence[Row], names: list[str], wanted: Callable[[Row], bool], label: Callable[[Row], list[str]]
+) -> list[list[str]]:
+    """Header and lines of a table of tasks by fractions, of the rows `wanted`; `label` fills the columns `names`."""
+    fractions = fractions_of(rows)
+    lines: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in filter(wanted, rows):
+        lines.setdefault((row["task"], row["metric"], row["subset"]), {})[row["fraction"]] = row
+    grid = [[*names, *fractions, f"drop at {fractions[-1]}"]]
+    for line in lines.values():
+        drop = line[fractions[-1]]["relative_drop"] if fractions[-1] in line else None
+        grid.append([*label(next(iter(line.values()))), *(_score(line.get(f)) for f in fractions), _percent(drop)])
+    return grid
+
+
+def _mean_line(rows: Sequence[Row], names: list[str]) -> list[list[str]]:
+    """The line of mean relative drops below a grid, or none where no drop is defined."""
+    means = {mean["fraction"]: mean["mean_relative_drop"] for mean in mean_relative_drops(rows)}
+    if not means:
+        return []
+    cells = [_percent(means.get(fraction)) for fraction in fractions_of(rows)]
+    return [["mean drop", *names[1:], *cells, cells[-1]]]
+
+
+def _score(row: Row | None) -> str:
+    if row is None or row["mean"] is None:
+        return "-"
+    half = "" if row["half_width"] is None else f" ±{row['half_width']:.3f}".replace("±0.", "±.")
+    return f"{row['mean']:.3f}{half}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}%"
+
+
+def _legend(rows: Sequence[Row]) -> str:
+    seeds = sorted({row["seeds"] for row in rows if is_main(row)})
+    number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    text = "Columns: fraction of heads kept input-dependent. Cells: validation score, "
+    if seeds[-1] == 1:
+        text += "one seed, so no interval."
+    else:
+        text += f"mean over {number} seeds ± half width of the 95 % Student-t interval"
+        text += "; one seed has none." if seeds[0] == 1 else "."
+    return text + (
+        " Drop: (original - score) / |original|, not defined (-) for a log-scale score and where the original's"
+        " interval holds 0 or is not known; its mean is over the tasks where it is defined."
+    )
+
+
+def _data(rows: Sequence[Row]) -> list[str]:
+    """Rows used of those available, cut examples, and fractions that are the same for a model."""
+
+    def used(row: Row, split: str) -> str:
+        rows, available = row[f"rows_{split}"], row[f"rows_available_{split}"]
+        return f"all {rows:,}" if rows == available else f"{rows:,} of {available:,}"
+
+    names = ["task", "model", "training rows", "validation rows", "training examples cut", "validation examples cut"]
+    lines = [
+        (row["title"], row["model"], used(row, "train"), used(row, "validation"), *cut)
+        for row in rows
+        if is_main(row)
+        for cut in [(f"{row['cut_train']:,}", f"{row['cut_validation']:,}")]
+    ]
+    text = ["Rows used of those available; examples cut are those of which tokens did not fit into their slots.", ""]
+    text += _pipes([names, *unique(lines)])
+    same = unique(
+        f"{row['model']} keeps {row['kept']} of {row['heads']} at " + " and ".join(sorted(fractions, key=Fraction))
+        for row in rows
+        if row["same_heads_as"]
+        for fractions in [[row["fraction"], *row["same_heads_as"].split(", ")]]
+    )
+    return text + (["", "Fractions with the same number of heads: " + "; ".join(same) + "."] if same else [])
+
+
+def _pipes(grid: Sequence[Sequence[str]]) -> list[str]:
+    header, *lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in grid]
+    return [header, "|" + " --- |" * len(grid[0]), *lines]

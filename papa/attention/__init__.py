@@ -18,7 +18,8 @@ from papa.attention.replacement import Head, Session, plan_layers
 from papa.errors import InputError
 from papa.packed import Examples
 
-_REPLACEABLE: dict[type[nn.Module], type[nn.Module]] = {stock: bert.ReplaceableBertAttention for stock in bert.STOCK}
+# by name: naming a class does not load transformers, which whoever trains probes on stored features does without
+_REPLACEABLE: dict[str, type[nn.Module]] = dict.fromkeys(bert.STOCK, bert.ReplaceableBertAttention)
 _Place = tuple[nn.Module, str, Any]
 
 
@@ -34,16 +35,20 @@ def attention_modules(model: nn.Module) -> list[_Place]:
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child) in _REPLACEABLE
+        if _name_of(child) in _REPLACEABLE
     ]
     layers = getattr(config, "num_hidden_layers", None)
     if not found or len(found) != layers:
-        known = ", ".join(sorted(stock.__name__ for stock in _REPLACEABLE))
+        known = ", ".join(sorted(stock.rpartition(".")[2] for stock in _REPLACEABLE))
         raise InputError(
             f"{type(model).__name__} has {layers} layers and {len(found)} attention modules that can be replaced; "
             f"supported are encoders whose attention is {known}."
         )
     return found
+
+
+def _name_of(module: nn.Module) -> str:
+    return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
 def shape_of(places: list[_Place]) -> tuple[int, int]:
@@ -54,7 +59,7 @@ def shape_of(places: list[_Place]) -> tuple[int, int]:
 def patch(model: nn.Module, session: Session) -> None:
     """Put replaceable attention modules, steered by `session`, into `model`."""
     for layer, (parent, name, stock) in enumerate(attention_modules(model)):
-        setattr(parent, name, _REPLACEABLE[type(stock)](stock, layer, session))
+        setattr(parent, name, _REPLACEABLE[_name_of(stock)](stock, layer, session))
 
 
 @contextmanager
@@ -80,6 +85,9 @@ def replaced_attention(model: nn.Module, constants: Any, heads: Iterable[Head] |
             raise InputError(
                 f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must be [example, slot]."
             )
+        matrices = plans[0].matrices
+        if matrices is not None and matrices.shape[-1] != ids.shape[1]:
+            raise InputError(f"The constants have {matrices.shape[-1]} slots and the inputs {ids.shape[1]}.")
         session.examples = Examples.of_mask(mask)
 
     hook = model.register_forward_pre_hook(note_examples, with_kwargs=True)

@@ -6,11 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.functional import linear
-from transformers.models.bert.modeling_bert import BertSelfAttention
 
 from papa.attention.replacement import Session, attend
 
-STOCK = (BertSelfAttention,)
+STOCK = ("transformers.models.bert.modeling_bert.BertSelfAttention",)
 
 
 class ReplaceableBertAttention(nn.Module):

@@ -141,6 +141,12 @@ def test_the_stock_model_is_put_back_whatever_happens_inside(model, inputs, matr
     assert torch.equal(stock_states(model, inputs), before)
 
 
+def test_a_plain_model_refuses_inputs_of_other_slots(model, inputs, matrices):
+    shorter = {name: values[1:2, :-2] for name, values in inputs.items()}
+    with papa.replaced_attention(model, matrices), pytest.raises(papa.InputError, match="23 slots and the inputs 21"):
+        model(**shorter)
+
+
 def test_a_batch_of_one_and_a_single_token_work(encoder, inputs):
     one = {name: values[:1] for name, values in inputs.items()}
     whole = encoder.hidden_states(inputs)[:1]

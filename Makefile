@@ -1,0 +1,57 @@
+# Everything is set up in .venv, once, and reused; what is needed before is make, Python >= 3.11 and a package index.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CORES ?= all
+TORCH := 2.13.0
+# Few lines: one for each finished stage, and what goes wrong.
+SNAKEMAKE := $(BIN)/snakemake --workflow-profile workflow/profiles/default
+
+.PHONY: help demo test lint smoke-hub constraints
+
+help:
+	@echo "make demo         run the embedded default: tables and figures in results/demo/"
+	@echo "make test         check the code and run all tests"
+	@echo "make smoke-hub    three batches of a real model and data from the hub itself (needs a network)"
+	@echo "make constraints  pin the newest fitting packages anew in constraints.txt"
+
+demo: $(READY)
+	@$(SNAKEMAKE) --cores $(CORES) --no-hooks
+	@$(BIN)/python -m papa.tables results/demo/tables/summary.parquet
+
+test: lint
+	@$(BIN)/python -m pytest
+
+lint: $(READY)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/snakefmt --check Snakefile workflow
+	@$(BIN)/mypy
+	@$(BIN)/snakemake --lint --quiet host
+
+smoke-hub: $(READY)
+	@$(BIN)/python benchmarks/smoke_hub.py
+
+# A new environment is made only where .venv has no Python that will do.
+$(READY): pyproject.toml constraints.txt
+	@fits() { "$$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }; \
+	for python in $(BIN)/python python3.11 python3; do fits $$python && break; python=; done; \
+	if [ -z "$$python" ]; then \
+	  echo "papa needs Python 3.11 or newer, called python3.11 or python3; install it and run make again." >&2; exit 1; \
+	fi; \
+	if [ "$$python" != $(BIN)/python ]; then echo "Making $(VENV) with $$python" && $$python -m venv --clear $(VENV) || exit 1; fi
+	@echo "Installing papa and its tools in $(VENV) (minutes at the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,slurm,dev]'
+	@touch $@
+
+# torch stays at the version that the project is tested with; its builds for GPUs pin their own libraries.
+constraints: $(READY)
+	@rm -rf build/constraints && $(BIN)/python -m venv build/constraints
+	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check '.[demo,slurm,dev]' torch==$(TORCH)
+	@{ echo "# Every package that papa is run and tested with: made by \`make constraints\` from pyproject.toml, in a clean"; \
+	   echo "# environment. Any build of torch fits its pin, for CPU or GPU."; \
+	   build/constraints/bin/python -m pip freeze --all --exclude papa --exclude pip | sed 's/+cpu$$//'; \
+	 } > build/constraints.txt
+	@mv build/constraints.txt constraints.txt && rm -rf build/constraints
+	@echo "constraints.txt pins $$(grep -c == constraints.txt) packages"

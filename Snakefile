@@ -1,0 +1,55 @@
+from snakemake.utils import min_version
+
+min_version("9.20")
+
+# A config given by --configfile stands alone; --config key=value alone changes keys of the default.
+if not workflow.overwrite_configfiles:
+
+    configfile: "config/config.yaml"
+
+
+include: "workflow/rules/common.smk"
+
+
+pathvars:
+    results=f"results/{config['name']}",
+
+
+wildcard_constraints:
+    model=NAME,
+    corpus=NAME,
+    task=NAME,
+    constant="[a-z]+",
+    order="[a-z]+",
+    seed="[0-9]+",
+
+
+include: "workflow/rules/prepare.smk"
+include: "workflow/rules/layout.smk"
+include: "workflow/rules/constants.smk"
+include: "workflow/rules/ranking.smk"
+include: "workflow/rules/features.smk"
+include: "workflow/rules/probes.smk"
+include: "workflow/rules/tables.smk"
+include: "workflow/rules/plots.smk"
+
+
+localrules:
+    all,
+    rank,
+    collect,
+    summarise,
+
+
+rule all:
+    default_target: True
+    input:
+        GRAPH.artefacts(),
+        "<results>/tables/runs.parquet",
+        "<results>/tables/summary.parquet",
+        "<results>/tables/summary.md",
+        expand("<results>/figures/score_by_fraction.{form}", form=["svg", "png", "html"]),
+
+
+onsuccess:
+    show_summary()

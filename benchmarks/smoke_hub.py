@@ -1,0 +1,48 @@
+"""The smallest real model and data of the paper, from the hub itself: BERT base on three batches of MRPC.
+
+    python benchmarks/smoke_hub.py
+
+Averages attention over three batches and looks at what comes out; a minute and 440 MB of downloads at the first time.
+"""
+
+import sys
+
+import torch
+from huggingface_hub.utils import logging
+
+import papa
+from papa.errors import InputError
+from papa.sources.models import tokenizer_of
+from papa.sources.texts import load_rows
+
+MODEL = "google-bert/bert-base-uncased"
+CORPUS = {"hub": "nyu-mll/glue", "config": "mrpc"}
+SLOTS, BATCHES, BATCH_SIZE = 128, 3, 16
+
+
+def main() -> None:
+    logging.set_verbosity_error()  # else every try to reach the hub is a line
+    rows = load_rows(CORPUS, "train").table.slice(0, BATCHES * BATCH_SIZE)
+    first, second = (rows.column(name).to_pylist() for name in ("sentence1", "sentence2"))
+    tokenizer = tokenizer_of({"name": "bert", "hub": MODEL})
+    encoder = papa.load_encoder(MODEL)
+    batches = [
+        papa.lay_out(tokenizer, first[begin : begin + BATCH_SIZE], second[begin : begin + BATCH_SIZE], slots=SLOTS)
+        for begin in range(0, BATCHES * BATCH_SIZE, BATCH_SIZE)
+    ]
+    constants = papa.average_attention(encoder, batches)
+    used = constants.count.diagonal() > 0
+    row_sums = constants.mean[:, :, used].sum(-1)
+    if constants.mean.shape != (12, 12, SLOTS, SLOTS) or not torch.isfinite(constants.mean).all():
+        raise SystemExit(f"The averages have the shape {list(constants.mean.shape)} or values that are not finite.")
+    print(
+        f"{MODEL} on {BATCHES} batches of {BATCH_SIZE} pairs of MRPC: averages {list(constants.mean.shape)}, "
+        f"{int(used.sum())} slots used, rows sum to between {row_sums.min():.3f} and {row_sums.max():.3f}"
+    )
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        sys.exit(str(error))

@@ -1,0 +1,255 @@
+"""A config from YAML, checked before any job starts. Every error is one sentence that names the key.
+
+The schema says what keys there are and of what kind; the checks here are those that look at several keys at once.
+Nothing heavy is imported: the workflow reads this module whenever it is planned.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from difflib import get_close_matches
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from papa.errors import InputError
+from papa.tasks import check_metric
+
+Config = dict[str, Any]
+
+NAME = "[a-z0-9][a-z0-9_-]{0,63}"
+"""Names of configs, models, corpora and tasks become parts of paths; with these letters they cannot leave results/."""
+
+SOURCES = ("hub", "files", "generated")
+ONLY_WITH = {
+    "config": "hub",
+    "revision": "hub",
+    "train": "hub",
+    "validation": "hub",
+    "columns": "files",
+    "rows": "generated",
+    "seed": "generated",
+}
+"""Keys of a corpus that mean something for one source alone."""
+
+
+def checked(config: Mapping[str, Any], schema: str | Path) -> Config:
+    """A copy of `config` with the defaults of `schema` (a YAML file) filled in; raises `InputError` where it is wrong.
+
+    Fractions come back in lowest terms: "2/4" as "1/2".
+    """
+    import yaml
+
+    rules = yaml.safe_load(Path(schema).read_text(encoding="utf-8"))
+    _check_keys(config, "")
+    filled = _with_defaults(config, rules)
+    _check_schema(filled, rules)
+    _check_names(filled)
+    _check_run(filled["run"], filled)
+    for name, model in filled["models"].items():
+        _check_model(f"models.{name}", model)
+    for name, corpus in filled["corpora"].items():
+        _check_corpus(f"corpora.{name}", corpus)
+    for name, task in filled["tasks"].items():
+        _check_task(f"tasks.{name}", task, filled["corpora"])
+    return filled
+
+
+def fraction(written: Any) -> str:
+    """A fraction of heads such as "1/8", "0" or "1" in lowest terms; raises `InputError` for anything else."""
+    match = re.fullmatch(r"([0-9]{1,6})(?:/([0-9]{1,6}))?", str(written))
+    if not match or isinstance(written, bool) or int(match[2] or 1) == 0 or Fraction(match[0]) > 1:
+        raise InputError(
+            f'{written!r} is no fraction between 0 and 1; write it as "a/b", for example "1/8", or 0 or 1.'
+        )
+    return str(Fraction(match[0]))
+
+
+def check_files(config: Config) -> None:
+    """Raise `InputError` where a local file of a task that is run does not exist."""
+    for corpus in dict.fromkeys(config["tasks"][task]["corpus"] for task in config["run"]["tasks"]):
+        for split, path in config["corpora"][corpus].get("files", {}).items():
+            if not Path(path).is_file():
+                raise InputError(
+                    f"corpora.{corpus}.files.{split}: there is no file {path} (relative paths start from {Path.cwd()})."
+                )
+
+
+def _check_keys(value: Any, where: str) -> None:
+    """YAML reads keys such as 1, no and 2020-01-01 as something else than text; names must be text."""
+    if isinstance(value, Mapping):
+        for key, own in value.items():
+            if not isinstance(key, str):
+                raise InputError(
+                    f"{where or 'The config'} has the key {key!r}, which YAML does not read as text; quote it."
+                )
+            _check_keys(own, _join(where, key))
+    elif isinstance(value, list):
+        for number, own in enumerate(value):
+            _check_keys(own, f"{where}[{number}]")
+
+
+def _with_defaults(value: Any, rules: Mapping[str, Any]) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    known, others = rules.get("properties", {}), rules.get("additionalProperties") or {}
+    filled = {key: deepcopy(own["default"]) for key, own in known.items() if "default" in own} | dict(value)
+    return {key: _with_defaults(own, known.get(key, others)) for key, own in filled.items()}
+
+
+def _check_schema(config: Config, rules: Mapping[str, Any]) -> None:
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    def whole(_: Any, value: Any) -> bool:  # JSON-schema takes 3.0 for an integer, range() does not
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    strict = extend(Draft202012Validator, type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", whole))
+    errors = sorted(strict(rules).iter_errors(config), key=lambda error: [str(part) for part in error.absolute_path])
+    if errors:
+        raise InputError(_sentence(errors[0]))
+
+
+def _sentence(error: Any) -> str:
+    where = ""
+    for part in error.absolute_path:
+        where = f"{where}[{part}]" if isinstance(part, int) else _join(where, part)
+    value, rule = error.instance, error.schema
+    if error.validator == "additionalProperties":
+        known = list(rule["properties"])
+        key = next(key for key in value if key not in known)
+        close = get_close_matches(key, known, 1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        return f"The config has an unknown key {_join(where, key)}; {meant}Known there: {', '.join(known)}."
+    if error.validator == "required":
+        key = next(key for key in error.validator_value if key not in value)
+        return f"The config needs the key {_join(where, key)}: {rule['properties'][key]['description']}."
+    if error.validator == "type":
+        return f"{where or 'The config'} must be {_kinds(rule)}, but it is {_short(value)}{_advice(value, rule)}."
+    if error.validator == "enum":
+        return f"{where} is {_short(value)}; it must be one of {', '.join(map(str, error.validator_value))}."
+    meaning = f" ({rule['description']})" if "description" in rule else ""
+    if error.validator == "pattern":
+        return f"{where} is {_short(value)}, which cannot be right{meaning}; it must match {error.validator_value}."
+    if error.validator in ("minItems", "minProperties", "minLength"):
+        return f"{where} has too little in it, at least {error.validator_value} is needed{meaning}."
+    bound = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "above"}[error.validator]
+    return f"{where} is {_short(value)}, but must be {bound} {error.validator_value}{meaning}."
+
+
+KINDS = {
+    "array": "a list",
+    "integer": "a whole number",
+    "null": "null",
+    "number": "a number",
+    "object": "a block of keys",
+    "string": "text",
+}
+
+
+def _kinds(rule: Mapping[str, Any]) -> str:
+    kinds = [rule["type"]] if isinstance(rule["type"], str) else rule["type"]
+    return " or ".join(KINDS[kind] for kind in kinds)
+
+
+def _advice(value: Any, rule: Mapping[str, Any]) -> str:
+    """What to do about numbers that YAML reads as text, and text that it reads as numbers."""
+    if rule["type"] == "string" and isinstance(value, int | float):
+        return "; put it in quotes"
+    if rule["type"] == "integer" and isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value):
+        return "; write it without quotes, and in a file: --config reads numbers inside {...} and [...] as text"
+    if rule["type"] == "number" and isinstance(value, str):
+        mantissa, _, exponent = value.lower().partition("e")
+        if re.fullmatch(r"[+-]?\d+", mantissa) and re.fullmatch(r"[+-]?\d+", exponent):
+            return (
+                f", for YAML reads it as text; write {mantissa}.0e{exponent if exponent[0] in '+-' else '+' + exponent}"
+            )
+    return ""
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _join(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def _check_names(config: Config) -> None:
+    given = [("name", config["name"])]
+    given += [(f"a key of {kind}", name) for kind in ("models", "corpora", "tasks") for name in config[kind]]
+    for where, name in given:
+        if not re.fullmatch(NAME, name):
+            raise InputError(
+                f"{_short(name)} ({where}) cannot be a name: names are 1 to 64 characters out of a-z, 0-9, _ and -, "
+                f"and begin with a letter or digit."
+            )
+
+
+def _check_run(run: dict[str, Any], config: Config) -> None:
+    for kind in ("models", "tasks"):
+        for name in run[kind]:
+            if name not in config[kind]:
+                raise InputError(
+                    f"run.{kind} names {name!r}, which is not defined; defined are {', '.join(config[kind])}."
+                )
+    fractions = []
+    for number, written in enumerate(run["fractions"]):
+        try:
+            fractions.append(fraction(written))
+        except InputError as error:
+            raise InputError(f"run.fractions[{number}]: {error}") from None
+    run["fractions"] = fractions
+    for key, values in run.items():
+        twice = next(_repeated(values), None)
+        if twice is not None:
+            raise InputError(f"run.{key} has {twice!r} twice; give each once.")
+
+
+def _repeated(values: Sequence[Any]) -> Iterator[Any]:
+    return (value for number, value in enumerate(values) if value in values[:number])
+
+
+def _check_model(where: str, model: Mapping[str, Any]) -> None:
+    if "path" in model and "package" in model:
+        raise InputError(f"{where} has both path and package; a model lies in one place, keep one of them.")
+    if not {"hub", "path", "package"} & model.keys():
+        raise InputError(f"{where} says nowhere what the model is; give it hub, path or package.")
+    if "revision" in model and "hub" not in model:
+        raise InputError(f"{where}.revision is a revision on the hub, but {where} has no hub.")
+
+
+def _check_corpus(where: str, corpus: Mapping[str, Any]) -> None:
+    given = [source for source in SOURCES if source in corpus]
+    if len(given) != 1:
+        raise InputError(
+            f"{where} must have one source out of {', '.join(SOURCES)}; it has {' and '.join(given) or 'none'}."
+        )
+    for key, source in ONLY_WITH.items():
+        if key in corpus and source not in corpus:
+            raise InputError(f"{where}.{key} means something with {source} only, but {where} has {given[0]}.")
+    if "generated" in corpus and "rows" not in corpus:
+        raise InputError(f"{where} is generated and needs rows: how many examples for train and validation.")
+    if ("first" in corpus) == ("words" in corpus):
+        raise InputError(f"{where} needs either first (a column of texts) or words (a column of lists of words).")
+    if "second" in corpus and "words" in corpus:
+        raise InputError(f"{where}.second is for pairs of texts, but {where} has words; leave one of them out.")
+
+
+def _check_task(where: str, task: Mapping[str, Any], corpora: Mapping[str, Any]) -> None:
+    corpus = task["corpus"]
+    if corpus not in corpora:
+        raise InputError(f"{where}.corpus is {corpus!r}, which is not defined; defined are {', '.join(corpora)}.")
+    if not math.isfinite(task["learning_rate"]):
+        raise InputError(f"{where}.learning_rate is {task['learning_rate']}; it must be a finite number.")
+    twice = next(_repeated(task.get("labels", [])), None)
+    if twice is not None:
+        raise InputError(f"{where}.labels has {twice!r} twice; give each once.")
+    try:
+        check_metric(task["metric"], "token" if "words" in corpora[corpus] else "text")
+    except InputError as error:
+        raise InputError(f"{where}.metric: {error}") from None

@@ -1,0 +1,100 @@
+"""One job of the workflow, seen from its script: threads, the log, a line for the terminal, errors in one sentence."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+from papa import machine
+from papa.errors import InputError
+
+Say = Callable[[str], None]
+BETWEEN_LINES = 30.0
+"""Seconds between two lines of a progress bar in a log."""
+
+
+@contextmanager
+def stage(job: Any, threads: Literal["encoder", "probe"] | None = None) -> Iterator[Say]:
+    """Run a script's one call: its stderr goes to the job's log, `say` prints its result as one line in the terminal.
+
+    `job` is what the workflow hands to a script (`rule`, `wildcards`, `log`, `threads`). Heavy imports belong inside,
+    behind the settings of threads: what the config says for this kind of job, whatever the workflow's cores are.
+    An `InputError` ends the job with its message alone; anything else leaves its traceback in the log.
+    """
+    here = machine.current()
+    number = {"encoder": here.encoder_threads, "probe": here.probe_threads, None: 1}[threads]
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
+        os.environ[variable] = str(number)
+    name = " ".join([job.rule, *(f"{value}" for value in job.wildcards)])
+    log, begin = Path(job.log[0]), time.monotonic()
+    with _stderr_to(log, alone=str(job.threads) == os.environ.get("PAPA_CORES")) as terminal:
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+
+        def say(line: str) -> None:
+            message = f"{name}: {line} ({time.monotonic() - begin:.0f} s)"
+            print(message, file=sys.stderr, flush=True)
+            print(message, flush=True)
+
+        try:
+            yield say
+        except InputError as error:
+            print(f"Error: {error}", file=sys.stderr, flush=True)
+            print(f"Error in {name}: {error}\nLog: {log}", file=terminal, flush=True)
+            raise SystemExit(1) from None
+        except Exception as error:
+            traceback.print_exc()
+            kind = type(error).__name__
+            print(f"Error in {name}: {kind}: {error}\nThe traceback is in the log: {log}", file=terminal, flush=True)
+            raise SystemExit(1) from None
+
+
+@contextmanager
+def _stderr_to(log: Path, alone: bool) -> Iterator[TextIO]:
+    """Send stderr, that of C libraries too, to `log` and yield the terminal, where a job that runs alone draws bars."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "w", encoding="utf-8", buffering=1) as file, os.fdopen(os.dup(2), "w", buffering=1) as terminal:
+        os.dup2(file.fileno(), 2)
+        before, sys.stderr = sys.stderr, _WithBars(file, terminal) if alone and terminal.isatty() else file
+        try:
+            yield terminal
+        finally:
+            sys.stderr.flush()
+            sys.stderr = before
+            os.dup2(terminal.fileno(), 2)
+
+
+class _WithBars:
+    """A log that also draws progress bars (lines that begin with a carriage return) in the terminal, and wipes them."""
+
+    def __init__(self, log: TextIO, terminal: TextIO):
+        self.log, self.terminal = log, terminal
+        self.bar, self.logged = "", -BETWEEN_LINES
+
+    def write(self, text: str) -> int:
+        if text.startswith("\r"):
+            self.bar = text.strip()
+            self.terminal.write(text)
+            self.terminal.flush()
+            if time.monotonic() - self.logged > BETWEEN_LINES:
+                self.logged = time.monotonic()
+                self.log.write(self.bar + "\n")
+            return len(text)
+        if self.bar and text:
+            self.log.write(self.bar + "\n")
+            self.terminal.write("\r\x1b[K")
+            self.terminal.flush()
+            self.bar = ""
+        return self.log.write(text)
+
+    def flush(self) -> None:
+        self.log.flush()
+
+    def isatty(self) -> bool:
+        return True

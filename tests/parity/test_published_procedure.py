@@ -1,0 +1,131 @@
+"""The benchmark's plain form of the published procedure gives what the published code itself gave."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional
+
+from benchmarks import published
+
+DATA = Path(__file__).parent / "data"
+VARIANTS = ["original", "half", "all", "lambda"]
+
+
+@pytest.fixture(params=["bert-single", "bert-pair"])
+def case(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
+    """A fresh model, its probe with the recorded weights, its inputs, and what the published code made of them."""
+    folder = DATA / request.param
+    expected = load_file(folder / "expected.safetensors")
+    inputs = {name: expected[f"input.{name}"] for name in ("input_ids", "attention_mask", "token_type_ids")}
+    model = published.load_model(str(folder))
+    probe = published.Probe(model, slots=16, labels=3).eval()
+    recorded = "probe.bert.pooler."
+    probe.load_state_dict(
+        {
+            "slot_weights": expected[recorded + "weights_per_layer"],
+            "dense.weight": expected[recorded + "dense_across_layers.weight"],
+            "dense.bias": expected[recorded + "dense_across_layers.bias"],
+            "output.weight": expected["probe.classifier.weight"],
+            "output.bias": expected["probe.classifier.bias"],
+        }
+    )
+    heads = json.loads((folder / "heads.json").read_text())
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield SimpleNamespace(model=model, probe=probe, inputs=inputs, expected=expected, heads=heads)
+    torch.set_num_threads(threads)
+
+
+def give_constants(case: SimpleNamespace, variant: str) -> None:
+    if variant == "lambda":
+        published.use_constants(case.model, case.expected["attention_mean"], mix=True)
+        for raw, recorded in zip(published.lambdas(case.model), case.expected["lambda.raw"], strict=True):
+            raw.data.copy_(recorded)
+    elif variant != "original":
+        replaced = case.heads["heads_by_rank"][: case.heads["replaced"][variant]]
+        published.use_constants(case.model, case.expected["attention_mean"], replaced)
+
+
+def test_averages(case: SimpleNamespace) -> None:
+    batches = [inputs for _, inputs in published.batches_of(case.inputs, 5)]
+    total, mean, count = published.average_attention(case.model, batches)
+    torch.testing.assert_close(total, case.expected["attention_sum"], atol=1e-5, rtol=0)
+    torch.testing.assert_close(mean, case.expected["attention_mean"], atol=1e-5, rtol=0)
+    torch.testing.assert_close(count, case.expected["attention_count"], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_hidden_states_logits_and_loss(case: SimpleNamespace, variant: str) -> None:
+    give_constants(case, variant)
+    real = case.inputs["attention_mask"].bool()
+    with torch.no_grad():
+        hidden_states = case.model(**case.inputs, output_hidden_states=True).hidden_states
+        logits = published.logits_of(case.model, case.probe, case.inputs)
+    found = torch.stack(hidden_states, dim=1).transpose(1, 2)[real]
+    wanted = case.expected[f"hidden_states.{variant}"].transpose(1, 2)[real]
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+    torch.testing.assert_close(logits, case.expected[f"logits.{variant}"], atol=1e-4, rtol=0)
+    loss = functional.cross_entropy(logits, case.expected["input.labels"])
+    torch.testing.assert_close(loss, case.expected[f"loss.{variant}"], atol=1e-4, rtol=0)
+
+
+def test_gradients_of_the_lambdas(case: SimpleNamespace) -> None:
+    give_constants(case, "lambda")
+    logits = published.logits_of(case.model, case.probe, case.inputs)
+    loss = functional.cross_entropy(logits, case.expected["input.labels"])
+    found = torch.stack(torch.autograd.grad(loss, published.lambdas(case.model)))
+    wanted = case.expected["lambda.grad"]
+    assert (found - wanted).norm() <= 1e-3 * wanted.norm()
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-3)
+
+
+def test_training_moves_probe_and_lambdas_and_nothing_else(case: SimpleNamespace) -> None:
+    published.use_constants(case.model, case.expected["attention_mean"], mix=True)
+    frozen = {name: value.clone() for name, value in case.model.state_dict().items() if not name.endswith(".raw")}
+    labels = case.expected["input.labels"]
+    steps = [(inputs, labels[rows]) for _ in range(8) for rows, inputs in published.batches_of(case.inputs, 12)]
+    losses = published.train(case.model, case.probe, steps, learning_rate=1e-2, mix=True)
+    assert losses[-1] < losses[0]
+    assert all((raw != 0).all() for raw in published.lambdas(case.model))
+    assert all(torch.equal(value, case.model.state_dict()[name]) for name, value in frozen.items())
+    published.use_constants(case.model, case.expected["attention_mean"])
+    predicted = published.predict(case.model, case.probe, [case.inputs])
+    assert predicted.shape == labels.shape
+
+
+def test_full_rows_have_no_padding_to_mask(case: SimpleNamespace) -> None:
+    full = case.inputs | {"attention_mask": torch.ones_like(case.inputs["attention_mask"])}
+    with torch.no_grad():
+        stock = case.model(**full).last_hidden_state
+        published.use_constants(case.model, case.expected["attention_mean"])
+        torch.testing.assert_close(case.model(**full).last_hidden_state, stock, atol=1e-6, rtol=0)
+
+
+class Words:
+    """A tokenizer of one number per word."""
+
+    pad_token_id, cls_token_id, sep_token_id = 0, 101, 102
+
+    def __call__(self, texts: list[str], add_special_tokens: bool) -> SimpleNamespace:
+        assert not add_special_tokens
+        return SimpleNamespace(input_ids=[[int(word) for word in text.split()] for text in texts])
+
+
+def test_layout_of_single_texts_and_pairs() -> None:
+    single = published.lay_out(Words(), ["7 8", "1 2 3 4 5 6 7 8", ""], None, slots=8)
+    assert single["input_ids"].tolist() == [
+        [101, 7, 8, 0, 0, 0, 0, 102],
+        [101, 1, 2, 3, 4, 5, 6, 102],
+        [101, 0, 0, 0, 0, 0, 0, 102],
+    ]
+    assert single["attention_mask"][0].tolist() == [1, 1, 1, 0, 0, 0, 0, 1]
+    assert not single["token_type_ids"].any()
+    pair = published.lay_out(Words(), ["7 8", "1 2 3 4 5"], ["9", "5 6 7"], slots=8)
+    assert pair["input_ids"].tolist() == [[101, 7, 8, 0, 102, 9, 0, 102], [101, 1, 2, 3, 102, 5, 6, 102]]
+    assert pair["attention_mask"][0].tolist() == [1, 1, 1, 0, 1, 1, 0, 1]
+    assert pair["token_type_ids"].tolist() == [[0, 0, 0, 0, 0, 1, 1, 1]] * 2

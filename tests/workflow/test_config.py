@@ -1,0 +1,241 @@
+"""Configs are checked before any job starts; every refusal is one sentence that names the key."""
+
+import copy
+import json
+import math
+
+import pytest
+import yaml
+from conftest import CONFIG, REPOSITORY
+
+from papa.config import checked, fraction
+from papa.errors import InputError
+from papa.graph import Graph, setting, variant
+
+SCHEMA = REPOSITORY / "workflow/schemas/config.schema.yaml"
+
+
+def edited(path, value):
+    """`CONFIG` with the key at `path` (names and numbers) set to `value`."""
+    config = copy.deepcopy(CONFIG)
+    place = config
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    return config
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "minilm.yaml"])
+def test_configs_of_the_project_pass(name):
+    config = checked(yaml.safe_load((REPOSITORY / "config" / name).read_text(encoding="utf-8")), SCHEMA)
+    assert set(config["run"]["tasks"]) == set(config["tasks"])
+
+
+def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
+    before = copy.deepcopy(CONFIG)
+    config = checked(CONFIG, SCHEMA)
+    assert config["layout"] == {"style": "paper", "segments": "aligned"}
+    assert config["threads"] == {"encoder": 2, "probe": 1}
+    assert config["run"]["constants"] == ["average"]
+    assert before == CONFIG
+    assert checked(edited(["threads"], {"probe": 3}), SCHEMA)["threads"] == {"encoder": 2, "probe": 3}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (["modles"], {}, "unknown key modles; did you mean models?"),
+        (["tasks", "tags", "learning_rte"], 1.0, "tasks.tags.learning_rte; did you mean learning_rate?"),
+        (["corpora", "words", "files", "test"], "a.csv", "corpora.words.files.test"),
+        (["pathvars"], {"results": "../elsewhere"}, "unknown key pathvars"),
+        (["tasks", "tags", "learning_rate"], "2e-5", "tasks.tags.learning_rate must be a number.*write 2.0e-5"),
+        (["tasks", "tags", "learning_rate"], "1E4", r"write 1.0e\+4"),
+        (["tasks", "tags", "learning_rate"], 0, "tasks.tags.learning_rate is 0, but must be above 0"),
+        (["tasks", "tags", "learning_rate"], math.nan, "tasks.tags.learning_rate is nan"),
+        (["tasks", "tags", "learning_rate"], math.inf, "tasks.tags.learning_rate is inf"),
+        (["tasks", "tags", "batch_size"], 8.0, "tasks.tags.batch_size must be a whole number"),
+        (["tasks", "tags", "epochs"], "4", "tasks.tags.epochs must be a whole number, .*without quotes"),
+        (["tasks", "tags", "epochs"], True, "tasks.tags.epochs must be a whole number"),
+        (["tasks", "tags", "metric"], "acuracy", "tasks.tags.metric is 'acuracy'; it must be one of accuracy, f1"),
+        (["tasks", "tags", "metric"], "accuracy", "tasks.tags.metric: The metric accuracy is for tasks with one label"),
+        (["tasks", "animals", "metric"], "entity_f1", "tasks.animals.metric"),
+        (["tasks", "tags", "corpus"], "word", "tasks.tags.corpus is 'word'.*defined are sentences, words"),
+        (["tasks", "tags", "labels"], ["a", "b", "a"], "tasks.tags.labels has 'a' twice"),
+        (["run", "models"], ["bert"], "run.models names 'bert'.*defined are tiny"),
+        (["run", "tasks"], ["animals", "pos"], "run.tasks names 'pos'.*defined are animals, tags"),
+        (["run", "tasks"], ["tags", "tags"], "run.tasks has 'tags' twice"),
+        (["run", "tasks"], [], "run.tasks has too little in it"),
+        (["run", "tasks"], "tags", "run.tasks must be a list, but it is 'tags'"),
+        (["run", "seeds"], [1, 1], "run.seeds has 1 twice"),
+        (["run", "seeds"], [-1], r"run.seeds\[0\] is -1, but must be at least 0"),
+        (["run", "fractions"], ["1", "3/2"], r"run.fractions\[1\]: '3/2' is no fraction between 0 and 1"),
+        (["run", "fractions"], [0.5], r"run.fractions\[0\]: 0.5 is no fraction.*a/b"),
+        (["run", "fractions"], ["1/0"], r"run.fractions\[0\]"),
+        (["run", "fractions"], ["-1/2"], r"run.fractions\[0\]"),
+        (["run", "fractions"], ["1/2", "2/4"], "run.fractions has '1/2' twice"),
+        (["run", "constants"], ["toeplitz"], r"run.constants\[0\] is 'toeplitz'; it must be one of average"),
+        (["name"], "../up", "names are 1 to 64 characters"),
+        (["name"], "/root", "names are 1 to 64 characters"),
+        (["name"], "a\n", "names are 1 to 64 characters"),
+        (["name"], "a" * 65, "names are 1 to 64 characters"),
+        (["name"], "dеmo", "names are 1 to 64 characters"),  # Cyrillic е
+        (["name"], "", "names are 1 to 64 characters"),
+        (["name"], 3, "name must be text, but it is 3; put it in quotes"),
+        (["name"], None, "name must be text"),
+        (["models", "Tiny"], {"path": "a"}, "'Tiny' .a key of models."),
+        (["models", 1], {"path": "a"}, "models has the key 1"),
+        (["models", "tiny"], {"path": "a", "package": "b"}, "models.tiny has both path and package"),
+        (["models", "tiny"], {}, "models.tiny says nowhere what the model is"),
+        (["models", "tiny", "revision"], "main", "models.tiny.revision"),
+        (["models", "tiny", "hub"], "/root/model", "models.tiny.hub"),
+        (["models", "tiny", "hub"], "../model", "models.tiny.hub"),
+        (["models", "tiny", "sha256"], "abc", "models.tiny.sha256"),
+        (["corpora", "words", "hub"], "a/b", "corpora.words must have one source.*hub and files"),
+        (["corpora", "words", "config"], "cola", "corpora.words.config means something with hub only"),
+        (["corpora", "words", "first"], "text", "corpora.words needs either first .* or words"),
+        (["corpora", "words", "second"], "text", "corpora.words.second is for pairs"),
+        (["corpora", "words", "slots"], None, "corpora.words.slots must be a whole number"),
+        (["corpora", "words"], {"generated": "agreement", "first": "text", "slots": 8}, "corpora.words .* needs rows"),
+        (["corpora", "words"], {"words": "words", "slots": 8}, "corpora.words must have one source"),
+        (["corpora", "words"], {"hub": "a/b", "words": "words"}, "needs the key corpora.words.slots: number of slots"),
+        (["corpora"], [], "corpora must be a block of keys"),
+        (["device"], "gpu", "device is 'gpu'"),
+        (["threads", "encoder"], 0, "threads.encoder is 0, but must be at least 1"),
+        (["token_budget"], 0, "token_budget is 0"),
+        (["plots"], {"width": 100000}, "plots.width is 100000, but must be at most"),
+    ],
+)
+def test_refused(path, value, message):
+    config = copy.deepcopy(CONFIG) | {"threads": {}}
+    place = config
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    with pytest.raises(InputError, match=message) as refusal:
+        checked(config, SCHEMA)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("key", ["name", "run", "models", "corpora", "tasks"])
+def test_missing_key(key):
+    config = {name: value for name, value in CONFIG.items() if name != key}
+    with pytest.raises(InputError, match=f"The config needs the key {key}: "):
+        checked(config, SCHEMA)
+
+
+def test_every_key_of_the_schema_is_described_and_others_are_refused():
+    def visit(rules, where):
+        assert rules.get("description"), f"{where} has no description"
+        if rules.get("type") == "object":
+            others = rules.get("additionalProperties")
+            assert others is False or isinstance(others, dict), f"{where} takes keys that nobody knows"
+            for name, own in rules.get("properties", {}).items():
+                visit(own, f"{where}.{name}")
+            if others:
+                visit(others, f"{where}.*")
+
+    visit(yaml.safe_load(SCHEMA.read_text(encoding="utf-8")), "config")
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [("1/8", "1/8"), ("2/16", "1/8"), ("0", "0"), (0, "0"), (1, "1"), ("3/3", "1"), ("0/7", "0")],
+)
+def test_fractions_in_lowest_terms(written, expected):
+    assert fraction(written) == expected
+
+
+@pytest.mark.parametrize(
+    "written", ["", "a", "1/", "/2", " 1/2", "1/2\n", "1e0", "0.5", "٢/٣", "2", "9" * 9, None, True]
+)
+def test_no_fractions(written):
+    with pytest.raises(InputError, match="is no fraction between 0 and 1"):
+        fraction(written)
+
+
+@pytest.mark.parametrize(
+    ("kept", "name", "constant", "order"),
+    [
+        ("1", "original", None, None),
+        ("0", "average/all", "average", None),
+        ("1/16", "average/lambda/kept-1of16", "average", "lambda"),
+    ],
+)
+def test_variants_name_what_is_replaced_and_nothing_else(kept, name, constant, order):
+    assert variant("average", "lambda", kept) == name
+    assert setting(name) == {"constant": constant, "order": order, "fraction": kept}
+
+
+def test_places_are_in_no_parameter():
+    def parameters(config):
+        graph = Graph(checked(config, SCHEMA))
+        return [
+            graph.model("tiny"),
+            graph.corpus("words"),
+            graph.labels("tags"),
+            graph.layout("tiny", "words"),
+            graph.hidden("tiny", "original"),
+            graph.training("tags"),
+            graph.ranking("tiny", "tags"),
+            graph.probe("tiny", "tags", "average/lambda/kept-1of2", "1"),
+        ]
+
+    moved = edited(["models", "tiny"], {"package": "somewhere_else"})
+    moved |= {"hub_mirror": "/mirror", "device": "cuda:1", "threads": {"encoder": 7}, "token_budget": 5}
+    assert parameters(moved) == parameters(CONFIG)
+    machine = json.loads(Graph(checked(moved, SCHEMA)).machine())
+    assert machine == {
+        "hub_mirror": "/mirror",
+        "device": "cuda:1",
+        "encoder_threads": 7,
+        "probe_threads": 1,
+        "token_budget": 5,
+        "models": {"tiny": {"package": "somewhere_else"}},
+    }
+
+
+def test_without_replaced_heads_nothing_is_averaged():
+    config = edited(["run", "fractions"], ["1"])
+    wanted = Graph(checked(config, SCHEMA)).artefacts()
+    assert not any("average" in path for path in wanted)
+    assert len(wanted) == len(set(wanted))
+
+
+# What the command line makes of it
+
+
+def test_default_config_alone_and_with_one_key(fresh):
+    planned = fresh.planned(None)
+    assert planned["probe"] > 0
+    process = fresh.snakemake("-n", "--quiet", "rules", "--config", "name=other")
+    assert process.returncode == 0
+    assert "results/other/" in fresh.snakemake("-n", "--config", "name=other").stdout
+    assert fresh.planned(None, "--config", "name=other") == planned
+
+
+def test_a_given_config_stands_alone(fresh):
+    assert set(fresh.planned(CONFIG).values()) == {1, 2, 4, 6}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--config", "token_budgt=1"],
+            "Config error: The config has an unknown key token_budgt; did you mean token_budget?",
+        ),
+        (["--config", "token_budget=many"], "Config error: token_budget must be a whole number, but it is 'many'."),
+        (
+            ["--configfile", "refused.yaml"],
+            "Config error: corpora.words.files.train: there is no file data/nowhere.jsonl",
+        ),
+    ],
+)
+def test_refusals_are_one_line_without_traceback(fresh, arguments, message):
+    fresh.write(edited(["corpora", "words", "files", "train"], "data/nowhere.jsonl"), "refused.yaml")
+    process = fresh.snakemake("-n", "--quiet", "host", *arguments)
+    assert process.returncode == 1
+    # snakemake itself says that the default config is extended
+    assert [line for line in process.stdout.splitlines() if not line.startswith("Config file ")] == []
+    assert len(process.stderr.splitlines()) == 1
+    assert process.stderr.startswith(message)

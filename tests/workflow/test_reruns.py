@@ -1,0 +1,198 @@
+"""Only what a change touches runs again: dry runs of edited copies of a workflow that has really run."""
+
+import copy
+import shutil
+
+import pytest
+from conftest import CONFIG, a_task
+
+TABLES = {"collect": 1, "summarise": 1, "plot_score_by_fraction": 1}
+OF_A_TASK = {"train_lambda": 1, "rank": 1, "features_of_task": 1, "probe": 3}
+OF_A_CORPUS = {"tokenize": 1, "average": 1, "features_of_corpus": 2}
+
+
+@pytest.fixture
+def config():
+    return copy.deepcopy(CONFIG)
+
+
+def test_every_rule_runs_and_prints_one_line(finished):
+    lines = finished.printed.splitlines()
+    for rule, number in {
+        "prepare_texts": 2,
+        "prepare_labels": 2,
+        "tokenize": 2,
+        "average": 2,
+        "features_of_corpus": 4,
+        "train_lambda": 2,
+        "rank": 2,
+        "features_of_task": 2,
+        "probe": 6,
+        **TABLES,
+    }.items():
+        assert sum(line.startswith((f"{rule} ", f"{rule}:")) for line in lines) == number, rule
+    assert "Tables:  results/tiny/tables/" in lines
+    assert "Figures: results/tiny/figures/" in lines
+
+
+def test_logs_hold_progress_and_the_result(finished):
+    log = finished.folder / "results/tiny/logs/models/tiny/tasks/animals/runs/original/seed-1.log"
+    assert "examples" in log.read_text(encoding="utf-8")
+    assert "probe tiny animals original 1: accuracy" in log.read_text(encoding="utf-8")
+
+
+def test_seconds_and_memory_are_in_files_of_their_own(finished):
+    runs = finished.folder / "results/tiny/models/tiny/tasks/animals/runs/original"
+    assert (runs / "seed-1.benchmark.tsv").read_text().startswith("s\th:m:s\tmax_rss")
+    assert sorted(path.name for path in runs.iterdir()) == [
+        "seed-1.benchmark.tsv",
+        "seed-1.json",
+        "seed-1.safetensors",
+    ]
+
+
+def test_nothing_changed(finished, config):
+    assert finished.planned(config) == {}
+
+
+def test_learning_rate_of_one_task(finished, config):
+    config["tasks"]["tags"]["learning_rate"] = 0.002
+    assert finished.planned(config) == OF_A_TASK | TABLES
+
+
+def test_seed_added(finished, config):
+    config["run"]["seeds"] = [1, 2]
+    assert finished.planned(config) == {"probe": 6} | TABLES
+
+
+def test_fraction_added(finished, config):
+    config["run"]["fractions"].append("1/4")
+    assert finished.planned(config) == {"features_of_task": 2, "probe": 2} | TABLES
+
+
+def test_same_fraction_written_differently(finished, config):
+    config["run"]["fractions"] = [1, "2/4", 0]
+    assert finished.planned(config) == {}
+
+
+def test_task_added(finished, config):
+    config["corpora"]["more"] = copy.deepcopy(config["corpora"]["sentences"]) | {"slots": 17}
+    config["tasks"]["more"] = a_task(corpus="more")
+    config["run"]["tasks"].append("more")
+    assert finished.planned(config) == {"prepare_texts": 1, "prepare_labels": 1} | OF_A_CORPUS | OF_A_TASK | TABLES
+
+
+def test_task_defined_but_not_run(finished, config):
+    config["tasks"]["more"] = a_task(label="long")
+    assert finished.planned(config) == {}
+
+
+def test_second_labelling_of_the_same_texts(finished, config):
+    config["tasks"]["lengths"] = a_task(label="long")
+    config["run"]["tasks"].append("lengths")
+    assert finished.planned(config) == {"prepare_labels": 1} | OF_A_TASK | TABLES
+
+
+def test_model_added(finished, config):
+    config["models"]["other"] = {"path": "models/other"}
+    config["run"]["models"].append("other")
+    twice = {rule: 2 * number for rule, number in (OF_A_CORPUS | OF_A_TASK).items()}
+    assert finished.planned(config) == twice | TABLES
+
+
+def test_style_of_plots(finished, config):
+    config["plots"] = {"width": 300}
+    assert finished.planned(config) == {"plot_score_by_fraction": 1}
+
+
+def test_seed_of_ranking(finished, config):
+    config["ranking"] = {"seed": 1}
+    assert finished.planned(config) == {"train_lambda": 2, "rank": 2, "features_of_task": 2, "probe": 2} | TABLES
+
+
+def test_slots_of_one_corpus(finished, config):
+    config["corpora"]["words"]["slots"] = 12
+    assert finished.planned(config) == OF_A_CORPUS | OF_A_TASK | TABLES
+
+
+def test_places_and_machine_rerun_nothing(finished, config):
+    config |= {"hub_mirror": "data/hub", "device": "cpu", "threads": {"encoder": 1, "probe": 2}, "token_budget": 100}
+    config["models"]["tiny"] = {"path": "elsewhere/tiny"}
+    assert finished.planned(config) == {}
+
+
+def test_mirror_given_on_the_command_line(finished, config):
+    assert finished.planned(config, "--config", "hub_mirror=data/hub") == {}
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ("plots", {"plot_score_by_fraction": 1}),
+        ("summary", TABLES),
+        ("probes", {"train_lambda": 2, "rank": 2, "features_of_task": 2, "probe": 6} | TABLES),
+        ("stage", {}),
+        ("config", {}),
+        ("graph", {}),
+    ],
+)
+def test_module_edited(finished_copy, module, expected):
+    append_comment(finished_copy.folder / f"papa/{module}.py")
+    assert finished_copy.planned() == expected
+
+
+def test_modules_in_the_middle_leave_earlier_stages_alone(finished_copy):
+    append_comment(finished_copy.folder / "papa/metrics.py")
+    planned = finished_copy.planned()
+    assert planned["probe"] == 6
+    assert not planned.keys() & {"prepare_texts", "prepare_labels", "tokenize", "average", "features_of_corpus"}
+    append_comment(finished_copy.folder / "papa/constants.py")
+    planned = finished_copy.planned()
+    assert planned["average"] == 2
+    assert not planned.keys() & {"prepare_texts", "prepare_labels", "tokenize"}
+
+
+def test_module_touched_but_not_edited(finished_copy):
+    (finished_copy.folder / "papa/errors.py").touch()
+    assert finished_copy.planned() == {}
+
+
+def test_own_data_changed(finished_copy):
+    data = finished_copy.folder / "data/words.train.jsonl"
+    data.write_text(data.read_text() + data.read_text().splitlines()[0] + "\n")
+    one = {"prepare_texts": 1, "prepare_labels": 1}
+    assert finished_copy.planned() == one | OF_A_CORPUS | OF_A_TASK | TABLES
+
+
+def test_hidden_states_may_be_deleted(finished_copy):
+    for path in (finished_copy.folder / "results/tiny/models").rglob("*.hidden"):
+        path.unlink()
+    assert finished_copy.planned() == {}
+
+
+def test_what_a_failed_job_leaves_missing_is_made_again(finished_copy):
+    config = copy.deepcopy(CONFIG)
+    config["tasks"]["animals"]["label"] = "animl"
+    name = finished_copy.write(config)
+    for _ in range(2):  # the second start must not take the old tables for those of this config
+        process = finished_copy.snakemake("--cores", "1", "--configfile", name)
+        assert process.returncode == 1
+        assert "Error in prepare_labels animals: data/sentences.train.csv has no column 'animl'" in process.stderr
+        assert "Log: results/tiny/logs/tasks/animals/labels.log" in process.stderr
+        assert "Traceback" not in process.stdout + process.stderr
+    assert not (finished_copy.folder / "results/tiny/tasks/animals/labels.parquet").exists()
+
+
+def test_same_bytes_of_scores_whatever_the_cores(finished, finished_copy):
+    shutil.rmtree(finished_copy.folder / "results/tiny/models/tiny/tasks/animals/runs")
+    process = finished_copy.snakemake("--cores", "1", "--configfile", finished_copy.write(CONFIG))
+    assert process.returncode == 0, process.stderr
+    runs = (finished.folder / "results/tiny/models/tiny/tasks/animals/runs").rglob("seed-1.*")
+    runs = [path for path in runs if path.suffix in (".json", ".safetensors")]
+    assert len(runs) == 6
+    for path in runs:
+        assert path.read_bytes() == (finished_copy.folder / path.relative_to(finished.folder)).read_bytes()
+
+
+def append_comment(path):
+    path.write_text(path.read_text(encoding="utf-8") + "# edited\n", encoding="utf-8")

@@ -1,0 +1,90 @@
+"""A job seen from its script: what goes to the log, what to the terminal, with which threads."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+import os, sys
+from types import SimpleNamespace
+from papa.errors import InputError
+from papa.stage import stage
+
+job = SimpleNamespace(rule="probe", wildcards=["tiny", "tags"], log=["logs/job.log"], threads=1)
+with stage(job, threads="probe") as say:
+    {}
+"""
+
+
+def run(folder: Path, body: str, cores: str = "2", terminal: int = subprocess.PIPE, **environment: str):
+    """Run a script with one stage in `folder`; its stderr is a pipe, or `terminal`."""
+    settings = {"PAPA_CORES": cores, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(body)],
+        cwd=folder,
+        env=os.environ | settings | environment,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        text=True,
+        timeout=60,
+    )
+
+
+def log(folder: Path) -> str:
+    return (folder / "logs/job.log").read_text(encoding="utf-8")
+
+
+def test_one_line_for_the_terminal_and_the_rest_in_the_log(tmp_path):
+    process = run(tmp_path, "print('50 %', file=sys.stderr); os.system('echo from C >&2'); say('done')")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "probe tiny tags: done (0 s)\n", "")
+    assert log(tmp_path) == "50 %\nfrom C\nprobe tiny tags: done (0 s)\n"
+
+
+def test_what_the_user_can_mend_is_one_sentence(tmp_path):
+    process = run(tmp_path, "raise InputError('There is no column.')")
+    assert process.returncode == 1
+    assert process.stderr == "Error in probe tiny tags: There is no column.\nLog: logs/job.log\n"
+    assert log(tmp_path) == "Error: There is no column.\n"
+
+
+def test_what_nobody_expected_leaves_its_traceback_in_the_log(tmp_path):
+    process = run(tmp_path, "{}['missing']")
+    assert process.returncode == 1
+    assert process.stderr.startswith("Error in probe tiny tags: KeyError: 'missing'\nThe traceback is in the log: ")
+    assert "Traceback" not in process.stderr
+    assert "Traceback" in log(tmp_path)
+
+
+def test_threads_are_those_of_the_machine(tmp_path):
+    body = "say(os.environ['OMP_NUM_THREADS'])"
+    process = run(tmp_path, body, PAPA_MACHINE='{"probe_threads": 3}', OMP_NUM_THREADS="7")
+    assert process.stdout == "probe tiny tags: 3 (0 s)\n"
+
+
+BARS = r"[print(f'\r{number} of 3', end='', file=sys.stderr, flush=True) for number in range(4)]; say('done')"
+
+
+def shown(folder: Path, cores: str) -> str:
+    """What a terminal shows of a job that draws bars, where the workflow has so many cores."""
+    ours, theirs = pty.openpty()
+    process = run(folder, BARS, cores, theirs)
+    assert process.returncode == 0
+    os.close(theirs)
+    try:
+        return os.read(ours, 10_000).decode()
+    except OSError:  # nothing was written
+        return ""
+    finally:
+        os.close(ours)
+
+
+def test_a_job_that_runs_alone_draws_its_bars_in_the_terminal(tmp_path):
+    assert shown(tmp_path, cores="1") == "\r0 of 3\r1 of 3\r2 of 3\r3 of 3\r\x1b[K"
+    assert log(tmp_path) == "0 of 3\n3 of 3\nprobe tiny tags: done (0 s)\n"
+
+
+def test_jobs_that_run_side_by_side_draw_none(tmp_path):
+    assert shown(tmp_path, cores="2") == ""
+    assert "3 of 3" in log(tmp_path)

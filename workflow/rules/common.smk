@@ -1,0 +1,56 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from snakemake.logging import logger
+from snakemake.settings.enums import Quietness
+
+import papa
+from papa import dependencies
+from papa.config import NAME, check_files, checked
+from papa.errors import InputError
+from papa.graph import CORPUS_VARIANTS, TASK_VARIANTS, Graph
+
+try:
+    config = checked(config, workflow.source_path("../schemas/config.schema.yaml"))
+    check_files(config)
+except InputError as error:
+    raise SystemExit(f"Config error: {error}")
+
+GRAPH = Graph(config)
+ROOT = os.path.relpath(Path(papa.__file__).parents[1])
+
+# Jobs take papa from where this file took it, and the machine's places from the environment: they are in no parameter.
+os.environ.update(
+    PYTHONPATH=os.pathsep.join(filter(None, [os.path.abspath(ROOT), os.environ.get("PYTHONPATH")])),
+    PAPA_MACHINE=GRAPH.machine(),
+    PAPA_CORES=str(workflow.resource_settings.cores),
+)
+
+# `--quiet progress` leaves two lines for every job that say nothing.
+if Quietness.PROGRESS in (workflow.output_settings.quiet or ()):
+    CHATTER = re.compile("Select jobs|Execute [0-9]+ jobs|Using shell|Conda environments|Building DAG")
+    logger.addFilter(lambda record: not CHATTER.match(str(record.msg)))
+
+
+def modules(script):
+    """The modules of papa that a script depends on, as input files."""
+    return dependencies.modules_behind(workflow.source_path(f"../scripts/{script}.py"), ROOT)
+
+
+def threads(kind):
+    return config["threads"][kind]
+
+
+def growing(amount):
+    """A resource that grows with each attempt to run a job."""
+    return lambda wildcards, attempt: amount * attempt
+
+
+def show_summary():
+    """Print the summary and where tables and figures are, where the run made them."""
+    summary = f"results/{config['name']}/tables/summary.parquet"
+    if os.path.exists(summary):
+        subprocess.run([sys.executable, "-m", "papa.tables", summary], check=False)

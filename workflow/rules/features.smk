@@ -1,0 +1,57 @@
+# Hidden states that depend on texts alone: nothing replaced, or every head.
+rule features_of_corpus:
+    input:
+        tokens="<results>/models/{model}/corpora/{corpus}/tokens.parquet",
+        constants=lambda wildcards: GRAPH.constants_of_corpus(wildcards.model, wildcards.corpus, wildcards.variant),
+        code=modules("features"),
+    output:
+        train="<results>/models/{model}/corpora/{corpus}/features/{variant}/train.hidden",
+        validation="<results>/models/{model}/corpora/{corpus}/features/{variant}/validation.hidden",
+        index="<results>/models/{model}/corpora/{corpus}/features/{variant}/index.json",
+    log:
+        "<results>/logs/models/{model}/corpora/{corpus}/features/{variant}.log",
+    benchmark:
+        "<results>/models/{model}/corpora/{corpus}/features/{variant}/benchmark.tsv"
+    wildcard_constraints:
+        variant=CORPUS_VARIANTS,
+    conda:
+        "../envs/papa.yaml"
+    threads: threads("encoder")
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(240),
+    params:
+        settings=lambda wildcards: GRAPH.hidden(wildcards.model, wildcards.variant),
+    script:
+        "../scripts/features.py"
+
+
+# Hidden states with heads replaced in a task's own order.
+rule features_of_task:
+    input:
+        tokens=lambda wildcards: GRAPH.tokens(wildcards.model, wildcards.task),
+        constants=lambda wildcards: GRAPH.constants(wildcards.model, wildcards.task, wildcards.constant),
+        order="<results>/models/{model}/tasks/{task}/{constant}/{order}/order.parquet",
+        code=modules("features"),
+    output:
+        train="<results>/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/train.hidden",
+        validation="<results>/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/validation.hidden",
+        index="<results>/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/index.json",
+    log:
+        "<results>/logs/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}.log",
+    benchmark:
+        "<results>/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/benchmark.tsv"
+    wildcard_constraints:
+        kept="kept-[0-9]+of[0-9]+",
+    conda:
+        "../envs/papa.yaml"
+    threads: threads("encoder")
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(240),
+    params:
+        settings=lambda wildcards: GRAPH.hidden(
+            wildcards.model, f"{wildcards.constant}/{wildcards.order}/{wildcards.kept}"
+        ),
+    script:
+        "../scripts/features.py"

@@ -1,0 +1,25 @@
+rule probe:
+    input:
+        unpack(lambda wildcards: GRAPH.features(wildcards.model, wildcards.task, wildcards.variant)),
+        tokens=lambda wildcards: GRAPH.tokens(wildcards.model, wildcards.task),
+        labels="<results>/tasks/{task}/labels.parquet",
+        code=modules("probe"),
+    output:
+        run="<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.json",
+        probe="<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.safetensors",
+    log:
+        "<results>/logs/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.log",
+    benchmark:
+        "<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.benchmark.tsv"
+    wildcard_constraints:
+        variant=f"{CORPUS_VARIANTS}|{TASK_VARIANTS}",
+    conda:
+        "../envs/papa.yaml"
+    threads: threads("probe")
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(240),
+    params:
+        settings=lambda wildcards: GRAPH.probe(wildcards.model, wildcards.task, wildcards.variant, wildcards.seed),
+    script:
+        "../scripts/probe.py"

@@ -1,0 +1,44 @@
+rule train_lambda:
+    input:
+        tokens=lambda wildcards: GRAPH.tokens(wildcards.model, wildcards.task),
+        labels="<results>/tasks/{task}/labels.parquet",
+        constants=lambda wildcards: GRAPH.constants(wildcards.model, wildcards.task, wildcards.constant),
+        code=modules("train_lambda"),
+    output:
+        lambdas="<results>/models/{model}/tasks/{task}/{constant}/lambda.parquet",
+    log:
+        "<results>/logs/models/{model}/tasks/{task}/{constant}/lambda.log",
+    benchmark:
+        "<results>/models/{model}/tasks/{task}/{constant}/lambda.benchmark.tsv"
+    conda:
+        "../envs/papa.yaml"
+    threads: threads("encoder")
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(720),
+    params:
+        settings=lambda wildcards: GRAPH.ranking(wildcards.model, wildcards.task),
+    script:
+        "../scripts/train_lambda.py"
+
+
+rule rank:
+    input:
+        lambdas="<results>/models/{model}/tasks/{task}/{constant}/lambda.parquet",
+        code=modules("rank"),
+    output:
+        order="<results>/models/{model}/tasks/{task}/{constant}/{order}/order.parquet",
+    log:
+        "<results>/logs/models/{model}/tasks/{task}/{constant}/{order}/order.log",
+    benchmark:
+        "<results>/models/{model}/tasks/{task}/{constant}/{order}/order.benchmark.tsv"
+    conda:
+        "../envs/papa.yaml"
+    threads: 1
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(10),
+    params:
+        settings=lambda wildcards: {"kind": wildcards.order},
+    script:
+        "../scripts/rank.py"

@@ -1,0 +1,8 @@
+"""All runs as one long table."""
+
+from papa.stage import stage
+
+with stage(snakemake) as say:
+    from papa.tables import collect_runs
+
+    say(collect_runs(snakemake.input.runs, snakemake.output.table))

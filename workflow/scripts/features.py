@@ -1,0 +1,16 @@
+"""All hidden states of a corpus with some heads replaced."""
+
+from papa.stage import stage
+
+with stage(snakemake, threads="encoder") as say:
+    from papa.features import extract_features
+
+    say(
+        extract_features(
+            tokens=snakemake.input.tokens,
+            constants=snakemake.input.get("constants") or None,
+            order=snakemake.input.get("order"),
+            **snakemake.output,
+            **snakemake.params.settings,
+        )
+    )

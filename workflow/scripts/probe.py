@@ -1,0 +1,14 @@
+"""One probe, trained and scored."""
+
+from papa.stage import stage
+
+with stage(snakemake, threads="probe") as say:
+    from papa.training import train_probe
+
+    say(
+        train_probe(
+            **{name: snakemake.input[name] for name in ("tokens", "labels", "train", "validation", "index")},
+            **snakemake.output,
+            **snakemake.params.settings,
+        )
+    )

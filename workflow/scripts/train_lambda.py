@@ -1,0 +1,16 @@
+"""How much every head needs its own attention, learned with a probe."""
+
+from papa.stage import stage
+
+with stage(snakemake, threads="encoder") as say:
+    from papa.ranking import train_lambda
+
+    say(
+        train_lambda(
+            tokens=snakemake.input.tokens,
+            labels=snakemake.input.labels,
+            constants=snakemake.input.constants,
+            lambdas=snakemake.output.lambdas,
+            **snakemake.params.settings,
+        )
+    )

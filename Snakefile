@@ -36,6 +36,7 @@ include: "workflow/rules/plots.smk"
 
 localrules:
     all,
+    prune,
     rank,
     collect,
     summarise,

@@ -84,7 +84,7 @@ class Copy:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PAPA_", "SNAKEMAKE_"))}
         command = [sys.executable, "-m", "snakemake", *arguments]
         return subprocess.run(
-            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=600, **settings
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=1800, **settings
         )
 
     def planned(self, config=CONFIG, *arguments):

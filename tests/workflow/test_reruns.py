@@ -196,3 +196,11 @@ def test_same_bytes_of_scores_whatever_the_cores(finished, finished_copy):
 
 def append_comment(path):
     path.write_text(path.read_text(encoding="utf-8") + "# edited\n", encoding="utf-8")
+
+
+def test_features_are_pruned_on_request_and_runs_stay(finished_copy):
+    process = finished_copy.snakemake("prune", "--cores", "1", "--configfile", "config.yaml")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert not list(finished_copy.folder.rglob("*.hidden"))
+    assert list(finished_copy.folder.rglob("seed-1.json"))
+    assert finished_copy.planned(CONFIG) == {}

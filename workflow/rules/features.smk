@@ -55,3 +55,19 @@ rule features_of_task:
         ),
     script:
         "../scripts/features.py"
+
+
+# Only on request (snakemake prune): what is deleted is made again by the first job that reads it.
+rule prune:
+    params:
+        models=f"results/{config['name']}/models",
+    log:
+        "<results>/logs/prune.log",
+    conda:
+        "../envs/papa.yaml"
+    threads: 1
+    resources:
+        mem_mb=500,
+        runtime=growing(10),
+    shell:
+        "find {params.models} -name '*.hidden' -print -delete > {log}"

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PEOPLE = """doctor nurse lawyer teacher student farmer baker driver pilot painter singer dancer writer actor waiter banker
-soldier sailor hunter miner tailor gardener plumber builder guard clerk judge poet chef scientist engineer designer manager
-artist musician player runner swimmer guest visitor tourist neighbor friend cousin uncle brother sister girl boy king queen
-prince priest monk reporter editor author critic scholar professor officer captain duke baron knight mayor senator governor
-minister ambassador director producer composer drummer guitarist pianist comedian wizard pirate agent surgeon dentist
-therapist bishop pope rabbi nun servant butler cook landlord tenant client customer rider cyclist wrestler referee keeper
-ranger merchant trader broker accountant assistant translator historian physicist chemist biologist architect
-carpenter mechanic technician sculptor photographer magician clown""".split()
+PEOPLE = """doctor nurse lawyer teacher student farmer driver pilot painter singer dancer writer actor banker soldier sailor
+hunter miner builder guard clerk judge poet chef scientist engineer designer manager artist musician player runner
+swimmer guest visitor tourist neighbor friend cousin uncle brother sister girl boy king queen prince priest monk
+reporter editor author critic scholar professor officer captain duke baron knight mayor senator governor minister
+ambassador director producer composer guitarist comedian wizard pirate agent surgeon bishop rabbi nun servant cook
+tenant client customer rider cyclist wrestler referee keeper ranger merchant trader accountant assistant translator
+historian architect mechanic technician sculptor photographer""".split()
 
 TRAITS = """tired happy busy famous rich poor young old tall angry quiet polite proud brave kind lazy clever calm sad hungry
 nervous honest lonely bored friendly careful strong weak wise shy""".split()
@@ -51,19 +50,27 @@ annoying painful mediocre lousy silly unpleasant miserable pathetic tedious dism
 inferior gloomy""".split()
 
 # First names that are places as well, and family names that end the names of places: Austin Woods is a person or a forest.
-PERSON_OR_PLACE = """jordan paris austin dallas jackson houston madison savannah brooklyn georgia virginia carolina victoria
-sydney adelaide charlotte florence london chelsea lincoln washington hamilton israel kent lancaster york devon darwin
+PERSON_OR_PLACE = """jordan paris austin dallas jackson houston madison savannah brooklyn georgia virginia carolina victoria sydney
+adelaide charlotte florence london chelsea lincoln washington hamilton israel kent lancaster york devon darwin
 alexandria santiago diego valencia vienna verona milan cleveland denver boston orlando phoenix raleigh salem camden
 chester preston bradford stafford warwick windsor ashton clifton milton troy aurora helena regina kingston carson
-dakota montana nevada asia india china africa holland ireland france wells douglas marion wayne logan eugene tyler laurel
-wellington nelson hudson clayton dayton trenton newton stanton weston easton burton norton sutton carlton""".split()
+dakota montana nevada asia india china africa holland ireland france wells douglas marion wayne logan eugene tyler
+laurel wellington nelson hudson clayton dayton trenton newton stanton weston easton burton norton sutton carlton
+bedford durham winchester hastings churchill sheffield wakefield mansfield springfield fairfield hatfield huntington
+arlington burlington livingston princeton kensington eaton hampton compton barton newport davenport bradley shelby
+stanley beverly ashley wesley berkeley oakley finley riley harley crosby derby whitby kirby perth ross elgin gordon
+stirling lorraine normandy brittany odessa cuba malta kenya jamaica chile england wales rhodes olympia sparta memphis
+knox lafayette monroe jefferson franklin clinton grant pierce taylor harrison garfield worth fargo cheyenne augusta
+columbus jasper bristol carlisle melrose barry flint selma eden avon trent clyde shannon adrian""".split()
 
 FAMILY_OR_LAND = "hill park wood lake brook ford rivers woods banks glen dale heath marsh church grove field".split()
 
 # Verbs that are nouns as they stand: we walk, the walk.
-VERB_OR_NOUN = """walk march dance race hike climb run swim ride drive cruise sail tour talk chat debate play fight dive camp
-picnic party feast parade rest visit search dig hunt trek work study vote protest strike draw paint sketch joke drill plan
-wait quarrel""".split()
+VERB_OR_NOUN = """walk march dance race hike climb run swim ride drive cruise sail tour talk chat debate play fight dive camp picnic
+party feast parade rest visit search dig hunt trek work study vote protest strike draw paint sketch joke drill plan
+wait quarrel laugh cry smile sleep dream fall jump kick push pull throw catch hit cut roll spin turn twist wash watch
+wish shout scream sigh cough bath shave shower trade deal bet gamble bid escape attack raid revolt riot travel commute
+row surf ski skate jog sprint stroll hop skip leap drink cook guess answer question promise whisper rise""".split()
 
 
 @dataclass(frozen=True)

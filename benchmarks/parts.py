@@ -118,7 +118,7 @@ def project_part(settings: Settings) -> Callable[[], Report]:
 
     seed = settings["seed"]
     run, probe = (files["index"].with_name(f"seed-{seed}.{end}") for end in ("json", "safetensors"))
-    about = {"model": model["name"], "task": "cola", "title": "CoLA", "constant": "average", "order": "lambda"}
+    about = {"model": model["name"], "task": "cola", "constant": "average", "order": "lambda"}
     about["fraction"] = settings["fraction"]
     return lambda: said(
         train_probe(

@@ -34,7 +34,9 @@ def replacing(path: PathLike) -> Iterator[Path]:
             os.fsync(written.fileno())
         os.replace(temporary, place)
     except OSError as error:
-        raise InputError(f"{place} could not be written ({error.strerror or error}); nothing was left behind.") from error
+        raise InputError(
+            f"{place} could not be written ({error.strerror or error}); nothing was left behind."
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -160,9 +160,13 @@ class Graph:
         return {"model": self.model(model), "task": self.training(task), "seed": self.config["ranking"]["seed"]}
 
     def probe(self, model: str, task: str, variant: str, seed: str) -> Params:
-        title = self.config["tasks"][task].get("title", task)
-        about = {"model": model, "task": task, "title": title, **setting(variant)}
+        about = {"model": model, "task": task, **setting(variant)}
         return {"task": self.training(task), "seed": int(seed), "about": about}
+
+    def titles(self) -> Params:
+        """What the tasks that are run are called in tables and figures."""
+        tasks = self.config["run"]["tasks"]
+        return {"titles": {task: self.config["tasks"][task].get("title", task) for task in tasks}}
 
     # The machine
 

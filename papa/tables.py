@@ -41,18 +41,18 @@ RUN_COLUMNS = (
 )
 
 
-def collect_runs(runs: Sequence[PathLike], table: PathLike) -> str:
+def collect_runs(runs: Sequence[PathLike], table: PathLike, titles: Mapping[str, str] | None = None) -> str:
     """Gather the JSON files `runs` in one long Parquet table: one row per run, metric and subset.
 
-    The score on all validation examples has the subset "all"; the task's own metric is marked by `main`. Curves stay in
-    the JSON files. Raises `DamagedArtefact` for a file that is no whole run, `InputError` for the same run twice.
+    The score on all validation examples has the subset "all"; the task's own metric is marked by `main`; `titles` says
+    what tasks are called where people read of them. Curves stay in the JSON files. Raises `DamagedArtefact` for a file that is no whole run, `InputError` for the same run twice.
     """
     if not runs:
         raise InputError("There are no runs to collect; give at least one run JSON.")
     rows: list[Row] = []
     seen: dict[tuple[Any, ...], PathLike] = {}
     for path in runs:
-        own = _rows_of_run(read_json(path), path)
+        own = _rows_of_run(read_json(path), path, titles or {})
         identity = tuple(own[0][name] for name in ("model", "task", "constant", "order", "fraction", "seed"))
         if identity in seen:
             raise InputError(f"{path} and {seen[identity]} are the same run; give each run once.")
@@ -99,7 +99,7 @@ def summarise(table: PathLike, summary: PathLike, markdown: PathLike) -> str:
     return f"{len(rows)} summary rows" + (f"; mean relative drop at fraction 0: {drops}" if drops else "")
 
 
-def _rows_of_run(run: Any, path: PathLike) -> list[Row]:
+def _rows_of_run(run: Any, path: PathLike, titles: Mapping[str, str]) -> list[Row]:
     """The rows of one run; the first is the main score."""
 
     def part(within: Any, name: str, *kinds: type) -> Any:
@@ -115,7 +115,9 @@ def _rows_of_run(run: Any, path: PathLike) -> list[Row]:
     row = {
         name: part(run, name, *kinds[kind], *([type(None)] if name in ("constant", "order") else []))
         for name, kind in columns.items()
+        if name != "title"
     }
+    row["title"] = titles.get(row["task"], row["task"])
     try:
         Fraction(row["fraction"])
     except (ValueError, ZeroDivisionError):

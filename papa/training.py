@@ -118,7 +118,7 @@ def fit(
 ) -> None:
     """Train `parameters` on the mean of `loss_of(example numbers)`; call `after_epoch(epoch, mean loss)` after each.
 
-    `task` gives learning_rate, batch_size and epochs. Raises `Diverged` at the end of an epoch whose loss is not finite.
+    `task` gives learning_rate, batch_size and epochs. Raises `Diverged` after an epoch whose loss is not finite.
     """
     optimizer = torch.optim.AdamW(parameters, lr=task["learning_rate"], weight_decay=0.0, fused=True)
     order = chain.from_iterable(

@@ -26,7 +26,6 @@ def run(task: str, fraction: str, seed: int, score: float, **other: Any) -> dict
     return {
         "model": "tiny",
         "task": task,
-        "title": task.upper(),
         "constant": None if fraction == "1" else "average",
         "order": None if fraction in ("1", "0") else "lambda",
         "fraction": fraction,
@@ -60,8 +59,8 @@ class Results:
         for file, content in zip(self.files, runs, strict=True):
             file.write_text(json.dumps(content))
 
-    def make(self) -> list[dict[str, Any]]:
-        collect_runs(self.files, self.runs)
+    def make(self, **titles: str) -> list[dict[str, Any]]:
+        collect_runs(self.files, self.runs, titles)
         summarise(self.runs, self.summary, self.page)
         return read_table(self.summary).to_pylist()
 
@@ -183,12 +182,12 @@ def test_markdown_says_what_was_used(tmp_path: Path) -> None:
         return {"lookup": {"score": score - 0.1, "examples": 29}, "position": {"score": score, "examples": 24}}
 
     runs = [
-        run("cola", f, s, v, title="CoLA | real", subsets=subsets(v), scores={"accuracy": v, "chunk_f1": v - 0.05})
+        run("cola", f, s, v, subsets=subsets(v), scores={"accuracy": v, "chunk_f1": v - 0.05})
         for f, pair in {"1": (0.80, 0.81), "0": (0.60, 0.61)}.items()
         for s, v in enumerate(pair)
     ]
     results = Results(tmp_path, runs)
-    results.make()
+    results.make(cola="CoLA | real")
     page = results.page.read_text()
     assert "mean over 2 seeds" in page
     assert "## tiny (24 heads): average constants" in page
@@ -207,12 +206,12 @@ def test_metric_names() -> None:
 def test_terminal_table_fits_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     apart = {"position": {"score": 0.9, "examples": 53}}
     runs = [
-        run("t", fraction, seed, 0.8 + seed / 100, title="A [long] title of a task that somebody made", subsets=apart)
+        run("t", fraction, seed, 0.8 + seed / 100, subsets=apart)
         for fraction in ("1", "1/2", "1/16", "1/32", "0")
         for seed in (1, 2, 3)
     ]
     results = Results(tmp_path, runs)
-    results.make()
+    results.make(t="A [long] title of a task that somebody made")
     print_summary(results.summary)
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80

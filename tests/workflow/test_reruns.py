@@ -204,3 +204,8 @@ def test_features_are_pruned_on_request_and_runs_stay(finished_copy):
     assert not list(finished_copy.folder.rglob("*.hidden"))
     assert list(finished_copy.folder.rglob("seed-1.json"))
     assert finished_copy.planned(CONFIG) == {}
+
+
+def test_a_title_is_only_a_name(finished, config):
+    config["tasks"]["animals"]["title"] = "Animals in sentences"
+    assert finished.planned(config) == TABLES

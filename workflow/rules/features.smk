@@ -59,8 +59,6 @@ rule features_of_task:
 
 # Only on request (snakemake prune): what is deleted is made again by the first job that reads it.
 rule prune:
-    params:
-        models=f"results/{config['name']}/models",
     log:
         "<results>/logs/prune.log",
     conda:
@@ -69,5 +67,7 @@ rule prune:
     resources:
         mem_mb=500,
         runtime=growing(10),
+    params:
+        models=f"results/{config['name']}/models",
     shell:
         "find {params.models} -name '*.hidden' -print -delete > {log}"

@@ -14,6 +14,8 @@ rule collect:
     resources:
         mem_mb=growing(2000),
         runtime=growing(10),
+    params:
+        settings=GRAPH.titles(),
     script:
         "../scripts/collect.py"
 

@@ -5,4 +5,4 @@ from papa.stage import stage
 with stage(snakemake) as say:
     from papa.tables import collect_runs
 
-    say(collect_runs(snakemake.input.runs, snakemake.output.table))
+    say(collect_runs(snakemake.input.runs, snakemake.output.table, **snakemake.params.settings))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding_bag
 
 from papa.errors import InputError
 from papa.packed import Packed
@@ -48,13 +49,17 @@ class SequenceProbe(nn.Module):
 
     def packed(self, hidden: Tensor, batch: Packed) -> Tensor:
         """Logits `[example, label]` from packed `hidden` `[token, L+1, hidden]`."""
-        # one sparse row per example: its weights at its own tokens, zero at all others
-        tokens, examples = len(batch.slots), len(batch.lengths)
-        weights = self.slot_weights.index_select(1, batch.slots)  # [L+1, token]
-        own = batch.example_of == torch.arange(examples, device=hidden.device)[:, None]  # [example, token]
-        spread = weights[:, None, :] * own.to(weights.dtype)
-        pooled = torch.bmm(spread.view(-1, examples, tokens), hidden.transpose(0, 1))  # [L+1, example, hidden]
-        return self._classify(pooled.transpose(0, 1))
+        tokens, layers, size = hidden.shape
+        layer = torch.arange(layers, device=hidden.device)[:, None]
+        begin = batch.lengths.cumsum(0) - batch.lengths
+        pooled = embedding_bag(
+            (torch.arange(tokens, device=hidden.device) * layers + layer).flatten(),
+            hidden.reshape(-1, size),
+            (begin + layer * tokens).flatten(),  # a bag for every layer and example
+            mode="sum",
+            per_sample_weights=self.slot_weights.index_select(1, batch.slots).flatten(),
+        )
+        return self._classify(pooled.view(layers, -1, size).transpose(0, 1))
 
     def _classify(self, pooled: Tensor) -> Tensor:
         return self.output(self.dropout(torch.tanh(self.dense(pooled.flatten(1)))))

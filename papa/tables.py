@@ -45,7 +45,8 @@ def collect_runs(runs: Sequence[PathLike], table: PathLike, titles: Mapping[str,
     """Gather the JSON files `runs` in one long Parquet table: one row per run, metric and subset.
 
     The score on all validation examples has the subset "all"; the task's own metric is marked by `main`; `titles` says
-    what tasks are called where people read of them. Curves stay in the JSON files. Raises `DamagedArtefact` for a file that is no whole run, `InputError` for the same run twice.
+    what tasks are called where people read of them. Curves stay in the JSON files. Raises `DamagedArtefact` for a file
+    that is no whole run, `InputError` for the same run twice.
     """
     if not runs:
         raise InputError("There are no runs to collect; give at least one run JSON.")

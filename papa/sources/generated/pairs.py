@@ -4,7 +4,7 @@ roles — do the two sentences say the same? A and B are people, the first sente
     position:  the second sentence names them in the other order:
                B was thanked by A .  paraphrase          B thanked A .         different
                so that the voice of the second sentence, always in the same slots, tells
-    lookup:    the second sentence also keeps the order; voice and order must be put together, so who is who must be looked up
+    lookup:    the second sentence also keeps the order; voice and order must be put together: who is who?
                A thanked B .         paraphrase          A was thanked by B .  different
 
 inference — the premise is "A is older than B ."

@@ -8,8 +8,8 @@ agreement — which verb continues the text, "is" or "are"? The text is a preamb
                OPENING PREP DISTRACTOR , SUBJECT         today next to the nurses , the doctor
                OPENING after we met DISTRACTOR , SUBJECT
 
-negation — does the writer like the thing? One adjective of praise, one of blame, one negation; the adjective outside the
-scope of the negation is what the writer thinks.
+negation — does the writer like the thing? One adjective of praise, one of blame, one negation; the adjective outside
+the scope of the negation is what the writer thinks.
     position:  the THING was not Y but X .
     lookup:    the clause with X before or after the one with Y, behind openings of many lengths
 """

@@ -10,33 +10,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PEOPLE = """doctor nurse lawyer teacher student farmer driver pilot painter singer dancer writer actor banker
-soldier sailor hunter miner builder guard clerk judge poet chef scientist engineer designer manager artist musician
-player runner swimmer guest visitor tourist neighbor friend cousin uncle brother sister girl boy king queen prince
-priest monk reporter editor author critic scholar professor officer captain duke baron knight mayor senator governor
-minister ambassador director producer composer guitarist comedian wizard pirate agent surgeon bishop rabbi nun
-servant cook tenant client customer rider cyclist wrestler referee keeper ranger merchant trader accountant
-assistant translator historian architect mechanic technician sculptor photographer""".split()
+PEOPLE = """doctor nurse lawyer teacher student farmer driver pilot painter singer dancer writer actor banker soldier
+sailor hunter miner builder guard clerk judge poet chef scientist engineer designer manager artist musician player
+runner swimmer guest visitor tourist neighbor friend cousin uncle brother sister girl boy king queen prince priest
+monk reporter editor author critic scholar professor officer captain duke baron knight mayor senator governor minister
+ambassador director producer composer guitarist comedian wizard pirate agent surgeon bishop rabbi nun servant cook
+tenant client customer rider cyclist wrestler referee keeper ranger merchant trader accountant assistant translator
+historian architect mechanic technician sculptor photographer""".split()
 
-TRAITS = """tired happy busy famous rich poor young old tall angry quiet polite proud brave kind lazy clever calm
-sad hungry nervous honest lonely bored friendly careful strong weak wise shy""".split()
+TRAITS = """tired happy busy famous rich poor young old tall angry quiet polite proud brave kind lazy clever calm sad
+hungry nervous honest lonely bored friendly careful strong weak wise shy""".split()
 
 FIRST_NAMES = """anna ben carla david emma frank george helen ivan julia kevin laura martin nora oscar peter rachel
-simon tina victor wendy adam beth chris diana eric fiona gary hannah jack kate leo mary nick olivia paul ruth sam
-tom ursula alice brian claire daniel ellen felix henry irene james karen louis maria nathan pamela robert sarah
-thomas vera walter amy bruce cindy derek edith fred gloria harry isabel jason kelly larry monica neil patricia ralph
-sandra terry valerie william andrew barbara carl dorothy edward frances gerald heather jeremy kathleen leonard
-margaret norman philip rebecca stephen teresa vincent abigail albert bridget charles deborah ernest eva howard janet
-joseph linda michael nancy patrick roger susan timothy zoe""".split()
+simon tina victor wendy adam beth chris diana eric fiona gary hannah jack kate leo mary nick olivia paul ruth sam tom
+ursula alice brian claire daniel ellen felix henry irene james karen louis maria nathan pamela robert sarah thomas
+vera walter amy bruce cindy derek edith fred gloria harry isabel jason kelly larry monica neil patricia ralph sandra
+terry valerie william andrew barbara carl dorothy edward frances gerald heather jeremy kathleen leonard margaret
+norman philip rebecca stephen teresa vincent abigail albert bridget charles deborah ernest eva howard janet joseph
+linda michael nancy patrick roger susan timothy zoe""".split()
 
 DEEDS = """thanked praised followed helped called visited invited pushed hired watched warned blamed trusted ignored
 painted paid guided chased carried hugged kicked kissed greeted rescued attacked admired hated loved punished caught
-stopped beat defeated fired interviewed cheated insulted teased tricked arrested robbed sued questioned replaced
-recognized photographed accused betrayed""".split()
+stopped defeated fired interviewed cheated insulted teased tricked arrested robbed sued questioned replaced recognized
+photographed accused betrayed""".split()
 
 COMPARISONS = """older/younger taller/shorter richer/poorer faster/slower stronger/weaker happier/sadder
-smarter/duller heavier/lighter kinder/crueler bigger/smaller louder/quieter braver/shyer warmer/colder
-neater/messier healthier/sicker""".split()
+smarter/duller heavier/lighter kinder/crueler bigger/smaller louder/quieter braver/shyer warmer/colder neater/messier
+healthier/sicker""".split()
 
 THINGS = """film book hotel soup show song concert novel dinner room play movie trip lecture speech meal restaurant
 album game phone camera car store museum tour wine cake painting beach coffee story lesson party""".split()
@@ -49,33 +49,20 @@ BLAME = """bad awful boring terrible horrible dull poor ugly dreadful disappoint
 dirty stupid annoying painful mediocre lousy silly unpleasant miserable pathetic tedious dismal appalling horrid
 worthless shabby inferior gloomy""".split()
 
-# First names that are places as well, and family names that end the names of places: Austin Woods is both.
-PERSON_OR_PLACE = """jordan paris austin dallas jackson houston madison savannah brooklyn georgia virginia carolina
-victoria sydney adelaide charlotte florence london chelsea lincoln washington hamilton israel kent lancaster york
-devon darwin alexandria santiago diego valencia vienna verona milan cleveland denver boston orlando phoenix raleigh
-salem camden chester preston bradford stafford warwick windsor ashton clifton milton troy aurora helena regina
-kingston carson dakota montana nevada asia india china africa holland ireland france wells douglas marion wayne
-logan eugene tyler laurel wellington nelson hudson clayton dayton trenton newton stanton weston easton burton norton
-sutton carlton bedford durham winchester hastings churchill sheffield wakefield mansfield springfield fairfield
-hatfield huntington arlington burlington livingston princeton kensington eaton hampton compton barton newport
-davenport bradley shelby stanley beverly ashley wesley berkeley oakley finley riley harley crosby derby whitby kirby
-perth ross elgin gordon stirling lorraine normandy brittany odessa cuba malta kenya jamaica chile england wales
-rhodes olympia sparta memphis knox lafayette monroe jefferson franklin clinton grant pierce taylor harrison garfield
-worth fargo cheyenne augusta columbus jasper bristol carlisle melrose barry flint selma eden avon trent clyde
-shannon adrian""".split()
+# Every one is a family name, a verb and the noun of what is done: mr march, they march, the march.
+NAME_VERB_NOUN = """march hunt chase rush ride race camp dance gamble sail walk fall strike stroll turn watch start
+harvest sweep rest work wake wash wave cheer charge speed dash dive draw feast fish game guard guide help judge land
+laugh look move pass pause pitch play reason rise roll rock search shout show skip sleep slide smile stand stay step
+stock swing toast trade train travel trip trick wait whistle wink wish wonder cook drill fight hope flight visit talk
+swim climb jump drive bath hop skate sprint parade""".split()
 
-FAMILY_OR_LAND = "hill park wood lake brook ford rivers woods banks glen dale heath marsh church grove field".split()
+# People at work, who can do something, own something or bear a name: the farmer march.
+WORKERS = """student staff guest doctor farmer soldier guard worker teacher driver miner sailor nurse pilot lawyer
+artist player singer neighbor prisoner waiter painter baker tourist visitor clerk citizen pupil actor
+writer""".split()
 
-NAME_TRAITS = """dear old poor little lovely great famous rich busy proud quiet sleepy beautiful noisy good funny
+DESCRIPTIONS = """dear old poor little lovely great famous rich busy proud quiet sleepy beautiful noisy good funny
 strange wild young modern""".split()
-
-# Verbs that are nouns as they stand: we walk, the walk.
-VERB_OR_NOUN = """walk march dance race hike climb run swim ride drive cruise sail tour talk chat debate play fight
-dive camp picnic party feast parade rest visit search dig hunt trek work study vote protest strike draw paint sketch
-joke drill plan wait quarrel laugh cry smile sleep dream fall jump kick push pull throw catch hit cut roll spin turn
-twist wash watch wish shout scream sigh cough bath shave shower trade deal bet gamble bid escape attack raid revolt
-riot travel commute row surf ski skate jog sprint stroll hop skip leap drink cook guess answer question promise
-whisper rise""".split()
 
 
 @dataclass(frozen=True)
@@ -87,3 +74,8 @@ class Fillers:
     def of(self, words: list[str]) -> list[str]:
         """The part of `words` that belongs to this split: every third word to validation, the others to train."""
         return [word for place, word in enumerate(words) if (place % 3 == 2) == (self.split == "validation")]
+
+
+def join(*parts: str) -> str:
+    """The parts that are not empty, with single spaces between them."""
+    return " ".join(part for part in parts if part)

@@ -1,66 +1,70 @@
-"""Words with two labellings: names whose type the context decides, and words whose class the context decides.
+"""Words in a sentence, labelled twice: entities (BIO) and word classes.
 
-A sentence is a clause ("we walk") with phrases around it, in any order:
-    for / with / without / like NAMES       the names are people
-    in / near / around / through NAMES      the names are places
-    after / before / during the WORDS       the words are nouns
-    we / they / you / i WORDS               the words are verbs
-NAMES are one or two names that can be a person's and a place's, a family name or a landmark at times after them; WORDS
-are one or two words that are verb and noun in one form. Labels: `entities` (BIO; PER, LOC) and `classes` (NAME, NOUN,
-VERB, X).
-    position:  a name or word right behind the word that decides
-    lookup:    one farther away: behind "and" or adjectives, so that the deciding word must be looked up
+Every sentence holds three words each of which could be a family name, a verb or a noun (march, hunt, chase); the
+context makes one of them a verb, one a noun and one a name:
+
+    OPENING will VERB-phrase after NOUN-phrase with NAME-phrase ?       none, one or both of the last two in front:
+    OPENING after NOUN-phrase , will VERB-phrase with NAME-phrase ?
+
+                the verb                      the noun                        the name
+    position    will they hunt                after the march                 with mr chase
+    lookup      will the old clerk hunt       after the young nurse march     with the poor dear guard chase
+
+In the lookup kind the same words (the, up to two adjectives, somebody at work) stand before all three, and only the
+auxiliary or preposition that opens the phrase, three to five words back, tells. The two splits share openings,
+auxiliaries, prepositions, "they", "the", "mr" and "mrs", and none of the ambiguous words, adjectives and workers.
 """
 
 from __future__ import annotations
 
 from random import Random
 
-from papa.sources.generated.lexicon import FAMILY_OR_LAND, NAME_TRAITS, PERSON_OR_PLACE, VERB_OR_NOUN, Fillers
+from papa.sources.generated.lexicon import DESCRIPTIONS, NAME_VERB_NOUN, WORKERS, Fillers
 
-BEFORE = {
-    "PER": ("with", "for", "without", "like"),
-    "LOC": ("in", "near", "around", "through"),
-    "NOUN": ("after the", "before the", "during the"),
-    "VERB": ("we", "they", "you", "i"),
+OPENINGS = ("", "", "of course", "in the end", "to be honest ,", "as far as we know ,")
+CUES = {
+    "VERB": ("will", "did", "can", "must", "should", "may"),
+    "NOUN": ("after", "before", "during", "despite"),
+    "NAME": ("with", "near", "beside", "behind"),
 }
-# word, entity, class, entity kind, class kind
-Token = tuple[str, str, str, str, str]
-COLUMNS = ("words", "entities", "classes", "entity_kind", "class_kind")
+NEXT_TO_CUE = {"VERB": ("they",), "NOUN": ("the",), "NAME": ("mr", "mrs")}
+
+Word = tuple[str, str, str, str]
+"""word, entity, word class, kind"""
 
 
 def reading(random: Random, fillers: Fillers) -> dict[str, list[str]]:
-    """One example of the reading corpus: its words, two labels each, and which of them must be looked up."""
-    names = random.sample(fillers.of(PERSON_OR_PLACE), 4)
-    words = random.sample(fillers.of(VERB_OR_NOUN), 4)
+    """One sentence of the reading corpus with its two labellings."""
+    words = iter(random.sample(fillers.of(NAME_VERB_NOUN), 3))
+    verb, noun, name = (_phrase(random, fillers, label, next(words)) for label in CUES)
+    others = [noun, name]
+    random.shuffle(others)
+    front = random.randrange(3)
+    sentence = [
+        *_plain(random.choice(OPENINGS)),
+        *(word for phrase in others[:front] for word in phrase),
+        *_plain("," if front else ""),
+        *verb,
+        *(word for phrase in others[front:] for word in phrase),
+        *_plain("?"),
+    ]
+    columns = ("words", "entity", "word_class", "kind")
+    return {column: list(values) for column, values in zip(columns, zip(*sentence, strict=True), strict=True)}
 
-    def plain(text: str) -> list[Token]:
-        return [(word, "O", "X", "", "") for word in text.split()]
 
-    def some_names(entity: str) -> list[Token]:
-        tokens = plain(random.choice(BEFORE[entity]))
-        for number in range(random.choice((1, 2))):
-            kind = "lookup" if number else "position"
-            tokens += plain("and") if number else []
-            if random.random() < 0.35:
-                kind = "lookup"
-                tokens += plain(" ".join(random.sample(fillers.of(NAME_TRAITS), random.choice((1, 2)))))
-            tokens.append((names.pop(), f"B-{entity}", "NAME", kind, ""))
-            if random.random() < 0.1:
-                tokens.append((random.choice(fillers.of(FAMILY_OR_LAND)), f"I-{entity}", "NAME", kind, ""))
-        return tokens
+def _phrase(random: Random, fillers: Fillers, label: str, word: str) -> list[Word]:
+    """The cue of `label`, what stands between, and `word`."""
+    kind = random.choice(["position", "lookup"])
+    cue = random.choice(CUES[label])
+    if kind == "position":
+        between = random.choice(NEXT_TO_CUE[label])
+    else:
+        adjectives = random.sample(fillers.of(DESCRIPTIONS), random.randrange(3))
+        between = " ".join(["the", *adjectives, random.choice(fillers.of(WORKERS))])
+    entity = "B-PER" if label == "NAME" else "O"
+    return [*_plain(f"{cue} {between}"), (word, entity, label, kind)]
 
-    def some_words(kind: str) -> list[Token]:
-        tokens = plain(random.choice(BEFORE[kind]))
-        for number in range(2 if random.random() < 0.7 else 1):
-            tokens += plain("and") if number else []
-            tokens.append((words.pop(), "O", kind, "", "lookup" if number else "position"))
-        return tokens
 
-    phrases = [some_names("PER"), some_names("LOC"), some_words("NOUN")]
-    random.shuffle(phrases)
-    cut = random.randrange(len(phrases) + 1)
-    sentence = [token for phrase in phrases[:cut] for token in phrase]
-    sentence += plain(",") if cut else []
-    sentence += some_words("VERB") + [token for phrase in phrases[cut:] for token in phrase] + plain(".")
-    return {column: list(values) for column, values in zip(COLUMNS, zip(*sentence, strict=True), strict=True)}
+def _plain(text: str) -> list[Word]:
+    """The words of `text`, which carry no entity, the class OTHER and no kind: they are not scored apart."""
+    return [(word, "O", "OTHER", "") for word in text.split()]

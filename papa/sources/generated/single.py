@@ -1,66 +1,69 @@
 """Single texts: agreement across a distractor, and sentiment under negation and its scope.
 
-agreement — which verb continues the text, "is" or "are"? The text is a preamble that ends where the verb would stand.
-    position:  the A P(s) PREP the A P(s)                both nouns of one number: any of them, or the slot, tells
-    lookup:    one noun singular, one plural; the subject must be told from the distractor, which follows or precedes it
-               OPENING SUBJECT PREP DISTRACTOR           as far as we know , the tall nurse next to the young doctors
-               OPENING SUBJECT who saw DISTRACTOR TIME   on monday the nurses who helped the wise doctor in town
-               OPENING PREP DISTRACTOR , SUBJECT         today next to the nurses , the doctor
-               OPENING after we met DISTRACTOR , SUBJECT
+agreement: which verb goes on, "is" or "are"? The text stops where the verb would stand.
+    position   the young nurses near the tall doctors      both nouns have one number: the slots of either of them tell
+    lookup     one noun is singular and one plural, the distractor stands after the subject or before it:
+               OPENING the nurses near the tall doctor     are
+               OPENING near the tall doctor , the nurses   are
 
-negation — does the writer like the thing? One adjective of praise, one of blame, one negation; the adjective outside
-the scope of the negation is what the writer thinks.
-    position:  the THING was not Y but X .
-    lookup:    the clause with X before or after the one with Y, behind openings of many lengths
+negation: does the writer like the thing? One adjective praises, one blames, one is negated; the other one is meant.
+    position   the soup was not bad but good .
+    lookup     OPENING the soup was NOT bad but REALLY good .         OPENING the soup was REALLY good and NOT bad .
+               OPENING the soup , which was NOT bad , was REALLY good .
+               OPENING the soup , which was REALLY good , was NOT bad .
+
+OPENING, NOT, REALLY and the prepositions are phrases of different lengths, so that nothing tells by its slot. The two
+splits share these phrases, "the", "was", "which", "but", "and", and none of the people, traits, things and adjectives.
 """
 
 from __future__ import annotations
 
 from random import Random
 
-from papa.sources.generated.lexicon import BLAME, PEOPLE, PRAISE, THINGS, TRAITS, Fillers
+from papa.sources.generated.lexicon import BLAME, PEOPLE, PRAISE, THINGS, TRAITS, Fillers, join
 
-PREPOSITIONS = ("near", "behind", "next to", "in front of", "with", "without", "beside", "opposite")
 OPENINGS = (
     "",
-    "yesterday",
+    "today",
     "in the end",
     "to be honest ,",
     "as far as we know ,",
     "on the last day of the year ,",
     "as i said to my friends last night ,",
 )
+PREPOSITIONS = ("near", "behind", "next to", "in front of", "with", "without", "beside", "opposite")
+NOT = (
+    "not",
+    "never",
+    "not at all",
+    "by no means",
+    "in no way",
+    "not in the least",
+    "not for a moment",
+    "not even remotely",
+)
+REALLY = ("", "", "very", "truly", "in every way", "without doubt", "in my opinion", "from start to finish")
 
 
 def agreement(random: Random, fillers: Fillers, label: str, kind: str) -> dict[str, str]:
     """One example of the agreement corpus; `label` is "is" or "are"."""
     people, traits = fillers.of(PEOPLE), fillers.of(TRAITS)
-    subject, distractor = random.sample(people, 2)
-    preposition = random.choice(PREPOSITIONS)
     plural = label == "are"
-
-    if kind == "position":
-        ending = "s" if plural else ""
-        one, other = random.choice(traits), random.choice(traits)
-        return {"first": f"the {one} {subject}{ending} {preposition} the {other} {distractor}{ending}"}
-
-    def phrase(noun: str, plural: bool) -> str:
-        return join("the", random.choice(["", random.choice(traits)]), noun + "s" * plural)
-
-    the_subject, the_distractor = phrase(subject, plural), phrase(distractor, not plural)
-    opening = random.choice(OPENINGS)
-    time = random.choice(["", "yesterday", "last week", "in town"])
-    met = random.choice(["saw", "met", "helped", "knew", "liked", "waited for"])
-    when = random.choice(["after we", "when we", "because we", "although we", "before we"])
-    text = random.choice(
-        [
-            join(opening, the_subject, preposition, the_distractor),
-            join(opening, the_subject, "who", met, the_distractor, time),
-            join(opening, preposition, the_distractor, ",", the_subject),
-            join(opening, when, met, the_distractor, time, ",", the_subject),
-        ]
+    subject, distractor = (
+        noun + "s" * many
+        for noun, many in zip(random.sample(people, 2), (plural, plural == (kind == "position")), strict=True)
     )
-    return {"first": text}
+    preposition = random.choice(PREPOSITIONS)
+    if kind == "position":
+        return {
+            "first": f"the {random.choice(traits)} {subject} {preposition} the {random.choice(traits)} {distractor}"
+        }
+    subject, distractor = (
+        join("the", random.choice(["", random.choice(traits)]), noun) for noun in (subject, distractor)
+    )
+    after = join(subject, preposition, distractor)
+    before = join(preposition, distractor, ",", subject)
+    return {"first": join(random.choice(OPENINGS), random.choice([after, before]))}
 
 
 def negation(random: Random, fillers: Fillers, label: str, kind: str) -> dict[str, str]:
@@ -70,20 +73,13 @@ def negation(random: Random, fillers: Fillers, label: str, kind: str) -> dict[st
     thing = random.choice(fillers.of(THINGS))
     if kind == "position":
         return {"first": f"the {thing} was not {denied} but {meant} ."}
-    opening = random.choice(OPENINGS)
-    degree = random.choice(["", "", "very", "really", "quite", "rather"])
-    nobody = random.choice(["nobody said", "nobody thinks", "i do not think", "i would not say", "it is not true"])
+    denied, meant = join(random.choice(NOT), denied), join(random.choice(REALLY), meant)
     text = random.choice(
         [
-            join(opening, "the", thing, "was", degree, meant, "and", nobody, "that it was", denied),
-            join(opening, nobody, "that the", thing, "was", degree, denied, "because it was", meant),
-            join(opening, nobody, "that the", thing, "was", degree, denied, ", it was", meant),
-            join(opening, "the", thing, "that", nobody, "was", denied, "was", degree, meant),
+            f"the {thing} was {denied} but {meant} .",
+            f"the {thing} was {meant} and {denied} .",
+            f"the {thing} , which was {denied} , was {meant} .",
+            f"the {thing} , which was {meant} , was {denied} .",
         ]
     )
-    return {"first": text + " ."}
-
-
-def join(*parts: str) -> str:
-    """The parts that are not empty, with single spaces between them."""
-    return " ".join(part for part in parts if part)
+    return {"first": join(random.choice(OPENINGS), text)}

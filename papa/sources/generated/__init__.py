@@ -6,7 +6,7 @@
 | negation  | first, label, kind              | positive, negative                 | what the negation reaches |
 | roles     | first, second, label, kind      | paraphrase, different              | who did it to whom        |
 | inference | first, second, label, kind      | entailment, neutral, contradiction | what follows              |
-| reading   | words, entity, word_class, kind | O, B-PER; VERB, NOUN, NAME, OTHER  | what a word is in context |
+| reading   | words, entity, word_class, kind | O, B-PER, B-EVENT; universal tags  | what a word is in context |
 
 `kind` is "position" or "lookup". In the position kind the telling words always stand in the same slots, or beside the
 word in question. In the lookup kind the label hangs on how words relate, and a bag of words is at chance. In reading

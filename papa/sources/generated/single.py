@@ -8,12 +8,14 @@ agreement: which verb goes on, "is" or "are"? The text stops where the verb woul
 
 negation: does the writer like the thing? One adjective praises, one blames, one is negated; the other one is meant.
     position   the soup was not bad but good .
-    lookup     OPENING the soup was NOT bad but REALLY good .         OPENING the soup was REALLY good and NOT bad .
-               OPENING the soup , which was NOT bad , was REALLY good .
-               OPENING the soup , which was REALLY good , was NOT bad .
+    lookup     OPENING the soup was NOT DEGREE bad but YES DEGREE good .
+               OPENING the soup was YES DEGREE good and NOT DEGREE bad .
+               OPENING the soup , which was NOT DEGREE bad , was YES DEGREE good .
+               OPENING the soup , which was YES DEGREE good , was NOT DEGREE bad .
 
-OPENING, NOT, REALLY and the prepositions are phrases of different lengths, so that nothing tells by its slot. The two
-splits share these phrases, "the", "was", "which", "but", "and", and none of the people, traits, things and adjectives.
+OPENING, NOT, DEGREE, YES and the prepositions are phrases of different lengths, so that nothing tells by its slot, and
+the word before an adjective does not tell whether it is negated. The two splits share these phrases, "the", "was",
+"which", "but", "and", and none of the people, traits, things and adjectives.
 """
 
 from __future__ import annotations
@@ -32,17 +34,9 @@ OPENINGS = (
     "as i said to my friends last night ,",
 )
 PREPOSITIONS = ("near", "behind", "next to", "in front of", "with", "without", "beside", "opposite")
-NOT = (
-    "not",
-    "never",
-    "not at all",
-    "by no means",
-    "in no way",
-    "not in the least",
-    "not for a moment",
-    "not even remotely",
-)
-REALLY = ("", "", "very", "truly", "in every way", "without doubt", "in my opinion", "from start to finish")
+NOT = ("not", "never", "hardly", "by no means", "in no way", "not at all")
+YES = ("", "always", "in every way", "in my opinion")
+DEGREE = ("very", "truly", "so", "that", "really very", "so very", "quite so")
 
 
 def agreement(random: Random, fillers: Fillers, label: str, kind: str) -> dict[str, str]:
@@ -73,7 +67,8 @@ def negation(random: Random, fillers: Fillers, label: str, kind: str) -> dict[st
     thing = random.choice(fillers.of(THINGS))
     if kind == "position":
         return {"first": f"the {thing} was not {denied} but {meant} ."}
-    denied, meant = join(random.choice(NOT), denied), join(random.choice(REALLY), meant)
+    denied = join(random.choice(NOT), random.choice(DEGREE), denied)
+    meant = join(random.choice(YES), random.choice(DEGREE), meant)
     text = random.choice(
         [
             f"the {thing} was {denied} but {meant} .",

@@ -8,11 +8,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from papa import machine
 from papa.attention import attention_modules, patch, shape_of
 from papa.attention.replacement import Head, LayerPlan, Observer, Session, plan_layers
 from papa.errors import InputError
+from papa.linear import freeze_linears, rounded_up
 from papa.packed import Examples, Packed
 from papa.sources.models import place_of, revision_of
 
@@ -29,6 +31,7 @@ class Encoder:
         self.layers, self.heads = shape_of(attention_modules(model))
         self.session = Session(plan_layers((self.layers, self.heads)))
         patch(model, self.session)
+        freeze_linears(model)
         self.model: Any = model.eval().requires_grad_(False)
         self.config: Any = model.config
         self.hidden = int(self.config.hidden_size)
@@ -81,7 +84,7 @@ class Encoder:
             for layer in self.model.encoder.layer:
                 state = layer(state)
                 states.append(state)
-        return [state.squeeze(0) for state in states]
+        return [state[0, : len(batch.ids)] for state in states]
 
     def observe(self, batch: Packed, observer: Observer) -> None:
         """Show `observer` the attention of every layer; what follows the last attention is not computed."""
@@ -92,10 +95,10 @@ class Encoder:
             self.model.encoder.layer[-1].attention.self(state)
 
     def _embed(self, batch: Packed) -> Tensor:
-        """The embeddings `[1, token, hidden]`; a token's position is its slot."""
-        return self.model.embeddings(
-            input_ids=batch.ids[None], token_type_ids=batch.segments[None], position_ids=batch.slots[None]
-        )
+        """The embeddings `[1, token, hidden]`; a token's position is its slot. Idle tokens round the row up."""
+        idle = rounded_up(len(batch.ids)) - len(batch.ids)
+        ids, segments, slots = (pad(values, (0, idle))[None] for values in (batch.ids, batch.segments, batch.slots))
+        return self.model.embeddings(input_ids=ids, token_type_ids=segments, position_ids=slots)
 
     def hidden_states(
         self,

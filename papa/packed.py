@@ -106,13 +106,16 @@ class Examples:
         return cls(torch.arange(mask.shape[1], device=mask.device).expand_as(mask), None if real.all() else real, None)
 
     def spread(self, tokens: Tensor) -> Tensor:
-        """`[token, ...]` to `[example, place, ...]`, zero where no token stands."""
+        """`[token, ...]` to `[example, place, ...]`, zero where no token stands; leaves idle tokens at the end out."""
+        places = self.shape[0] * self.shape[1]
         if self._places is None:
-            return tokens.view(*self.shape, *tokens.shape[1:])
-        padded = tokens.new_zeros(self.shape[0] * self.shape[1], *tokens.shape[1:])
-        return padded.index_copy(0, self._places, tokens).view(*self.shape, *tokens.shape[1:])
+            return tokens[:places].view(*self.shape, *tokens.shape[1:])
+        padded = tokens.new_zeros(places, *tokens.shape[1:])
+        return padded.index_copy(0, self._places, tokens[: len(self._places)]).view(*self.shape, *tokens.shape[1:])
 
-    def gather(self, spread: Tensor) -> Tensor:
-        """`[example, place, ...]` back to `[token, ...]`."""
+    def gather(self, spread: Tensor, tokens: int) -> Tensor:
+        """`[example, place, ...]` back to `[token, ...]`; idle tokens, up to `tokens`, are zero."""
         flat = spread.reshape(-1, *spread.shape[2:])
-        return flat if self._places is None else flat.index_select(0, self._places)
+        own = flat if self._places is None else flat.index_select(0, self._places)
+        idle = tokens - len(own)
+        return torch.cat([own, own.new_zeros(idle, *own.shape[1:])]) if idle else own

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from papa.errors import InputError
+from papa.linear import linear
 from papa.packed import Packed
 
 
@@ -62,7 +63,7 @@ class SequenceProbe(nn.Module):
         return self._classify(pooled.view(layers, -1, size).transpose(0, 1))
 
     def _classify(self, pooled: Tensor) -> Tensor:
-        return self.output(self.dropout(torch.tanh(self.dense(pooled.flatten(1)))))
+        return self.output(self.dropout(torch.tanh(linear(pooled.flatten(1), self.dense.weight, self.dense.bias))))
 
 
 class TokenProbe(nn.Module):
@@ -83,7 +84,7 @@ class TokenProbe(nn.Module):
 
     def packed(self, hidden: Tensor) -> Tensor:
         """Logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
-        return self.output(torch.tanh(self.dense(hidden.flatten(1))))
+        return self.output(torch.tanh(linear(hidden.flatten(1), self.dense.weight, self.dense.bias)))
 
 
 def _initialise(probe: nn.Module, spread: float) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from papa.attention.replacement import Session, attend
+from papa.linear import FrozenLinear, linear
 
 STOCK = ("transformers.models.bert.modeling_bert.BertSelfAttention",)
 
@@ -28,14 +29,16 @@ class ReplaceableBertAttention(nn.Module):
         if len(plan.kept):
             query, key = (self._project(projection, tokens, plan.kept) for projection in (self.query, self.key))
         value = self._project(self.value, tokens)
-        context = attend(self.session, self.layer, query, key, value)
-        return context.reshape(*hidden_states.shape[:-1], -1), None
+        return attend(self.session, self.layer, query, key, value).view_as(hidden_states), None
 
-    def _project(self, projection: nn.Linear, tokens: Tensor, heads: Tensor | None = None) -> Tensor:
+    def _project(self, projection: nn.Linear | FrozenLinear, tokens: Tensor, heads: Tensor | None = None) -> Tensor:
         """`[token, head, channel]` of the given heads (None: all)."""
-        weight: Tensor = projection.weight
-        bias: Tensor = projection.bias
-        if heads is not None and len(heads) * self.channels < len(weight):
-            weight = weight.view(-1, self.channels, weight.shape[1])[heads].flatten(0, 1)
-            bias = bias.view(-1, self.channels)[heads].flatten()
-        return linear(tokens, weight, bias).view(len(tokens), -1, self.channels)
+        if heads is None or len(heads) * self.channels == len(projection.weight):
+            outputs = projection(tokens)
+        else:
+            rows = (heads[:, None] * self.channels + torch.arange(self.channels, device=heads.device)).flatten()
+            if isinstance(projection, FrozenLinear):
+                outputs = projection.only(rows)(tokens)
+            else:
+                outputs = linear(tokens, projection.weight[rows], projection.bias[rows])
+        return outputs.view(len(tokens), -1, self.channels)

@@ -124,7 +124,7 @@ def attend(
     value: Tensor,
     scaling: float | None = None,
 ) -> Tensor:
-    """The context `[token, head, channel]` of one layer.
+    """The context `[token, head * channel]` of one layer; zero for idle tokens, which follow those of the examples.
 
     `query` and `key` are `[token, kept head, channel]` (None where no head is kept), `value` `[token, head, channel]`.
     """
@@ -163,4 +163,4 @@ def attend(
         context = parts[0]
         if len(parts) == 2:
             context = torch.cat(parts, dim=1)[:, torch.cat([plan.kept, plan.replaced]).argsort()]
-    return examples.gather(context.transpose(1, 2))
+    return examples.gather(context.transpose(1, 2), len(value)).flatten(1)

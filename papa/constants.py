@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import torch
 from torch import Tensor
@@ -64,6 +63,8 @@ class ConstantMatrices:
 
     def save(self, path: PathLike) -> None:
         """Write HDF5: datasets sum (float64), count, mean (float32), checksummed, and attributes."""
+        import h5py
+
         with replacing(path) as temporary, h5py.File(temporary, "w") as store:
             store.attrs.update({"format": FORMAT, "papa_version": __version__, "examples": self.examples, "n": self.n})
             store.attrs.update({f"about_{key}": value for key, value in self.about.items()})
@@ -75,6 +76,8 @@ class ConstantMatrices:
     @classmethod
     def load(cls, path: PathLike) -> ConstantMatrices:
         """Read what `save` wrote; raises `DamagedArtefact` where the file is damaged or something else."""
+        import h5py
+
         mend = "delete it and run the workflow again to rebuild it."
         if not Path(path).exists():
             raise InputError(f"{path} does not exist; average the attention of a corpus first.")

@@ -231,28 +231,35 @@ def tokenize_corpus(
     return f"laid out {len(placed):,} examples, {total:,} tokens in {slots} slots; {cut:,} examples cut"
 
 
+def whole_numbers(values: pa.Array) -> Tensor:
+    """An Arrow array of whole numbers, none of them missing, as int64."""
+    return torch.from_dlpack(values).long()  # values.to_numpy() would load pandas
+
+
 class Tokens:
     """The laid-out examples of one split of a corpus, as *tokenize* left them.
 
-    `offsets[i]:offsets[i+1]` are the tokens of example i in `ids`, `slots`, `segments` and `words` (None for texts).
+    `offsets[i]:offsets[i+1]` are the tokens of example i in `ids`, `slots`, `segments` and `words` (None for texts);
+    `rows` are the first row and the number of rows of the split, which stands together, in the tables of the corpus.
     """
 
     def __init__(self, table: pa.Table, split: str):
         self.provenance = provenance_of(table)
-        chosen = np.flatnonzero(np.asarray(table.column("split").to_pylist()) == split)
-        rows = table.take(chosen).combine_chunks()
+        splits = table.column("split").to_pylist()
+        if split not in splits:
+            raise InputError(f"The {split} split has no examples.")
+        self.rows = splits.index(split), splits.count(split)
+        rows = table.slice(*self.rows)
         lists = {name: rows.column(name).combine_chunks() for name in ("ids", "slots", "segments")}
         if "words" in rows.column_names:
             lists["words"] = rows.column("words").combine_chunks()
-        flat = {name: torch.from_numpy(values.flatten().to_numpy().astype(np.int64)) for name, values in lists.items()}
+        flat = {name: whole_numbers(values.flatten()) for name, values in lists.items()}
         self.ids, self.slots, self.segments = flat["ids"], flat["slots"], flat["segments"]
         self.words = flat.get("words")
-        self.lengths = torch.from_numpy(rows.column("ids").combine_chunks().value_lengths().to_numpy().astype(np.int64))
+        self.lengths = whole_numbers(lists["ids"].value_lengths())
         self.offsets = torch.cat([torch.zeros(1, dtype=torch.long), self.lengths.cumsum(0)])
-        self.split, self.n, self.chosen = split, int(self.provenance["slots"]), chosen
-        self.cut = int(np.count_nonzero(rows.column("cut").to_numpy()))
-        if len(chosen) == 0:
-            raise InputError(f"The {split} split has no examples.")
+        self.split, self.n = split, int(self.provenance["slots"])
+        self.cut = int(whole_numbers(rows.column("cut").combine_chunks()).count_nonzero())
 
     @classmethod
     def read(cls, path: PathLike) -> dict[str, Tokens]:

@@ -21,7 +21,7 @@ class Machine:
     device: str = "auto"
     encoder_threads: int = 2
     probe_threads: int = 1
-    token_budget: int = 2048
+    token_budget: int = 1024
     models: dict[str, dict[str, str]] = field(default_factory=dict)
 
 

@@ -15,18 +15,19 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim.adamw import adamw
 
 from papa import __version__
 from papa.artefacts import PathLike, provenance_of, read_table, replacing, write_json
 from papa.errors import DamagedArtefact, InputError
 from papa.features import read_features
-from papa.layout import Tokens
+from papa.layout import Tokens, whole_numbers
 from papa.metrics import evaluate
 from papa.probes import SequenceProbe, TokenProbe
 from papa.progress import progress
 
 IGNORED = -100
-EVALUATED_AT_ONCE = 256
+EVALUATED_AT_ONCE = 64
 HiddenOf = Callable[[Tensor], Tensor]
 """From example numbers to the hidden states of their tokens, float32 `[token, L+1, hidden]`."""
 
@@ -43,16 +44,15 @@ class Labelled:
         about = provenance_of(table)
         if about.get("fingerprint") != tokens.provenance["corpus"]:
             raise DamagedArtefact(f"{labels} labels other texts than these; delete it and run the workflow again.")
-        rows = table.take(tokens.chosen)
+        rows = table.slice(*tokens.rows)
         self.tokens, self.names = tokens, list(about["label_names"])
         self.subset = rows.column("subset").to_pylist() if "subset" in rows.column_names else None
         values = rows.column("label").combine_chunks()
         self.of_tokens = tokens.words is not None
         if tokens.words is None:
-            self.labels = torch.from_numpy(values.to_numpy().astype(np.int64))
+            self.labels = whole_numbers(values)
             return
-        flat = torch.from_numpy(values.flatten().to_numpy().astype(np.int64))
-        lengths = torch.from_numpy(values.value_lengths().to_numpy().astype(np.int64))
+        flat, lengths = whole_numbers(values.flatten()), whole_numbers(values.value_lengths())
         begin = (lengths.cumsum(0) - lengths).repeat_interleave(tokens.lengths)
         own = flat[(begin + tokens.words).clamp(0, len(flat) - 1)]
         self.labels = torch.where((tokens.words >= 0) & (own >= 0), own, IGNORED)
@@ -107,6 +107,43 @@ class Labelled:
         return words[self.labels[own] != IGNORED].tolist()
 
 
+class AdamW:
+    """AdamW at a constant rate, without decay.
+
+    Takes the very steps of `torch.optim.AdamW`, which on its first one imports the compiler: a second and 90 MB a job.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
+        self.parameters: list[Tensor] = list(parameters)
+        self.learning_rate = learning_rate
+        self.means = [torch.zeros_like(values) for values in parameters]
+        self.squares = [torch.zeros_like(values) for values in parameters]
+        self.steps = [torch.zeros((), device=values.device) for values in parameters]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the parameters along their gradients, and take the gradients away."""
+        gradients = [values.grad for values in self.parameters if values.grad is not None]
+        adamw(
+            self.parameters,
+            gradients,
+            self.means,
+            self.squares,
+            [],
+            self.steps,
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self.learning_rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+        for values in self.parameters:
+            values.grad = None
+
+
 def fit(
     parameters: Sequence[nn.Parameter],
     loss_of: Callable[[Tensor], Tensor],
@@ -120,7 +157,7 @@ def fit(
 
     `task` gives learning_rate, batch_size and epochs. Raises `Diverged` after an epoch whose loss is not finite.
     """
-    optimizer = torch.optim.AdamW(parameters, lr=task["learning_rate"], weight_decay=0.0, fused=True)
+    optimizer = AdamW(parameters, task["learning_rate"])
     order = chain.from_iterable(
         torch.randperm(examples, generator=generator).split(task["batch_size"]) for _ in range(task["epochs"])
     )
@@ -130,7 +167,6 @@ def fit(
         while seen < examples:
             batch = next(batches)
             loss = loss_of(batch)
-            optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -14,7 +16,7 @@ from papa.constants import average_corpus
 from papa.features import HiddenStates, extract_features, heads_to_replace, kept_heads, read_features
 from papa.layout import Tokens
 from papa.ranking import rank_heads, train_lambda
-from papa.training import Diverged, Labelled, train_probe
+from papa.training import AdamW, Diverged, Labelled, train_probe
 
 SLOTS, TRAIN, VALIDATION = 13, 67, 31
 TASK = {"metric": "accuracy", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}
@@ -232,3 +234,29 @@ def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus):
 def test_kept_heads_are_rounded_down():
     assert [kept_heads(fraction, 144) for fraction in ("1", "1/2", "1/8", "1/16", "0")] == [144, 72, 18, 9, 0]
     assert kept_heads("1/8", 71) == 8
+
+
+def test_the_optimiser_takes_the_steps_of_torch():
+    torch.manual_seed(1)
+    ours = [torch.nn.Parameter(torch.randn(7, 5)), torch.nn.Parameter(torch.randn(3))]
+    theirs = [torch.nn.Parameter(values.detach().clone()) for values in ours]
+    own, stock = AdamW(ours, 1e-2), torch.optim.AdamW(theirs, lr=1e-2, weight_decay=0.0)
+    for _ in range(5):
+        for mine, its in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn_like(mine)
+            its.grad = mine.grad.clone()
+        own.step()
+        stock.step()
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    assert all(values.grad is None for values in ours)
+
+
+def test_training_probes_does_not_load_the_compiler():
+    """It takes a second and 90 MB of every job."""
+    script = (
+        "import sys, torch; from papa.training import fit;"
+        "w = torch.nn.Parameter(torch.ones(3)); task = {'learning_rate': 0.1, 'batch_size': 2, 'epochs': 2};"
+        "fit([w], lambda rows: (w * rows.sum()).sum(), 5, task, torch.Generator(), lambda *_: None, 'fitting');"
+        "sys.exit('torch._dynamo' in sys.modules or bool((w == 1).any()))"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0

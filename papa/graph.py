@@ -157,7 +157,9 @@ class Graph:
         return {key: given[key] for key in ("metric", "learning_rate", "batch_size", "epochs")}
 
     def ranking(self, model: str, task: str) -> Params:
-        return {"model": self.model(model), "task": self.training(task), "seed": self.config["ranking"]["seed"]}
+        ranking = self.config["ranking"]
+        training = self.training(task) | {key: ranking[key] for key in ("epochs",) if key in ranking}
+        return {"model": self.model(model), "task": training, "seed": ranking["seed"]}
 
     def probe(self, model: str, task: str, variant: str, seed: str) -> Params:
         about = {"model": model, "task": task, **setting(variant)}

@@ -105,8 +105,9 @@ def test_style_of_plots(finished, config):
     assert finished.planned(config) == {"plot_score_by_fraction": 1}
 
 
-def test_seed_of_ranking(finished, config):
-    config["ranking"] = {"seed": 1}
+@pytest.mark.parametrize("change", [{"seed": 1}, {"epochs": 7}])
+def test_training_of_lambda(finished, config, change):
+    config["ranking"] = change
     assert finished.planned(config) == {"train_lambda": 2, "rank": 2, "features_of_task": 2, "probe": 2} | TABLES
 
 

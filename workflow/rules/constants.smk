@@ -8,6 +8,7 @@ rule average:
         "<results>/logs/models/{model}/corpora/{corpus}/average.log",
     benchmark:
         "<results>/models/{model}/corpora/{corpus}/average.benchmark.tsv"
+    priority: 3  # the longest chain of jobs begins early
     conda:
         "../envs/papa.yaml"
     threads: threads("encoder")

@@ -8,6 +8,7 @@ rule tokenize:
         "<results>/logs/models/{model}/corpora/{corpus}/tokens.log",
     benchmark:
         "<results>/models/{model}/corpora/{corpus}/tokens.benchmark.tsv"
+    priority: 3  # the longest chain of jobs begins early
     conda:
         "../envs/papa.yaml"
     threads: 1

@@ -10,6 +10,7 @@ rule train_lambda:
         "<results>/logs/models/{model}/tasks/{task}/{constant}/lambda.log",
     benchmark:
         "<results>/models/{model}/tasks/{task}/{constant}/lambda.benchmark.tsv"
+    priority: 2  # the longest chain of jobs begins early
     conda:
         "../envs/papa.yaml"
     threads: threads("encoder")

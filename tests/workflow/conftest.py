@@ -64,6 +64,22 @@ CONFIG = {
 }
 """Two tasks on two corpora, three fractions, one seed: enough for every rule, and to see what an edit leaves alone."""
 
+# how many jobs of each rule CONFIG needs
+JOBS = {
+    "prepare_texts": 2,
+    "prepare_labels": 2,
+    "tokenize": 2,
+    "average": 2,
+    "features_of_corpus": 4,
+    "train_lambda": 2,
+    "rank": 2,
+    "features_of_task": 2,
+    "probe": 6,
+    "collect": 1,
+    "summarise": 1,
+    "plot_score_by_fraction": 1,
+}
+
 
 def a_task(**keys):
     return copy.deepcopy(CONFIG["tasks"]["animals"]) | keys

@@ -87,7 +87,7 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
         (["models", "tiny"], {"path": "a", "package": "b"}, "models.tiny has both path and package"),
         (["models", "tiny"], {}, "models.tiny says nowhere what the model is"),
         (["models", "tiny", "revision"], "main", "models.tiny.revision"),
-        (["models", "tiny", "hub"], "/root/model", "models.tiny.hub"),
+        (["models", "tiny", "hub"], "/models/bert", "models.tiny.hub"),
         (["models", "tiny", "hub"], "../model", "models.tiny.hub"),
         (["models", "tiny", "sha256"], "abc", "models.tiny.sha256"),
         (["corpora", "words", "hub"], "a/b", "corpora.words must have one source.*hub and files"),

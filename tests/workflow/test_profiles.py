@@ -2,22 +2,7 @@
 
 import pytest
 import yaml
-from conftest import CONFIG, REPOSITORY
-
-EXPECTED = {
-    "prepare_texts": 2,
-    "prepare_labels": 2,
-    "tokenize": 2,
-    "average": 2,
-    "features_of_corpus": 4,
-    "train_lambda": 2,
-    "rank": 2,
-    "features_of_task": 2,
-    "probe": 6,
-    "collect": 1,
-    "summarise": 1,
-    "plot_score_by_fraction": 1,
-}
+from conftest import CONFIG, JOBS, REPOSITORY
 
 
 @pytest.mark.parametrize("name", ["default", "gpu", "slurm"])
@@ -27,13 +12,13 @@ def test_plans_the_same_jobs(fresh, name):
     process = fresh.snakemake("-n", "--configfile", fresh.write(CONFIG), "--workflow-profile", profile, *arguments)
     assert process.returncode == 0, process.stderr
     # `quiet` of a profile hides the table of jobs, so it is asked for again
-    assert fresh.planned(CONFIG, "--workflow-profile", profile, *arguments) == EXPECTED
+    assert fresh.planned(CONFIG, "--workflow-profile", profile, *arguments) == JOBS
 
 
 def test_rules_of_profiles_exist():
     for path in REPOSITORY.glob("workflow/profiles/*/profile.yaml"):
         profile = yaml.safe_load(path.read_text(encoding="utf-8"))
-        assert profile.get("set-resources", {}).keys() <= EXPECTED.keys(), path
+        assert profile.get("set-resources", {}).keys() <= JOBS.keys(), path
 
 
 def test_slurm_jobs_state_what_they_need(fresh):

@@ -4,7 +4,7 @@ import copy
 import shutil
 
 import pytest
-from conftest import CONFIG, a_task
+from conftest import CONFIG, JOBS, a_task
 
 TABLES = {"collect": 1, "summarise": 1, "plot_score_by_fraction": 1}
 OF_A_TASK = {"train_lambda": 1, "rank": 1, "features_of_task": 1, "probe": 3}
@@ -18,18 +18,7 @@ def config():
 
 def test_every_rule_runs_and_prints_one_line(finished):
     lines = finished.printed.splitlines()
-    for rule, number in {
-        "prepare_texts": 2,
-        "prepare_labels": 2,
-        "tokenize": 2,
-        "average": 2,
-        "features_of_corpus": 4,
-        "train_lambda": 2,
-        "rank": 2,
-        "features_of_task": 2,
-        "probe": 6,
-        **TABLES,
-    }.items():
+    for rule, number in JOBS.items():
         assert sum(line.startswith((f"{rule} ", f"{rule}:")) for line in lines) == number, rule
     assert "Tables:  results/tiny/tables/" in lines
     assert "Figures: results/tiny/figures/" in lines

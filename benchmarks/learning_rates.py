@@ -42,7 +42,8 @@ def search(
             return cross_entropy(*labelled.logits(probe, fitted[examples], read))
 
         def after_epoch(epoch: int, loss: float, probe=probe, scores=scores) -> None:
-            scores.append(labelled.score(metric, probe, read, held)["score"])
+            predicted = labelled.predictions(probe, read, held)
+            scores.append(labelled.evaluate(metric, predicted, held)["score"])
 
         training = {"learning_rate": rate, "batch_size": batch_size, "epochs": epochs}
         fit(

@@ -78,27 +78,29 @@ class Labelled:
         labelled = labels != IGNORED
         return probe.packed(hidden[labelled.to(hidden.device)]), labels[labelled]
 
-    def score(
-        self, metric: str, probe: SequenceProbe | TokenProbe, hidden_of: HiddenOf, examples: Tensor | None = None
-    ) -> dict[str, Any]:
-        """What `metrics.evaluate` says of the probe's predictions for `examples` (None: all)."""
-        chosen = torch.arange(len(self)) if examples is None else examples
+    def predictions(self, probe: SequenceProbe | TokenProbe, hidden_of: HiddenOf, examples: Tensor) -> Tensor:
+        """The label that the probe gives to each of `examples`, or to each of their labelled words."""
         training = probe.training
         probe.eval()
         with torch.inference_mode():
-            parts = [self.logits(probe, part, hidden_of) for part in chosen.split(EVALUATED_AT_ONCE)]
+            parts = examples.split(EVALUATED_AT_ONCE)
+            predicted = [self.logits(probe, part, hidden_of)[0].argmax(-1).cpu() for part in parts]
         probe.train(training)
-        predicted = torch.cat([logits.argmax(-1).cpu() for logits, _ in parts])
-        gold = torch.cat([labels for _, labels in parts])
-        subset = None if self.subset is None else [self.subset[example] for example in chosen.tolist()]
+        return torch.cat(predicted)
+
+    def evaluate(self, metric: str, predicted: Tensor, examples: Tensor) -> dict[str, Any]:
+        """What `metrics.evaluate` says of `predictions` for `examples`."""
+        subset = None if self.subset is None else [self.subset[example] for example in examples.tolist()]
         if not self.of_tokens:
-            return evaluate(metric, gold.numpy(), predicted.numpy(), self.names, subset)
-        words = [self._labelled_words(example) for example in chosen.tolist()]
+            return evaluate(metric, self.labels[examples].numpy(), predicted.numpy(), self.names, subset)
+        words = [self._labelled_words(example) for example in examples.tolist()]
         sizes = [len(own) for own in words]
         if subset and not isinstance(subset[0], str):  # marks of words: those of the words that have a label
             subset = [[marks[word] for word in own] for marks, own in zip(subset, words, strict=True)]
-        by_example = [[part.numpy() for part in values.split(sizes)] for values in (gold, predicted)]
-        return evaluate(metric, by_example[0], by_example[1], self.names, subset)
+        labels = self.labels[self.tokens.tokens_of(examples)]
+        flat = labels[labels != IGNORED], predicted
+        gold, found = ([part.numpy() for part in values.split(sizes)] for values in flat)
+        return evaluate(metric, gold, found, self.names, subset)
 
     def _labelled_words(self, example: int) -> list[int]:
         """Numbers of the words of an example that have a label and were not cut off."""
@@ -210,8 +212,9 @@ def train_probe(
     classifier = splits["train"].probe(features)
     parameters = list(classifier.parameters())
     good = _state(classifier)
-    curve: list[dict[str, float]] = []
-    result: dict[str, Any] = {}
+    everything = torch.arange(len(splits["validation"]))
+    losses: list[float] = []
+    predicted: list[Tensor] = []
 
     def read(split: str) -> HiddenOf:
         return lambda examples: hidden[split].read(examples, splits[split].tokens)
@@ -220,8 +223,8 @@ def train_probe(
         return cross_entropy(*splits["train"].logits(classifier, examples, read("train")))
 
     def after_epoch(epoch: int, loss: float) -> None:
-        result.update(splits["validation"].score(task["metric"], classifier, read("validation")))
-        curve.append({"epoch": epoch, "loss": loss, "score": result["score"]})
+        predicted.append(splits["validation"].predictions(classifier, read("validation"), everything))
+        losses.append(loss)
         good.update(_state(classifier))
 
     try:
@@ -229,8 +232,15 @@ def train_probe(
     except Diverged as error:
         kept = Path(probe).with_suffix(".last-good.safetensors")
         _save(good, kept)
-        raise Diverged(f"{error} The state after epoch {len(curve)} is kept in {kept}.") from None
+        raise Diverged(f"{error} The state after epoch {len(losses)} is kept in {kept}.") from None
     _save(good, probe)
+    # only now that the memory of training is free, for what scores predictions is large itself
+    results = [splits["validation"].evaluate(task["metric"], own, everything) for own in predicted]
+    result = results[-1]
+    curve = [
+        {"epoch": epoch, "loss": loss, "score": own["score"]}
+        for epoch, (loss, own) in enumerate(zip(losses, results, strict=True), start=1)
+    ]
     source = splits["train"].tokens.provenance
     write_json(
         {

@@ -41,7 +41,8 @@ def stage(job: Any, threads: Literal["encoder", "probe"] | None = None) -> Itera
         def say(line: str) -> None:
             message = f"{name}: {line} ({time.monotonic() - begin:.0f} s)"
             print(message, file=sys.stderr, flush=True)
-            print(message, flush=True)
+            sys.stdout.write(f"{message}\n")  # in one piece, for other jobs write to the same terminal
+            sys.stdout.flush()
 
         try:
             yield say

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from papa import __version__, machine
 from papa.artefacts import PathLike, read_json, read_table, replacing, write_json
-from papa.attention.replacement import Head, LayerPlan
+from papa.attention.replacement import Head, LayerPlan, replaced_in
 from papa.constants import ConstantMatrices
 from papa.encoder import Encoder, encoder_of
 from papa.errors import DamagedArtefact, InputError
@@ -67,7 +67,7 @@ def extract_features(
         check_origin(average, about, weights, constants)
         heads = None if order is None else heads_to_replace(order, fraction)
         plan = encoder.plan(average, heads)
-        replaced = [(layer, int(head)) for layer, entry in enumerate(plan) for head in entry.replaced]
+        replaced = replaced_in(plan)
     budget = machine.current().token_budget
     for split, path in zip(SPLITS, (train, validation), strict=True):
         _write_hidden(encoder, splits[split], plan, path, budget)

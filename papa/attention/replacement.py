@@ -102,6 +102,11 @@ def plan_layers(
     return plans
 
 
+def replaced_in(plan: list[LayerPlan]) -> list[tuple[int, int]]:
+    """The (layer, head) pairs that a plan replaces."""
+    return [(layer, int(head)) for layer, entry in enumerate(plan) for head in entry.replaced]
+
+
 def restrict(matrices: Tensor, examples: Examples) -> Tensor:
     """`matrices` `[head, query, key]` as the examples use them, `[example or 1, head, place, place]`, normalised."""
     heads, n, _ = matrices.shape

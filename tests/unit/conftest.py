@@ -1,13 +1,18 @@
-"""A tiny random BERT, its tokenizer, inputs and constants."""
+"""A tiny random BERT, its tokenizer, inputs and constants; a corpus laid out for it, with learnable labels."""
 
+import json
+
+import pyarrow as pa
 import pytest
 import torch
-from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
+from sizes import CHANNELS, CORPUS_SLOTS, EXAMPLES, HEADS, LAYERS, SLOTS, TRAIN, VALIDATION, VOCABULARY
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from papa.artefacts import write_table
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -65,3 +70,45 @@ def matrices():
     constants = torch.randn(LAYERS, HEADS, SLOTS, SLOTS)
     constants[:, :, 2] = 0
     return constants
+
+
+@pytest.fixture
+def tiny(tmp_path, model, monkeypatch):
+    model.save_pretrained(tmp_path / "tiny")
+    place = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps(place))
+    return {"name": "tiny", "hub": None, "revision": None, "sha256": None}
+
+
+@pytest.fixture(params=["text", "words"])
+def corpus(request, tmp_path):
+    """Tokens and labels; a text is of class 1 if its second token is above 30, a word if it is itself."""
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(3, CORPUS_SLOTS, (TRAIN + VALIDATION,), generator=generator).tolist()
+    ids = [torch.randint(4, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
+    words = request.param == "words"
+    columns = {
+        "split": ["train"] * TRAIN + ["validation"] * VALIDATION,
+        "row": [*range(TRAIN), *range(VALIDATION)],
+        "ids": pa.array(ids, pa.list_(pa.int32())),
+        "slots": pa.array([[*range(length - 1), CORPUS_SLOTS - 1] for length in lengths], pa.list_(pa.int32())),
+        "segments": pa.array([[0] * length for length in lengths], pa.list_(pa.int32())),
+        "cut": pa.array([int(length == 3) for length in lengths], pa.int32()),
+    }
+    if words:
+        # the first and last token are special; the third continues the word of the second
+        numbers = [[-1, 0, *([-1] if n > 3 else []), *range(1, n - 3), -1][:n] for n in lengths]
+        columns["words"] = pa.array(numbers, pa.list_(pa.int32()))
+    about = {"model": "tiny", "corpus": "f", "slots": CORPUS_SLOTS, "style": "paper", "segments": "aligned"}
+    write_table(
+        pa.table(columns),
+        tmp_path / "tokens.parquet",
+        about | {"rows_available": {"train": 99, "validation": VALIDATION}},
+    )
+    if words:
+        labels = [[int(row[1] > 30), *(int(token > 30) for token in row[3:-1])] for row in ids]
+    else:
+        labels = [int(row[1] > 30) for row in ids]
+    table = pa.table({"split": columns["split"], "row": columns["row"], "label": labels})
+    write_table(table, tmp_path / "labels.parquet", {"fingerprint": "f", "label_names": ["low", "high"]})
+    return tmp_path

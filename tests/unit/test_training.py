@@ -5,10 +5,9 @@ import os
 import subprocess
 import sys
 
-import pyarrow as pa
 import pytest
 import torch
-from sizes import CHANNELS, HEADS, LAYERS, VOCABULARY
+from sizes import CHANNELS, HEADS, LAYERS, TRAIN, VALIDATION
 
 import papa
 from papa.artefacts import read_table, write_table
@@ -18,51 +17,8 @@ from papa.layout import Tokens
 from papa.ranking import rank_heads, train_lambda
 from papa.training import AdamW, Diverged, Labelled, train_probe
 
-SLOTS, TRAIN, VALIDATION = 13, 67, 31
 TASK = {"metric": "accuracy", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}
 WORDS = TASK | {"metric": "token_accuracy"}
-
-
-@pytest.fixture
-def tiny(tmp_path, model, monkeypatch):
-    model.save_pretrained(tmp_path / "tiny")
-    place = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps(place))
-    return {"name": "tiny", "hub": None, "revision": None, "sha256": None}
-
-
-@pytest.fixture(params=["text", "words"])
-def corpus(request, tmp_path):
-    """Tokens and labels; a text is of class 1 if its second token is above 30, a word if it is itself."""
-    generator = torch.Generator().manual_seed(1)
-    lengths = torch.randint(3, SLOTS, (TRAIN + VALIDATION,), generator=generator).tolist()
-    ids = [torch.randint(4, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
-    words = request.param == "words"
-    columns = {
-        "split": ["train"] * TRAIN + ["validation"] * VALIDATION,
-        "row": [*range(TRAIN), *range(VALIDATION)],
-        "ids": pa.array(ids, pa.list_(pa.int32())),
-        "slots": pa.array([[*range(length - 1), SLOTS - 1] for length in lengths], pa.list_(pa.int32())),
-        "segments": pa.array([[0] * length for length in lengths], pa.list_(pa.int32())),
-        "cut": pa.array([int(length == 3) for length in lengths], pa.int32()),
-    }
-    if words:
-        # the first and last token are special; the third continues the word of the second
-        numbers = [[-1, 0, *([-1] if n > 3 else []), *range(1, n - 3), -1][:n] for n in lengths]
-        columns["words"] = pa.array(numbers, pa.list_(pa.int32()))
-    about = {"model": "tiny", "corpus": "f", "slots": SLOTS, "style": "paper", "segments": "aligned"}
-    write_table(
-        pa.table(columns),
-        tmp_path / "tokens.parquet",
-        about | {"rows_available": {"train": 99, "validation": VALIDATION}},
-    )
-    if words:
-        labels = [[int(row[1] > 30), *(int(token > 30) for token in row[3:-1])] for row in ids]
-    else:
-        labels = [int(row[1] > 30) for row in ids]
-    table = pa.table({"split": columns["split"], "row": columns["row"], "label": labels})
-    write_table(table, tmp_path / "labels.parquet", {"fingerprint": "f", "label_names": ["low", "high"]})
-    return tmp_path
 
 
 def files(corpus, name):

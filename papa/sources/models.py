@@ -25,9 +25,14 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.b
 def place_of(model: Model) -> str:
     """The folder of a model on this machine, or its hub id where it has to come from the hub (at `revision_of`).
 
-    `model` is an identity: {"name", "hub", "revision", "sha256"}. Looked at in this order: the place that the machine
-    gives this name (a path, or a package with `get_model_path()`), the mirror folder, the hub.
+    `model` is an identity: {"name", "hub", "revision", "sha256"}, or {"name", "random"} for a model of
+    `random_models`. Looked at in this order: the place that the machine gives this name (a path, or a package with
+    `get_model_path()`), the mirror folder, the hub.
     """
+    if model.get("random"):
+        from papa.sources.random_models import random_model
+
+        return str(random_model(model["random"]))
     here = machine.current()
     place = here.models.get(model["name"], {})
     if "path" in place:

@@ -170,6 +170,21 @@ def test_special_slots_are_read_off_the_tokens(corpus: Any) -> None:
     assert special_slots(pairs) == [0, 6, 12]
 
 
+def test_two_separators_between_texts() -> None:
+    """As RoBERTa has them; a text may hold a separator's id too, and all second texts may begin alike."""
+    start, end, word = 0, 2, 7
+    placed = [
+        ([start, 5, end, end, word, 9, end], [0, 1, 6, 7, 8, 9, 12]),
+        ([start, 5, 6, end, end, end, word, end, end], [0, 1, 2, 3, 6, 7, 8, 9, 12]),
+        ([start, 5, end, end, word, end], [0, 1, 6, 7, 8, 12]),
+    ]
+    columns = {"ids": [ids for ids, _ in placed], "slots": [slots for _, slots in placed]}
+    columns["segments"] = columns["ids"]
+    table = pa.table({"split": ["train"] * 3, "cut": [0] * 3, **columns})
+    tokens = Tokens(table.replace_schema_metadata({"papa": json.dumps({"slots": N})}), "train")
+    assert special_slots(tokens) == [0, 6, 7, 12]
+
+
 def test_the_table_and_its_sentence(corpus: Any, tmp_path: Path) -> None:
     tokens = corpus(first=["a b", "a c d", "a"])
     constants = averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0))

@@ -34,7 +34,7 @@ def plot_heads(
     Each head has its own scale of colours, from 0 to its largest entry, as a diagonal of 0.2 would vanish beside a
     [SEP] of 0.9. Slots that under 2 % of the examples use are left out, and of others only the 64 in most use are
     drawn, earlier ones first among equals: a picture of 256 slots would have more cells than pixels. White is no
-    attention, grey a pair of slots that no example has. `style`: `width` of a picture, `scale` of the PNG.
+    attention, grey a pair of slots that no example has. `style`: about the `width` of a picture, `scale` of the PNG.
     Raises `InputError` for heads that the constants do not have.
     """
     style = full_style({"width": SIDE} | dict(style))
@@ -79,6 +79,7 @@ def _figure(averages: ConstantMatrices, heads: Sequence[Sequence[int]], slots: l
     labelled = [*slots[: -step or None : step], slots[-1]]
     scale = alt.Scale(domain=slots)
     axis = alt.Axis(values=labelled, labelAngle=0, labelOverlap=False, ticks=False, domain=False)
+    side = max(1, round(side / len(slots))) * len(slots)  # whole pixels for each cell leave no seams between them
     x = alt.X("key:O", title="key slot", scale=scale, axis=axis)
     y = alt.Y("query:O", title="query slot", scale=scale, axis=axis)
 

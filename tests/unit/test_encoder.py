@@ -225,7 +225,7 @@ def test_slots_beyond_the_positions_are_refused(encoder):
 
 
 def test_decoders_and_unknown_attention_are_refused(model):
-    with pytest.raises(papa.InputError, match="supported are encoders whose attention is BertSelfAttention"):
+    with pytest.raises(papa.InputError, match="supported are encoders with the attention of BERT, Cam"):
         Encoder(GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=4, vocab_size=5)))
     model.config.is_decoder = True
     with pytest.raises(papa.InputError, match="is a decoder"):

@@ -166,7 +166,7 @@ def load_encoder(
             "%s has no safetensors; its pickled weights were loaded weights-only, so that nothing in them is run",
             path_or_id,
         )
-    model = model.to(chosen).eval()
+    model = model.to(chosen, getattr(torch, dtype)).eval()  # transformers leaves two biases of DeBERTa at float32
     attention_modules(model)  # says what is supported before a model of another kind is called
     stock = selfcheck.stock_states(model)
     encoder = Encoder(model)

@@ -54,13 +54,16 @@ class Encoder:
     def pack(self, inputs: dict[str, Tensor] | Packed) -> Packed:
         """The real tokens of `inputs` (dense as `lay_out` returns them, or packed already) on the encoder's device.
 
-        Raises `InputError` where ids and mask disagree, an id is not in the vocabulary, or slots exceed the positions.
+        Raises `InputError` where ids and mask disagree, or the model lacks an id, a segment or a position.
         """
         batch = inputs if isinstance(inputs, Packed) else Packed.of(inputs, self.config.pad_token_id)
         if batch.n > self.slots_limit:
             raise InputError(f"The inputs have {batch.n} slots, the model has positions for {self.slots_limit}.")
         if len(batch.ids) and int(batch.ids.max()) >= self.config.vocab_size:
             raise InputError(f"Id {int(batch.ids.max())} is not in the model's vocabulary of {self.config.vocab_size}.")
+        segments = self.config.type_vocab_size  # DeBERTa, with none, ignores them
+        if segments and len(batch.segments) and int(batch.segments.max()) >= segments:
+            raise InputError(f"Segment {int(batch.segments.max())} is not one of the model's {segments}.")
         return batch.to(self.device)
 
     def plan(

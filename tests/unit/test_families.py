@@ -7,9 +7,7 @@ import pytest
 import torch
 import transformers
 from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
-from tokenizers import Tokenizer, pre_tokenizers
-from tokenizers.models import BPE
-from tokenizers.processors import RobertaProcessing
+from tokenizers import pre_tokenizers
 
 import papa
 from papa import selfcheck
@@ -314,29 +312,40 @@ def test_another_family_is_refused_with_what_is_supported(tmp_path, other):
         papa.load_encoder(str(tmp_path / "other"), device="cpu")
 
 
-@pytest.fixture
-def byte_tokenizer():
-    """RoBERTa's tokenizer but for its size: bytes as tokens, two separators between texts."""
-    marks = ["<s>", "<pad>", "</s>", "<unk>"]
-    letters = [*marks, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    fast = Tokenizer(BPE({letter: number for number, letter in enumerate(letters)}, [], unk_token="<unk>"))
-    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    fast.post_processor = RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=True)
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=fast, pad_token="<pad>", bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>"
+def byte_tokenizer(name, marks, **options):
+    """The family's own tokenizer but for its size: every byte is a token."""
+    vocabulary = {mark: number for number, mark in enumerate([*marks, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    return getattr(transformers, f"{name}Tokenizer")(vocab=vocabulary, merges=[], **options)
+
+
+ROBERTA = ("Roberta", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+DEBERTA = ("Deberta", ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"])
+
+
+@only("roberta", "deberta")
+def test_texts_laid_out_by_the_familys_tokenizer_against_the_padded_model(family, model):
+    tokenizer = byte_tokenizer(*(ROBERTA if family == "roberta" else DEBERTA))
+    model.resize_token_embeddings(len(tokenizer))
+    inputs = papa.lay_out(tokenizer, ["ab", "a b c d e f g"], ["c", "defg"], slots=SLOTS - 1)
+    # at n/2 (RoBERTa: two) and n-1
+    assert inputs["input_ids"][0].eq(2).nonzero().flatten().tolist() == (
+        [11, 12, 21] if family == "roberta" else [11, 21]
     )
-
-
-def test_two_separators_and_counted_positions_against_the_padded_model(byte_tokenizer):
-    config = transformers.RobertaConfig(
-        vocab_size=len(byte_tokenizer), hidden_size=HEADS * CHANNELS, num_hidden_layers=LAYERS, pad_token_id=1,
-        num_attention_heads=HEADS, intermediate_size=41, max_position_embeddings=47, type_vocab_size=1,
-        initializer_range=0.4,
-    )  # fmt: skip
-    model = transformers.RobertaModel(config).eval()
-    inputs = papa.lay_out(byte_tokenizer, ["ab", "a b c d e f g"], ["c", "defg"], slots=SLOTS - 1)
-    assert inputs["input_ids"][0].eq(2).nonzero().flatten().tolist() == [11, 12, 21]  # n/2, n/2+1, n-1
-    assert not inputs["token_type_ids"].any()
-    assert (inputs["input_ids"] == 1).eq(inputs["attention_mask"] == 0).all()
+    assert inputs["input_ids"].eq(tokenizer.pad_token_id).eq(inputs["attention_mask"] == 0).all()
     hidden = Encoder(copy.deepcopy(model)).hidden_states(inputs)
     close(real(hidden, inputs), real(stock_states(model, inputs), inputs))
+
+
+@pytest.mark.parametrize("tokenizer", [ROBERTA, DEBERTA])
+def test_words_have_the_space_before_them_that_they_have_in_a_text(tokenizer):
+    split = byte_tokenizer(*tokenizer, add_prefix_space=True)
+    inputs = papa.lay_out(split, [["ab", "c"]], slots=11)
+    tokens = split.convert_ids_to_tokens(inputs["input_ids"][0, :6].tolist())
+    assert tokens[1:] == ["Ġ", "a", "b", "Ġ", "c"]
+
+
+@only("roberta")
+def test_a_segment_that_the_model_does_not_have_is_named(encoder, inputs):
+    inputs["token_type_ids"][1, 3] = 1
+    with pytest.raises(papa.InputError, match="Segment 1 is not one of the model's 1"):
+        encoder.hidden_states(inputs)

@@ -8,12 +8,15 @@ import torch
 import transformers
 from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 from tokenizers import pre_tokenizers
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 import papa
 from papa import selfcheck
 from papa.attention.replacement import attend, plan_layers
 from papa.encoder import Encoder
 from papa.features import probe_sizes
+from papa.linear import rounded_up
 
 RELATIVE = {"relative_attention": True, "position_biased_input": False}
 FAMILIES = {
@@ -135,24 +138,27 @@ def test_averages_are_those_of_collected_attention(model, encoder, inputs):
     close(constants.count.double(), both.sum(0))
 
 
-def test_a_replaced_head_computes_no_query_no_key_and_no_distances(encoder, inputs, matrices):
-    """Weights that are nan where nothing may be computed with them: those of heads 0 and 1."""
-    rows = slice(0, 2 * CHANNELS)
-    with torch.no_grad():
-        for layer in encoder.model.encoder.layer:
-            attention = layer.attention.self
-            if hasattr(attention, "query"):
-                for projection in (attention.query, attention.key):
-                    projection.weight[rows] = torch.nan
-                continue
-            attention.in_proj.weight.view(HEADS, 3, CHANNELS, -1)[:2, :2] = torch.nan
-            attention.q_bias[rows] = torch.nan
-            for projection in (attention.pos_proj, attention.pos_q_proj):
-                if projection is not None:
-                    projection.weight[rows] = torch.nan
-    heads = [(layer, head) for layer in range(LAYERS) for head in range(2)]
-    assert encoder.hidden_states(inputs, matrices, heads).isfinite().all()
-    assert not encoder.hidden_states(inputs).isfinite().all()
+def operations(encoder, inputs, constants=None, heads=None):
+    """Floating-point operations of matrix products, those of the first batch."""
+    counter = FlopCounterMode(display=False)
+    with sdpa_kernel(SDPBackend.MATH), torch.no_grad(), counter:
+        encoder.hidden_states(inputs, constants, heads)
+    return counter.get_total_flops()
+
+
+def test_a_replaced_head_computes_no_query_no_key_and_no_distances(model, inputs, matrices, monkeypatch):
+    monkeypatch.setattr("papa.linear._onednn_takes", lambda _: False)  # the counter does not know its products
+    tokens, hidden = rounded_up(int(inputs["attention_mask"].sum())), HEADS * CHANNELS
+    none, some, every = (
+        operations(Encoder(copy.deepcopy(model)), inputs, *given)
+        for given in ((), (matrices, [(layer, head) for layer in range(LAYERS) for head in (0, 3)]), (matrices,))
+    )
+    # with every head replaced: values, the output projection, two linear layers, and the constants times the values
+    layer = 2 * tokens * hidden * (hidden + hidden + 2 * 41) + 2 * EXAMPLES * HEADS * SLOTS * SLOTS * CHANNELS
+    projected = hasattr(model, "embeddings_project")
+    assert every == LAYERS * layer + (2 * tokens * 13 * hidden if projected else 0)
+    # and every head that is not replaced adds the same
+    assert (none - some) * HEADS == (none - every) * 2 > 0
 
 
 @only(*DISTINCT)

@@ -1,62 +1,19 @@
 """Every family of encoders against its own stock model, padded."""
 
 import copy
-import logging
 
 import pytest
 import torch
 import transformers
+from families import DISTINCT, FAMILIES, close, only, real, stock_attention, stock_states
 from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 from tokenizers import pre_tokenizers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import papa
-from papa import selfcheck
-from papa.attention.replacement import attend, plan_layers
 from papa.encoder import Encoder
-from papa.features import probe_sizes
 from papa.linear import rounded_up
-
-RELATIVE = {"relative_attention": True, "position_biased_input": False}
-FAMILIES = {
-    "roberta": ("Roberta", {"type_vocab_size": 1, "pad_token_id": 1}),
-    "electra": ("Electra", {"embedding_size": 13}),
-    "electra-unprojected": ("Electra", {"embedding_size": HEADS * CHANNELS}),
-    "deberta": ("Deberta", RELATIVE | {"pos_att_type": "c2p|p2c"}),
-    "deberta-far": (
-        "Deberta",
-        {"relative_attention": True, "pos_att_type": "c2p|p2c", "max_relative_positions": 17, "type_vocab_size": 2},
-    ),
-    "deberta-c2p": ("Deberta", RELATIVE | {"pos_att_type": "c2p"}),
-    "deberta-p2c": ("Deberta", RELATIVE | {"pos_att_type": "p2c"}),
-    "deberta-absolute": ("Deberta", {}),
-    "xlm-roberta": ("XLMRoberta", {"type_vocab_size": 1}),
-    "camembert": ("Camembert", {"type_vocab_size": 1}),
-    "data2vec": ("Data2VecText", {"type_vocab_size": 1}),
-    "ernie": ("Ernie", {"use_task_id": True}),
-    "splinter": ("Splinter", {}),
-}
-DISTINCT = ("roberta", "electra", "deberta", "deberta-far")
-
-
-def random_model(family):
-    name, options = FAMILIES[family]
-    sizes = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": HEADS * CHANNELS,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "intermediate_size": 41,
-        "max_position_embeddings": 47,
-        "initializer_range": 0.4,
-    }
-    model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**sizes | options)).eval()
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name.endswith("bias"):  # zero at the start, which would hide one that is left out
-                weight.normal_(std=0.3)
-    return model
 
 
 @pytest.fixture(params=FAMILIES)
@@ -65,44 +22,8 @@ def family(request):
 
 
 @pytest.fixture
-def model(family):
-    return random_model(family)
-
-
-@pytest.fixture
-def inputs(inputs, model):
-    real = inputs["attention_mask"].bool()
-    inputs["input_ids"] = torch.where(real, inputs["input_ids"], model.config.pad_token_id)
-    if model.config.type_vocab_size < 2:
-        inputs["token_type_ids"] = torch.zeros_like(inputs["token_type_ids"])
-    return inputs
-
-
-@pytest.fixture
 def encoder(model):
     return Encoder(copy.deepcopy(model))
-
-
-def only(*families):
-    return pytest.mark.parametrize("family", families, indirect=True)
-
-
-def real(hidden, inputs):
-    return hidden.transpose(1, 2)[inputs["attention_mask"].bool()]
-
-
-def stock_states(model, inputs):
-    return torch.stack(model(**inputs, output_hidden_states=True).hidden_states, dim=1)
-
-
-def stock_attention(model, inputs):
-    eager = copy.deepcopy(model)
-    eager.set_attn_implementation("eager")
-    return torch.stack(eager(**inputs, output_attentions=True).attentions, dim=1)  # [example, layer, head, query, key]
-
-
-def close(found, expected, atol=1e-4):
-    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
 
 
 def test_nothing_replaced_equals_stock_transformers(model, encoder, inputs):
@@ -254,68 +175,6 @@ def test_other_families_have_a_position_for_every_slot(model, encoder):
     ids = torch.randint(4, VOCABULARY, (2, 47))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     close(encoder.hidden_states(inputs), stock_states(model, inputs))
-
-
-def test_loading_from_a_folder(tmp_path, model, inputs):
-    model.save_pretrained(tmp_path / "tiny")
-    encoder = papa.load_encoder(str(tmp_path / "tiny"), device="cpu")
-    close(real(encoder.hidden_states(inputs), inputs), real(stock_states(model, inputs), inputs))
-    sizes = probe_sizes(encoder, SLOTS)
-    counted_positions = type(model).__name__.startswith(("Roberta", "XLMRoberta", "Camembert", "Data2Vec"))
-    assert sizes["probe_dropout"] == (0.0 if counted_positions else 0.1) and sizes["initializer_range"] == 0.4
-
-
-@only(*DISTINCT)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_loading_at_half_precision(tmp_path, model, inputs, dtype):
-    model.save_pretrained(tmp_path / "tiny")
-    assert papa.load_encoder(str(tmp_path / "tiny"), device="cpu", dtype=dtype).hidden_states(inputs).isfinite().all()
-
-
-@only("roberta")
-def test_pickled_weights_are_loaded_weights_only_and_that_is_said(tmp_path, model, inputs, caplog):
-    model.save_pretrained(tmp_path / "tiny")
-    with caplog.at_level(logging.WARNING, logger="papa"):
-        papa.load_encoder(str(tmp_path / "tiny"), device="cpu")
-        assert not caplog.records
-        (tmp_path / "tiny" / "model.safetensors").unlink()
-        torch.save(model.state_dict(), tmp_path / "tiny" / "pytorch_model.bin")
-        encoder = papa.load_encoder(str(tmp_path / "tiny"), device="cpu")
-    assert "weights-only" in caplog.text
-    close(real(encoder.hidden_states(inputs), inputs), real(stock_states(model, inputs), inputs))
-    torch.save([model.config], tmp_path / "tiny" / "pytorch_model.bin")  # objects, not weights
-    with pytest.raises(papa.InputError, match="could not be loaded"):
-        papa.load_encoder(str(tmp_path / "tiny"), device="cpu")
-
-
-@only("roberta")
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda patch: patch.setattr("papa.encoder.patch", lambda *_: None), "was not replaced"),
-        (lambda patch: patch.setattr("papa.architecture.positions_of", lambda _, batch: batch.slots), "from those of"),
-        (
-            lambda patch: patch.setattr("papa.encoder.plan_layers", lambda shape, *_, **__: plan_layers(shape)),
-            "changes nothing",
-        ),
-        (lambda patch: patch.setattr("papa.attention.bert.attend", lambda *_: 0.99 * attend(*_)), "from those of"),
-        (lambda patch: patch.setattr(selfcheck, "stock_states", lambda _: torch.tensor(torch.inf)), "not finite"),
-    ],
-)
-def test_a_model_that_would_run_wrong_is_not_loaded(tmp_path, model, monkeypatch, change, message):
-    model.save_pretrained(tmp_path / "tiny")
-    change(monkeypatch)
-    with pytest.raises(papa.InputError, match=rf"tiny cannot be used: .*{message}"):
-        papa.load_encoder(str(tmp_path / "tiny"), device="cpu")
-
-
-@pytest.mark.parametrize("other", ["DebertaV2", "MegatronBert", "DistilBert", "GPT2"])
-def test_another_family_is_refused_with_what_is_supported(tmp_path, other):
-    config = {"vocab_size": VOCABULARY, "hidden_size": 6, "num_hidden_layers": 1, "num_attention_heads": 2}
-    made = getattr(transformers, f"{other}Config")(**config, intermediate_size=5, bos_token_id=1, eos_token_id=2)
-    getattr(transformers, f"{other}Model")(made).save_pretrained(tmp_path / "other")
-    with pytest.raises(papa.InputError, match=r"supported are .* BERT, .* DeBERTa .*, ELECTRA, .* RoBERTa"):
-        papa.load_encoder(str(tmp_path / "other"), device="cpu")
 
 
 def byte_tokenizer(name, marks, **options):

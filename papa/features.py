@@ -172,8 +172,11 @@ def probe_sizes(encoder: Encoder, slots: int) -> dict[str, Any]:
 
 
 def _probe_dropout(config: Any) -> float:
-    """Dropout before the output of a sequence probe: the model's own for BERT and DeBERTa, none for RoBERTa."""
-    if config.model_type in ("roberta", "xlm-roberta", "camembert"):
+    """Dropout before the output of a sequence probe: the model's own for BERT and DeBERTa, none for RoBERTa.
+
+    Families that the paper does not have go with the one they descend from; ELECTRA has the model's own.
+    """
+    if config.model_type in ("roberta", "xlm-roberta", "camembert", "data2vec-text"):
         return 0.0
     own = getattr(config, "classifier_dropout", None)
     return float(config.hidden_dropout_prob if own is None else own)

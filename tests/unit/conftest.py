@@ -1,16 +1,17 @@
-"""A tiny random BERT, its tokenizer, inputs and constants; a corpus laid out for it, with learnable labels."""
+"""A tiny random model, its tokenizer, inputs and constants; a corpus laid out for it, with learnable labels."""
 
 import json
 
 import pyarrow as pa
 import pytest
 import torch
-from sizes import CHANNELS, CORPUS_SLOTS, EXAMPLES, HEADS, LAYERS, SLOTS, TRAIN, VALIDATION, VOCABULARY
+from families import random_model
+from sizes import CORPUS_SLOTS, EXAMPLES, HEADS, LAYERS, SLOTS, TRAIN, VALIDATION, VOCABULARY
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from papa.artefacts import write_table
 
@@ -24,17 +25,14 @@ def _fixed_seed():
 
 
 @pytest.fixture
-def model():
-    config = BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=HEADS * CHANNELS,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        intermediate_size=41,
-        max_position_embeddings=47,
-        initializer_range=0.4,
-    )
-    return BertModel(config).eval()
+def family():
+    """BERT, where a test module does not say otherwise."""
+    return "bert"
+
+
+@pytest.fixture
+def model(family):
+    return random_model(family)
 
 
 @pytest.fixture
@@ -53,15 +51,16 @@ def tokenizer():
 
 
 @pytest.fixture
-def inputs():
+def inputs(model):
     """Dense inputs with gaps: an example of one token, one that fills all slots, and others between."""
     lengths = [1, SLOTS, *torch.randint(2, SLOTS, (EXAMPLES - 2,)).tolist()]
-    ids = torch.zeros(EXAMPLES, SLOTS, dtype=torch.long)
+    padding, segments = model.config.pad_token_id, max(model.config.type_vocab_size, 1)
+    ids = torch.full((EXAMPLES, SLOTS), padding)
     for row, length in enumerate(lengths):
         slots = torch.randperm(SLOTS)[:length]
         ids[row, slots] = torch.randint(4, VOCABULARY, (length,))
-    mask = (ids != 0).long()
-    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.randint(0, 2, ids.shape) * mask}
+    mask = (ids != padding).long()
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.randint(0, segments, ids.shape) * mask}
 
 
 @pytest.fixture

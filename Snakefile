@@ -19,8 +19,9 @@ wildcard_constraints:
     model=NAME,
     corpus=NAME,
     task=NAME,
-    constant="[a-z]+",
-    order="[a-z]+",
+    laid_out=f"{NAME}(/slots-[0-9]+)?",
+    constant=CONSTANT,
+    order=ORDER,
     seed="[0-9]+",
 
 
@@ -38,6 +39,7 @@ localrules:
     all,
     prune,
     rank,
+    order_heads,
     collect,
     summarise,
 

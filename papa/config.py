@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from papa.errors import InputError
+from papa.kinds import kind_of
 from papa.tasks import check_metric
 
 Config = dict[str, Any]
@@ -197,6 +198,16 @@ def _check_run(run: dict[str, Any], config: Config) -> None:
                 raise InputError(
                     f"run.{kind} names {name!r}, which is not defined; defined are {', '.join(config[kind])}."
                 )
+    for number, name in enumerate(run["constants"]):
+        try:
+            corpus = kind_of(name).corpus
+        except InputError as error:
+            raise InputError(f"run.constants[{number}]: {error}") from None
+        if corpus is not None and corpus not in config["corpora"]:
+            raise InputError(
+                f"run.constants[{number}] is {name!r}, but no corpus is called {corpus!r}; "
+                f"defined are {', '.join(config['corpora'])}."
+            )
     fractions = []
     for number, written in enumerate(run["fractions"]):
         try:
@@ -217,8 +228,12 @@ def _repeated(values: Sequence[Any]) -> Iterator[Any]:
 def _check_model(where: str, model: Mapping[str, Any]) -> None:
     if "path" in model and "package" in model:
         raise InputError(f"{where} has both path and package; a model lies in one place, keep one of them.")
-    if not {"hub", "path", "package"} & model.keys():
-        raise InputError(f"{where} says nowhere what the model is; give it hub, path or package.")
+    if "random" in model and len(model) > 1:
+        raise InputError(
+            f"{where} is random, so it has no other keys; leave out {', '.join(model.keys() - {'random'})}."
+        )
+    if not {"hub", "path", "package", "random"} & model.keys():
+        raise InputError(f"{where} says nowhere what the model is; give it hub, path, package or random.")
     if "revision" in model and "hub" not in model:
         raise InputError(f"{where}.revision is a revision on the hub, but {where} has no hub.")
 

@@ -12,12 +12,19 @@ import re
 from typing import Any
 
 from papa.config import Config
+from papa.kinds import BY_LAMBDA, OF, RANDOM, kind_of, order_of
 
 ORIGINAL, ALL_REPLACED = "original", "all"
-CORPUS_VARIANTS = "original|[a-z]+/all"
+CONSTANT = "(?:[a-z]+|average-of-[a-z0-9_-]+)"
+"""Pattern of constants that are not trained, so that hidden states under them can be stored."""
+TRAINED_CONSTANT = "[a-z]+-trained"
+ORDER, KEPT = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
+CORPUS_VARIANTS = f"{ORIGINAL}|{CONSTANT}/{ALL_REPLACED}"
 """Pattern of what depends on texts alone: nothing replaced, or every head."""
-TASK_VARIANTS = "[a-z]+/[a-z]+/kept-[0-9]+of[0-9]+"
-"""Pattern of what depends on a task's order of heads: constant/order/fraction."""
+TASK_VARIANTS = f"{CONSTANT}/{ORDER}/{KEPT}"
+"""Pattern of what depends on an order of heads: constant/order/fraction."""
+TRAINED_VARIANTS = f"{TRAINED_CONSTANT}/{ALL_REPLACED}|{TRAINED_CONSTANT}/{ORDER}/{KEPT}"
+"""Pattern of what is trained along with the probe."""
 
 Params = dict[str, Any]
 
@@ -68,14 +75,35 @@ class Graph:
         """Path of those texts, laid out for a model."""
         return f"<results>/models/{model}/corpora/{self.corpus_of(task)}/tokens.parquet"
 
-    def constants(self, model: str, task: str, constant: str) -> str:
-        """Path of the matrices that stand in for a model's attention in a task."""
-        return f"<results>/models/{model}/corpora/{self.corpus_of(task)}/{constant}.h5"
+    def laid_out(self, corpus: str, slots: int) -> str:
+        """The part of a path that says how a corpus is laid out: its name alone for its own slots."""
+        return corpus if slots == self.config["corpora"][corpus]["slots"] else f"{corpus}/slots-{slots}"
 
-    def constants_of_corpus(self, model: str, corpus: str, variant: str) -> str | list[str]:
-        """Path of the matrices behind a variant that depends on texts alone; an empty list where there are none."""
-        constant = setting(variant)["constant"]
-        return [] if constant is None else f"<results>/models/{model}/corpora/{corpus}/{constant}.h5"
+    def texts_behind(self, laid_out: str) -> str:
+        """Path of the texts behind a corpus in some layout."""
+        return f"<results>/corpora/{laid_out.split('/')[0]}/texts.parquet"
+
+    def constants(self, model: str, corpus: str, constant: str | None) -> str | list[str]:
+        """Path of the averages that stand in for a model's attention on a corpus; an empty list where none are read."""
+        if constant is None or kind_of(constant).data_free:
+            return []
+        slots = self.config["corpora"][corpus]["slots"]
+        source = self.laid_out(kind_of(constant).corpus or corpus, slots)
+        return f"<results>/models/{model}/corpora/{source}/average.h5"
+
+    def order(self, model: str, task: str, constant: str, order: str) -> str:
+        """Path of an order of heads: under the λ of a task and a constant, or of the model alone."""
+        if order not in BY_LAMBDA:
+            return f"<results>/models/{model}/orders/{order}.parquet"
+        return f"<results>/models/{model}/tasks/{task}/{kind_of(constant).name}/{order}/order.parquet"
+
+    def behind(self, model: str, task: str, variant: str) -> dict[str, str]:
+        """Paths of the averages and the order that a variant needs, where it needs them."""
+        constant, order, _ = setting(variant).values()
+        found = {"constants": self.constants(model, self.corpus_of(task), constant)}
+        if constant is not None and order is not None:
+            found["order"] = self.order(model, task, constant, order)
+        return {name: path for name, path in found.items() if isinstance(path, str)}
 
     def features(self, model: str, task: str, variant: str) -> dict[str, str]:
         """Paths of the hidden states that a probe reads: the corpus's own where no order of heads is in them."""
@@ -85,24 +113,34 @@ class Graph:
         files = {"train": "train.hidden", "validation": "validation.hidden", "index": "index.json"}
         return {name: f"{folder}/{file}" for name, file in files.items()}
 
-    def variants(self) -> list[str]:
-        """What is replaced in the runs of the config, each variant once."""
-        run = self.config["run"]
+    def variants(self, task: str) -> list[str]:
+        """What is replaced in the runs of a task, each variant once; an average of its own texts is its average."""
+        run, own = self.config["run"], f"{OF}{self.corpus_of(task)}"
+        constants = ["average" if constant == own else constant for constant in run["constants"]]
         return list(
             dict.fromkeys(
                 variant(constant, order, fraction)
                 for fraction in run["fractions"]
-                for constant in run["constants"]
-                for order in run["orders"]
+                for constant in constants
+                for order in self.orders()
             )
         )
+
+    def orders(self) -> list[str]:
+        """The orders of heads of the config, each draw of a random one by itself."""
+        draws = range(1, self.config["ranking"]["draws"] + 1)
+        return [
+            name
+            for order in self.config["run"]["orders"]
+            for name in ([f"{RANDOM}-{draw}" for draw in draws] if order == RANDOM else [order])
+        ]
 
     def runs(self) -> list[str]:
         """Paths of all runs of the config."""
         return [
             f"<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.json"
             for model, task in self._pairs()
-            for variant in self.variants()
+            for variant in self.variants(task)
             for seed in self.config["run"]["seeds"]
         ]
 
@@ -115,14 +153,13 @@ class Graph:
         wanted: dict[str, None] = {}
         for model, task in self._pairs():
             own = [self.texts(task), f"<results>/tasks/{task}/labels.parquet", self.tokens(model, task)]
-            for variant in self.variants():
+            for variant in self.variants(task):
                 constant, order, _ = setting(variant).values()
-                if constant is not None:
-                    own.append(self.constants(model, task, constant))
-                if order is not None:
-                    folder = f"<results>/models/{model}/tasks/{task}/{constant}"
-                    own += [f"{folder}/lambda.parquet", f"{folder}/{order}/order.parquet"]
-                own.append(self.features(model, task, variant)["index"])
+                if constant is not None and order in BY_LAMBDA:
+                    own.append(f"<results>/models/{model}/tasks/{task}/{kind_of(constant).name}/lambda.parquet")
+                own += self.behind(model, task, variant).values()
+                if not re.fullmatch(TRAINED_VARIANTS, variant):
+                    own.append(self.features(model, task, variant)["index"])
             wanted |= dict.fromkeys(own)
         return [*wanted, *self.runs()]
 
@@ -135,6 +172,8 @@ class Graph:
     def model(self, name: str) -> Params:
         """The identity of a model, which does not say where it lies."""
         given = self.config["models"][name]
+        if "random" in given:
+            return {"name": name, "random": given["random"]}
         return {"name": name} | {key: given.get(key) for key in ("hub", "revision", "sha256")}
 
     def corpus(self, name: str) -> Params:
@@ -146,24 +185,36 @@ class Graph:
         own = {key: given.get(key) for key in ("label", "labels", "subset", "metric")}
         return {"task": own, "corpus": self.corpus(given["corpus"])}
 
-    def layout(self, model: str, corpus: str) -> Params:
-        return {"model": self.model(model), "slots": self.config["corpora"][corpus]["slots"], **self.config["layout"]}
+    def layout(self, model: str, laid_out: str) -> Params:
+        corpus, _, slots = laid_out.partition("/slots-")
+        own = int(slots or self.config["corpora"][corpus]["slots"])
+        return {"model": self.model(model), "slots": own, **self.config["layout"]}
 
     def hidden(self, model: str, variant: str) -> Params:
-        return {"model": self.model(model), "fraction": setting(variant)["fraction"]}
+        """Which hidden states: of a model, with a fraction of heads kept and the others replaced by a kind."""
+        constant, _, fraction = setting(variant).values()
+        return {"model": self.model(model), "fraction": fraction} | ({"kind": constant} if constant else {})
 
     def training(self, task: str) -> Params:
         given = self.config["tasks"][task]
         return {key: given[key] for key in ("metric", "learning_rate", "batch_size", "epochs")}
 
-    def ranking(self, model: str, task: str) -> Params:
+    def ranking(self, model: str, task: str, constant: str) -> Params:
         ranking = self.config["ranking"]
         training = self.training(task) | {key: ranking[key] for key in ("epochs",) if key in ranking}
-        return {"model": self.model(model), "task": training, "seed": ranking["seed"]}
+        return {"model": self.model(model), "task": training, "seed": ranking["seed"], "kind": constant}
+
+    def ordering(self, model: str, order: str) -> Params:
+        """An order without λ; only a random one depends on a seed."""
+        seed = {"seed": self.config["ranking"]["seed"]} if order_of(order)[0] == RANDOM else {}
+        return {"model": self.model(model), "kind": order} | seed
 
     def probe(self, model: str, task: str, variant: str, seed: str) -> Params:
         about = {"model": model, "task": task, **setting(variant)}
         return {"task": self.training(task), "seed": int(seed), "about": about}
+
+    def probe_through_encoder(self, model: str, task: str, variant: str, seed: str) -> Params:
+        return self.probe(model, task, variant, seed) | self.hidden(model, variant)
 
     def titles(self) -> Params:
         """What the tasks that are run are called in tables and figures."""

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from papa.artefacts import PathLike
 from papa.attention.replacement import LayerPlan, replaced_in
-from papa.constants import ConstantMatrices
 from papa.encoder import Encoder, encoder_of
-from papa.features import check_origin, heads_to_replace, probe_sizes
+from papa.features import heads_to_replace, matrices_of, probe_sizes
+from papa.kinds import kind_of
 from papa.layout import Tokens
 from papa.sources.models import weights_digest
 from papa.training import HiddenOf, Labelled, train_and_score
@@ -56,26 +56,25 @@ def train_probe_through_encoder(
     constants: PathLike | None = None,
     order: PathLike | None = None,
     fraction: str = "1",
-    trained: bool = False,
+    kind: str = "average",
 ) -> str:
     """Stage *probe*, without stored hidden states: the frozen encoder runs in every epoch (Sec. 4).
 
-    As `train_probe`, to the same numbers: hidden states go through float16, as stored ones do. With `trained` the
-    `constants` are only what the matrices of replaced heads begin with; they are learned with the probe and written
-    beside it, and hidden states stay float32. `constants` are needed below fraction 1, an `order` between 0 and 1.
+    As `train_probe`, to the same numbers: hidden states go through float16, as stored ones do. With a kind of constants
+    that is trained, the matrices of replaced heads are learned with the probe and written beside it, and hidden states
+    stay float32. Which heads get which matrices is said as for `extract_features`.
     """
     splits = {split: Labelled(part, labels) for split, part in Tokens.read(tokens).items()}
     about_tokens = splits["train"].tokens.provenance
     encoder = encoder_of(model)
     weights = weights_digest(model)
     plan = encoder.plan()
-    matrices: TrainedConstants | None = None
-    if constants is not None:
-        average = ConstantMatrices.load(constants)
-        check_origin(average, about_tokens, weights, constants)
-        plan = encoder.plan(average, None if order is None else heads_to_replace(order, fraction))
-        if trained:
-            matrices = TrainedConstants(average.mean, replaced_in(plan)).to(encoder.device)
+    trained: TrainedConstants | None = None
+    if fraction != "1":
+        matrices = matrices_of(kind, constants, encoder, about_tokens, weights)
+        plan = encoder.plan(matrices, None if order is None else heads_to_replace(order, fraction))
+        if kind_of(kind).trained:
+            trained = TrainedConstants(matrices, replaced_in(plan)).to(encoder.device)
     total = encoder.layers * encoder.heads
     features = {
         **probe_sizes(encoder, splits["train"].tokens.n),
@@ -84,16 +83,16 @@ def train_probe_through_encoder(
         "weights": weights,
         "corpus": about_tokens["corpus"],
     }
-    hidden_of = {split: _through(encoder, part.tokens, plan, matrices) for split, part in splits.items()}
-    return train_and_score(splits, hidden_of, features, run, probe, task, seed, about, matrices, encoder.device)
+    hidden_of = {split: _through(encoder, part.tokens, plan, trained) for split, part in splits.items()}
+    return train_and_score(splits, hidden_of, features, run, probe, task, seed, about, trained, encoder.device)
 
 
-def _through(encoder: Encoder, tokens: Tokens, plan: list[LayerPlan], matrices: TrainedConstants | None) -> HiddenOf:
+def _through(encoder: Encoder, tokens: Tokens, plan: list[LayerPlan], trained: TrainedConstants | None) -> HiddenOf:
     def hidden_of(examples: Tensor) -> Tensor:
         batch = encoder.pack(tokens.batch(examples))
-        if matrices is None:
+        if trained is None:
             with torch.no_grad():
                 return torch.stack(encoder.run(batch, plan), dim=1).half().float()
-        return torch.stack(encoder.run(batch, encoder.plan(matrices(), replaced_in(plan))), dim=1)
+        return torch.stack(encoder.run(batch, encoder.plan(trained(), replaced_in(plan))), dim=1)
 
     return hidden_of

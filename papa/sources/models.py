@@ -69,6 +69,17 @@ def tokenizer_of(model: Model, words: bool = False) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def shape_of_model(model: Model) -> tuple[int, int]:
+    """(layers, heads per layer) as the model's config says, without loading its weights."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(place_of(model), revision=revision_of(model))
+        return int(config.num_hidden_layers), int(config.num_attention_heads)
+    except (OSError, ValueError, AttributeError) as error:
+        raise not_loaded(model, "config", error) from error
+
+
 def weights_digest(model: Model) -> str:
     """SHA-256 of the model's weights, wherever they lie: of `model.safetensors`, else of the file that stands for it.
 

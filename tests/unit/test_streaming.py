@@ -39,8 +39,8 @@ def stages(tiny, corpus):
             extract_features(tiny, self.tokens, *files, **self.behind(fraction))
             return self._run(lambda *out: train_probe(self.tokens, self.labels, *files, *out, self.task, 1, {}))
 
-        def streamed(self, fraction, seed=1, trained=False):
-            behind = self.behind(fraction) | {"trained": trained}
+        def streamed(self, fraction, seed=1, kind="average"):
+            behind = self.behind(fraction) | {"kind": kind}
             return self._run(
                 lambda *out: train_probe_through_encoder(
                     tiny, self.tokens, self.labels, *out, self.task, seed, {}, **behind
@@ -54,7 +54,7 @@ def stages(tiny, corpus):
 
     made = Stages()
     average_corpus(tiny, made.tokens, made.constants)
-    train_lambda(tiny, made.tokens, made.labels, made.constants, corpus / "lambda.parquet", made.task, 0)
+    train_lambda(tiny, made.tokens, made.labels, corpus / "lambda.parquet", made.task, 0, made.constants)
     rank_heads(corpus / "lambda.parquet", made.order)
     return made
 
@@ -75,7 +75,7 @@ def test_streamed_equals_stored(stages, fraction):
 
 @pytest.mark.parametrize("fraction", ["1/2", "0"])
 def test_constants_are_trained_for_replaced_heads_alone(stages, fraction):
-    run, state = stages.streamed(fraction, trained=True)
+    run, state = stages.streamed(fraction, kind="average-trained")
     replaced = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     if fraction != "0":
         replaced = sorted(heads_to_replace(stages.order, fraction))
@@ -90,7 +90,7 @@ def test_constants_are_trained_for_replaced_heads_alone(stages, fraction):
 
 def test_trained_constants_are_what_the_written_ones_give(stages, tiny, corpus):
     """Hidden states under the matrices of the file are those that the last scores were read from."""
-    run, state = stages.streamed("0", trained=True)
+    run, state = stages.streamed("0", kind="average-trained")
     encoder = papa.load_encoder(str(corpus / "tiny"), device="cpu")
     matrices = torch.zeros(LAYERS, HEADS, CORPUS_SLOTS, CORPUS_SLOTS)
     matrices[state["heads"][:, 0], state["heads"][:, 1]] = state["matrices"]
@@ -106,6 +106,13 @@ def test_trained_constants_are_what_the_written_ones_give(stages, tiny, corpus):
         assert float(right.float().mean()) == pytest.approx(run["score"])
 
 
+def test_data_free_constants_are_trained_too(stages):
+    run, state = stages.streamed("0", kind="toeplitz-trained")
+    start = papa.constant_matrices("toeplitz", LAYERS, HEADS, CORPUS_SLOTS).flatten(0, 1)
+    moved = (state["matrices"] - start).abs().flatten(1).max(1).values
+    assert run["kept"] == 0 and bool((moved > 1e-4).all())
+
+
 def test_gradients_reach_the_matrices_of_replaced_heads_through_the_normalisation():
     start = torch.rand(LAYERS, HEADS, 7, 7)
     constants = TrainedConstants(start, [(0, 3), (2, 1)])
@@ -116,6 +123,6 @@ def test_gradients_reach_the_matrices_of_replaced_heads_through_the_normalisatio
 
 
 def test_the_same_seed_gives_the_same_bytes(stages):
-    first, again, other = (stages.streamed("0", trained=True, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (stages.streamed("0", kind="average-trained", seed=seed) for seed in (1, 1, 2))
     assert first[0] == again[0] and all(torch.equal(first[1][name], again[1][name]) for name in first[1])
     assert any(not torch.equal(first[1][name], other[1][name]) for name in first[1])

@@ -42,15 +42,20 @@ localrules:
     order_heads,
     collect,
     summarise,
+    latex,
+    published,
+    patterns,
 
 
 rule all:
     default_target: True
     input:
         GRAPH.artefacts(),
+        GRAPH.analyses(),
         "<results>/tables/runs.parquet",
         "<results>/tables/summary.parquet",
         "<results>/tables/summary.md",
+        "<results>/tables/summary.tex",
         expand("<results>/figures/score_by_fraction.{form}", form=["svg", "png", "html"]),
 
 

@@ -137,6 +137,8 @@ def _sentence(error: Any) -> str:
         return f"{where} is {_short(value)}, which cannot be right{meaning}; it must match {error.validator_value}."
     if error.validator in ("minItems", "minProperties", "minLength"):
         return f"{where} has too little in it, at least {error.validator_value} is needed{meaning}."
+    if error.validator == "maxItems":
+        return f"{where} has too much in it, at most {error.validator_value} fit{meaning}."
     bound = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "above"}[error.validator]
     return f"{where} is {_short(value)}, but must be {bound} {error.validator_value}{meaning}."
 
@@ -207,6 +209,11 @@ def _check_run(run: dict[str, Any], config: Config) -> None:
             raise InputError(
                 f"run.constants[{number}] is {name!r}, but no corpus is called {corpus!r}; "
                 f"defined are {', '.join(config['corpora'])}."
+            )
+    for name in config.get("patterns", {}).get("tasks", []):
+        if name not in run["tasks"]:
+            raise InputError(
+                f"patterns.tasks names {name!r}, which is not run; run.tasks has {', '.join(run['tasks'])}."
             )
     fractions = []
     for number, written in enumerate(run["fractions"]):

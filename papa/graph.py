@@ -163,6 +163,18 @@ class Graph:
             wanted |= dict.fromkeys(own)
         return [*wanted, *self.runs()]
 
+    def analyses(self) -> list[str]:
+        """Paths of the tables and figures that blocks of the config ask for, beside those of every config."""
+        wanted = []
+        tasks = self.config.get("patterns", {}).get("tasks", [])
+        for model in self.config["run"]["models"] if tasks else []:
+            for corpus in dict.fromkeys(map(self.corpus_of, tasks)):
+                wanted.append(f"<results>/models/{model}/corpora/{corpus}/patterns.parquet")
+                wanted += [f"<results>/figures/patterns/{model}/{corpus}.{form}" for form in ("svg", "png", "html")]
+        if self.published()["tasks"]:
+            wanted += [f"<results>/tables/published.{form}" for form in ("parquet", "md")]
+        return wanted
+
     def _pairs(self) -> list[tuple[str, str]]:
         run = self.config["run"]
         return [(model, task) for model in run["models"] for task in run["tasks"]]
@@ -215,6 +227,23 @@ class Graph:
 
     def probe_through_encoder(self, model: str, task: str, variant: str, seed: str) -> Params:
         return self.probe(model, task, variant, seed) | self.hidden(model, variant)
+
+    def heads_drawn(self) -> Params:
+        """Which heads are drawn, and how; the paper's where the config names none."""
+        heads = self.config.get("patterns", {}).get("heads")
+        return {"style": self.config["plots"]} | ({"heads": heads} if heads else {})
+
+    def published(self) -> Params:
+        """What stands beside the published numbers: hub ids of models, tasks of the paper, and settings of averages
+        that were made of another corpus."""
+        run, tasks = self.config["run"], self.config["tasks"]
+        ours = {name: tasks[name]["published"] for name in run["tasks"] if "published" in tasks[name]}
+        mnli = {task["corpus"] for task in tasks.values() if task.get("published") == "mnli_mismatched"}
+        return {
+            "models": {name: self.config["models"][name].get("hub") for name in run["models"]},
+            "tasks": ours,
+            "more_settings": {f"{OF}{corpus}": "mnli" for corpus in sorted(mnli)},
+        }
 
     def titles(self) -> Params:
         """What the tasks that are run are called in tables and figures."""

@@ -23,10 +23,10 @@ ROUNDING = 0.005
 ORIGINAL = "original"
 SETTINGS: dict[str, tuple[str, ...]] = {
     "average": ("average", "per_task"),
-    "average_trained": ("average_trained",),
+    "average-trained": ("average_trained",),
     "identity": ("identity",),
     "toeplitz": ("toeplitz",),
-    "toeplitz_trained": ("toeplitz_trained",),
+    "toeplitz-trained": ("toeplitz_trained",),
     "zeros": ("zeros",),
 }
 """Published settings of our constants, at fraction 0; Tables 2 and 5 call averages `per_task`, and others `mnli`."""
@@ -61,19 +61,21 @@ def beside_published(
     markdown: PathLike,
     models: Mapping[str, str | None],
     tasks: Mapping[str, str],
-    settings: Mapping[str, str | Sequence[str]] = SETTINGS,
+    more_settings: Mapping[str, str | Sequence[str]] | None = None,
 ) -> str:
     """Join `summary` with the published values wherever both exist, as Parquet with `COLUMNS` and as Markdown.
 
     `models` maps names of our models to hub ids (or their last part, which is the published name); models without
     published values are left out. `tasks` maps names of our tasks to published tasks: cola, mrpc, sst2,
-    mnli_mismatched, ner, pos. `settings` maps names of our constants to published settings, one or several; fraction 1
-    is always `original`. `difference` is ours - published. `inside` says whether our 95 % interval holds a number that
-    rounds to the published one; null where there is one seed and so no interval. Without anything to compare the table
-    is empty. Raises `InputError` for a model or task that the summary does not have, a task or setting that is not
-    published, and a task whose published metric was not measured; `DamagedArtefact` for a file that is no summary.
+    mnli_mismatched, ner, pos. `more_settings` maps names of our constants that `SETTINGS` does not have to published
+    settings; fraction 1 is always `original`. `difference` is ours - published. `inside` says whether our 95 %
+    interval holds a number that rounds to the published one; null where there is one seed and so no interval. Without
+    anything to compare the table is empty. Raises `InputError` for a model or task that the summary does not have, a
+    task or setting that is not published, and a task whose published metric was not measured; `DamagedArtefact` for a
+    file that is no summary.
     """
     ours, published = read_rows(summary), published_values()
+    settings = SETTINGS | dict(more_settings or {})
     by_constant = {name: [value] if isinstance(value, str) else list(value) for name, value in settings.items()}
     flat = [setting for several in by_constant.values() for setting in several]
     _check("model", models, (row["model"] for row in ours), "The summary has")

@@ -101,8 +101,9 @@ def test_other_constants_are_named_by_the_caller(tmp_path: Path) -> None:
     ours = [row("average_of_mnli", "0", 0.8), row("zeros", "0", 0.8)]
     rows, _, _ = compare(tmp_path, ours)
     assert [(r["table"], r["setting"]) for r in rows] == [("4", "zeros")]
-    rows, _, _ = compare(tmp_path, ours, settings={"average_of_mnli": "mnli"})
-    assert [(r["table"], r["setting"], r["constant"]) for r in rows] == [("5", "mnli", "average_of_mnli")]
+    rows, _, _ = compare(tmp_path, ours, more_settings={"average_of_mnli": "mnli"})
+    named = [(r["table"], r["setting"], r["constant"]) for r in rows]
+    assert named == [("4", "zeros", "zeros"), ("5", "mnli", "average_of_mnli")]
 
 
 def test_nothing_to_compare_is_an_empty_table(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_nothing_to_compare_is_an_empty_table(tmp_path: Path) -> None:
         ({"models": {"small": None}}, "The summary has no model 'small'; there are big"),
         ({"tasks": {"mrpc": "mrpc"}}, "The summary has no task 'mrpc'; there are para"),
         ({"tasks": {"para": "MRPC"}}, "The paper prints no task 'MRPC'; there are cola, mrpc"),
-        ({"settings": {"average": "mean"}}, "The paper prints no setting 'mean'; there are original, identity"),
+        ({"more_settings": {"average": "mean"}}, "The paper prints no setting 'mean'; there are original, identity"),
         ({"tasks": {"para": "cola"}}, "whose metric is matthews_correlation; the summary has f1 of it"),
     ],
 )

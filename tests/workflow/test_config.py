@@ -112,6 +112,12 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
         (["device"], "gpu", "device is 'gpu'"),
         (["threads", "encoder"], 0, "threads.encoder is 0, but must be at least 1"),
         (["token_budget"], 0, "token_budget is 0"),
+        (
+            ["patterns"],
+            {"tasks": ["colour"]},
+            "patterns.tasks names 'colour', which is not run; run.tasks has animals, tags",
+        ),
+        (["patterns"], {"tasks": ["tags"], "heads": [[1, 2, 3]]}, r"patterns.heads\[0\] has too much in it, at most 2"),
         (["plots"], {"width": 100000}, "plots.width is 100000, but must be at most"),
     ],
 )

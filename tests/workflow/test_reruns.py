@@ -6,7 +6,7 @@ import shutil
 import pytest
 from conftest import CONFIG, JOBS, a_task
 
-TABLES = {"collect": 1, "summarise": 1, "plot_score_by_fraction": 1}
+TABLES = {"collect": 1, "summarise": 1, "latex": 1, "plot_score_by_fraction": 1}
 OF_A_TASK = {"train_lambda": 1, "rank": 1, "features_of_task": 1, "probe": 3}
 OF_A_CORPUS = {"tokenize": 1, "average": 1, "features_of_corpus": 2}
 

@@ -49,7 +49,15 @@ def checked(config: Mapping[str, Any], schema: str | Path) -> Config:
     filled = _with_defaults(config, rules)
     _check_schema(filled, rules)
     _check_names(filled)
-    _check_run(filled["run"], filled)
+    _check_run("run", filled["run"], filled)
+    for name, grid in filled["grids"].items():
+        _check_run(f"grids.{name}", grid, filled)
+    for task in filled.get("patterns", {}).get("tasks", []):
+        known = list(dict.fromkeys(name for grid in grids(filled) for name in grid["tasks"]))
+        if task not in known:
+            raise InputError(
+                f"patterns.tasks names {task!r}, which is not run; those that are run: {', '.join(known)}."
+            )
     for name, model in filled["models"].items():
         _check_model(f"models.{name}", model)
     for name, corpus in filled["corpora"].items():
@@ -69,9 +77,14 @@ def fraction(written: Any) -> str:
     return str(Fraction(match[0]))
 
 
+def grids(config: Config) -> list[dict[str, list[Any]]]:
+    """The grids of runs of a checked config: `run`, then `grids`, where what one leaves out is as in `run`."""
+    return [config["run"], *({**config["run"], **grid} for grid in config["grids"].values())]
+
+
 def check_files(config: Config) -> None:
     """Raise `InputError` where a local file of a task that is run does not exist."""
-    for corpus in dict.fromkeys(config["tasks"][task]["corpus"] for task in config["run"]["tasks"]):
+    for corpus in dict.fromkeys(config["tasks"][task]["corpus"] for grid in grids(config) for task in grid["tasks"]):
         for split, path in config["corpora"][corpus].get("files", {}).items():
             if not Path(path).is_file():
                 raise InputError(
@@ -193,39 +206,32 @@ def _check_names(config: Config) -> None:
             )
 
 
-def _check_run(run: dict[str, Any], config: Config) -> None:
+def _check_run(where: str, run: dict[str, Any], config: Config) -> None:
     for kind in ("models", "tasks"):
-        for name in run[kind]:
+        for name in run.get(kind, []):
             if name not in config[kind]:
                 raise InputError(
-                    f"run.{kind} names {name!r}, which is not defined; defined are {', '.join(config[kind])}."
+                    f"{where}.{kind} names {name!r}, which is not defined; defined are {', '.join(config[kind])}."
                 )
-    for number, name in enumerate(run["constants"]):
+    for number, name in enumerate(run.get("constants", [])):
         try:
             corpus = kind_of(name).corpus
         except InputError as error:
-            raise InputError(f"run.constants[{number}]: {error}") from None
+            raise InputError(f"{where}.constants[{number}]: {error}") from None
         if corpus is not None and corpus not in config["corpora"]:
             raise InputError(
-                f"run.constants[{number}] is {name!r}, but no corpus is called {corpus!r}; "
+                f"{where}.constants[{number}] is {name!r}, but no corpus is called {corpus!r}; "
                 f"defined are {', '.join(config['corpora'])}."
             )
-    for name in config.get("patterns", {}).get("tasks", []):
-        if name not in run["tasks"]:
-            raise InputError(
-                f"patterns.tasks names {name!r}, which is not run; run.tasks has {', '.join(run['tasks'])}."
-            )
-    fractions = []
-    for number, written in enumerate(run["fractions"]):
+    for number, written in enumerate(run.get("fractions", [])):
         try:
-            fractions.append(fraction(written))
+            run["fractions"][number] = fraction(written)
         except InputError as error:
-            raise InputError(f"run.fractions[{number}]: {error}") from None
-    run["fractions"] = fractions
+            raise InputError(f"{where}.fractions[{number}]: {error}") from None
     for key, values in run.items():
         twice = next(_repeated(values), None)
         if twice is not None:
-            raise InputError(f"run.{key} has {twice!r} twice; give each once.")
+            raise InputError(f"{where}.{key} has {twice!r} twice; give each once.")
 
 
 def _repeated(values: Sequence[Any]) -> Iterator[Any]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from typing import Any
 
-from papa.config import Config
+from papa.config import Config, grids
 from papa.kinds import BY_LAMBDA, OF, RANDOM, kind_of, order_of
 
 ORIGINAL, ALL_REPLACED = "original", "all"
@@ -56,7 +57,7 @@ class Graph:
     """
 
     def __init__(self, config: Config):
-        self.config = config
+        self.config, self.grids = config, grids(config)
 
     # Paths
 
@@ -113,25 +114,24 @@ class Graph:
         files = {"train": "train.hidden", "validation": "validation.hidden", "index": "index.json"}
         return {name: f"{folder}/{file}" for name, file in files.items()}
 
-    def variants(self, task: str) -> list[str]:
-        """What is replaced in the runs of a task, each variant once; an average of its own texts is its average."""
-        run, own = self.config["run"], f"{OF}{self.corpus_of(task)}"
-        constants = ["average" if constant == own else constant for constant in run["constants"]]
-        return list(
-            dict.fromkeys(
-                variant(constant, order, fraction)
-                for fraction in run["fractions"]
-                for constant in constants
-                for order in self.orders()
-            )
-        )
+    def variants(self, model: str, task: str) -> dict[str, list[int]]:
+        """What is replaced in the runs of a task, each variant once, and the seeds of its probes."""
+        own = f"{OF}{self.corpus_of(task)}"  # an average of the task's own texts is its average
+        found: dict[str, list[int]] = {}
+        for grid in self.grids:
+            if model not in grid["models"] or task not in grid["tasks"]:
+                continue
+            for fraction, constant, order in product(grid["fractions"], grid["constants"], self.orders(grid)):
+                name = variant("average" if constant == own else constant, order, fraction)
+                found[name] = list(dict.fromkeys([*found.get(name, []), *grid["seeds"]]))
+        return found
 
-    def orders(self) -> list[str]:
-        """The orders of heads of the config, each draw of a random one by itself."""
+    def orders(self, grid: Params) -> list[str]:
+        """The orders of heads of a grid, each draw of a random one by itself."""
         draws = range(1, self.config["ranking"]["draws"] + 1)
         return [
             name
-            for order in self.config["run"]["orders"]
+            for order in grid["orders"]
             for name in ([f"{RANDOM}-{draw}" for draw in draws] if order == RANDOM else [order])
         ]
 
@@ -140,8 +140,8 @@ class Graph:
         return [
             f"<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.json"
             for model, task in self._pairs()
-            for variant in self.variants(task)
-            for seed in self.config["run"]["seeds"]
+            for variant, seeds in self.variants(model, task).items()
+            for seed in seeds
         ]
 
     def artefacts(self) -> list[str]:
@@ -153,7 +153,7 @@ class Graph:
         wanted: dict[str, None] = {}
         for model, task in self._pairs():
             own = [self.texts(task), f"<results>/tasks/{task}/labels.parquet", self.tokens(model, task)]
-            for variant in self.variants(task):
+            for variant in self.variants(model, task):
                 constant, order, _ = setting(variant).values()
                 if constant is not None and order in BY_LAMBDA:
                     own.append(f"<results>/models/{model}/tasks/{task}/{kind_of(constant).name}/lambda.parquet")
@@ -167,17 +167,18 @@ class Graph:
         """Paths of the tables and figures that blocks of the config ask for, beside those of every config."""
         wanted = []
         tasks = self.config.get("patterns", {}).get("tasks", [])
-        for model in self.config["run"]["models"] if tasks else []:
-            for corpus in dict.fromkeys(map(self.corpus_of, tasks)):
-                wanted.append(f"<results>/models/{model}/corpora/{corpus}/patterns.parquet")
-                wanted += [f"<results>/figures/patterns/{model}/{corpus}.{form}" for form in ("svg", "png", "html")]
+        for model, corpus in dict.fromkeys(
+            (model, self.corpus_of(task)) for model, task in self._pairs() if task in tasks
+        ):
+            wanted.append(f"<results>/models/{model}/corpora/{corpus}/patterns.parquet")
+            wanted += [f"<results>/figures/patterns/{model}/{corpus}.{form}" for form in ("svg", "png", "html")]
         if self.published()["tasks"]:
             wanted += [f"<results>/tables/published.{form}" for form in ("parquet", "md")]
         return wanted
 
     def _pairs(self) -> list[tuple[str, str]]:
-        run = self.config["run"]
-        return [(model, task) for model in run["models"] for task in run["tasks"]]
+        pairs = ((model, task) for grid in self.grids for model in grid["models"] for task in grid["tasks"])
+        return list(dict.fromkeys(pairs))
 
     # Parameters
 
@@ -236,19 +237,18 @@ class Graph:
     def published(self) -> Params:
         """What stands beside the published numbers: hub ids of models, tasks of the paper, and settings of averages
         that were made of another corpus."""
-        run, tasks = self.config["run"], self.config["tasks"]
-        ours = {name: tasks[name]["published"] for name in run["tasks"] if "published" in tasks[name]}
+        tasks, pairs = self.config["tasks"], self._pairs()
+        ours = {name: tasks[name]["published"] for _, name in pairs if "published" in tasks[name]}
         mnli = {task["corpus"] for task in tasks.values() if task.get("published") == "mnli_mismatched"}
         return {
-            "models": {name: self.config["models"][name].get("hub") for name in run["models"]},
+            "models": {name: self.config["models"][name].get("hub") for name, _ in pairs},
             "tasks": ours,
             "more_settings": {f"{OF}{corpus}": "mnli" for corpus in sorted(mnli)},
         }
 
     def titles(self) -> Params:
         """What the tasks that are run are called in tables and figures."""
-        tasks = self.config["run"]["tasks"]
-        return {"titles": {task: self.config["tasks"][task].get("title", task) for task in tasks}}
+        return {"titles": {task: self.config["tasks"][task].get("title", task) for _, task in self._pairs()}}
 
     # The machine
 

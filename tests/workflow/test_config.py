@@ -26,7 +26,7 @@ def edited(path, value):
     return config
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "families.yaml", "minilm.yaml"])
+@pytest.mark.parametrize("name", ["config.yaml", "families.yaml", "minilm.yaml", "paper.yaml"])
 def test_configs_of_the_project_pass(name):
     config = checked(yaml.safe_load((REPOSITORY / "config" / name).read_text(encoding="utf-8")), SCHEMA)
     assert set(config["run"]["tasks"]) == set(config["tasks"])
@@ -115,9 +115,11 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
         (
             ["patterns"],
             {"tasks": ["colour"]},
-            "patterns.tasks names 'colour', which is not run; run.tasks has animals, tags",
+            "patterns.tasks names 'colour', which is not run; those that are run: animals, tags",
         ),
         (["patterns"], {"tasks": ["tags"], "heads": [[1, 2, 3]]}, r"patterns.heads\[0\] has too much in it, at most 2"),
+        (["grids"], {"more": {"tasks": ["colour"]}}, "grids.more.tasks names 'colour', which is not defined"),
+        (["grids"], {"more": {"fractions": ["2"]}}, r"grids.more.fractions\[0\]: '2' is no fraction"),
         (["plots"], {"width": 100000}, "plots.width is 100000, but must be at most"),
     ],
 )
@@ -211,6 +213,18 @@ def test_places_are_in_no_parameter():
         "probe_threads": 1,
         "token_budget": 5,
         "models": {"tiny": {"package": "somewhere_else"}},
+    }
+
+
+def test_grids_take_from_run_what_they_leave_out():
+    config = copy.deepcopy(CONFIG) | {"grids": {"more": {"tasks": ["tags"], "constants": ["zeros"], "seeds": [5]}}}
+    graph = Graph(checked(config, SCHEMA))
+    before = Graph(checked(CONFIG, SCHEMA))
+    assert graph.variants("tiny", "animals") == before.variants("tiny", "animals")
+    assert graph.variants("tiny", "tags") == before.variants("tiny", "tags") | {
+        "original": [1, 5],
+        "zeros/lambda/kept-1of2": [5],
+        "zeros/all": [5],
     }
 
 

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`inputs @ weight.T + bias`, `[..., out]`; differentiable in all three."""
-    if not _onednn_takes(weight) or not inputs.numel():  # oneDNN knows no empty matrices
+    if not _onednn_takes(weight):
         return nn.functional.linear(inputs, weight, bias)
     return _by_rows(inputs, lambda rows: _Linear.apply(rows, weight, bias))
 

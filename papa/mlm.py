@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
 
 from papa import __version__, machine
 from papa.artefacts import PathLike, write_json
@@ -29,8 +30,11 @@ from papa.probes import MlmProbe
 from papa.sources.models import tokenizer_of, weights_digest
 from papa.training import Diverged, _save, _state, fit
 
+IDLE = -1
 METRIC = "negative_log_perplexity"
 DECODED_AT_ONCE = 256
+ROWS = 64
+"""Masked tokens are rounded up to a multiple: oneDNN keeps a kernel for every number, each as large as the decoder."""
 Plan = list[LayerPlan] | None
 
 
@@ -60,8 +64,10 @@ def mlm_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
 
 def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
     """As `mlm_loss`, the sum over tokens."""
-    gold = gold.to(hidden.device)
-    return _TiedCrossEntropy.apply(probe.states(hidden), probe.embeddings, probe.bias, gold, torch.is_grad_enabled())
+    idle = ROWS - len(gold) % ROWS
+    states = probe.states(pad(hidden, (0, 0, 0, 0, 0, idle)))
+    gold = pad(gold.to(hidden.device), (0, idle), value=IDLE)
+    return _TiedCrossEntropy.apply(states, probe.embeddings, probe.bias, gold, torch.is_grad_enabled())
 
 
 class MaskedTraining:
@@ -83,8 +89,10 @@ class MaskedTraining:
 
 
 class _TiedCrossEntropy(torch.autograd.Function):
-    """Sum of cross-entropies of a frozen decoder. Gradients are made on the way forward, chunk by chunk, so that no
-    logits have to be kept for the way back."""
+    """Sum of cross-entropies of a frozen decoder, over tokens whose `gold` is not IDLE.
+
+    Gradients are made on the way forward, chunk by chunk, so that no logits have to be kept for the way back.
+    """
 
     @staticmethod
     def forward(context: Any, states: Tensor, embeddings: Tensor, bias: Tensor, gold: Tensor, learning: bool) -> Tensor:
@@ -92,12 +100,12 @@ class _TiedCrossEntropy(torch.autograd.Function):
         of_states, of_bias = torch.empty_like(states), torch.zeros_like(bias)
         for begin in range(0, len(states), DECODED_AT_ONCE):
             rows = slice(begin, begin + DECODED_AT_ONCE)
-            own = gold[rows, None]
+            real, own = gold[rows, None] != IDLE, gold[rows, None].clamp(min=0)
             logits = linear(states[rows], embeddings).add_(bias)  # [chunk, vocabulary]
             logits.sub_(logits.logsumexp(1, keepdim=True))
-            total -= logits.gather(1, own).sum(dtype=torch.float64)
+            total -= logits.gather(1, own)[real].sum(dtype=torch.float64)
             if learning:
-                slopes = logits.exp_().scatter_add_(1, own, logits.new_full(own.shape, -1.0))
+                slopes = logits.exp_().scatter_add_(1, own, logits.new_full(own.shape, -1.0)).mul_(real)
                 of_states[rows] = linear(slopes, embeddings.t())
                 of_bias += slopes.sum(0)
         if learning:

@@ -19,8 +19,9 @@ wildcard_constraints:
     model=NAME,
     corpus=NAME,
     task=NAME,
-    constant="[a-z]+",
-    order="[a-z]+",
+    laid_out=f"{NAME}(/slots-[0-9]+)?",
+    constant=CONSTANT,
+    order=ORDER,
     seed="[0-9]+",
 
 
@@ -38,17 +39,23 @@ localrules:
     all,
     prune,
     rank,
+    order_heads,
     collect,
     summarise,
+    latex,
+    published,
+    patterns,
 
 
 rule all:
     default_target: True
     input:
         GRAPH.artefacts(),
+        GRAPH.analyses(),
         "<results>/tables/runs.parquet",
         "<results>/tables/summary.parquet",
         "<results>/tables/summary.md",
+        "<results>/tables/summary.tex",
         expand("<results>/figures/score_by_fraction.{form}", form=["svg", "png", "html"]),
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from papa.attention import replaced_attention
-    from papa.constants import ConstantMatrices, average_attention
+    from papa.constants import ConstantMatrices, average_attention, constant_matrices
     from papa.encoder import Encoder, load_encoder
     from papa.errors import DamagedArtefact, InputError
     from papa.layout import lay_out
@@ -25,6 +25,7 @@ _HOME = {
     "Encoder": "papa.encoder",
     "average_attention": "papa.constants",
     "ConstantMatrices": "papa.constants",
+    "constant_matrices": "papa.constants",
     "SequenceProbe": "papa.probes",
     "TokenProbe": "papa.probes",
     "MlmProbe": "papa.probes",
@@ -42,6 +43,7 @@ __all__ = [
     "SequenceProbe",
     "TokenProbe",
     "average_attention",
+    "constant_matrices",
     "lay_out",
     "load_encoder",
     "replaced_attention",

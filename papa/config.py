@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from papa.errors import InputError
+from papa.kinds import kind_of
 from papa.tasks import check_metric
 
 Config = dict[str, Any]
@@ -48,7 +49,15 @@ def checked(config: Mapping[str, Any], schema: str | Path) -> Config:
     filled = _with_defaults(config, rules)
     _check_schema(filled, rules)
     _check_names(filled)
-    _check_run(filled["run"], filled)
+    _check_run("run", filled["run"], filled)
+    for name, grid in filled["grids"].items():
+        _check_run(f"grids.{name}", grid, filled)
+    for task in filled.get("patterns", {}).get("tasks", []):
+        known = list(dict.fromkeys(name for grid in grids(filled) for name in grid["tasks"]))
+        if task not in known:
+            raise InputError(
+                f"patterns.tasks names {task!r}, which is not run; those that are run: {', '.join(known)}."
+            )
     for name, model in filled["models"].items():
         _check_model(f"models.{name}", model)
     for name, corpus in filled["corpora"].items():
@@ -68,9 +77,14 @@ def fraction(written: Any) -> str:
     return str(Fraction(match[0]))
 
 
+def grids(config: Config) -> list[dict[str, list[Any]]]:
+    """The grids of runs of a checked config: `run`, then `grids`, where what one leaves out is as in `run`."""
+    return [config["run"], *({**config["run"], **grid} for grid in config["grids"].values())]
+
+
 def check_files(config: Config) -> None:
     """Raise `InputError` where a local file of a task that is run does not exist."""
-    for corpus in dict.fromkeys(config["tasks"][task]["corpus"] for task in config["run"]["tasks"]):
+    for corpus in dict.fromkeys(config["tasks"][task]["corpus"] for grid in grids(config) for task in grid["tasks"]):
         for split, path in config["corpora"][corpus].get("files", {}).items():
             if not Path(path).is_file():
                 raise InputError(
@@ -136,6 +150,8 @@ def _sentence(error: Any) -> str:
         return f"{where} is {_short(value)}, which cannot be right{meaning}; it must match {error.validator_value}."
     if error.validator in ("minItems", "minProperties", "minLength"):
         return f"{where} has too little in it, at least {error.validator_value} is needed{meaning}."
+    if error.validator == "maxItems":
+        return f"{where} has too much in it, at most {error.validator_value} fit{meaning}."
     bound = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "above"}[error.validator]
     return f"{where} is {_short(value)}, but must be {bound} {error.validator_value}{meaning}."
 
@@ -190,24 +206,32 @@ def _check_names(config: Config) -> None:
             )
 
 
-def _check_run(run: dict[str, Any], config: Config) -> None:
+def _check_run(where: str, run: dict[str, Any], config: Config) -> None:
     for kind in ("models", "tasks"):
-        for name in run[kind]:
+        for name in run.get(kind, []):
             if name not in config[kind]:
                 raise InputError(
-                    f"run.{kind} names {name!r}, which is not defined; defined are {', '.join(config[kind])}."
+                    f"{where}.{kind} names {name!r}, which is not defined; defined are {', '.join(config[kind])}."
                 )
-    fractions = []
-    for number, written in enumerate(run["fractions"]):
+    for number, name in enumerate(run.get("constants", [])):
         try:
-            fractions.append(fraction(written))
+            corpus = kind_of(name).corpus
         except InputError as error:
-            raise InputError(f"run.fractions[{number}]: {error}") from None
-    run["fractions"] = fractions
+            raise InputError(f"{where}.constants[{number}]: {error}") from None
+        if corpus is not None and corpus not in config["corpora"]:
+            raise InputError(
+                f"{where}.constants[{number}] is {name!r}, but no corpus is called {corpus!r}; "
+                f"defined are {', '.join(config['corpora'])}."
+            )
+    for number, written in enumerate(run.get("fractions", [])):
+        try:
+            run["fractions"][number] = fraction(written)
+        except InputError as error:
+            raise InputError(f"{where}.fractions[{number}]: {error}") from None
     for key, values in run.items():
         twice = next(_repeated(values), None)
         if twice is not None:
-            raise InputError(f"run.{key} has {twice!r} twice; give each once.")
+            raise InputError(f"{where}.{key} has {twice!r} twice; give each once.")
 
 
 def _repeated(values: Sequence[Any]) -> Iterator[Any]:
@@ -217,8 +241,12 @@ def _repeated(values: Sequence[Any]) -> Iterator[Any]:
 def _check_model(where: str, model: Mapping[str, Any]) -> None:
     if "path" in model and "package" in model:
         raise InputError(f"{where} has both path and package; a model lies in one place, keep one of them.")
-    if not {"hub", "path", "package"} & model.keys():
-        raise InputError(f"{where} says nowhere what the model is; give it hub, path or package.")
+    if "random" in model and len(model) > 1:
+        raise InputError(
+            f"{where} is random, so it has no other keys; leave out {', '.join(model.keys() - {'random'})}."
+        )
+    if not {"hub", "path", "package", "random"} & model.keys():
+        raise InputError(f"{where} says nowhere what the model is; give it hub, path, package or random.")
     if "revision" in model and "hub" not in model:
         raise InputError(f"{where}.revision is a revision on the hub, but {where} has no hub.")
 

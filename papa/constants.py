@@ -19,6 +19,7 @@ from papa import __version__, machine
 from papa.artefacts import PathLike, replacing
 from papa.encoder import Encoder, encoder_of
 from papa.errors import DamagedArtefact, InputError
+from papa.kinds import DATA_FREE
 from papa.layout import Tokens
 from papa.packed import Examples, Packed
 from papa.progress import progress
@@ -96,6 +97,23 @@ class ConstantMatrices:
         if not whole or not torch.equal(constants.mean, arrays["mean"]):
             raise DamagedArtefact(f"{path} is damaged (its sums, counts and means do not agree); {mend}")
         return constants
+
+
+def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
+    """Constants that need no text, the same for every head: float32 `[layer, head, query, key]` (Sec. 5.2, Table 1).
+
+    `identity` looks at the slot itself, `toeplitz` at key k from query q in proportion to 1 / (1 + |q - k|), `zeros`
+    at nothing. Masked and normalised, row by row, when they are used. Raises `InputError` for another kind.
+    """
+    if kind not in DATA_FREE:
+        raise InputError(f"There are no constants {kind!r} that need no text; there are {', '.join(DATA_FREE)}.")
+    slot = torch.arange(slots)
+    own = {
+        "identity": torch.eye(slots),
+        "toeplitz": 1 / (1 + (slot[:, None] - slot).abs()),
+        "zeros": torch.zeros(slots, slots),
+    }[kind]
+    return torch.nn.functional.normalize(own, p=1, dim=-1).expand(layers, heads, slots, slots)
 
 
 def average_attention(encoder: Encoder, batches: Iterable[dict[str, Tensor] | Packed]) -> ConstantMatrices:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from papa import machine
+from papa import machine, selfcheck
+from papa.architecture import embed, hidden_state, layer_options, slots_limit
 from papa.attention import attention_modules, patch, shape_of
 from papa.attention.replacement import Head, LayerPlan, Observer, Session, plan_layers
 from papa.errors import InputError
-from papa.linear import freeze_linears, rounded_up
+from papa.linear import freeze_linears
 from papa.packed import Examples, Packed
-from papa.sources.models import place_of, revision_of
+from papa.sources.models import WEIGHTS, place_of, revision_of
 
+log = logging.getLogger(__name__)
 Dtype = Literal["float32", "float16", "bfloat16"]
 
 
@@ -35,7 +39,7 @@ class Encoder:
         self.model: Any = model.eval().requires_grad_(False)
         self.config: Any = model.config
         self.hidden = int(self.config.hidden_size)
-        self.slots_limit = int(self.config.max_position_embeddings)
+        self.slots_limit = slots_limit(model)
 
     @property
     def device(self) -> torch.device:
@@ -50,13 +54,16 @@ class Encoder:
     def pack(self, inputs: dict[str, Tensor] | Packed) -> Packed:
         """The real tokens of `inputs` (dense as `lay_out` returns them, or packed already) on the encoder's device.
 
-        Raises `InputError` where ids and mask disagree, an id is not in the vocabulary, or slots exceed the positions.
+        Raises `InputError` where ids and mask disagree, or the model lacks an id, a segment or a position.
         """
         batch = inputs if isinstance(inputs, Packed) else Packed.of(inputs, self.config.pad_token_id)
         if batch.n > self.slots_limit:
             raise InputError(f"The inputs have {batch.n} slots, the model has positions for {self.slots_limit}.")
         if len(batch.ids) and int(batch.ids.max()) >= self.config.vocab_size:
             raise InputError(f"Id {int(batch.ids.max())} is not in the model's vocabulary of {self.config.vocab_size}.")
+        segments = self.config.type_vocab_size  # DeBERTa, with none, ignores them
+        if segments and len(batch.segments) and int(batch.segments.max()) >= segments:
+            raise InputError(f"Segment {int(batch.segments.max())} is not one of the model's {segments}.")
         return batch.to(self.device)
 
     def plan(
@@ -78,27 +85,23 @@ class Encoder:
 
     def run(self, batch: Packed, plan: list[LayerPlan] | None = None) -> list[Tensor]:
         """Hidden states of a packed batch, embeddings first: L+1 tensors `[token, hidden]`."""
+        options = layer_options(self.model)
         with self._running(batch, plan, None):
-            state = self._embed(batch)
+            state = embed(self.model, batch)
             states = [state]
             for layer in self.model.encoder.layer:
-                state = layer(state)
+                state = hidden_state(layer(state, **options))
                 states.append(state)
         return [state[0, : len(batch.ids)] for state in states]
 
     def observe(self, batch: Packed, observer: Observer) -> None:
         """Show `observer` the attention of every layer; what follows the last attention is not computed."""
+        options = layer_options(self.model)
         with self._running(batch, None, observer):
-            state = self._embed(batch)
+            state = embed(self.model, batch)
             for layer in self.model.encoder.layer[:-1]:
-                state = layer(state)
-            self.model.encoder.layer[-1].attention.self(state)
-
-    def _embed(self, batch: Packed) -> Tensor:
-        """The embeddings `[1, token, hidden]`; a token's position is its slot. Idle tokens round the row up."""
-        idle = rounded_up(len(batch.ids)) - len(batch.ids)
-        ids, segments, slots = (pad(values, (0, idle))[None] for values in (batch.ids, batch.segments, batch.slots))
-        return self.model.embeddings(input_ids=ids, token_type_ids=segments, position_ids=slots)
+                state = hidden_state(layer(state, **options))
+            self.model.encoder.layer[-1].attention.self(state, **options)
 
     def hidden_states(
         self,
@@ -129,39 +132,59 @@ def load_encoder(
 ) -> Encoder:
     """Load a pretrained encoder from a local folder or the hub, with its attention made replaceable.
 
-    Raises `InputError` for a model that cannot be had, is no encoder, or whose attention is not supported.
+    The model is checked on one tiny batch (`papa.selfcheck`). Raises `InputError` for a model that cannot be had, is no
+    encoder, whose attention is not supported, or that does not pass.
     """
     from transformers import AutoModel
-    from transformers.utils import logging
+    from transformers.utils import logging as loading
 
     if dtype not in ("float32", "float16", "bfloat16"):
         raise InputError(f"dtype {dtype!r} is not known; it is one of float32, float16, bfloat16.")
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    verbosity = loading.get_verbosity()
+    loading.set_verbosity_error()
+    loading.disable_progress_bar()
     try:
         model, loaded = AutoModel.from_pretrained(
             path_or_id,
             revision=revision,
             dtype=getattr(torch, dtype),
-            attn_implementation="sdpa",
             output_loading_info=True,
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, pickle.UnpicklingError) as error:
         raise InputError(
             f"The model {path_or_id} could not be loaded ({str(error).strip().splitlines()[0]}); "
             "give a hub id that can be reached, or a local folder with config.json and model.safetensors."
         ) from error
     finally:
-        logging.set_verbosity(verbosity)
+        loading.set_verbosity(verbosity)
     missing = sorted(key for key in loaded["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise InputError(
             f"The weights of {path_or_id} lack {len(missing)} tensors of its encoder, {missing[0]} first; "
             "they would be random. Give a checkpoint of the whole encoder."
         )
-    return Encoder(model.to(chosen))
+    if _pickled(path_or_id, revision):
+        log.warning(
+            "%s has no safetensors; its pickled weights were loaded weights-only, so that nothing in them is run",
+            path_or_id,
+        )
+    model = model.to(chosen, getattr(torch, dtype)).eval()  # transformers leaves two biases of DeBERTa at float32
+    attention_modules(model)  # says what is supported before a model of another kind is called
+    stock = selfcheck.stock_states(model)
+    encoder = Encoder(model)
+    selfcheck.check(encoder, stock, path_or_id)
+    return encoder
+
+
+def _pickled(path_or_id: str, revision: str | None) -> bool:
+    """Whether a loaded model came from pickled files: transformers takes safetensors wherever there are some."""
+    safe = [name for name in WEIGHTS if name.startswith("model.safetensors")]
+    if Path(path_or_id).is_dir():
+        return not any(Path(path_or_id, name).is_file() for name in safe)
+    from huggingface_hub import try_to_load_from_cache
+
+    return not any(isinstance(try_to_load_from_cache(path_or_id, name, revision=revision), str) for name in safe)
 
 
 def encoder_of(model: Mapping[str, Any]) -> Encoder:

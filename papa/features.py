@@ -18,10 +18,11 @@ from torch import Tensor
 
 from papa import __version__, machine
 from papa.artefacts import PathLike, read_json, read_table, replacing, write_json
-from papa.attention.replacement import Head, LayerPlan
-from papa.constants import ConstantMatrices
+from papa.attention.replacement import Head, LayerPlan, replaced_in
+from papa.constants import ConstantMatrices, constant_matrices
 from papa.encoder import Encoder, encoder_of
 from papa.errors import DamagedArtefact, InputError
+from papa.kinds import kind_of
 from papa.layout import Tokens
 from papa.progress import progress
 from papa.sources.models import weights_digest
@@ -50,24 +51,23 @@ def extract_features(
     constants: PathLike | None = None,
     order: PathLike | None = None,
     fraction: str = "1",
+    kind: str = "average",
 ) -> str:
     """Stage *features*: all hidden states of a corpus, with `fraction` of the heads left input-dependent.
 
-    `constants` are needed below fraction 1, an `order` of heads between 0 and 1. Raises `InputError` where constants
-    belong to another model or layout, the disk is too small, or values do not fit float16.
+    Below fraction 1 heads get matrices of a `kind`, averages those in the file `constants`; between 0 and 1 an `order`
+    of heads is needed. Raises `InputError` where constants belong to another model or layout, the disk is too small,
+    or values do not fit float16.
     """
     splits = Tokens.read(tokens)
     about = splits["train"].provenance
     encoder = encoder_of(model)
     weights = weights_digest(model)
-    replaced: list[Head] = []
-    plan = None
-    if constants is not None:
-        average = ConstantMatrices.load(constants)
-        check_origin(average, about, weights, constants)
-        heads = None if order is None else heads_to_replace(order, fraction)
-        plan = encoder.plan(average, heads)
-        replaced = [(layer, int(head)) for layer, entry in enumerate(plan) for head in entry.replaced]
+    plan = encoder.plan()
+    if fraction != "1":
+        matrices = matrices_of(kind, constants, encoder, about, weights)
+        plan = encoder.plan(matrices, None if order is None else heads_to_replace(order, fraction))
+    replaced = replaced_in(plan)
     budget = machine.current().token_budget
     for split, path in zip(SPLITS, (train, validation), strict=True):
         _write_hidden(encoder, splits[split], plan, path, budget)
@@ -128,17 +128,33 @@ def read_features(
     }, about
 
 
-def check_origin(average: ConstantMatrices, about: Mapping[str, Any], weights: str, path: PathLike) -> None:
-    """Raise `InputError` where constants were averaged with other weights, slots or layout than asked for."""
-    for key, expected in (("weights", weights), ("slots", about["slots"]), ("style", about["style"])):
-        if average.about.get(key) != str(expected):
+def matrices_of(
+    kind: str, constants: PathLike | None, encoder: Encoder, about: Mapping[str, Any], weights: str
+) -> Tensor:
+    """The matrices `[layer, head, query, key]` of a kind of constant for texts laid out as `about` says.
+
+    Averages are in the file `constants`; raises `InputError` where they were averaged with other weights, slots or
+    layout, or over other texts than the kind says.
+    """
+    chosen = kind_of(kind)
+    if chosen.data_free:
+        return constant_matrices(chosen.start, encoder.layers, encoder.heads, int(about["slots"]))
+    if constants is None:
+        raise InputError(f"Constants of kind {kind} are read from a file, and none was given.")
+    average = ConstantMatrices.load(constants)
+    expected = {"weights": weights, "slots": about["slots"], "style": about["style"]}
+    if chosen.corpus is None:
+        expected["corpus"] = about["corpus"]
+    for key, value in expected.items():
+        if average.about.get(key) != str(value):
             raise InputError(
-                f"{path} was averaged with {key} {average.about.get(key)}, and {expected} is asked for; "
+                f"{constants} was averaged with {key} {average.about.get(key)}, and {value} is asked for; "
                 "average the corpus again for this model and layout."
             )
+    return average.mean
 
 
-def _write_hidden(encoder: Encoder, tokens: Tokens, plan: list[LayerPlan] | None, path: PathLike, budget: int) -> None:
+def _write_hidden(encoder: Encoder, tokens: Tokens, plan: list[LayerPlan], path: PathLike, budget: int) -> None:
     shape = (len(tokens.ids), encoder.layers + 1, encoder.hidden)
     needed = 2 * shape[0] * shape[1] * shape[2]
     Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -172,8 +188,11 @@ def probe_sizes(encoder: Encoder, slots: int) -> dict[str, Any]:
 
 
 def _probe_dropout(config: Any) -> float:
-    """Dropout before the output of a sequence probe: the model's own for BERT and DeBERTa, none for RoBERTa."""
-    if config.model_type in ("roberta", "xlm-roberta", "camembert"):
+    """Dropout before the output of a sequence probe: the model's own for BERT and DeBERTa, none for RoBERTa.
+
+    Families that the paper does not have go with the one they descend from; ELECTRA has the model's own.
+    """
+    if config.model_type in ("roberta", "xlm-roberta", "camembert", "data2vec-text"):
         return 0.0
     own = getattr(config, "classifier_dropout", None)
     return float(config.hidden_dropout_prob if own is None else own)

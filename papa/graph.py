@@ -9,15 +9,23 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from typing import Any
 
-from papa.config import Config
+from papa.config import Config, grids
+from papa.kinds import BY_LAMBDA, OF, RANDOM, kind_of, order_of
 
 ORIGINAL, ALL_REPLACED = "original", "all"
-CORPUS_VARIANTS = "original|[a-z]+/all"
+CONSTANT = "(?:[a-z]+|average-of-[a-z0-9_-]+)"
+"""Pattern of constants that are not trained, so that hidden states under them can be stored."""
+TRAINED_CONSTANT = "[a-z]+-trained"
+ORDER, KEPT = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
+CORPUS_VARIANTS = f"{ORIGINAL}|{CONSTANT}/{ALL_REPLACED}"
 """Pattern of what depends on texts alone: nothing replaced, or every head."""
-TASK_VARIANTS = "[a-z]+/[a-z]+/kept-[0-9]+of[0-9]+"
-"""Pattern of what depends on a task's order of heads: constant/order/fraction."""
+TASK_VARIANTS = f"{CONSTANT}/{ORDER}/{KEPT}"
+"""Pattern of what depends on an order of heads: constant/order/fraction."""
+TRAINED_VARIANTS = f"{TRAINED_CONSTANT}/{ALL_REPLACED}|{TRAINED_CONSTANT}/{ORDER}/{KEPT}"
+"""Pattern of what is trained along with the probe."""
 
 Params = dict[str, Any]
 
@@ -49,7 +57,7 @@ class Graph:
     """
 
     def __init__(self, config: Config):
-        self.config = config
+        self.config, self.grids = config, grids(config)
 
     # Paths
 
@@ -68,14 +76,35 @@ class Graph:
         """Path of those texts, laid out for a model."""
         return f"<results>/models/{model}/corpora/{self.corpus_of(task)}/tokens.parquet"
 
-    def constants(self, model: str, task: str, constant: str) -> str:
-        """Path of the matrices that stand in for a model's attention in a task."""
-        return f"<results>/models/{model}/corpora/{self.corpus_of(task)}/{constant}.h5"
+    def laid_out(self, corpus: str, slots: int) -> str:
+        """The part of a path that says how a corpus is laid out: its name alone for its own slots."""
+        return corpus if slots == self.config["corpora"][corpus]["slots"] else f"{corpus}/slots-{slots}"
 
-    def constants_of_corpus(self, model: str, corpus: str, variant: str) -> str | list[str]:
-        """Path of the matrices behind a variant that depends on texts alone; an empty list where there are none."""
-        constant = setting(variant)["constant"]
-        return [] if constant is None else f"<results>/models/{model}/corpora/{corpus}/{constant}.h5"
+    def texts_behind(self, laid_out: str) -> str:
+        """Path of the texts behind a corpus in some layout."""
+        return f"<results>/corpora/{laid_out.split('/')[0]}/texts.parquet"
+
+    def constants(self, model: str, corpus: str, constant: str | None) -> str | list[str]:
+        """Path of the averages that stand in for a model's attention on a corpus; an empty list where none are read."""
+        if constant is None or kind_of(constant).data_free:
+            return []
+        slots = self.config["corpora"][corpus]["slots"]
+        source = self.laid_out(kind_of(constant).corpus or corpus, slots)
+        return f"<results>/models/{model}/corpora/{source}/average.h5"
+
+    def order(self, model: str, task: str, constant: str, order: str) -> str:
+        """Path of an order of heads: under the λ of a task and a constant, or of the model alone."""
+        if order not in BY_LAMBDA:
+            return f"<results>/models/{model}/orders/{order}.parquet"
+        return f"<results>/models/{model}/tasks/{task}/{kind_of(constant).name}/{order}/order.parquet"
+
+    def behind(self, model: str, task: str, variant: str) -> dict[str, str]:
+        """Paths of the averages and the order that a variant needs, where it needs them."""
+        constant, order, _ = setting(variant).values()
+        found = {"constants": self.constants(model, self.corpus_of(task), constant)}
+        if constant is not None and order is not None:
+            found["order"] = self.order(model, task, constant, order)
+        return {name: path for name, path in found.items() if isinstance(path, str)}
 
     def features(self, model: str, task: str, variant: str) -> dict[str, str]:
         """Paths of the hidden states that a probe reads: the corpus's own where no order of heads is in them."""
@@ -85,25 +114,34 @@ class Graph:
         files = {"train": "train.hidden", "validation": "validation.hidden", "index": "index.json"}
         return {name: f"{folder}/{file}" for name, file in files.items()}
 
-    def variants(self) -> list[str]:
-        """What is replaced in the runs of the config, each variant once."""
-        run = self.config["run"]
-        return list(
-            dict.fromkeys(
-                variant(constant, order, fraction)
-                for fraction in run["fractions"]
-                for constant in run["constants"]
-                for order in run["orders"]
-            )
-        )
+    def variants(self, model: str, task: str) -> dict[str, list[int]]:
+        """What is replaced in the runs of a task, each variant once, and the seeds of its probes."""
+        own = f"{OF}{self.corpus_of(task)}"  # an average of the task's own texts is its average
+        found: dict[str, list[int]] = {}
+        for grid in self.grids:
+            if model not in grid["models"] or task not in grid["tasks"]:
+                continue
+            for fraction, constant, order in product(grid["fractions"], grid["constants"], self.orders(grid)):
+                name = variant("average" if constant == own else constant, order, fraction)
+                found[name] = list(dict.fromkeys([*found.get(name, []), *grid["seeds"]]))
+        return found
+
+    def orders(self, grid: Params) -> list[str]:
+        """The orders of heads of a grid, each draw of a random one by itself."""
+        draws = range(1, self.config["ranking"]["draws"] + 1)
+        return [
+            name
+            for order in grid["orders"]
+            for name in ([f"{RANDOM}-{draw}" for draw in draws] if order == RANDOM else [order])
+        ]
 
     def runs(self) -> list[str]:
         """Paths of all runs of the config."""
         return [
             f"<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.json"
             for model, task in self._pairs()
-            for variant in self.variants()
-            for seed in self.config["run"]["seeds"]
+            for variant, seeds in self.variants(model, task).items()
+            for seed in seeds
         ]
 
     def artefacts(self) -> list[str]:
@@ -115,26 +153,40 @@ class Graph:
         wanted: dict[str, None] = {}
         for model, task in self._pairs():
             own = [self.texts(task), f"<results>/tasks/{task}/labels.parquet", self.tokens(model, task)]
-            for variant in self.variants():
+            for variant in self.variants(model, task):
                 constant, order, _ = setting(variant).values()
-                if constant is not None:
-                    own.append(self.constants(model, task, constant))
-                if order is not None:
-                    folder = f"<results>/models/{model}/tasks/{task}/{constant}"
-                    own += [f"{folder}/lambda.parquet", f"{folder}/{order}/order.parquet"]
-                own.append(self.features(model, task, variant)["index"])
+                if constant is not None and order in BY_LAMBDA:
+                    own.append(f"<results>/models/{model}/tasks/{task}/{kind_of(constant).name}/lambda.parquet")
+                own += self.behind(model, task, variant).values()
+                if not re.fullmatch(TRAINED_VARIANTS, variant):
+                    own.append(self.features(model, task, variant)["index"])
             wanted |= dict.fromkeys(own)
         return [*wanted, *self.runs()]
 
+    def analyses(self) -> list[str]:
+        """Paths of the tables and figures that blocks of the config ask for, beside those of every config."""
+        wanted = []
+        tasks = self.config.get("patterns", {}).get("tasks", [])
+        for model, corpus in dict.fromkeys(
+            (model, self.corpus_of(task)) for model, task in self._pairs() if task in tasks
+        ):
+            wanted.append(f"<results>/models/{model}/corpora/{corpus}/patterns.parquet")
+            wanted += [f"<results>/figures/patterns/{model}/{corpus}.{form}" for form in ("svg", "png", "html")]
+        if self.published()["tasks"]:
+            wanted += [f"<results>/tables/published.{form}" for form in ("parquet", "md")]
+        return wanted
+
     def _pairs(self) -> list[tuple[str, str]]:
-        run = self.config["run"]
-        return [(model, task) for model in run["models"] for task in run["tasks"]]
+        pairs = ((model, task) for grid in self.grids for model in grid["models"] for task in grid["tasks"])
+        return list(dict.fromkeys(pairs))
 
     # Parameters
 
     def model(self, name: str) -> Params:
         """The identity of a model, which does not say where it lies."""
         given = self.config["models"][name]
+        if "random" in given:
+            return {"name": name, "random": given["random"]}
         return {"name": name} | {key: given.get(key) for key in ("hub", "revision", "sha256")}
 
     def corpus(self, name: str) -> Params:
@@ -146,29 +198,57 @@ class Graph:
         own = {key: given.get(key) for key in ("label", "labels", "subset", "metric")}
         return {"task": own, "corpus": self.corpus(given["corpus"])}
 
-    def layout(self, model: str, corpus: str) -> Params:
-        return {"model": self.model(model), "slots": self.config["corpora"][corpus]["slots"], **self.config["layout"]}
+    def layout(self, model: str, laid_out: str) -> Params:
+        corpus, _, slots = laid_out.partition("/slots-")
+        own = int(slots or self.config["corpora"][corpus]["slots"])
+        return {"model": self.model(model), "slots": own, **self.config["layout"]}
 
     def hidden(self, model: str, variant: str) -> Params:
-        return {"model": self.model(model), "fraction": setting(variant)["fraction"]}
+        """Which hidden states: of a model, with a fraction of heads kept and the others replaced by a kind."""
+        constant, _, fraction = setting(variant).values()
+        return {"model": self.model(model), "fraction": fraction} | ({"kind": constant} if constant else {})
 
     def training(self, task: str) -> Params:
         given = self.config["tasks"][task]
         return {key: given[key] for key in ("metric", "learning_rate", "batch_size", "epochs")}
 
-    def ranking(self, model: str, task: str) -> Params:
+    def ranking(self, model: str, task: str, constant: str) -> Params:
         ranking = self.config["ranking"]
         training = self.training(task) | {key: ranking[key] for key in ("epochs",) if key in ranking}
-        return {"model": self.model(model), "task": training, "seed": ranking["seed"]}
+        return {"model": self.model(model), "task": training, "seed": ranking["seed"], "kind": constant}
+
+    def ordering(self, model: str, order: str) -> Params:
+        """An order without λ; only a random one depends on a seed."""
+        seed = {"seed": self.config["ranking"]["seed"]} if order_of(order)[0] == RANDOM else {}
+        return {"model": self.model(model), "kind": order} | seed
 
     def probe(self, model: str, task: str, variant: str, seed: str) -> Params:
         about = {"model": model, "task": task, **setting(variant)}
         return {"task": self.training(task), "seed": int(seed), "about": about}
 
+    def probe_through_encoder(self, model: str, task: str, variant: str, seed: str) -> Params:
+        return self.probe(model, task, variant, seed) | self.hidden(model, variant)
+
+    def heads_drawn(self) -> Params:
+        """Which heads are drawn, and how; the paper's where the config names none."""
+        heads = self.config.get("patterns", {}).get("heads")
+        return {"style": self.config["plots"]} | ({"heads": heads} if heads else {})
+
+    def published(self) -> Params:
+        """What stands beside the published numbers: hub ids of models, tasks of the paper, and settings of averages
+        that were made of another corpus."""
+        tasks, pairs = self.config["tasks"], self._pairs()
+        ours = {name: tasks[name]["published"] for _, name in pairs if "published" in tasks[name]}
+        mnli = {task["corpus"] for task in tasks.values() if task.get("published") == "mnli_mismatched"}
+        return {
+            "models": {name: self.config["models"][name].get("hub") for name, _ in pairs},
+            "tasks": ours,
+            "more_settings": {f"{OF}{corpus}": "mnli" for corpus in sorted(mnli)},
+        }
+
     def titles(self) -> Params:
         """What the tasks that are run are called in tables and figures."""
-        tasks = self.config["run"]["tasks"]
-        return {"titles": {task: self.config["tasks"][task].get("title", task) for task in tasks}}
+        return {"titles": {task: self.config["tasks"][task].get("title", task) for _, task in self._pairs()}}
 
     # The machine
 

@@ -2,7 +2,7 @@
 
 One text: `[CLS] tokens` from slot 0, padding, `[SEP]` in slot n-1. Two texts: the first from slot 0, the separators
 between them from slot n/2, the second right after, `[SEP]` in slot n-1. Which special tokens a tokenizer puts where
-(one separator between two texts, or RoBERTa's two) is read off the tokenizer itself.
+(one separator between two texts, or RoBERTa's two) is read off the tokenizer itself, with one exception.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ class Template:
                 "the layout needs a tokenizer of an encoder, with [CLS] and [SEP] or their like."
             )
         ids = [[pair.input_ids[place] for place in run] for run in runs]
+        if type(tokenizer).__name__ == "DebertaTokenizer":
+            # transformers 5 gives it RoBERTa's two separators; DeBERTa was pretrained with one
+            ids[2] = ids[2][:1]
         return cls(ids[0], ids[2], ids[4], pair.token_type_ids[runs[3][0]])
 
 

@@ -18,11 +18,11 @@ from torch.nn.functional import pad
 
 from papa import __version__, machine
 from papa.artefacts import PathLike, write_json
-from papa.attention.replacement import LayerPlan
-from papa.constants import ConstantMatrices
+from papa.attention.replacement import LayerPlan, replaced_in
 from papa.encoder import Encoder, encoder_of
 from papa.errors import InputError
-from papa.features import check_origin, heads_to_replace
+from papa.features import heads_to_replace, matrices_of
+from papa.kinds import kind_of
 from papa.layout import Tokens
 from papa.linear import linear
 from papa.masking import VALIDATION, MaskedBatch, Masking, Masks, masked_batch
@@ -146,30 +146,32 @@ def train_mlm(
     constants: PathLike | None = None,
     order: PathLike | None = None,
     fraction: str = "1",
+    kind: str = "average",
 ) -> str:
     """Stage *probe* for masked language modelling: train one probe through the encoder and score it after every epoch.
 
-    `fraction` of the heads stay input-dependent: `constants` are needed below 1, an `order` of heads between 0 and 1.
+    Which heads get which matrices is said as for `extract_features`; a `kind` that is trained is not for this task.
     `task` gives learning_rate, batch_size and epochs. Writes the run as JSON and the probe, without the embeddings it
     is tied to, as safetensors. Where the loss stops being finite, the state after the last good epoch is kept beside
     the probe and `Diverged` is raised. Raises `InputError` for a tokenizer without a mask token.
     """
+    if kind_of(kind).trained:
+        raise InputError(f"Constants of the kind {kind} are trained, which masked language modelling cannot do.")
     splits = Tokens.read(tokens)
     train, validation = splits["train"], splits["validation"]
     source = train.provenance
     masking = Masking.of(tokenizer_of(model), model["name"])
     encoder, weights = encoder_of(model), weights_digest(model)
     plan = encoder.plan()
-    if constants is not None:
-        average = ConstantMatrices.load(constants)
-        check_origin(average, source, weights, constants)
-        plan = encoder.plan(average, None if order is None else heads_to_replace(order, fraction))
+    if fraction != "1":
+        matrices = matrices_of(kind, constants, encoder, source, weights)
+        plan = encoder.plan(matrices, None if order is None else heads_to_replace(order, fraction))
     heads = encoder.layers * encoder.heads
-    kept = heads - sum(len(layer.replaced) for layer in plan)
+    kept = heads - len(replaced_in(plan))
     torch.manual_seed(seed)
     held_out = masking.draw(validation.ids, *VALIDATION)
     training = MaskedTraining(encoder, train, masking, seed)
-    good = _state(training.probe)
+    good = _state([training.probe])
     curve: list[dict[str, float]] = []
 
     def after_epoch(epoch: int, loss: float) -> None:
@@ -177,7 +179,7 @@ def train_mlm(
         if not math.isfinite(score):
             raise Diverged(f"The {METRIC} became {score} in epoch {epoch}; lower the learning rate.")
         curve.append({"epoch": epoch, "loss": loss, "score": score})
-        good.update(_state(training.probe))
+        good.update(_state([training.probe]))
         training.begin(epoch + 1)
 
     parameters = list(training.probe.parameters())

@@ -80,11 +80,11 @@ class Examples:
     """What attention needs to know of a batch: which tokens belong together and in which slots they stand.
 
     `slots` is `[example, place]`, `real` bool of the same shape or None where every place holds a token.
-    `alike` says that all examples use the same slots.
+    `alike` says that all examples use the same slots, `n` how many slots the layout has, padding included.
     """
 
-    def __init__(self, slots: Tensor, real: Tensor | None, places: Tensor | None):
-        self.slots, self.real, self._places = slots, real, places
+    def __init__(self, slots: Tensor, real: Tensor | None, places: Tensor | None, n: int):
+        self.slots, self.real, self._places, self.n = slots, real, places, n
         self.shape = slots.shape
         self.alike = real is None and bool((slots == slots[:1]).all())
 
@@ -93,17 +93,24 @@ class Examples:
         """Examples of a packed row: rectangular where lengths agree, else padded to the longest in attention alone."""
         longest, shape = int(batch.lengths.max()), (len(batch.lengths), int(batch.lengths.max()))
         if bool((batch.lengths == longest).all()):
-            return cls(batch.slots.view(shape), None, None)
+            return cls(batch.slots.view(shape), None, None, batch.n)
         real = torch.arange(longest, device=batch.lengths.device) < batch.lengths[:, None]
         slots = torch.zeros(shape, dtype=torch.long, device=batch.slots.device)
         slots[real] = batch.slots
-        return cls(slots, real, real.flatten().nonzero().squeeze(1))
+        return cls(slots, real, real.flatten().nonzero().squeeze(1), batch.n)
 
     @classmethod
     def of_mask(cls, mask: Tensor) -> Examples:
         """Examples of dense inputs with an attention mask `[example, slot]`: every token is already in its slot."""
         real = mask.bool()
-        return cls(torch.arange(mask.shape[1], device=mask.device).expand_as(mask), None if real.all() else real, None)
+        slots = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+        return cls(slots, None if real.all() else real, None, mask.shape[1])
+
+    @cached_property
+    def distances(self) -> Tensor:
+        """Slot of the query minus slot of the key, `[example or 1, query, key]`; all layers share it."""
+        slots = self.slots[:1] if self.alike else self.slots
+        return slots[:, :, None] - slots[:, None, :]
 
     def spread(self, tokens: Tensor) -> Tensor:
         """`[token, ...]` to `[example, place, ...]`, zero where no token stands; leaves idle tokens at the end out."""

@@ -32,22 +32,27 @@ def plot_score_by_fraction(
     Bands are the 95 % intervals of the summary; where there is one seed there is none. Subsets of a task are dashed
     lines in its panel. `style` may have `width` and `height` of a panel and the `scale` of the PNG.
     """
-    style = _style(style)
+    style = full_style(style)
     rows = [row for row in read_rows(summary) if row["main"] and row["mean"] is not None]
     if not rows:
         raise InputError(f"{summary} has no score to plot; rebuild it from runs that have one.")
-    figure = _figure(_points(rows), fractions_of(rows), style)
-    with replacing(svg) as temporary:
-        figure.save(str(temporary), format="svg")
-    with replacing(png) as temporary:
-        figure.save(str(temporary), format="png", scale_factor=style["scale"])
-    with replacing(html) as temporary:
-        figure.save(str(temporary), format="html", inline=True)
+    save_figure(_figure(_points(rows), fractions_of(rows), style), svg, png, html, style["scale"])
     tasks, lines = unique(row["task"] for row in rows), unique(row["model"] for row in rows)
     return f"score by fraction: {len(tasks)} tasks, {len(lines)} models, as SVG, PNG and HTML"
 
 
-def _style(style: Mapping[str, Any]) -> dict[str, float]:
+def save_figure(figure: alt.TopLevelMixin, svg: PathLike, png: PathLike, html: PathLike, scale: float) -> None:
+    """Write one figure as SVG, as PNG with `scale` pixels per pixel, and as a page that needs no network."""
+    with replacing(svg) as temporary:
+        figure.save(str(temporary), format="svg")
+    with replacing(png) as temporary:
+        figure.save(str(temporary), format="png", scale_factor=scale)
+    with replacing(html) as temporary:
+        figure.save(str(temporary), format="html", inline=True)
+
+
+def full_style(style: Mapping[str, Any]) -> dict[str, float]:
+    """`STYLE` with what `style` says otherwise; raises `InputError` for an unknown name and for a size not above 0."""
     for name, value in style.items():
         if name not in STYLE:
             raise InputError(f"The plots' style has no {name!r}; it has {', '.join(STYLE)}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -11,17 +12,16 @@ from torch.nn.functional import cross_entropy
 
 from papa.artefacts import PathLike, provenance_of, read_table, write_table
 from papa.attention.replacement import LayerPlan
-from papa.constants import ConstantMatrices
 from papa.encoder import Encoder, encoder_of
 from papa.errors import InputError
-from papa.features import check_origin, probe_sizes
+from papa.features import matrices_of, probe_sizes
+from papa.kinds import BY_LAMBDA, order_of
 from papa.layout import Tokens
 from papa.masking import Masking
 from papa.mlm import MaskedTraining
-from papa.sources.models import tokenizer_of, weights_digest
+from papa.sources.models import shape_of_model, tokenizer_of, weights_digest
 from papa.training import Labelled, fit
 
-ORDERS = ("lambda",)
 LossWith = Callable[[Tensor, list[LayerPlan]], Tensor]
 """From example numbers and what the layers do with their heads to the mean loss of these examples."""
 
@@ -30,23 +30,23 @@ def train_lambda(
     model: Mapping[str, Any],
     tokens: PathLike,
     labels: PathLike | None,
-    constants: PathLike,
     lambdas: PathLike,
     task: Mapping[str, Any],
     seed: int,
+    constants: PathLike | None = None,
+    kind: str = "average",
 ) -> str:
     """Stage *train λ*: learn how much each head needs its own attention, together with a probe; Parquet per epoch.
 
-    Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2). The probe that
-    is learned on the way is thrown away. Without `labels` the task is masked language modelling.
+    Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2); the constant
+    is one of `kind`, averages are in the file `constants`. The probe that is learned on the way is thrown away. Without
+    `labels` the task is masked language modelling.
     """
     import pyarrow as pa
 
     train = Tokens.read(tokens)["train"]
-    average = ConstantMatrices.load(constants)
     encoder = encoder_of(model)
-    check_origin(average, train.provenance, weights_digest(model), constants)
-    matrices = average.mean.to(encoder.device)
+    matrices = matrices_of(kind, constants, encoder, train.provenance, weights_digest(model)).to(encoder.device)
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     loss_with, probe, begin = _learning(encoder, train, labels, model, seed)
@@ -97,15 +97,39 @@ def _learning(
 def rank_heads(lambdas: PathLike, order: PathLike, kind: str = "lambda") -> str:
     """Stage *rank*: the heads in the order in which they are replaced; rank 0 goes first.
 
-    `lambda` goes from the smallest λ after the last epoch up, over all layers together; ties by layer, then head.
+    `lambda` goes from the smallest λ after the last epoch up, over all layers together, ties by layer, then head (the
+    paper's order, Sec. 3.2); `lambda-reversed` is the same backwards.
     """
-    import pyarrow as pa
-
-    if kind not in ORDERS:
-        raise InputError(f"The order {kind!r} does not exist; it is one of {', '.join(ORDERS)}.")
+    if kind not in BY_LAMBDA:
+        raise InputError(f"The order {kind!r} is not made of λ; those made of it are {', '.join(BY_LAMBDA)}.")
     table = read_table(lambdas).to_pandas()
     last = table[table.epoch == table.epoch.max()].sort_values(["value", "layer", "head"])
-    ranked = pa.table({"rank": range(len(last)), "layer": last["layer"].to_numpy(), "head": last["head"].to_numpy()})
-    write_table(ranked, order, provenance_of(read_table(lambdas)) | {"order": kind})
-    first = last.iloc[0]
-    return f"{len(last)} heads ranked; layer {int(first.layer)}, head {int(first['head'])} goes first"
+    heads = [(int(layer), int(head)) for layer, head in zip(last["layer"], last["head"], strict=True)]
+    return _write_order(heads if kind == "lambda" else heads[::-1], order, provenance_of(read_table(lambdas)), kind)
+
+
+def order_heads(model: Mapping[str, Any], order: PathLike, kind: str, seed: int = 0) -> str:
+    """Stage *order*: an order that needs no data (Figure 5): by layer, or drawn at random.
+
+    `first-layer-first` and `last-layer-first` go head by head within a layer; `random-1`, `random-2`, … are draws of
+    their own, each the same for a seed whatever other draws there are.
+    """
+    layers, heads = shape_of_model(model)
+    chosen, draw = order_of(kind)
+    listed = [(layer, head) for layer in range(layers) for head in range(heads)]
+    if chosen == "last-layer-first":
+        listed.sort(key=lambda head: -head[0])
+    elif draw is not None:
+        generator = torch.Generator().manual_seed(int.from_bytes(sha256(f"{seed}/{draw}".encode()).digest()[:6]))
+        listed = [listed[place] for place in torch.randperm(len(listed), generator=generator).tolist()]
+    elif chosen in BY_LAMBDA:
+        raise InputError(f"The order {kind!r} needs λ, which is learned on a task.")
+    return _write_order(listed, order, {"model": model["name"]}, kind)
+
+
+def _write_order(heads: list[tuple[int, int]], path: PathLike, about: Mapping[str, Any], kind: str) -> str:
+    import pyarrow as pa
+
+    columns = {"rank": range(len(heads)), "layer": [head[0] for head in heads], "head": [head[1] for head in heads]}
+    write_table(pa.table(columns), path, {**about, "order": kind})
+    return f"{len(heads)} heads ranked; layer {heads[0][0]}, head {heads[0][1]} goes first"

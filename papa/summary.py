@@ -112,25 +112,33 @@ def unique(values: Iterable[Any]) -> list[Any]:
 
 def as_markdown(rows: Sequence[Row]) -> str:
     """The summary as a page: a section per model and series, then what data was used."""
-    text = ["# Scores by fraction of input-dependent heads", "", _legend(rows)]
-    for title, own in _blocks(rows):
-        main = _grid(own, ["task", "metric"], is_main, lambda row: [row["title"], metric_name(row["metric"])])
-        apart = _grid(
-            own,
-            ["task", "subset", "examples"],
-            lambda row: row["subset"] != ALL,
-            lambda row: [row["title"], row["subset"], f"{row['examples']:,}"],
-        )
-        further = _grid(
-            own,
-            ["task", "metric"],
-            lambda row: not row["main"],
-            lambda row: [row["title"], metric_name(row["metric"])],
-        )
-        text += ["", f"## {title}", "", *_pipes([*main, *_mean_line(own, ["", ""])])]
-        for name, grid in (("Subsets, scored apart", apart), ("Further readings", further)):
-            text += ["", f"### {name}", "", *_pipes(grid)] if len(grid) > 1 else []
+    text = ["# Scores by fraction of input-dependent heads", "", legend(rows)]
+    for title, own in blocks(rows):
+        text += ["", f"## {title}"]
+        for name, grid, below in grids(own):
+            text += ["", f"### {name}"] if name else []
+            text += ["", *pipes([*grid, *below])]
     return "\n".join([*text, "", "## Data", "", *_data(rows), ""])
+
+
+def grids(rows: Sequence[Row]) -> list[tuple[str, list[list[str]], list[list[str]]]]:
+    """The tables of one of `blocks`, as text: its name ("" for the scores), header and lines, lines below a rule."""
+    main = _grid(rows, ["task", "metric"], is_main, lambda row: [row["title"], metric_name(row["metric"])])
+    apart = _grid(
+        rows,
+        ["task", "subset", "examples"],
+        lambda row: row["subset"] != ALL,
+        lambda row: [row["title"], row["subset"], f"{row['examples']:,}"],
+    )
+    further = _grid(
+        rows, ["task", "metric"], lambda row: not row["main"], lambda row: [row["title"], metric_name(row["metric"])]
+    )
+    more: list[tuple[str, list[list[str]], list[list[str]]]] = [
+        (name, grid, [])
+        for name, grid in (("Subsets, scored apart", apart), ("Further readings", further))
+        if len(grid) > 1
+    ]
+    return [("", main, _mean_line(rows, ["", ""])), *more]
 
 
 def print_summary(summary: PathLike) -> None:
@@ -141,7 +149,7 @@ def print_summary(summary: PathLike) -> None:
 
     rows = read_rows(summary)
     console = Console(markup=False, highlight=False, emoji=False)
-    for title, own in _blocks(rows):
+    for title, own in blocks(rows):
         header, *lines = _grid(own, [""], lambda row: row["main"], _indented)
         table = Table(
             box=SIMPLE_HEAD, show_edge=False, padding=0, title=title, title_justify="left", title_style="bold"
@@ -154,14 +162,14 @@ def print_summary(summary: PathLike) -> None:
         for line in _mean_line(own, [""]):
             table.add_row(*line)
         console.print(table, "")
-    console.print(_legend(rows))
+    console.print(legend(rows))
 
 
 def _indented(row: Row) -> list[str]:
     return [row["title"] if row["subset"] == ALL else f"  {row['subset']}"]
 
 
-def _blocks(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+def blocks(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """What is shown in one table, with its heading: the rows of one model and one series."""
     return [
         (f"{model} ({own[0]['heads']} heads): {words}", own)
@@ -205,7 +213,8 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f}%"
 
 
-def _legend(rows: Sequence[Row]) -> str:
+def legend(rows: Sequence[Row]) -> str:
+    """What columns, cells and drops of a summary's tables mean."""
     seeds = sorted({row["seeds"] for row in rows if is_main(row)})
     number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     text = "Columns: fraction of heads kept input-dependent. Cells: validation score, "
@@ -235,7 +244,7 @@ def _data(rows: Sequence[Row]) -> list[str]:
         for cut in [(f"{row['cut_train']:,}", f"{row['cut_validation']:,}")]
     ]
     text = ["Rows used of those available; examples cut are those of which tokens did not fit into their slots.", ""]
-    text += _pipes([names, *unique(lines)])
+    text += pipes([names, *unique(lines)])
     same = unique(
         f"{row['model']} keeps {row['kept']} of {row['heads']} at " + " and ".join(sorted(fractions, key=Fraction))
         for row in rows
@@ -245,6 +254,7 @@ def _data(rows: Sequence[Row]) -> list[str]:
     return text + (["", "Fractions with the same number of heads: " + "; ".join(same) + "."] if same else [])
 
 
-def _pipes(grid: Sequence[Sequence[str]]) -> list[str]:
+def pipes(grid: Sequence[Sequence[str]]) -> list[str]:
+    """A header and lines as a table of Markdown."""
     header, *lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in grid]
     return [header, "|" + " --- |" * len(grid[0]), *lines]

@@ -15,6 +15,7 @@ from typing import Any
 
 from papa.artefacts import PathLike, read_json, replacing, write_table
 from papa.errors import DamagedArtefact, InputError
+from papa.kinds import order_of
 from papa.summary import (
     ALL,
     DATA_COLUMNS,
@@ -68,11 +69,13 @@ def collect_runs(runs: Sequence[PathLike], table: PathLike, titles: Mapping[str,
 def summarise(table: PathLike, summary: PathLike, markdown: PathLike) -> str:
     """Mean, 95 % Student-t interval over seeds and relative drop of every setting in `table`, as Parquet and Markdown.
 
+    Where heads are replaced in random orders, a seed's score is its mean over the draws.
+
     drop = (original - score) / |original| for the same model, task, metric and subset (Sec. 4). It is null where the
     original's interval holds 0, where the original has one seed and so no interval (null, never 0), and for log-scaled
     metrics. `same_heads_as` lists other fractions at which the same model keeps as many heads.
     """
-    runs = read_rows(table, RUN_COLUMNS)
+    runs = [_undrawn(run) for run in read_rows(table, RUN_COLUMNS)]
     keys = (*SETTING_COLUMNS, "metric", "subset")
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for run in runs:
@@ -147,9 +150,18 @@ def _not_a_run(path: PathLike, why: str) -> DamagedArtefact:
     )
 
 
+def _undrawn(run: Row) -> Row:
+    """The run with its order named as if there were one draw of it."""
+    return run if run["order"] is None else run | {"order": order_of(run["order"])[0]}
+
+
 def _summary_of(group: Sequence[Row]) -> Row:
-    """The summary of one setting: the same but for the seed."""
-    scores = [row["score"] for row in group if row["score"] is not None]
+    """The summary of one setting: the same but for the seed, and for the draw of a random order."""
+    by_seed: dict[int, list[float]] = {}
+    for row in group:
+        if row["score"] is not None:
+            by_seed.setdefault(row["seed"], []).append(row["score"])
+    scores = [fmean(draws) for draws in by_seed.values()]
     mean = fmean(scores) if scores else None
     half = low = high = None
     if mean is not None and len(scores) > 1:

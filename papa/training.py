@@ -207,25 +207,49 @@ def train_probe(
     for split, part in splits.items():
         if features["corpus"] != part.tokens.provenance["corpus"] or features["tokens"][split] != len(part.tokens.ids):
             raise DamagedArtefact(f"{index} holds hidden states of other texts; delete it and run the workflow again.")
-    torch.manual_seed(seed)
-    generator = torch.Generator().manual_seed(seed)
-    classifier = splits["train"].probe(features)
-    parameters = list(classifier.parameters())
-    good = _state(classifier)
-    everything = torch.arange(len(splits["validation"]))
-    losses: list[float] = []
-    predicted: list[Tensor] = []
 
     def read(split: str) -> HiddenOf:
         return lambda examples: hidden[split].read(examples, splits[split].tokens)
 
+    hidden_of = {split: read(split) for split in splits}
+    return train_and_score(splits, hidden_of, features, run, probe, task, seed, about)
+
+
+def train_and_score(
+    splits: Mapping[str, Labelled],
+    hidden_of: Mapping[str, HiddenOf],
+    features: Mapping[str, Any],
+    run: PathLike,
+    probe: PathLike,
+    task: Mapping[str, Any],
+    seed: int,
+    about: Mapping[str, Any],
+    beside: nn.Module | None = None,
+    device: torch.device | str = "cpu",
+) -> str:
+    """Train a probe on the hidden states that `hidden_of` gives for each split, score it, write run and probe.
+
+    `features` says what these hidden states are, as the index of stored ones does, `device` where they are. The
+    parameters of `beside`, which `hidden_of` may depend on, are trained and written along with the probe.
+    """
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    classifier = splits["train"].probe(features).to(device)
+    modules = [classifier] if beside is None else [classifier, beside]
+    parameters = [values for module in modules for values in module.parameters()]
+    good = _state(modules)
+    everything = torch.arange(len(splits["validation"]))
+    losses: list[float] = []
+    predicted: list[Tensor] = []
+
     def loss_of(examples: Tensor) -> Tensor:
-        return cross_entropy(*splits["train"].logits(classifier, examples, read("train")))
+        logits, gold = splits["train"].logits(classifier, examples, hidden_of["train"])
+        return cross_entropy(logits, gold.to(logits.device))
 
     def after_epoch(epoch: int, loss: float) -> None:
-        predicted.append(splits["validation"].predictions(classifier, read("validation"), everything))
+        predicted.append(splits["validation"].predictions(classifier, hidden_of["validation"], everything))
         losses.append(loss)
-        good.update(_state(classifier))
+        good.update(_state(modules))
 
     try:
         fit(parameters, loss_of, len(splits["train"]), task, generator, after_epoch, f"probe, seed {seed}")
@@ -264,8 +288,8 @@ def train_probe(
     return f"{task['metric']} {result['score']:.3f} with {features['kept']} of {features['heads']} heads, seed {seed}"
 
 
-def _state(probe: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in probe.state_dict().items()}
+def _state(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().clone() for module in modules for name, value in module.state_dict().items()}
 
 
 def _save(state: dict[str, Tensor], path: PathLike) -> None:

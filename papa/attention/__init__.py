@@ -13,13 +13,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from papa.attention import bert
+from papa.attention import bert, deberta
 from papa.attention.replacement import Head, Session, plan_layers
 from papa.errors import InputError
 from papa.packed import Examples
 
 # by name: naming a class does not load transformers, which whoever trains probes on stored features does without
-_REPLACEABLE: dict[str, type[nn.Module]] = dict.fromkeys(bert.STOCK, bert.ReplaceableBertAttention)
+_REPLACEABLE: dict[str, type[nn.Module]] = {
+    **dict.fromkeys(bert.STOCK, bert.ReplaceableBertAttention),
+    **dict.fromkeys(deberta.STOCK, deberta.ReplaceableDebertaAttention),
+}
+_FAMILIES = sorted((bert.STOCK | deberta.STOCK).values(), key=str.lower)
 _Place = tuple[nn.Module, str, Any]
 
 
@@ -39,10 +43,9 @@ def attention_modules(model: nn.Module) -> list[_Place]:
     ]
     layers = getattr(config, "num_hidden_layers", None)
     if not found or len(found) != layers:
-        known = ", ".join(sorted(stock.rpartition(".")[2] for stock in _REPLACEABLE))
         raise InputError(
             f"{type(model).__name__} has {layers} layers and {len(found)} attention modules that can be replaced; "
-            f"supported are encoders whose attention is {known}."
+            f"supported are encoders with the attention of {', '.join(_FAMILIES[:-1])} or {_FAMILIES[-1]}."
         )
     return found
 

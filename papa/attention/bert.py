@@ -1,4 +1,7 @@
-"""Self-attention of BERT: absolute positions, so queries and keys come from the hidden states alone."""
+"""Self-attention of BERT, RoBERTa, ELECTRA and their like.
+
+Positions are in the embeddings, so queries and keys come from the hidden states alone.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from papa.attention.replacement import Session, attend
-from papa.linear import FrozenLinear, linear
+from papa.attention.replacement import Session, attend, some_outputs
+from papa.linear import FrozenLinear
 
-STOCK = ("transformers.models.bert.modeling_bert.BertSelfAttention",)
+STOCK = {
+    "transformers.models.bert.modeling_bert.BertSelfAttention": "BERT",
+    "transformers.models.camembert.modeling_camembert.CamembertSelfAttention": "CamemBERT",
+    "transformers.models.data2vec.modeling_data2vec_text.Data2VecTextSelfAttention": "Data2VecText",
+    "transformers.models.electra.modeling_electra.ElectraSelfAttention": "ELECTRA",
+    "transformers.models.ernie.modeling_ernie.ErnieSelfAttention": "ERNIE",
+    "transformers.models.roberta.modeling_roberta.RobertaSelfAttention": "RoBERTa",
+    "transformers.models.splinter.modeling_splinter.SplinterSelfAttention": "Splinter",
+    "transformers.models.xlm_roberta.modeling_xlm_roberta.XLMRobertaSelfAttention": "XLM-RoBERTa",
+}
+"""The modules of this form, and the family of encoders that has each."""
 
 
 class ReplaceableBertAttention(nn.Module):
@@ -37,8 +50,5 @@ class ReplaceableBertAttention(nn.Module):
             outputs = projection(tokens)
         else:
             rows = (heads[:, None] * self.channels + torch.arange(self.channels, device=heads.device)).flatten()
-            if isinstance(projection, FrozenLinear):
-                outputs = projection.only(rows)(tokens)
-            else:
-                outputs = linear(tokens, projection.weight[rows], projection.bias[rows])
+            outputs = some_outputs(projection, tokens, rows)
         return outputs.view(len(tokens), -1, self.channels)

@@ -13,15 +13,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention, softmax
 
 from papa.errors import InputError
+from papa.linear import FrozenLinear, linear
 from papa.packed import Examples
 
 Head = tuple[int, int]
 Observer = Callable[[int, Tensor, Examples], None]
 """Called with the layer, its attention `[example, head, query, key]` (zero rows at padding) and the examples."""
+PositionScores = Callable[[Tensor, Tensor, Examples], Tensor]
+"""From queries and keys `[example, kept head, place, channel]` to what positions add to their scaled scores,
+`[example, kept head, query, key]`."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,11 @@ def plan_layers(
     return plans
 
 
+def replaced_in(plan: list[LayerPlan]) -> list[tuple[int, int]]:
+    """The (layer, head) pairs that a plan replaces."""
+    return [(layer, int(head)) for layer, entry in enumerate(plan) for head in entry.replaced]
+
+
 def restrict(matrices: Tensor, examples: Examples) -> Tensor:
     """`matrices` `[head, query, key]` as the examples use them, `[example or 1, head, place, place]`, normalised."""
     heads, n, _ = matrices.shape
@@ -116,6 +125,13 @@ def restrict(matrices: Tensor, examples: Examples) -> Tensor:
     return chosen / torch.where(total > 0, total, 1)
 
 
+def some_outputs(projection: nn.Linear | FrozenLinear, tokens: Tensor, rows: Tensor) -> Tensor:
+    """The outputs `rows` of a linear layer, `[token, row]`; the others are not computed."""
+    if isinstance(projection, FrozenLinear):
+        return projection.only(rows)(tokens)
+    return linear(tokens, projection.weight[rows], None if projection.bias is None else projection.bias[rows])
+
+
 def attend(
     session: Session,
     layer: int,
@@ -123,10 +139,12 @@ def attend(
     key: Tensor | None,
     value: Tensor,
     scaling: float | None = None,
+    positions: PositionScores | None = None,
 ) -> Tensor:
     """The context `[token, head * channel]` of one layer; zero for idle tokens, which follow those of the examples.
 
     `query` and `key` are `[token, kept head, channel]` (None where no head is kept), `value` `[token, head, channel]`.
+    `positions` is asked only where heads attend.
     """
     plan, examples = session.plans[layer], session.examples
     if examples is None:
@@ -136,14 +154,25 @@ def attend(
     mask = None if examples.real is None else examples.real[:, None, None, :]
     scale = scaling if scaling is not None else 1 / math.sqrt(value.shape[-1])
 
-    def spread(tokens: Tensor | None) -> Tensor:
-        if tokens is None:
+    def asked() -> tuple[Tensor, Tensor]:
+        if query is None or key is None:
             raise InputError(f"Layer {layer} keeps heads that attend, but got no queries and keys.")
-        return examples.spread(tokens).transpose(1, 2)
+        return examples.spread(query).transpose(1, 2), examples.spread(key).transpose(1, 2)
 
     def weights() -> Tensor:
-        scores = spread(query) @ spread(key).transpose(2, 3) * scale  # [example, kept head, query, key]
+        queries, keys = asked()
+        scores = queries @ keys.transpose(2, 3) * scale  # [example, kept head, query, key]
+        if positions is not None:
+            scores = scores + positions(queries, keys, examples)
         return softmax(scores if mask is None else scores.masked_fill(~mask, -torch.inf), dim=-1)
+
+    def attended(own: Tensor) -> Tensor:
+        queries, keys = asked()
+        added = mask
+        if positions is not None:
+            added = positions(queries, keys, examples)
+            added = added if mask is None else added.masked_fill(~mask, -torch.inf)
+        return scaled_dot_product_attention(queries, keys, own, attn_mask=added, scale=scale)
 
     if plan.mixing is not None and plan.matrices is not None:
         constant = restrict(plan.matrices, examples)
@@ -155,8 +184,7 @@ def attend(
     else:
         parts = []
         if len(plan.kept):
-            own = values if not len(plan.replaced) else values[:, plan.kept]
-            parts.append(scaled_dot_product_attention(spread(query), spread(key), own, attn_mask=mask, scale=scale))
+            parts.append(attended(values if not len(plan.replaced) else values[:, plan.kept]))
         if len(plan.replaced) and plan.matrices is not None:
             own = values if not len(plan.kept) else values[:, plan.replaced]
             parts.append(restrict(plan.matrices, examples) @ own)

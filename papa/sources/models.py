@@ -25,9 +25,14 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.b
 def place_of(model: Model) -> str:
     """The folder of a model on this machine, or its hub id where it has to come from the hub (at `revision_of`).
 
-    `model` is an identity: {"name", "hub", "revision", "sha256"}. Looked at in this order: the place that the machine
-    gives this name (a path, or a package with `get_model_path()`), the mirror folder, the hub.
+    `model` is an identity: {"name", "hub", "revision", "sha256"}, or {"name", "random"} for a model of
+    `random_models`. Looked at in this order: the place that the machine gives this name (a path, or a package with
+    `get_model_path()`), the mirror folder, the hub.
     """
+    if model.get("random"):
+        from papa.sources.random_models import random_model
+
+        return str(random_model(model["random"]))
     here = machine.current()
     place = here.models.get(model["name"], {})
     if "path" in place:
@@ -62,6 +67,17 @@ def tokenizer_of(model: Model, words: bool = False) -> PreTrainedTokenizerBase:
     except (OSError, ValueError) as error:
         raise not_loaded(model, "tokenizer", error) from error
     return tokenizer
+
+
+def shape_of_model(model: Model) -> tuple[int, int]:
+    """(layers, heads per layer) as the model's config says, without loading its weights."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(place_of(model), revision=revision_of(model))
+        return int(config.num_hidden_layers), int(config.num_attention_heads)
+    except (OSError, ValueError, AttributeError) as error:
+        raise not_loaded(model, "config", error) from error
 
 
 def weights_digest(model: Model) -> str:

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 import papa
 
-CASES = ("bert-single", "bert-pair")
+CASES = [f"{family}-{texts}" for family in ("bert", "roberta", "deberta") for texts in ("single", "pair")]
 DATA = Path(__file__).parent / "data"
 
 
@@ -26,15 +26,16 @@ def case(request):
 
 
 def published_probe(expected):
-    layers, slots = expected["probe.bert.pooler.weights_per_layer"].shape
-    hidden = expected["probe.bert.pooler.dense_across_layers.bias"].shape[0]
+    pooler = next(name for name in expected if name.endswith("pooler.weights_per_layer")).rpartition(".")[0]
+    layers, slots = expected[f"{pooler}.weights_per_layer"].shape
+    hidden = expected[f"{pooler}.dense_across_layers.bias"].shape[0]
     probe = papa.SequenceProbe(layers, slots, hidden, len(expected["probe.classifier.bias"]))
-    names = {"slot_weights": "bert.pooler.weights_per_layer"} | {
+    names = {"slot_weights": f"{pooler}.weights_per_layer"} | {
         f"{ours}.{part}": f"{theirs}.{part}"
-        for ours, theirs in (("dense", "bert.pooler.dense_across_layers"), ("output", "classifier"))
+        for ours, theirs in (("dense", f"{pooler}.dense_across_layers"), ("output", "probe.classifier"))
         for part in ("weight", "bias")
     }
-    probe.load_state_dict({ours: expected[f"probe.{theirs}"] for ours, theirs in names.items()})
+    probe.load_state_dict({ours: expected[theirs] for ours, theirs in names.items()})
     return probe
 
 

@@ -1,13 +1,19 @@
-"""A tiny random BERT, its tokenizer, inputs and constants."""
+"""A tiny random model, its tokenizer, inputs and constants; a corpus laid out for it, with learnable labels."""
 
+import json
+
+import pyarrow as pa
 import pytest
 import torch
-from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
+from families import random_model
+from sizes import CORPUS_SLOTS, EXAMPLES, HEADS, LAYERS, SLOTS, TRAIN, VALIDATION, VOCABULARY
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
+
+from papa.artefacts import write_table
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -19,17 +25,14 @@ def _fixed_seed():
 
 
 @pytest.fixture
-def model():
-    config = BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=HEADS * CHANNELS,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        intermediate_size=41,
-        max_position_embeddings=47,
-        initializer_range=0.4,
-    )
-    return BertModel(config).eval()
+def family():
+    """BERT, where a test module does not say otherwise."""
+    return "bert"
+
+
+@pytest.fixture
+def model(family):
+    return random_model(family)
 
 
 @pytest.fixture
@@ -48,15 +51,16 @@ def tokenizer():
 
 
 @pytest.fixture
-def inputs():
+def inputs(model):
     """Dense inputs with gaps: an example of one token, one that fills all slots, and others between."""
     lengths = [1, SLOTS, *torch.randint(2, SLOTS, (EXAMPLES - 2,)).tolist()]
-    ids = torch.zeros(EXAMPLES, SLOTS, dtype=torch.long)
+    padding, segments = model.config.pad_token_id, max(model.config.type_vocab_size, 1)
+    ids = torch.full((EXAMPLES, SLOTS), padding)
     for row, length in enumerate(lengths):
         slots = torch.randperm(SLOTS)[:length]
         ids[row, slots] = torch.randint(4, VOCABULARY, (length,))
-    mask = (ids != 0).long()
-    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.randint(0, 2, ids.shape) * mask}
+    mask = (ids != padding).long()
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.randint(0, segments, ids.shape) * mask}
 
 
 @pytest.fixture
@@ -65,3 +69,45 @@ def matrices():
     constants = torch.randn(LAYERS, HEADS, SLOTS, SLOTS)
     constants[:, :, 2] = 0
     return constants
+
+
+@pytest.fixture
+def tiny(tmp_path, model, monkeypatch):
+    model.save_pretrained(tmp_path / "tiny")
+    place = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps(place))
+    return {"name": "tiny", "hub": None, "revision": None, "sha256": None}
+
+
+@pytest.fixture(params=["text", "words"])
+def corpus(request, tmp_path):
+    """Tokens and labels; a text is of class 1 if its second token is above 30, a word if it is itself."""
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(3, CORPUS_SLOTS, (TRAIN + VALIDATION,), generator=generator).tolist()
+    ids = [torch.randint(4, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
+    words = request.param == "words"
+    columns = {
+        "split": ["train"] * TRAIN + ["validation"] * VALIDATION,
+        "row": [*range(TRAIN), *range(VALIDATION)],
+        "ids": pa.array(ids, pa.list_(pa.int32())),
+        "slots": pa.array([[*range(length - 1), CORPUS_SLOTS - 1] for length in lengths], pa.list_(pa.int32())),
+        "segments": pa.array([[0] * length for length in lengths], pa.list_(pa.int32())),
+        "cut": pa.array([int(length == 3) for length in lengths], pa.int32()),
+    }
+    if words:
+        # the first and last token are special; the third continues the word of the second
+        numbers = [[-1, 0, *([-1] if n > 3 else []), *range(1, n - 3), -1][:n] for n in lengths]
+        columns["words"] = pa.array(numbers, pa.list_(pa.int32()))
+    about = {"model": "tiny", "corpus": "f", "slots": CORPUS_SLOTS, "style": "paper", "segments": "aligned"}
+    write_table(
+        pa.table(columns),
+        tmp_path / "tokens.parquet",
+        about | {"rows_available": {"train": 99, "validation": VALIDATION}},
+    )
+    if words:
+        labels = [[int(row[1] > 30), *(int(token > 30) for token in row[3:-1])] for row in ids]
+    else:
+        labels = [int(row[1] > 30) for row in ids]
+    table = pa.table({"split": columns["split"], "row": columns["row"], "label": labels})
+    write_table(table, tmp_path / "labels.parquet", {"fingerprint": "f", "label_names": ["low", "high"]})
+    return tmp_path

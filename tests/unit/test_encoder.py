@@ -2,8 +2,9 @@ import copy
 
 import pytest
 import torch
+from families import real, stock_attention, stock_states
 from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
-from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
+from transformers import BertConfig, GPT2Config, GPT2Model
 
 import papa
 from papa.attention.replacement import restrict
@@ -14,21 +15,6 @@ from papa.packed import Examples, Packed
 @pytest.fixture
 def encoder(model):
     return Encoder(copy.deepcopy(model))
-
-
-def real(hidden, inputs):
-    return hidden.transpose(1, 2)[inputs["attention_mask"].bool()]
-
-
-def stock_states(model, inputs):
-    return torch.stack(model(**inputs, output_hidden_states=True).hidden_states, dim=1)
-
-
-def stock_attention(model, inputs):
-    eager = BertModel(copy.deepcopy(model.config)).eval()
-    eager.set_attn_implementation("eager")
-    eager.load_state_dict(model.state_dict())
-    return torch.stack(eager(**inputs, output_attentions=True).attentions, dim=1)  # [example, layer, head, query, key]
 
 
 def test_nothing_replaced_equals_stock_transformers(model, encoder, inputs):
@@ -225,7 +211,7 @@ def test_slots_beyond_the_positions_are_refused(encoder):
 
 
 def test_decoders_and_unknown_attention_are_refused(model):
-    with pytest.raises(papa.InputError, match="supported are encoders whose attention is BertSelfAttention"):
+    with pytest.raises(papa.InputError, match="supported are encoders with the attention of BERT, Cam"):
         Encoder(GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=4, vocab_size=5)))
     model.config.is_decoder = True
     with pytest.raises(papa.InputError, match="is a decoder"):

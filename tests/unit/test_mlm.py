@@ -268,7 +268,7 @@ def test_heads_are_replaced(tiny, tokens):
     whole = train(tiny, tokens, "whole")
     none = train(tiny, tokens, "none", constants=tokens.parent / "average.h5", fraction="0")
     assert (none["kept"], none["heads"]) == (0, LAYERS * HEADS) and none["score"] != whole["score"]
-    train_lambda(tiny, tokens, None, tokens.parent / "average.h5", tokens.parent / "lambda.parquet", TASK, 3)
+    train_lambda(tiny, tokens, None, tokens.parent / "lambda.parquet", TASK, 3, constants=tokens.parent / "average.h5")
     values = read_table(tokens.parent / "lambda.parquet").to_pandas().value
     assert values.between(0, 1).all() and values.std() > 0.01
     rank_heads(tokens.parent / "lambda.parquet", tokens.parent / "order.parquet")

@@ -5,10 +5,9 @@ import os
 import subprocess
 import sys
 
-import pyarrow as pa
 import pytest
 import torch
-from sizes import CHANNELS, HEADS, LAYERS, VOCABULARY
+from sizes import CHANNELS, CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 
 import papa
 from papa.artefacts import read_table, write_table
@@ -18,51 +17,8 @@ from papa.layout import Tokens
 from papa.ranking import rank_heads, train_lambda
 from papa.training import AdamW, Diverged, Labelled, train_probe
 
-SLOTS, TRAIN, VALIDATION = 13, 67, 31
 TASK = {"metric": "accuracy", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}
 WORDS = TASK | {"metric": "token_accuracy"}
-
-
-@pytest.fixture
-def tiny(tmp_path, model, monkeypatch):
-    model.save_pretrained(tmp_path / "tiny")
-    place = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps(place))
-    return {"name": "tiny", "hub": None, "revision": None, "sha256": None}
-
-
-@pytest.fixture(params=["text", "words"])
-def corpus(request, tmp_path):
-    """Tokens and labels; a text is of class 1 if its second token is above 30, a word if it is itself."""
-    generator = torch.Generator().manual_seed(1)
-    lengths = torch.randint(3, SLOTS, (TRAIN + VALIDATION,), generator=generator).tolist()
-    ids = [torch.randint(4, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
-    words = request.param == "words"
-    columns = {
-        "split": ["train"] * TRAIN + ["validation"] * VALIDATION,
-        "row": [*range(TRAIN), *range(VALIDATION)],
-        "ids": pa.array(ids, pa.list_(pa.int32())),
-        "slots": pa.array([[*range(length - 1), SLOTS - 1] for length in lengths], pa.list_(pa.int32())),
-        "segments": pa.array([[0] * length for length in lengths], pa.list_(pa.int32())),
-        "cut": pa.array([int(length == 3) for length in lengths], pa.int32()),
-    }
-    if words:
-        # the first and last token are special; the third continues the word of the second
-        numbers = [[-1, 0, *([-1] if n > 3 else []), *range(1, n - 3), -1][:n] for n in lengths]
-        columns["words"] = pa.array(numbers, pa.list_(pa.int32()))
-    about = {"model": "tiny", "corpus": "f", "slots": SLOTS, "style": "paper", "segments": "aligned"}
-    write_table(
-        pa.table(columns),
-        tmp_path / "tokens.parquet",
-        about | {"rows_available": {"train": 99, "validation": VALIDATION}},
-    )
-    if words:
-        labels = [[int(row[1] > 30), *(int(token > 30) for token in row[3:-1])] for row in ids]
-    else:
-        labels = [int(row[1] > 30) for row in ids]
-    table = pa.table({"split": columns["split"], "row": columns["row"], "label": labels})
-    write_table(table, tmp_path / "labels.parquet", {"fingerprint": "f", "label_names": ["low", "high"]})
-    return tmp_path
 
 
 def files(corpus, name):
@@ -213,12 +169,12 @@ def test_labels_of_other_texts_are_refused(corpus):
 
 def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus):
     average_corpus(tiny, corpus / "tokens.parquet", corpus / "average.h5")
-    arguments = (tiny, corpus / "tokens.parquet", corpus / "labels.parquet", corpus / "average.h5")
-    train_lambda(*arguments, corpus / "lambda.parquet", task_of(corpus), 3)
+    arguments, average = (tiny, corpus / "tokens.parquet", corpus / "labels.parquet"), corpus / "average.h5"
+    train_lambda(*arguments, corpus / "lambda.parquet", task_of(corpus), 3, average)
     table = read_table(corpus / "lambda.parquet").to_pandas()
     assert len(table) == 3 * LAYERS * HEADS and table.value.between(0, 1).all()
     assert table[table.epoch == 3].value.std() > 0.01
-    train_lambda(*arguments, corpus / "again.parquet", task_of(corpus), 3)
+    train_lambda(*arguments, corpus / "again.parquet", task_of(corpus), 3, average)
     assert table.equals(read_table(corpus / "again.parquet").to_pandas())
 
     rank_heads(corpus / "lambda.parquet", corpus / "order.parquet", "lambda")
@@ -227,8 +183,38 @@ def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus):
     assert [last[pair] for pair in zip(order.layer, order["head"], strict=True)] == sorted(last)
     replaced = heads_to_replace(corpus / "order.parquet", "1/4")
     assert len(replaced) == 15 - 3 and replaced[0] == (order.layer[0], order["head"][0])
-    with pytest.raises(papa.InputError, match="it is one of lambda"):
+    rank_heads(corpus / "lambda.parquet", corpus / "reversed.parquet", "lambda-reversed")
+    backwards = read_table(corpus / "reversed.parquet").to_pandas()
+    pairs = [list(zip(table.layer, table["head"], strict=True)) for table in (order, backwards)]
+    assert pairs[1] == pairs[0][::-1] and backwards["rank"].tolist() == list(range(LAYERS * HEADS))
+    with pytest.raises(papa.InputError, match="those made of it are lambda, lambda-reversed"):
         rank_heads(corpus / "lambda.parquet", corpus / "order.parquet", "alphabetical")
+
+
+@pytest.mark.parametrize("kind", ["identity", "toeplitz", "zeros"])
+def test_constants_that_need_no_text_are_read_from_no_file(tiny, corpus, kind):
+    train_lambda(
+        tiny, corpus / "tokens.parquet", corpus / "labels.parquet", corpus / "l.parquet", task_of(corpus), 3, kind=kind
+    )
+    extract_features(tiny, corpus / "tokens.parquet", *files(corpus, kind), fraction="0", kind=kind)
+    hidden, about = read_features(*files(corpus, kind))
+    assert about["kept"] == 0
+    encoder = papa.load_encoder(str(corpus / "tiny"), device="cpu")
+    part = Tokens.read(corpus / "tokens.parquet")["validation"]
+    chosen = torch.tensor([3, 0])
+    matrices = papa.constant_matrices(kind, LAYERS, HEADS, CORPUS_SLOTS)
+    expected = torch.stack(encoder.run(encoder.pack(part.batch(chosen)), encoder.plan(matrices)), dim=1)
+    torch.testing.assert_close(hidden["validation"].read(chosen, part), expected, atol=5e-3, rtol=1e-3)
+
+
+def test_averages_of_other_texts_must_be_asked_for(tiny, corpus):
+    average_corpus(tiny, corpus / "tokens.parquet", corpus / "average.h5")
+    average = papa.ConstantMatrices.load(corpus / "average.h5")
+    papa.ConstantMatrices(average.sum, average.count, 1, average.about | {"corpus": "g"}).save(corpus / "other.h5")
+    other = {"constants": corpus / "other.h5", "fraction": "0"}
+    with pytest.raises(papa.InputError, match="averaged with corpus g, and f is asked for"):
+        extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "x"), **other)
+    extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "x"), **other, kind="average-of-g")
 
 
 def test_kept_heads_are_rounded_down():

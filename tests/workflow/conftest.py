@@ -77,6 +77,7 @@ JOBS = {
     "probe": 6,
     "collect": 1,
     "summarise": 1,
+    "latex": 1,
     "plot_score_by_fraction": 1,
 }
 

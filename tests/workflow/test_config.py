@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 
 import pytest
 import yaml
@@ -10,7 +11,7 @@ from conftest import CONFIG, REPOSITORY
 
 from papa.config import checked, fraction
 from papa.errors import InputError
-from papa.graph import Graph, setting, variant
+from papa.graph import CORPUS_VARIANTS, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting, variant
 
 SCHEMA = REPOSITORY / "workflow/schemas/config.schema.yaml"
 
@@ -25,7 +26,7 @@ def edited(path, value):
     return config
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "minilm.yaml"])
+@pytest.mark.parametrize("name", ["config.yaml", "families.yaml", "minilm.yaml", "paper.yaml"])
 def test_configs_of_the_project_pass(name):
     config = checked(yaml.safe_load((REPOSITORY / "config" / name).read_text(encoding="utf-8")), SCHEMA)
     assert set(config["run"]["tasks"]) == set(config["tasks"])
@@ -73,7 +74,16 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
         (["run", "fractions"], ["1/0"], r"run.fractions\[0\]"),
         (["run", "fractions"], ["-1/2"], r"run.fractions\[0\]"),
         (["run", "fractions"], ["1/2", "2/4"], "run.fractions has '1/2' twice"),
-        (["run", "constants"], ["toeplitz"], r"run.constants\[0\] is 'toeplitz'; it must be one of average"),
+        (
+            ["run", "constants"],
+            ["mean"],
+            r"run.constants\[0\]: There are no constants 'mean'; there are average, .*zeros",
+        ),
+        (["run", "constants"], ["zeros-trained"], "There are no constants 'zeros-trained'"),
+        (["run", "constants"], ["average-of-mnli"], "no corpus is called 'mnli'; defined are sentences, words"),
+        (["run", "orders"], ["alphabetical"], "'alphabetical'; it must be one of lambda, lambda-reversed, first-layer"),
+        (["models", "tiny"], {"random": "bert", "path": "a"}, "models.tiny is random, so .* leave out path"),
+        (["models", "tiny"], {"random": "gpt2"}, "must be one of bert, roberta, deberta, electra"),
         (["name"], "../up", "names are 1 to 64 characters"),
         (["name"], "/root", "names are 1 to 64 characters"),
         (["name"], "a\n", "names are 1 to 64 characters"),
@@ -102,6 +112,14 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
         (["device"], "gpu", "device is 'gpu'"),
         (["threads", "encoder"], 0, "threads.encoder is 0, but must be at least 1"),
         (["token_budget"], 0, "token_budget is 0"),
+        (
+            ["patterns"],
+            {"tasks": ["colour"]},
+            "patterns.tasks names 'colour', which is not run; those that are run: animals, tags",
+        ),
+        (["patterns"], {"tasks": ["tags"], "heads": [[1, 2, 3]]}, r"patterns.heads\[0\] has too much in it, at most 2"),
+        (["grids"], {"more": {"tasks": ["colour"]}}, "grids.more.tasks names 'colour', which is not defined"),
+        (["grids"], {"more": {"fractions": ["2"]}}, r"grids.more.fractions\[0\]: '2' is no fraction"),
         (["plots"], {"width": 100000}, "plots.width is 100000, but must be at most"),
     ],
 )
@@ -159,10 +177,14 @@ def test_no_fractions(written):
         ("1", "original", None, None),
         ("0", "average/all", "average", None),
         ("1/16", "average/lambda/kept-1of16", "average", "lambda"),
+        ("1/2", "average-of-words/random-2/kept-1of2", "average-of-words", "random-2"),
+        ("0", "toeplitz-trained/all", "toeplitz-trained", None),
     ],
 )
 def test_variants_name_what_is_replaced_and_nothing_else(kept, name, constant, order):
-    assert variant("average", "lambda", kept) == name
+    assert variant(constant or "average", order or "lambda", kept) == name
+    patterns = (CORPUS_VARIANTS, TASK_VARIANTS, TRAINED_VARIANTS)
+    assert sum(bool(re.fullmatch(pattern, name)) for pattern in patterns) == 1
     assert setting(name) == {"constant": constant, "order": order, "fraction": kept}
 
 
@@ -176,7 +198,7 @@ def test_places_are_in_no_parameter():
             graph.layout("tiny", "words"),
             graph.hidden("tiny", "original"),
             graph.training("tags"),
-            graph.ranking("tiny", "tags"),
+            graph.ranking("tiny", "tags", "average"),
             graph.probe("tiny", "tags", "average/lambda/kept-1of2", "1"),
         ]
 
@@ -191,6 +213,18 @@ def test_places_are_in_no_parameter():
         "probe_threads": 1,
         "token_budget": 5,
         "models": {"tiny": {"package": "somewhere_else"}},
+    }
+
+
+def test_grids_take_from_run_what_they_leave_out():
+    config = copy.deepcopy(CONFIG) | {"grids": {"more": {"tasks": ["tags"], "constants": ["zeros"], "seeds": [5]}}}
+    graph = Graph(checked(config, SCHEMA))
+    before = Graph(checked(CONFIG, SCHEMA))
+    assert graph.variants("tiny", "animals") == before.variants("tiny", "animals")
+    assert graph.variants("tiny", "tags") == before.variants("tiny", "tags") | {
+        "original": [1, 5],
+        "zeros/lambda/kept-1of2": [5],
+        "zeros/all": [5],
     }
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from conftest import CONFIG, JOBS, a_task
 
-TABLES = {"collect": 1, "summarise": 1, "plot_score_by_fraction": 1}
+TABLES = {"collect": 1, "summarise": 1, "latex": 1, "plot_score_by_fraction": 1}
 OF_A_TASK = {"train_lambda": 1, "rank": 1, "features_of_task": 1, "probe": 3}
 OF_A_CORPUS = {"tokenize": 1, "average": 1, "features_of_corpus": 2}
 
@@ -87,6 +87,53 @@ def test_model_added(finished, config):
     config["run"]["models"].append("other")
     twice = {rule: 2 * number for rule, number in (OF_A_CORPUS | OF_A_TASK).items()}
     assert finished.planned(config) == twice | TABLES
+
+
+@pytest.mark.parametrize(
+    ("order", "jobs"),
+    [
+        ("lambda-reversed", {"rank": 2, "features_of_task": 2, "probe": 2}),
+        ("last-layer-first", {"order_heads": 1, "features_of_task": 2, "probe": 2}),
+        ("random", {"order_heads": 3, "features_of_task": 6, "probe": 6}),
+    ],
+)
+def test_order_added(finished, config, order, jobs):
+    config["run"]["orders"] = ["lambda", order]
+    assert finished.planned(config) == jobs | TABLES
+
+
+OF_A_KIND = {"train_lambda": 2, "rank": 2, "features_of_task": 2}
+
+
+@pytest.mark.parametrize(
+    ("constant", "jobs"),
+    [
+        ("toeplitz", OF_A_KIND | {"features_of_corpus": 2, "probe": 4}),
+        # trained from averages: the λ and the order of the averages, and no hidden states
+        ("average-trained", {"probe_through_encoder": 4}),
+        # words laid out in the slots of sentences; for words itself it is the average that is there
+        (
+            "average-of-words",
+            {"tokenize": 1, "average": 1, "features_of_corpus": 1, "train_lambda": 1, "rank": 1}
+            | {"features_of_task": 1, "probe": 2},
+        ),
+    ],
+)
+def test_constants_added(finished, config, constant, jobs):
+    config["run"]["constants"] = ["average", constant]
+    assert finished.planned(config) == jobs | TABLES
+
+
+def test_averages_of_one_corpus_are_shared_by_tasks_of_the_same_slots(finished, config):
+    config["corpora"]["copy"] = config["corpora"]["sentences"] | {"slots": 11}
+    config["tasks"]["copied"] = config["tasks"]["animals"] | {"corpus": "copy"}
+    config["run"] |= {"tasks": ["tags", "copied"], "constants": ["average-of-sentences"], "fractions": ["0"]}
+    planned = finished.planned(config)
+    assert {rule: planned[rule] for rule in ("prepare_texts", "tokenize", "average")} == {
+        "prepare_texts": 1,
+        "tokenize": 2,
+        "average": 1,
+    }
 
 
 def test_style_of_plots(finished, config):

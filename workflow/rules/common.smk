@@ -11,7 +11,7 @@ import papa
 from papa import dependencies
 from papa.config import NAME, check_files, checked
 from papa.errors import InputError
-from papa.graph import CORPUS_VARIANTS, TASK_VARIANTS, Graph
+from papa.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting
 
 try:
     config = checked(config, workflow.source_path("../schemas/config.schema.yaml"))

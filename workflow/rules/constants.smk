@@ -1,13 +1,13 @@
 rule average:
     input:
-        tokens="<results>/models/{model}/corpora/{corpus}/tokens.parquet",
+        tokens="<results>/models/{model}/corpora/{laid_out}/tokens.parquet",
         code=modules("average"),
     output:
-        constants="<results>/models/{model}/corpora/{corpus}/average.h5",
+        constants="<results>/models/{model}/corpora/{laid_out}/average.h5",
     log:
-        "<results>/logs/models/{model}/corpora/{corpus}/average.log",
+        "<results>/logs/models/{model}/corpora/{laid_out}/average.log",
     benchmark:
-        "<results>/models/{model}/corpora/{corpus}/average.benchmark.tsv"
+        "<results>/models/{model}/corpora/{laid_out}/average.benchmark.tsv"
     priority: 3  # the longest chain of jobs begins early
     conda:
         "../envs/papa.yaml"

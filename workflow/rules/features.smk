@@ -2,7 +2,9 @@
 rule features_of_corpus:
     input:
         tokens="<results>/models/{model}/corpora/{corpus}/tokens.parquet",
-        constants=lambda wildcards: GRAPH.constants_of_corpus(wildcards.model, wildcards.corpus, wildcards.variant),
+        constants=lambda wildcards: GRAPH.constants(
+            wildcards.model, wildcards.corpus, setting(wildcards.variant)["constant"]
+        ),
         code=modules("features"),
     output:
         train="<results>/models/{model}/corpora/{corpus}/features/{variant}/train.hidden",
@@ -29,9 +31,12 @@ rule features_of_corpus:
 # Hidden states with heads replaced in a task's own order.
 rule features_of_task:
     input:
+        unpack(
+            lambda wildcards: GRAPH.behind(
+                wildcards.model, wildcards.task, f"{wildcards.constant}/{wildcards.order}/{wildcards.kept}"
+            )
+        ),
         tokens=lambda wildcards: GRAPH.tokens(wildcards.model, wildcards.task),
-        constants=lambda wildcards: GRAPH.constants(wildcards.model, wildcards.task, wildcards.constant),
-        order="<results>/models/{model}/tasks/{task}/{constant}/{order}/order.parquet",
         code=modules("features"),
     output:
         train="<results>/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/train.hidden",
@@ -42,7 +47,8 @@ rule features_of_task:
     benchmark:
         "<results>/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/benchmark.tsv"
     wildcard_constraints:
-        kept="kept-[0-9]+of[0-9]+",
+        constant=CONSTANT,
+        kept=KEPT,
     conda:
         "../envs/papa.yaml"
     threads: threads("encoder")

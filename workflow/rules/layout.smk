@@ -1,13 +1,13 @@
 rule tokenize:
     input:
-        texts="<results>/corpora/{corpus}/texts.parquet",
+        texts=lambda wildcards: GRAPH.texts_behind(wildcards.laid_out),
         code=modules("tokenize"),
     output:
-        tokens="<results>/models/{model}/corpora/{corpus}/tokens.parquet",
+        tokens="<results>/models/{model}/corpora/{laid_out}/tokens.parquet",
     log:
-        "<results>/logs/models/{model}/corpora/{corpus}/tokens.log",
+        "<results>/logs/models/{model}/corpora/{laid_out}/tokens.log",
     benchmark:
-        "<results>/models/{model}/corpora/{corpus}/tokens.benchmark.tsv"
+        "<results>/models/{model}/corpora/{laid_out}/tokens.benchmark.tsv"
     priority: 3  # the longest chain of jobs begins early
     conda:
         "../envs/papa.yaml"
@@ -16,6 +16,6 @@ rule tokenize:
         mem_mb=growing(4000),
         runtime=growing(60),
     params:
-        settings=lambda wildcards: GRAPH.layout(wildcards.model, wildcards.corpus),
+        settings=lambda wildcards: GRAPH.layout(wildcards.model, wildcards.laid_out),
     script:
         "../scripts/tokenize.py"

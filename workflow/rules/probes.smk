@@ -23,3 +23,33 @@ rule probe:
         settings=lambda wildcards: GRAPH.probe(wildcards.model, wildcards.task, wildcards.variant, wildcards.seed),
     script:
         "../scripts/probe.py"
+
+
+# What cannot be stored: the constants are trained with the probe.
+rule probe_through_encoder:
+    input:
+        unpack(lambda wildcards: GRAPH.behind(wildcards.model, wildcards.task, wildcards.variant)),
+        tokens=lambda wildcards: GRAPH.tokens(wildcards.model, wildcards.task),
+        labels="<results>/tasks/{task}/labels.parquet",
+        code=modules("probe_through_encoder"),
+    output:
+        run="<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.json",
+        probe="<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.safetensors",
+    log:
+        "<results>/logs/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.log",
+    benchmark:
+        "<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.benchmark.tsv"
+    wildcard_constraints:
+        variant=TRAINED_VARIANTS,
+    conda:
+        "../envs/papa.yaml"
+    threads: threads("encoder")
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(720),
+    params:
+        settings=lambda wildcards: GRAPH.probe_through_encoder(
+            wildcards.model, wildcards.task, wildcards.variant, wildcards.seed
+        ),
+    script:
+        "../scripts/probe_through_encoder.py"

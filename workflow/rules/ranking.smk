@@ -2,7 +2,9 @@ rule train_lambda:
     input:
         tokens=lambda wildcards: GRAPH.tokens(wildcards.model, wildcards.task),
         labels="<results>/tasks/{task}/labels.parquet",
-        constants=lambda wildcards: GRAPH.constants(wildcards.model, wildcards.task, wildcards.constant),
+        constants=lambda wildcards: GRAPH.constants(
+            wildcards.model, GRAPH.corpus_of(wildcards.task), wildcards.constant
+        ),
         code=modules("train_lambda"),
     output:
         lambdas="<results>/models/{model}/tasks/{task}/{constant}/lambda.parquet",
@@ -18,7 +20,7 @@ rule train_lambda:
         mem_mb=growing(8000),
         runtime=growing(720),
     params:
-        settings=lambda wildcards: GRAPH.ranking(wildcards.model, wildcards.task),
+        settings=lambda wildcards: GRAPH.ranking(wildcards.model, wildcards.task, wildcards.constant),
     script:
         "../scripts/train_lambda.py"
 
@@ -43,3 +45,25 @@ rule rank:
         settings=lambda wildcards: {"kind": wildcards.order},
     script:
         "../scripts/rank.py"
+
+
+# Orders that need no data, and so no task.
+rule order_heads:
+    input:
+        code=modules("order_heads"),
+    output:
+        order="<results>/models/{model}/orders/{order}.parquet",
+    log:
+        "<results>/logs/models/{model}/orders/{order}.log",
+    benchmark:
+        "<results>/models/{model}/orders/{order}.benchmark.tsv"
+    conda:
+        "../envs/papa.yaml"
+    threads: 1
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(10),
+    params:
+        settings=lambda wildcards: GRAPH.ordering(wildcards.model, wildcards.order),
+    script:
+        "../scripts/order_heads.py"

@@ -39,3 +39,69 @@ rule summarise:
         runtime=growing(10),
     script:
         "../scripts/summarise.py"
+
+
+rule latex:
+    input:
+        summary="<results>/tables/summary.parquet",
+        code=modules("latex"),
+    output:
+        latex="<results>/tables/summary.tex",
+    log:
+        "<results>/logs/tables/latex.log",
+    benchmark:
+        "<results>/tables/latex.benchmark.tsv"
+    conda:
+        "../envs/papa.yaml"
+    threads: 1
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(10),
+    script:
+        "../scripts/latex.py"
+
+
+# Our numbers beside those that the paper prints.
+rule published:
+    input:
+        summary="<results>/tables/summary.parquet",
+        code=modules("published"),
+    output:
+        table="<results>/tables/published.parquet",
+        markdown="<results>/tables/published.md",
+    log:
+        "<results>/logs/tables/published.log",
+    benchmark:
+        "<results>/tables/published.benchmark.tsv"
+    conda:
+        "../envs/papa.yaml"
+    threads: 1
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(10),
+    params:
+        settings=GRAPH.published(),
+    script:
+        "../scripts/published.py"
+
+
+# How many heads look along the diagonal, at special tokens, or at one slot.
+rule patterns:
+    input:
+        tokens="<results>/models/{model}/corpora/{corpus}/tokens.parquet",
+        constants="<results>/models/{model}/corpora/{corpus}/average.h5",
+        code=modules("patterns"),
+    output:
+        table="<results>/models/{model}/corpora/{corpus}/patterns.parquet",
+    log:
+        "<results>/logs/models/{model}/corpora/{corpus}/patterns.log",
+    benchmark:
+        "<results>/models/{model}/corpora/{corpus}/patterns.benchmark.tsv"
+    conda:
+        "../envs/papa.yaml"
+    threads: 1
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(10),
+    script:
+        "../scripts/patterns.py"

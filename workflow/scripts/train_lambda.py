@@ -9,7 +9,7 @@ with stage(snakemake, threads="encoder") as say:
         train_lambda(
             tokens=snakemake.input.tokens,
             labels=snakemake.input.labels,
-            constants=snakemake.input.constants,
+            constants=snakemake.input.constants or None,
             lambdas=snakemake.output.lambdas,
             **snakemake.params.settings,
         )

@@ -1,0 +1,98 @@
+"""Probes trained through the encoder: hidden states are computed when they are asked for, and never stored.
+
+For what cannot be stored, because the constants are trained along with the probe, and for what is too large for a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from papa.artefacts import PathLike
+from papa.attention.replacement import LayerPlan, replaced_in
+from papa.encoder import Encoder, encoder_of
+from papa.features import heads_to_replace, matrices_of, probe_sizes
+from papa.kinds import kind_of
+from papa.layout import Tokens
+from papa.sources.models import weights_digest
+from papa.training import HiddenOf, Labelled, train_and_score
+
+
+class TrainedConstants(nn.Module):
+    """Constants of the replaced heads, learned with the probe (Sec. 5.2): masked and normalised when they are used.
+
+    `matrices` `[replaced, query, key]` is what is learned; `heads` int64 `[replaced, 2]` says whose they are, (layer,
+    head). The matrices of heads that are not replaced do not exist.
+    """
+
+    heads: Tensor
+
+    def __init__(self, start: Tensor, heads: list[tuple[int, int]]):
+        """`start` `[layer, head, query, key]` are the matrices to begin with."""
+        super().__init__()
+        where = torch.tensor(heads, dtype=torch.long).view(-1, 2)
+        self.register_buffer("heads", where)
+        self.matrices = nn.Parameter(start[where[:, 0], where[:, 1]].clone())
+        self.shape = start.shape
+
+    def forward(self) -> Tensor:
+        """All matrices `[layer, head, query, key]`, zero for heads that are not replaced; differentiable."""
+        everything = self.matrices.new_zeros(self.shape)
+        return everything.index_put((self.heads[:, 0], self.heads[:, 1]), self.matrices)
+
+
+def train_probe_through_encoder(
+    model: Mapping[str, Any],
+    tokens: PathLike,
+    labels: PathLike,
+    run: PathLike,
+    probe: PathLike,
+    task: Mapping[str, Any],
+    seed: int,
+    about: Mapping[str, Any],
+    constants: PathLike | None = None,
+    order: PathLike | None = None,
+    fraction: str = "1",
+    kind: str = "average",
+) -> str:
+    """Stage *probe*, without stored hidden states: the frozen encoder runs in every epoch (Sec. 4).
+
+    As `train_probe`, to the same numbers: hidden states go through float16, as stored ones do. With a kind of constants
+    that is trained, the matrices of replaced heads are learned with the probe and written beside it, and hidden states
+    stay float32. Which heads get which matrices is said as for `extract_features`.
+    """
+    splits = {split: Labelled(part, labels) for split, part in Tokens.read(tokens).items()}
+    about_tokens = splits["train"].tokens.provenance
+    encoder = encoder_of(model)
+    weights = weights_digest(model)
+    plan = encoder.plan()
+    trained: TrainedConstants | None = None
+    if fraction != "1":
+        matrices = matrices_of(kind, constants, encoder, about_tokens, weights)
+        plan = encoder.plan(matrices, None if order is None else heads_to_replace(order, fraction))
+        if kind_of(kind).trained:
+            trained = TrainedConstants(matrices, replaced_in(plan)).to(encoder.device)
+    total = encoder.layers * encoder.heads
+    features = {
+        **probe_sizes(encoder, splits["train"].tokens.n),
+        "heads": total,
+        "kept": total - len(replaced_in(plan)),
+        "weights": weights,
+        "corpus": about_tokens["corpus"],
+    }
+    hidden_of = {split: _through(encoder, part.tokens, plan, trained) for split, part in splits.items()}
+    return train_and_score(splits, hidden_of, features, run, probe, task, seed, about, trained, encoder.device)
+
+
+def _through(encoder: Encoder, tokens: Tokens, plan: list[LayerPlan], trained: TrainedConstants | None) -> HiddenOf:
+    def hidden_of(examples: Tensor) -> Tensor:
+        batch = encoder.pack(tokens.batch(examples))
+        if trained is None:
+            with torch.no_grad():
+                return torch.stack(encoder.run(batch, plan), dim=1).half().float()
+        return torch.stack(encoder.run(batch, encoder.plan(trained(), replaced_in(plan))), dim=1)
+
+    return hidden_of

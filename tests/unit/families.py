@@ -1,0 +1,71 @@
+"""Tiny random models of every family, and what their stock modules compute on the padded layout."""
+
+import copy
+
+import pytest
+import torch
+import transformers
+from sizes import CHANNELS, HEADS, LAYERS, VOCABULARY
+
+RELATIVE = {"relative_attention": True, "position_biased_input": False}
+FAMILIES = {
+    "bert": ("Bert", {}),
+    "roberta": ("Roberta", {"type_vocab_size": 1, "pad_token_id": 1}),
+    "electra": ("Electra", {"embedding_size": 13}),
+    "electra-unprojected": ("Electra", {"embedding_size": HEADS * CHANNELS}),
+    "deberta": ("Deberta", RELATIVE | {"pos_att_type": "c2p|p2c"}),
+    "deberta-far": (
+        "Deberta",
+        {"relative_attention": True, "pos_att_type": "c2p|p2c", "max_relative_positions": 17, "type_vocab_size": 2},
+    ),
+    "deberta-c2p": ("Deberta", RELATIVE | {"pos_att_type": "c2p"}),
+    "deberta-p2c": ("Deberta", RELATIVE | {"pos_att_type": "p2c"}),
+    "deberta-absolute": ("Deberta", {}),
+    "xlm-roberta": ("XLMRoberta", {"type_vocab_size": 1}),
+    "camembert": ("Camembert", {"type_vocab_size": 1}),
+    "data2vec": ("Data2VecText", {"type_vocab_size": 1}),
+    "ernie": ("Ernie", {"use_task_id": True}),
+    "splinter": ("Splinter", {}),
+}
+DISTINCT = ("roberta", "electra", "deberta", "deberta-far")
+
+
+def random_model(family):
+    name, options = FAMILIES[family]
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": HEADS * CHANNELS,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "intermediate_size": 41,
+        "max_position_embeddings": 47,
+        "initializer_range": 0.4,
+    }
+    model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**sizes | options)).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("bias"):  # zero at the start, which would hide one that is left out
+                weight.normal_(std=0.3)
+    return model
+
+
+def only(*families):
+    return pytest.mark.parametrize("family", families, indirect=True)
+
+
+def real(hidden, inputs):
+    return hidden.transpose(1, 2)[inputs["attention_mask"].bool()]
+
+
+def stock_states(model, inputs):
+    return torch.stack(model(**inputs, output_hidden_states=True).hidden_states, dim=1)
+
+
+def stock_attention(model, inputs):
+    eager = copy.deepcopy(model)
+    eager.set_attn_implementation("eager")
+    return torch.stack(eager(**inputs, output_attentions=True).attentions, dim=1)  # [example, layer, head, query, key]
+
+
+def close(found, expected, atol=1e-4):
+    torch.testing.assert_close(found, expected, atol=atol, rtol=0)

@@ -1,0 +1,211 @@
+"""Patterns of heads against matrices made by hand, whose pattern and numbers are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+
+import papa
+from papa.artefacts import provenance_of, read_table, write_table
+from papa.layout import Tokens, tokenize_corpus
+from papa.patterns import COLUMNS, describe_patterns, measure_patterns, special_slots
+
+N, TIMES = 13, 7
+SPECIAL = [0, N - 1]
+EVERY = [list(range(N))]
+
+
+def averages(*heads: torch.Tensor, examples: list[list[int]] = EVERY, layers: int = 1) -> papa.ConstantMatrices:
+    """Averages of `heads`, restricted to the slots of an example and normalised, over `TIMES` copies of each."""
+    total, count = torch.zeros(len(heads), N, N, dtype=torch.double), torch.zeros(N, N, dtype=torch.long)
+    for slots in examples:
+        here = torch.tensor(slots)
+        count[here[:, None], here] += TIMES
+        for number, head in enumerate(heads):
+            part = head.double()[here[:, None], here]
+            total[number][here[:, None], here] += TIMES * part / part.sum(1, keepdim=True).clamp(min=1e-300)
+    return papa.ConstantMatrices(total.view(layers, -1, N, N), count, TIMES * len(examples))
+
+
+def shifted(offset: int) -> torch.Tensor:
+    """Every query looks `offset` slots back, a little everywhere else; specials at themselves."""
+    head = torch.full((N, N), 1e-9)
+    for query in range(N):
+        key = query - offset
+        head[query, key if 0 <= key < N else query] = 1
+    return head
+
+
+def column(*keys: int) -> torch.Tensor:
+    head = torch.full((N, N), 1e-9)
+    head[:, list(keys)] = 1
+    return head
+
+
+def flags(row: dict[str, Any]) -> tuple[bool, ...]:
+    return row["diagonal"], row["mostly_special"], row["concentrated"]
+
+
+@pytest.mark.parametrize("offset", [-2, -1, 0, 1, 2])
+def test_a_band_is_found_with_its_offset(offset: int) -> None:
+    [row] = measure_patterns(averages(shifted(offset)), SPECIAL)
+    assert flags(row) == (True, False, True)
+    assert row["offset"] == offset
+    assert row["diagonal_mass"] == pytest.approx(1)
+    # 11 text keys; the rows that look outside of the text have no key on the band, and do not count
+    assert row["diagonal_lift"] == pytest.approx(N - 2, rel=1e-6)
+    assert row["dominant_rows"] == 1
+
+
+def test_uniform_attention_has_no_pattern() -> None:
+    [row] = measure_patterns(averages(torch.ones(N, N)), SPECIAL)
+    assert flags(row) == (False, False, False)
+    assert (row["offset"], row["diagonal_lift"]) == (0, pytest.approx(1))
+    assert row["special_mass"] == pytest.approx(2 / N)
+    assert row["dominant_rows"] == 0
+
+
+def test_uniform_attention_over_texts_of_many_lengths_has_none_either() -> None:
+    [row] = measure_patterns(averages(torch.ones(N, N), examples=[[*range(m), N - 1] for m in range(2, N)]), SPECIAL)
+    assert not row["diagonal"] and row["diagonal_lift"] < 1.2
+
+
+def test_special_columns() -> None:
+    first, last, both, text = measure_patterns(averages(column(0), column(N - 1), column(0, N - 1), column(5)), SPECIAL)
+    assert (first["first_mass"], first["separator_mass"]) == (pytest.approx(1), pytest.approx(0, abs=1e-6))
+    assert (last["first_mass"], last["separator_mass"]) == (pytest.approx(0, abs=1e-6), pytest.approx(1))
+    assert flags(first) == flags(last) == (False, True, True)
+    assert flags(both) == (False, True, False)  # halves: no entry dominates
+    assert flags(text) == (False, False, True)  # one column is no diagonal
+    assert both["special_mass"] == pytest.approx(1) and text["special_mass"] == pytest.approx(0, abs=1e-6)
+
+
+def test_a_head_can_be_diagonal_in_what_the_separator_leaves() -> None:
+    [row] = measure_patterns(averages(0.8 * column(N - 1) + 0.2 * shifted(1)), SPECIAL)
+    assert flags(row) == (True, True, True)
+    assert row["diagonal_mass"] == pytest.approx(0.2)
+
+
+def test_rows_weigh_as_many_examples_as_use_them() -> None:
+    # slots 0, 1 and 12 in both examples, 2 in one: mass on special keys is 1 in row 2 and 0 in the others
+    head = torch.zeros(N, N)
+    head[[0, 1, N - 1], 1] = 1
+    head[2, N - 1] = 1
+    constants = averages(head, examples=[[0, 1, N - 1], [0, 1, 2, N - 1]])
+    [row] = measure_patterns(constants, SPECIAL)
+    assert row["special_mass"] == pytest.approx(1 / 7)
+    assert row["separator_mass"] == pytest.approx(1 / 7)
+    assert (row["dominant_rows"], row["concentrated"]) == (1, True)
+
+
+def test_a_key_that_is_rarely_there_has_little_mass() -> None:
+    # C[q,2] is 1 wherever slot 2 is used at all, but only one example in three uses it
+    head = column(2)
+    constants = averages(head, examples=[[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]])
+    assert float(constants.mean[0, 0, 1, 2]) == pytest.approx(1)
+    [row] = measure_patterns(constants, SPECIAL)
+    # rows 0, 1 and 12 spend a third there, and thirds of the rest on each of their slots; row 2 spends all: 1 of 10
+    assert row["dominant_rows"] == pytest.approx(1 / 10)
+
+
+def test_no_text_slots_means_no_diagonal() -> None:
+    [row] = measure_patterns(averages(torch.ones(N, N), examples=[SPECIAL]), SPECIAL)
+    assert (row["offset"], row["diagonal_lift"], row["diagonal_mass"]) == (None, None, None)
+    assert flags(row) == (False, True, False)
+
+
+def test_layers_and_heads_keep_their_places() -> None:
+    rows = measure_patterns(averages(*(shifted(offset) for offset in (-2, -1, 0, 1, 2, 0)), layers=2), SPECIAL)
+    found = [(row["layer"], row["head"], row["offset"]) for row in rows]
+    assert found == [(0, 0, -2), (0, 1, -1), (0, 2, 0), (1, 0, 1), (1, 1, 2), (1, 2, 0)]
+
+
+def test_thresholds_are_arguments() -> None:
+    constants = averages(0.8 * column(N - 1) + 0.2 * shifted(1))
+    [row] = measure_patterns(constants, SPECIAL, diagonal_lift=12, special_mass=0.9, dominant_entry=0.9)
+    assert flags(row) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("special", "message"),
+    [([], "give each once"), ([0, 0], "give each once"), ([0, 11], r"slots are \[0, 11\].*\(3 of 13, from 0 to 12\)")],
+)
+def test_wrong_special_slots_are_refused(special: list[int], message: str) -> None:
+    with pytest.raises(papa.InputError, match=message):
+        measure_patterns(averages(torch.ones(N, N), examples=[[0, 1, 12]]), special)
+
+
+def test_constants_of_nothing_are_refused() -> None:
+    with pytest.raises(papa.InputError, match="over no token"):
+        measure_patterns(averages(torch.ones(N, N), examples=[]), SPECIAL)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Lays out texts that all begin alike, alone or as pairs, and returns the place of the tokens."""
+    tokenizer.save_pretrained(tmp_path / "model")
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"tiny": {"path": str(tmp_path / "model")}}}))
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "bert"}')
+
+    def lay_out(**columns: list[str]) -> Path:
+        size = len(columns["first"])
+        table = pa.table({"split": ["train"] * (size - 1) + ["validation"], "row": range(size), **columns})
+        write_table(table, tmp_path / "texts.parquet", {"fingerprint": "f", "rows": {}, "rows_available": {}})
+        place = tmp_path / "tokens.parquet"
+        tokenize_corpus({"name": "tiny"}, tmp_path / "texts.parquet", place, N, "paper", "aligned")
+        return place
+
+    return lay_out
+
+
+def test_special_slots_are_read_off_the_tokens(corpus: Any) -> None:
+    alone = Tokens.read(corpus(first=["a b", "a c d", "a"]))["train"]
+    assert special_slots(alone) == [0, 12]
+    pairs = Tokens.read(corpus(first=["a b", "a c", "a"], second=["a b", "a", "a c"]))["train"]
+    assert special_slots(pairs) == [0, 6, 12]
+
+
+def test_two_separators_between_texts() -> None:
+    """As RoBERTa has them; a text may hold a separator's id too, and all second texts may begin alike."""
+    start, end, word = 0, 2, 7
+    placed = [
+        ([start, 5, end, end, word, 9, end], [0, 1, 6, 7, 8, 9, 12]),
+        ([start, 5, 6, end, end, end, word, end, end], [0, 1, 2, 3, 6, 7, 8, 9, 12]),
+        ([start, 5, end, end, word, end], [0, 1, 6, 7, 8, 12]),
+    ]
+    columns = {"ids": [ids for ids, _ in placed], "slots": [slots for _, slots in placed]}
+    columns["segments"] = columns["ids"]
+    table = pa.table({"split": ["train"] * 3, "cut": [0] * 3, **columns})
+    tokens = Tokens(table.replace_schema_metadata({"papa": json.dumps({"slots": N})}), "train")
+    assert special_slots(tokens) == [0, 6, 7, 12]
+
+
+def test_the_table_and_its_sentence(corpus: Any, tmp_path: Path) -> None:
+    tokens = corpus(first=["a b", "a c d", "a"])
+    constants = averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0))
+    constants.about = {"model": "tiny", "corpus": "f", "style": "paper", "segments": "aligned", "slots": "13"}
+    constants.save(tmp_path / "average.h5")
+    said = describe_patterns(tmp_path / "average.h5", tokens, tmp_path / "patterns.parquet")
+    assert said == "5 heads: 40 % diagonal, 20 % mostly on special tokens, 80 % with one dominant entry per row"
+    table = read_table(tmp_path / "patterns.parquet")
+    assert table.column_names == list(COLUMNS) and table.num_rows == 5
+    about = provenance_of(table)
+    assert about["special"] == [0, 12] and about["constants"]["model"] == "tiny" and about["examples"] == TIMES
+    assert about["thresholds"]["diagonal_lift"] == 2
+
+
+def test_tokens_of_another_corpus_are_refused(corpus: Any, tmp_path: Path) -> None:
+    constants = averages(shifted(1))
+    constants.about = {"model": "tiny", "corpus": "other"}
+    constants.save(tmp_path / "average.h5")
+    with pytest.raises(papa.InputError, match=r"with corpus other, but .*tokens\.parquet has f"):
+        describe_patterns(tmp_path / "average.h5", corpus(first=["a", "b"]), tmp_path / "patterns.parquet")
+    (tmp_path / "average.h5").write_text("no HDF5")
+    with pytest.raises(papa.DamagedArtefact, match=r"average\.h5 is damaged"):
+        describe_patterns(tmp_path / "average.h5", tmp_path / "tokens.parquet", tmp_path / "patterns.parquet")
+    assert not (tmp_path / "patterns.parquet").exists()

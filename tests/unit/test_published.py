@@ -1,0 +1,136 @@
+"""Our numbers beside the paper's: what is joined with what, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from papa.artefacts import provenance_of, read_table, write_table
+from papa.errors import DamagedArtefact, InputError
+from papa.published import COLUMNS, METRICS, SETTINGS, beside_published, published_values
+from papa.summary import SUMMARY_COLUMNS
+from papa.tasks import METRICS as TASK_METRICS
+
+LARGE = {"big": "FacebookAI/roberta-large"}
+
+
+def row(constant: str | None, fraction: str, mean: float | None, **other: Any) -> dict[str, Any]:
+    setting = {"model": "big", "task": "para", "title": "MRPC", "constant": constant, "fraction": fraction}
+    reading = {"metric": "f1", "main": True, "subset": "all", "seeds": 3, "rows_train": 3001}
+    known = {} if mean is None else {"half_width": 0.013, "low": mean - 0.013, "high": mean + 0.013}
+    return (
+        dict.fromkeys(SUMMARY_COLUMNS)
+        | setting
+        | reading
+        | {"mean": mean, "rows_available_train": 3668}
+        | known
+        | other
+    )
+
+
+def compare(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple[list[dict[str, Any]], str, str]:
+    schema = pa.schema(list(SUMMARY_COLUMNS.items()))
+    write_table(pa.Table.from_pylist(rows, schema=schema), folder / "summary.parquet", {})
+    options = {"models": LARGE, "tasks": {"para": "mrpc"}} | options
+    said = beside_published(folder / "summary.parquet", folder / "p.parquet", folder / "p.md", **options)
+    return read_table(folder / "p.parquet").to_pylist(), said, (folder / "p.md").read_text(encoding="utf-8")
+
+
+def test_the_values_are_those_of_the_tables() -> None:
+    values = published_values()
+    assert len(values) == 104
+    assert {(row["table"], row["model"]) for row in values} == {
+        ("1", "roberta-base"),
+        ("2", "roberta-base"),
+        ("4", "roberta-large"),
+        ("5", "roberta-large"),
+    }
+    assert {setting for several in SETTINGS.values() for setting in several} | {"original", "mnli"} == {
+        row["setting"] for row in values
+    }
+    assert set(METRICS.values()) - {"chunk_f1"} <= set(TASK_METRICS)
+
+
+def test_tables_are_joined_one_by_one(tmp_path: Path) -> None:
+    ours = [row(None, "1", 0.9), row("average", "1/2", 0.85), row("average", "0", 0.79)]
+    rows, said, page = compare(tmp_path, ours)
+    found = [(r["table"], r["setting"], r["published"], r["ours"], r["inside"]) for r in rows]
+    # the same setting under two names, and two values: 0.81 and 0.80
+    assert found == [
+        ("4", "original", 0.87, 0.9, False),
+        ("4", "average", 0.81, 0.79, False),
+        ("5", "per_task", 0.80, 0.79, True),
+    ]
+    assert [r["difference"] for r in rows] == [pytest.approx(d) for d in (0.03, -0.02, -0.01)]
+    assert list(rows[0]) == list(COLUMNS)
+    assert said == "3 published values beside ours; 1 of 3 inside our interval"
+    assert "## Table 4: roberta-large, ours: big" in page
+    assert "| per task | MRPC | F1 | 0.80 | 0.790 ±0.013 | -0.010 | yes | 3,001 of 3,668 |" in page
+    assert provenance_of(read_table(tmp_path / "p.parquet"))["table"] == "published"
+
+
+@pytest.mark.parametrize(("mean", "inside"), [(0.8519, False), (0.8521, True), (0.8879, True), (0.8881, False)])
+def test_inside_means_a_number_that_rounds_to_the_published_one(tmp_path: Path, mean: float, inside: bool) -> None:
+    [found], _, _ = compare(tmp_path, [row(None, "1", mean)])  # 0.87, so 0.865 to 0.875; ours ± 0.013
+    assert found["inside"] is inside
+
+
+def test_one_seed_is_neither_inside_nor_outside(tmp_path: Path) -> None:
+    nothing = {"seeds": 1, "half_width": None, "low": None, "high": None}
+    [found], said, page = compare(tmp_path, [row(None, "1", 0.87, **nothing)])
+    assert found["inside"] is None and found["ours"] == 0.87
+    assert said.endswith("0 of 0 inside our interval")
+    assert "| 0.870 | +0.000 | - |" in page
+
+
+def test_the_published_reading_is_compared(tmp_path: Path) -> None:
+    other = {"task": "pos", "title": "POS"}
+    ours = [
+        row(None, "1", 0.95, metric="token_accuracy", **other),
+        row(None, "1", 0.93, metric="chunk_f1", main=False, **other),
+        row(None, "1", 0.80, metric="chunk_f1", main=False, subset="hard", **other),
+    ]
+    [found], _, _ = compare(tmp_path, ours, tasks={"pos": "pos"})
+    assert (found["metric"], found["ours"], found["published"]) == ("chunk_f1", 0.93, 0.93)
+
+
+def test_other_constants_are_named_by_the_caller(tmp_path: Path) -> None:
+    ours = [row("average_of_mnli", "0", 0.8), row("zeros", "0", 0.8)]
+    rows, _, _ = compare(tmp_path, ours)
+    assert [(r["table"], r["setting"]) for r in rows] == [("4", "zeros")]
+    rows, _, _ = compare(tmp_path, ours, more_settings={"average_of_mnli": "mnli"})
+    named = [(r["table"], r["setting"], r["constant"]) for r in rows]
+    assert named == [("4", "zeros", "zeros"), ("5", "mnli", "average_of_mnli")]
+
+
+def test_nothing_to_compare_is_an_empty_table(tmp_path: Path) -> None:
+    for options in ({"models": {"big": None}}, {"models": {"big": "x/MiniLM"}}, {"tasks": {}}):
+        rows, said, page = compare(tmp_path, [row(None, "1", 0.9)], **options)
+        assert rows == [] and said.startswith("0 published values")
+        assert "None of these" in page
+    assert compare(tmp_path, [row(None, "1", None)])[0] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"models": {"small": None}}, "The summary has no model 'small'; there are big"),
+        ({"tasks": {"mrpc": "mrpc"}}, "The summary has no task 'mrpc'; there are para"),
+        ({"tasks": {"para": "MRPC"}}, "The paper prints no task 'MRPC'; there are cola, mrpc"),
+        ({"more_settings": {"average": "mean"}}, "The paper prints no setting 'mean'; there are original, identity"),
+        ({"tasks": {"para": "cola"}}, "whose metric is matthews_correlation; the summary has f1 of it"),
+    ],
+)
+def test_wrong_names_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        compare(tmp_path, [row(None, "1", 0.9)], **options)
+    assert not (tmp_path / "p.parquet").exists()
+
+
+def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
+    (tmp_path / "summary.parquet").write_text("no Parquet")
+    with pytest.raises(DamagedArtefact, match=r"summary\.parquet cannot be read"):
+        beside_published(tmp_path / "summary.parquet", tmp_path / "p", tmp_path / "m", {}, {})

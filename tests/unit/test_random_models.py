@@ -1,0 +1,48 @@
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+import papa
+from papa.sources.models import place_of, weights_digest
+from papa.sources.random_models import FAMILIES, random_model
+
+
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory):
+    return [tmp_path_factory.mktemp("cache") for _ in range(2)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_is_one_model_with_its_own_tokenizer(family, caches, monkeypatch):
+    digests, tokenized = [], []
+    for cache in caches:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        model = {"name": "tiny", "random": family}
+        assert place_of(model) == str(random_model(family))
+        digests.append(weights_digest(model))
+        tokenizer = AutoTokenizer.from_pretrained(place_of(model))
+        tokenized.append(tokenizer("the old nurse near the doctors", "who is that ?").input_ids)
+    assert digests[0] == digests[1] and tokenized[0] == tokenized[1]
+    assert tokenizer.unk_token_id not in tokenized[0][:5] and tokenizer.mask_token_id is not None
+    loaded = AutoModel.from_pretrained(place_of(model))
+    assert loaded.config.model_type == family
+    assert loaded.config.pad_token_id == tokenizer.pad_token_id
+    assert loaded.config.vocab_size == len(tokenizer)
+    # the last slot has a position
+    inputs = papa.lay_out(tokenizer, ["who is that ?"], slots=tokenizer.model_max_length)
+    assert torch.isfinite(loaded(**inputs).last_hidden_state).all()
+
+
+def test_what_is_half_made_is_not_taken(caches, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(
+        "papa.sources.random_models._make", lambda family, folder: (_ for _ in ()).throw(OSError("disk"))
+    )
+    with pytest.raises(OSError, match="disk"):
+        random_model("bert")
+    assert not list(tmp_path.rglob("*bert*"))
+
+
+def test_unknown_families_are_listed():
+    with pytest.raises(papa.InputError, match="there are bert, roberta, deberta, electra"):
+        random_model("gpt2")

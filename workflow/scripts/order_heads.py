@@ -1,0 +1,8 @@
+"""Heads in an order that needs no data."""
+
+from papa.stage import stage
+
+with stage(snakemake) as say:
+    from papa.ranking import order_heads
+
+    say(order_heads(order=snakemake.output.order, **snakemake.params.settings))

@@ -1,0 +1,17 @@
+"""One probe, trained through the encoder because the constants are trained with it, and scored."""
+
+from papa.stage import stage
+
+with stage(snakemake, threads="encoder") as say:
+    from papa.streaming import train_probe_through_encoder
+
+    say(
+        train_probe_through_encoder(
+            tokens=snakemake.input.tokens,
+            labels=snakemake.input.labels,
+            constants=snakemake.input.get("constants"),
+            order=snakemake.input.get("order"),
+            **snakemake.output,
+            **snakemake.params.settings,
+        )
+    )

@@ -282,3 +282,27 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_state(tiny, tokens, monkey
     with pytest.raises(Diverged, match=r"became nan in epoch 1 .* after epoch 0 is kept in .*last-good"):
         train(tiny, tokens)
     assert (tokens.parent / "run.last-good.safetensors").exists() and not (tokens.parent / "run.json").exists()
+
+
+@pytest.mark.parametrize("family", ["roberta", "deberta", "electra"])
+def test_every_family_learns_to_guess(family, tmp_path, monkeypatch):
+    """The random ELECTRA has embeddings of half its hidden size, so that a projection precedes the decoder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"device": "cpu"}))
+    random = {"name": family, "random": family}
+    texts = ["the old nurse near the doctors sees the teacher ."] * 73
+    columns = {"split": ["train"] * 59 + ["validation"] * 14, "row": [*range(59), *range(14)], "first": texts}
+    write_table(pa.table(columns), tmp_path / "texts.parquet", {"fingerprint": "f", "rows_available": {}})
+    tokenize_blocks(random, tmp_path / "texts.parquet", tmp_path / "tokens.parquet", 17)
+    average_corpus(random, tmp_path / "tokens.parquet", tmp_path / "average.h5")
+    constants = {"constants": tmp_path / "average.h5", "fraction": "0"}
+    for name, replaced in (("whole", {}), ("none", constants)):
+        curve = train(random, tmp_path / "tokens.parquet", name, task=TASK | {"epochs": 4}, **replaced)["curve"]
+        assert curve[-1]["score"] > curve[0]["score"] + 0.1
+    state = load_file(tmp_path / "whole.safetensors")
+    assert ("projection.weight" in state) == (family == "electra")
+
+
+def test_trained_constants_are_refused(tiny, tokens):
+    with pytest.raises(papa.InputError, match="kind toeplitz-trained are trained"):
+        train(tiny, tokens, kind="toeplitz-trained", fraction="0")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from papa.encoder import Encoder, load_encoder
     from papa.errors import DamagedArtefact, InputError
     from papa.layout import lay_out
-    from papa.probes import SequenceProbe, TokenProbe
+    from papa.probes import MlmProbe, SequenceProbe, TokenProbe
 
 __version__ = "0.1.0"
 
@@ -28,6 +28,7 @@ _HOME = {
     "constant_matrices": "papa.constants",
     "SequenceProbe": "papa.probes",
     "TokenProbe": "papa.probes",
+    "MlmProbe": "papa.probes",
     "replaced_attention": "papa.attention",
     "InputError": "papa.errors",
     "DamagedArtefact": "papa.errors",
@@ -38,6 +39,7 @@ __all__ = [
     "DamagedArtefact",
     "Encoder",
     "InputError",
+    "MlmProbe",
     "SequenceProbe",
     "TokenProbe",
     "average_attention",

@@ -1,6 +1,6 @@
 """Probes: small classifiers on all hidden states of a frozen encoder (paper, Sec. 4 and its appendix on training).
 
-Both take dense hidden states `[example, L+1, slot, hidden]` as `Encoder.hidden_states` returns them; inside the
+They take dense hidden states `[example, L+1, slot, hidden]` as `Encoder.hidden_states` returns them; inside the
 package they take packed ones, `[token, L+1, hidden]`.
 """
 
@@ -85,6 +85,61 @@ class TokenProbe(nn.Module):
     def packed(self, hidden: Tensor) -> Tensor:
         """Logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
         return self.output(torch.tanh(linear(hidden.flatten(1), self.dense.weight, self.dense.bias)))
+
+
+class MlmProbe(nn.Module):
+    """What a masked token was: its L+1 vectors concatenated, then dense, the model's activation, decoder.
+
+    logits = embeddings · activation(dense(hidden)) + bias. The decoder is tied to the encoder's input embeddings, which
+    stay frozen and are no part of the probe's parameters or state; `bias` `[vocabulary]`, 0 at the start, is learned.
+    Where embeddings have another size than hidden states (ELECTRA small), a learned projection precedes the decoder.
+    """
+
+    embeddings: Tensor
+
+    def __init__(
+        self,
+        layers: int,
+        hidden: int,
+        embeddings: Tensor,
+        activation: str = "gelu",
+        initializer_range: float = 0.02,
+    ):
+        """`embeddings` are `[vocabulary, size]`, `activation` is a config's hidden_act."""
+        from transformers.activations import ACT2FN
+
+        super().__init__()
+        if activation not in ACT2FN:
+            raise InputError(f"The activation {activation!r} is not known; it is one of {', '.join(sorted(ACT2FN))}.")
+        vocabulary, size = embeddings.shape
+        self.layers = layers
+        self.dense = nn.Linear(layers * hidden, hidden)
+        self.activation = ACT2FN[activation]
+        self.projection = nn.Linear(hidden, size) if size != hidden else None
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.register_buffer("embeddings", embeddings.detach(), persistent=False)
+        _initialise(self, initializer_range)
+
+    def forward(self, hidden: Tensor, chosen: Tensor) -> Tensor:
+        """Logits `[token, vocabulary]` of the `chosen` tokens, bool `[example, slot]`, one example after another.
+
+        `hidden` is `[example, L+1, slot, hidden]`. Raises `InputError` where the shapes do not fit.
+        """
+        if hidden.ndim != 4 or hidden.shape[1] != self.layers or chosen.shape != (len(hidden), hidden.shape[2]):
+            raise InputError(
+                f"hidden {list(hidden.shape)} and chosen {list(chosen.shape)} are not "
+                f"[example, {self.layers}, slot, hidden] and [example, slot]."
+            )
+        return self.packed(hidden.transpose(1, 2)[chosen.bool()])
+
+    def packed(self, hidden: Tensor) -> Tensor:
+        """Logits `[token, vocabulary]` from packed `hidden` `[token, L+1, hidden]`."""
+        return linear(self.states(hidden), self.embeddings, self.bias)
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """What the decoder reads, `[token, size]`, from packed `hidden` `[token, L+1, hidden]`."""
+        states = self.activation(linear(hidden.flatten(1), self.dense.weight, self.dense.bias))
+        return states if self.projection is None else linear(states, self.projection.weight, self.projection.bias)
 
 
 def _initialise(probe: nn.Module, spread: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -11,19 +11,25 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from papa.artefacts import PathLike, provenance_of, read_table, write_table
-from papa.encoder import encoder_of
+from papa.attention.replacement import LayerPlan
+from papa.encoder import Encoder, encoder_of
 from papa.errors import InputError
 from papa.features import matrices_of, probe_sizes
 from papa.kinds import BY_LAMBDA, order_of
 from papa.layout import Tokens
-from papa.sources.models import shape_of_model, weights_digest
+from papa.masking import Masking
+from papa.mlm import MaskedTraining
+from papa.sources.models import shape_of_model, tokenizer_of, weights_digest
 from papa.training import Labelled, fit
+
+LossWith = Callable[[Tensor, list[LayerPlan]], Tensor]
+"""From example numbers and what the layers do with their heads to the mean loss of these examples."""
 
 
 def train_lambda(
     model: Mapping[str, Any],
     tokens: PathLike,
-    labels: PathLike,
+    labels: PathLike | None,
     lambdas: PathLike,
     task: Mapping[str, Any],
     seed: int,
@@ -33,37 +39,28 @@ def train_lambda(
     """Stage *train λ*: learn how much each head needs its own attention, together with a probe; Parquet per epoch.
 
     Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2); the constant
-    is one of `kind`, averages are in the file `constants`. The probe that is learned on the way is thrown away.
+    is one of `kind`, averages are in the file `constants`. The probe that is learned on the way is thrown away. Without
+    `labels` the task is masked language modelling.
     """
     import pyarrow as pa
 
     train = Tokens.read(tokens)["train"]
-    labelled = Labelled(train, labels)
     encoder = encoder_of(model)
     matrices = matrices_of(kind, constants, encoder, train.provenance, weights_digest(model)).to(encoder.device)
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    probe = labelled.probe(probe_sizes(encoder, train.n)).to(encoder.device)
+    loss_with, probe, begin = _learning(encoder, train, labels, model, seed)
     raw = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
     epochs: list[Tensor] = []
 
-    def mixed_hidden(examples: Tensor) -> Tensor:
-        plan = encoder.plan(matrices, mixing=raw.sigmoid())
-        return torch.stack(encoder.run(encoder.pack(train.batch(examples)), plan), dim=1)
-
     def loss_of(examples: Tensor) -> Tensor:
-        logits, gold = labelled.logits(probe, examples, mixed_hidden)
-        return cross_entropy(logits, gold.to(logits.device))
+        return loss_with(examples, encoder.plan(matrices, mixing=raw.sigmoid()))
 
-    fit(
-        [raw, *probe.parameters()],
-        loss_of,
-        len(labelled),
-        task,
-        generator,
-        lambda epoch, loss: epochs.append(raw.detach().sigmoid().cpu().clone()),
-        "learning λ",
-    )
+    def after_epoch(epoch: int, loss: float) -> None:
+        epochs.append(raw.detach().sigmoid().cpu().clone())
+        begin(epoch + 1)
+
+    fit([raw, *probe.parameters()], loss_of, len(train), task, generator, after_epoch, "learning λ")
     values = torch.stack(epochs)  # [epoch, layer, head]
     epoch, layer, head = torch.meshgrid(*map(torch.arange, values.shape), indexing="ij")
     columns = {"epoch": epoch + 1, "layer": layer, "head": head, "value": values}
@@ -74,7 +71,27 @@ def train_lambda(
         about | {"seed": seed, **task},
     )
     low, high = float(values[-1].min()), float(values[-1].max())
-    return f"λ between {low:.3f} and {high:.3f} after {task['epochs']} epochs of {len(labelled):,} examples"
+    return f"λ between {low:.3f} and {high:.3f} after {task['epochs']} epochs of {len(train):,} examples"
+
+
+def _learning(
+    encoder: Encoder, train: Tokens, labels: PathLike | None, model: Mapping[str, Any], seed: int
+) -> tuple[LossWith, nn.Module, Callable[[int], None]]:
+    """The loss of a task, the new probe that it trains, and what has to be done before an epoch after the first."""
+    if labels is None:
+        masked = MaskedTraining(encoder, train, Masking.of(tokenizer_of(model), model["name"]), seed)
+        return masked.loss, masked.probe, masked.begin
+    labelled = Labelled(train, labels)
+    probe = labelled.probe(probe_sizes(encoder, train.n)).to(encoder.device)
+
+    def loss(examples: Tensor, plan: list[LayerPlan]) -> Tensor:
+        def hidden_of(these: Tensor) -> Tensor:
+            return torch.stack(encoder.run(encoder.pack(train.batch(these)), plan), dim=1)
+
+        logits, gold = labelled.logits(probe, examples, hidden_of)
+        return cross_entropy(logits, gold.to(logits.device))
+
+    return loss, probe, lambda epoch: None
 
 
 def rank_heads(lambdas: PathLike, order: PathLike, kind: str = "lambda") -> str:

@@ -54,7 +54,8 @@ def prepare_texts(corpus: Corpus, texts: PathLike) -> str:
     `row` is the row's number in the source's split, from 0. `train_limit` takes that many training rows at random:
     always the same ones, kept in their order, those of a smaller limit among those of a larger one. The provenance
     holds the source, the fingerprint of the table, the rows taken and the rows available. All rows
-    are checked, whatever `train_limit` is.
+    are checked, whatever `train_limit` is. Of a corpus with `blocks`, which is running text, rows without text are left
+    out and not counted.
 
     Raises `InputError` for an unknown column, a column of another type, an empty split and an empty text.
     """
@@ -146,15 +147,19 @@ def _part(corpus: Corpus, split: str) -> Part:
     import numpy as np
 
     where, rows = describe(corpus, split), load_rows(corpus, split)
-    available, limit = rows.table.num_rows, corpus.get("train_limit")
+    columns, limit = Columns(where, rows), corpus.get("train_limit")
+    numbers = np.arange(rows.table.num_rows)
+    if corpus.get("blocks"):  # blank lines part the paragraphs of running text
+        numbers = numbers[[bool(text and text.strip()) for text in columns.texts(corpus["first"], blank=True)]]
+    available = len(numbers)
     if available == 0:
-        raise InputError(f"{where} has no rows; training and validation need some each.")
-    numbers = np.arange(available)
+        what = "text" if rows.table.num_rows else "rows"
+        raise InputError(f"{where} has no {what}; training and validation need some each.")
     if split == "train" and limit is not None:
         if limit < 1:
             raise InputError(f"train_limit is {limit}, but at least one training row is needed.")
-        numbers = np.sort(np.random.default_rng(SAMPLE_SEED).permutation(available)[:limit])
-    return Part(split, Columns(where, rows), numbers.tolist(), available)
+        numbers = numbers[np.sort(np.random.default_rng(SAMPLE_SEED).permutation(available)[:limit])]
+    return Part(split, columns, numbers.tolist(), available)
 
 
 def _texts(corpus: Corpus, parts: Sequence[Part]) -> pa.Table:
@@ -170,7 +175,8 @@ def _texts(corpus: Corpus, parts: Sequence[Part]) -> pa.Table:
     elif corpus.get("first"):
         for name in ("first", "second"):
             if corpus.get(name):
-                texts = [text for part in parts for text in part.taken(part.columns.texts(corpus[name]))]
+                blank = bool(corpus.get("blocks"))
+                texts = [text for part in parts for text in part.taken(part.columns.texts(corpus[name], blank))]
                 columns[name] = pa.array(texts, pa.string())
     else:
         raise InputError(

@@ -25,13 +25,14 @@ class Columns:
     where: str
     rows: Rows
 
-    def texts(self, name: str) -> list[str]:
-        """Texts [row], none of them empty."""
+    def texts(self, name: str, blank: bool = False) -> list[str]:
+        """Texts [row], none of them empty unless `blank` says that they may be."""
         column = self._column(name)
         if not _is_string(column.type):
             raise self._wrong_type(name, column.type, "a text in each row")
         texts = column.to_pylist()
-        self._refuse([_is_blank(text) for text in texts], f"no text in column {name}")
+        if not blank:
+            self._refuse([_is_blank(text) for text in texts], f"no text in column {name}")
         return texts
 
     def words(self, name: str) -> list[list[str]]:

@@ -130,6 +130,21 @@ def test_train_limit_is_a_fixed_nested_sample_in_order(prepare: Prepare, tmp_pat
     assert numbers(23) != list(range(23))
 
 
+def test_blank_lines_of_running_text_are_left_out(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": [" \n", "= a =", "", "b", None, "c"]}), tmp_path / "lines.parquet")
+    corpus = {"files": dict.fromkeys(("train", "validation"), str(tmp_path / "lines.parquet")), "first": "text"}
+    prepare_texts(corpus | {"blocks": True, "train_limit": 2}, tmp_path / "texts.parquet")
+    table = read_table(tmp_path / "texts.parquet")
+    assert table.column("row").to_pylist()[2:] == [1, 3, 5] and len(set(table.column("row").to_pylist()[:2])) == 2
+    assert set(table.column("first").to_pylist()) <= {"= a =", "b", "c"}
+    assert provenance_of(table)["rows_available"] == {"train": 3, "validation": 3}
+    with pytest.raises(InputError, match="has no text in column text in 3 of 6 rows"):
+        prepare_texts(corpus, tmp_path / "texts.parquet")
+    pq.write_table(pa.table({"text": ["", " "]}), tmp_path / "lines.parquet")
+    with pytest.raises(InputError, match="has no text; training and validation need some each"):
+        prepare_texts(corpus | {"blocks": True}, tmp_path / "texts.parquet")
+
+
 def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare: Prepare, caplog: pytest.LogCaptureFixture) -> None:
     train = {"text": list("abcdefghij"), "label": ["x", "y"] * 4 + ["x", "rare"]}
     validation = {"text": ["a"], "label": ["rare"]}

@@ -1,0 +1,216 @@
+"""Masked language modelling: a probe guesses masked tokens from all hidden states of the frozen encoder (MLM task).
+
+Every epoch masks its training texts anew, so hidden states cannot be stored and the encoder runs along. What bounds
+memory is the vocabulary: only masked tokens are decoded, and never more than `DECODED_AT_ONCE` of them together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+
+from papa import __version__, machine
+from papa.artefacts import PathLike, write_json
+from papa.attention.replacement import LayerPlan, replaced_in
+from papa.encoder import Encoder, encoder_of
+from papa.errors import InputError
+from papa.features import heads_to_replace, matrices_of
+from papa.kinds import kind_of
+from papa.layout import Tokens
+from papa.linear import linear
+from papa.masking import VALIDATION, MaskedBatch, Masking, Masks, masked_batch
+from papa.probes import MlmProbe
+from papa.sources.models import tokenizer_of, weights_digest
+from papa.training import Diverged, _save, _state, fit
+
+IDLE = -1
+METRIC = "negative_log_perplexity"
+DECODED_AT_ONCE = 256
+ROWS = 64
+"""Masked tokens are rounded up to a multiple: oneDNN keeps a kernel for every number, each as large as the decoder."""
+Plan = list[LayerPlan] | None
+
+
+def mlm_probe(encoder: Encoder) -> MlmProbe:
+    """A new probe for this encoder, on its device, tied to its input embeddings."""
+    config, embeddings = encoder.config, encoder.model.get_input_embeddings().weight
+    probe = MlmProbe(
+        encoder.layers + 1, encoder.hidden, embeddings.float(), config.hidden_act, config.initializer_range
+    )
+    return probe.to(encoder.device)
+
+
+def masked_hidden(encoder: Encoder, batch: MaskedBatch, plan: Plan = None) -> Tensor:
+    """Hidden states of the masked tokens alone, float32 `[masked, L+1, hidden]`; differentiable in a plan's mixing."""
+    states = encoder.run(encoder.pack(batch.packed), plan)
+    places = batch.places.to(encoder.device)
+    return torch.stack([state.index_select(0, places) for state in states], dim=1).float()
+
+
+def mlm_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
+    """Mean cross-entropy in nats of guessing `gold` `[masked]` from `hidden` `[masked, L+1, hidden]`; 0 for no token.
+
+    Differentiable in the probe's parameters and in `hidden`; the embeddings get no gradient.
+    """
+    return summed_loss(probe, hidden, gold) / max(1, len(gold))
+
+
+def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
+    """As `mlm_loss`, the sum over tokens."""
+    idle = ROWS - len(gold) % ROWS
+    states = probe.states(pad(hidden, (0, 0, 0, 0, 0, idle)))
+    gold = pad(gold.to(hidden.device), (0, idle), value=IDLE)
+    return _TiedCrossEntropy.apply(states, probe.embeddings, probe.bias, gold, torch.is_grad_enabled())
+
+
+class MaskedTraining:
+    """A new probe, and its loss on training texts that are masked anew every epoch, from (seed, epoch)."""
+
+    def __init__(self, encoder: Encoder, tokens: Tokens, masking: Masking, seed: int):
+        self.encoder, self.tokens, self.masking, self.seed = encoder, tokens, masking, seed
+        self.probe = mlm_probe(encoder)
+        self.begin(1)
+
+    def begin(self, epoch: int) -> None:
+        """Draw the masks of an epoch, counted from 1."""
+        self.masks = self.masking.draw(self.tokens.ids, self.seed, epoch)
+
+    def loss(self, examples: Tensor, plan: Plan = None) -> Tensor:
+        """`mlm_loss` on `examples`; differentiable in the probe and, where the plan mixes, in its weights."""
+        batch = masked_batch(self.tokens, self.masks, examples)
+        return mlm_loss(self.probe, masked_hidden(self.encoder, batch, plan), batch.gold)
+
+
+class _TiedCrossEntropy(torch.autograd.Function):
+    """Sum of cross-entropies of a frozen decoder, over tokens whose `gold` is not IDLE.
+
+    Gradients are made on the way forward, chunk by chunk, so that no logits have to be kept for the way back.
+    """
+
+    @staticmethod
+    def forward(context: Any, states: Tensor, embeddings: Tensor, bias: Tensor, gold: Tensor, learning: bool) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64, device=states.device)
+        of_states, of_bias = torch.empty_like(states), torch.zeros_like(bias)
+        for begin in range(0, len(states), DECODED_AT_ONCE):
+            rows = slice(begin, begin + DECODED_AT_ONCE)
+            real, own = gold[rows, None] != IDLE, gold[rows, None].clamp(min=0)
+            logits = linear(states[rows], embeddings).add_(bias)  # [chunk, vocabulary]
+            logits.sub_(logits.logsumexp(1, keepdim=True))
+            total -= logits.gather(1, own)[real].sum(dtype=torch.float64)
+            if learning:
+                slopes = logits.exp_().scatter_add_(1, own, logits.new_full(own.shape, -1.0)).mul_(real)
+                of_states[rows] = linear(slopes, embeddings.t())
+                of_bias += slopes.sum(0)
+        if learning:
+            context.save_for_backward(of_states, of_bias)
+        return total.to(states.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        of_states, of_bias = context.saved_tensors
+        return gradient * of_states, None, gradient * of_bias, None, None
+
+
+def negative_log_perplexity(probe: MlmProbe, encoder: Encoder, plan: Plan, tokens: Tokens, masks: Masks) -> float:
+    """Minus the mean cross-entropy in nats over all masked tokens of a split: -log perplexity, 0 at best.
+
+    Raises `InputError` where no token is masked.
+    """
+    masked = int(masks.chosen.count_nonzero())
+    if not masked:
+        raise InputError(f"No token of the {tokens.split} split is masked: its texts are too few and too short.")
+    total = 0.0
+    with torch.no_grad():
+        for examples in tokens.batches(machine.current().token_budget):
+            batch = masked_batch(tokens, masks, examples)
+            total += float(summed_loss(probe, masked_hidden(encoder, batch, plan), batch.gold))
+    return -total / masked
+
+
+def train_mlm(
+    model: Mapping[str, Any],
+    tokens: PathLike,
+    run: PathLike,
+    probe: PathLike,
+    task: Mapping[str, Any],
+    seed: int,
+    about: Mapping[str, Any],
+    constants: PathLike | None = None,
+    order: PathLike | None = None,
+    fraction: str = "1",
+    kind: str = "average",
+) -> str:
+    """Stage *probe* for masked language modelling: train one probe through the encoder and score it after every epoch.
+
+    Which heads get which matrices is said as for `extract_features`; a `kind` that is trained is not for this task.
+    `task` gives learning_rate, batch_size and epochs. Writes the run as JSON and the probe, without the embeddings it
+    is tied to, as safetensors. Where the loss stops being finite, the state after the last good epoch is kept beside
+    the probe and `Diverged` is raised. Raises `InputError` for a tokenizer without a mask token.
+    """
+    if kind_of(kind).trained:
+        raise InputError(f"Constants of the kind {kind} are trained, which masked language modelling cannot do.")
+    splits = Tokens.read(tokens)
+    train, validation = splits["train"], splits["validation"]
+    source = train.provenance
+    masking = Masking.of(tokenizer_of(model), model["name"])
+    encoder, weights = encoder_of(model), weights_digest(model)
+    plan = encoder.plan()
+    if fraction != "1":
+        matrices = matrices_of(kind, constants, encoder, source, weights)
+        plan = encoder.plan(matrices, None if order is None else heads_to_replace(order, fraction))
+    heads = encoder.layers * encoder.heads
+    kept = heads - len(replaced_in(plan))
+    torch.manual_seed(seed)
+    held_out = masking.draw(validation.ids, *VALIDATION)
+    training = MaskedTraining(encoder, train, masking, seed)
+    good = _state([training.probe])
+    curve: list[dict[str, float]] = []
+
+    def after_epoch(epoch: int, loss: float) -> None:
+        score = negative_log_perplexity(training.probe, encoder, plan, validation, held_out)
+        if not math.isfinite(score):
+            raise Diverged(f"The {METRIC} became {score} in epoch {epoch}; lower the learning rate.")
+        curve.append({"epoch": epoch, "loss": loss, "score": score})
+        good.update(_state([training.probe]))
+        training.begin(epoch + 1)
+
+    parameters = list(training.probe.parameters())
+    generator = torch.Generator().manual_seed(seed)
+    what = f"MLM probe, seed {seed}"
+    try:
+        fit(parameters, lambda examples: training.loss(examples, plan), len(train), task, generator, after_epoch, what)
+    except Diverged as error:
+        kept_state = Path(probe).with_suffix(".last-good.safetensors")
+        _save(good, kept_state)
+        raise Diverged(f"{error} The state after epoch {len(curve)} is kept in {kept_state}.") from None
+    _save(good, probe)
+    score = curve[-1]["score"]
+    write_json(
+        {
+            **about,
+            "kept": kept,
+            "heads": heads,
+            "metric": METRIC,
+            **{key: task[key] for key in ("learning_rate", "batch_size", "epochs")},
+            "seed": seed,
+            "score": score,
+            "scores": {METRIC: score},
+            "subsets": {},
+            "rows": {split: len(part) for split, part in splits.items()},
+            "rows_available": source["rows_available"],
+            "cut": {split: part.cut for split, part in splits.items()},
+            "curve": curve,
+            "provenance": {key: source[key] for key in ("corpus", "slots", "style", "segments")}
+            | {"weights": weights, "masked": int(held_out.chosen.count_nonzero()), "papa_version": __version__},
+        },
+        run,
+    )
+    return f"{METRIC} {score:.3f} with {kept} of {heads} heads, seed {seed}"

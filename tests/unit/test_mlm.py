@@ -1,0 +1,308 @@
+"""Masked language modelling: masks, blocks of running text, the tied loss against a dense oracle, the whole stage."""
+
+import json
+import math
+
+import pyarrow as pa
+import pytest
+import torch
+from safetensors.torch import load_file
+from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
+from torch.nn.functional import cross_entropy, gelu
+
+import papa
+from papa import mlm
+from papa.artefacts import provenance_of, read_table, write_table
+from papa.blocks import texts_in_blocks, tokenize_blocks
+from papa.constants import average_corpus
+from papa.layout import Tokens
+from papa.masking import VALIDATION, Masking, masked_batch
+from papa.probes import MlmProbe
+from papa.ranking import rank_heads, train_lambda
+from papa.training import Diverged
+
+HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
+TASK = {"metric": mlm.METRIC, "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}
+
+
+@pytest.fixture
+def masking_tokenizer(tokenizer):
+    tokenizer.add_special_tokens({"mask_token": "[MASK]"})
+    assert tokenizer.mask_token_id == MASK
+    return tokenizer
+
+
+@pytest.fixture
+def masking(masking_tokenizer):
+    return Masking.of(masking_tokenizer, "tiny")
+
+
+@pytest.fixture
+def tiny(tmp_path, model, masking_tokenizer, monkeypatch):
+    model.save_pretrained(tmp_path / "tiny")
+    masking_tokenizer.save_pretrained(tmp_path / "tiny")
+    place = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps(place))
+    return {"name": "tiny", "hub": None, "revision": None, "sha256": None}
+
+
+@pytest.fixture
+def tokens(tmp_path, tiny):
+    """Running text in which most words are "a" or "b", in turns: a masked one can be guessed from its neighbours."""
+    generator = torch.Generator().manual_seed(3)
+    texts = []
+    for length in torch.randint(1, 41, (TRAIN,), generator=generator).tolist():
+        texts.append(" ".join("ab"[place % 2] if place % 7 else "z" for place in range(length)))
+    columns = {"split": ["train"] * 53 + ["validation"] * 14, "row": [*range(53), *range(14)], "first": texts}
+    about = {"fingerprint": "f", "rows": {}, "rows_available": {"train": 99, "validation": 14}}
+    write_table(pa.table(columns), tmp_path / "texts.parquet", about)
+    tokenize_blocks(tiny, tmp_path / "texts.parquet", tmp_path / "tokens.parquet", TEXT_SLOTS)
+    return tmp_path / "tokens.parquet"
+
+
+def train(tiny, tokens, name="run", seed=1, task=TASK, **replaced):
+    place = tokens.parent
+    mlm.train_mlm(
+        tiny, tokens, place / f"{name}.json", place / f"{name}.safetensors", task, seed, {"model": "tiny"}, **replaced
+    )
+    return json.loads((place / f"{name}.json").read_text())
+
+
+def test_share_of_masked_tokens_and_what_becomes_of_them(masking):
+    ids = torch.randint(0, MASK + 1, (1_000_003,))
+    masks = masking.draw(ids, 5, 1)
+    special = torch.isin(ids, torch.tensor([0, 1, 2, 3, MASK]))
+    assert not masks.chosen[special].any() and torch.equal(masks.ids[~masks.chosen], ids[~masks.chosen])
+    open_to_choice, chosen = int((~special).sum()), int(masks.chosen.sum())
+    assert abs(chosen - 0.15 * open_to_choice) < 4 * math.sqrt(0.15 * 0.85 * open_to_choice)
+    read, gold = masks.ids[masks.chosen], ids[masks.chosen]
+    others = MASK - 4  # ids that are not special; one draw in `others` gives back what was there
+    for found, expected in (
+        (read == MASK, 0.8),
+        (read == gold, 0.1 + 0.1 / others),
+        ((read != MASK) & (read != gold), 0.1 - 0.1 / others),
+    ):
+        assert abs(int(found.sum()) - expected * chosen) < 4 * math.sqrt(expected * (1 - expected) * chosen)
+    random = read[(read != MASK) & (read != gold)]
+    assert int(random.min()) == 4 and int(random.max()) == MASK - 1  # none of them special
+
+
+def test_masks_follow_from_seed_and_epoch(masking):
+    ids = torch.randint(4, MASK, (997,))
+    first, again = masking.draw(ids, 7, 1), masking.draw(ids, 7, 1)
+    assert torch.equal(first.ids, again.ids) and torch.equal(first.chosen, again.chosen)
+    for seed, epoch in ((7, 2), (8, 1), (1, 7), VALIDATION):
+        assert not torch.equal(first.chosen, masking.draw(ids, seed, epoch).chosen)
+
+
+def test_a_masked_batch_is_the_batch_with_its_masks(tokens, masking):
+    part = Tokens.read(tokens)["train"]
+    masks = masking.draw(part.ids, 1, 1)
+    examples = torch.tensor([5, 0, 11])
+    batch, plain = masked_batch(part, masks, examples), part.batch(examples)
+    assert torch.equal(batch.packed.slots, plain.slots) and torch.equal(batch.packed.lengths, plain.lengths)
+    assert torch.equal(batch.gold, plain.ids[batch.places])
+    differ = (batch.packed.ids != plain.ids).nonzero().squeeze(1)
+    assert len(batch.places) and set(differ.tolist()) <= set(batch.places.tolist())
+
+
+def test_a_tokenizer_without_mask_token_is_refused(tokenizer):
+    with pytest.raises(papa.InputError, match="tokenizer of model tiny has no mask token"):
+        Masking.of(tokenizer, "tiny")
+
+
+def test_blocks_lose_no_token_and_fill_their_slots(masking_tokenizer):
+    texts = ["a b c d e f g", "", " = h = ", " \n", *["i j k"] * 4]
+    stream = [number for ids in masking_tokenizer(texts, add_special_tokens=False).input_ids for number in ids]
+    blocks = list(texts_in_blocks(masking_tokenizer, texts, 7))
+    assert [number for block in blocks for number in block.ids[1:-1]] == stream
+    assert len(stream) % 5 and [len(block.ids) for block in blocks] == [7] * (len(stream) // 5) + [len(stream) % 5 + 2]
+    assert blocks[0].slots == list(range(7)) and blocks[-1].slots == [*range(len(stream) % 5 + 1), 6]
+    assert {(block.ids[0], block.ids[-1], block.cut) for block in blocks} == {(2, 3, 0)}
+    with pytest.raises(papa.InputError, match="2 slots leave no room"):
+        list(texts_in_blocks(masking_tokenizer, texts, 2))
+
+
+def test_blocks_do_not_cross_splits(tokens):
+    table = read_table(tokens)
+    parts = Tokens.read(tokens)
+    assert provenance_of(table)["style"] == "blocks"
+    for part in parts.values():
+        assert part.lengths[:-1].eq(TEXT_SLOTS).all() and 2 < int(part.lengths[-1]) <= TEXT_SLOTS
+    assert table.column("row").to_pylist() == [*range(len(parts["train"])), *range(len(parts["validation"]))]
+
+
+def test_pairs_of_texts_are_not_cut_into_blocks(tmp_path, tiny):
+    pairs = pa.table({"split": ["train"], "row": [0], "first": ["a"], "second": ["b"]})
+    write_table(pairs, tmp_path / "pairs.parquet", {})
+    with pytest.raises(papa.InputError, match="only single texts"):
+        tokenize_blocks(tiny, tmp_path / "pairs.parquet", tmp_path / "x.parquet", TEXT_SLOTS)
+
+
+@pytest.mark.parametrize("size", [HIDDEN, 7])
+def test_the_probe_is_the_papers_formula(inputs, size):
+    embeddings = torch.randn(VOCABULARY, size)
+    probe = MlmProbe(LAYERS + 1, HIDDEN, embeddings, "gelu", initializer_range=0.4)
+    assert not probe.bias.any() and (probe.projection is None) == (size == HIDDEN)
+    torch.nn.init.normal_(probe.bias)
+    hidden = torch.randn(EXAMPLES, LAYERS + 1, SLOTS, HIDDEN)
+    chosen = inputs["attention_mask"].bool() & (torch.rand(EXAMPLES, SLOTS) < 0.5)
+    own = gelu(probe.dense(hidden[1, :, 5].flatten()))
+    own = own if probe.projection is None else probe.projection(own)
+    chosen[1, 5] = True
+    place = int(chosen.flatten()[: SLOTS + 5].sum())
+    torch.testing.assert_close(probe(hidden, chosen)[place], embeddings @ own + probe.bias)
+    assert {name for name, _ in probe.named_parameters()} == set(probe.state_dict())
+    assert not any("embeddings" in name for name in probe.state_dict())
+    with pytest.raises(papa.InputError, match="are not"):
+        probe(hidden, chosen[1:])
+
+
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(papa.InputError, match="'wobble' is not known"):
+        MlmProbe(LAYERS, HIDDEN, torch.zeros(3, 5), "wobble")
+
+
+def test_the_loss_and_its_gradients_are_those_of_all_logits_at_once(monkeypatch):
+    monkeypatch.setattr(mlm, "DECODED_AT_ONCE", 64)
+    embeddings = torch.randn(VOCABULARY, 7, requires_grad=True)
+    probe = MlmProbe(LAYERS + 1, HIDDEN, embeddings, initializer_range=0.4)
+    torch.nn.init.normal_(probe.bias)
+    hidden = torch.randn(101, LAYERS + 1, HIDDEN, requires_grad=True)
+    gold = torch.randint(VOCABULARY, (101,))
+    wanted = [hidden, *probe.parameters()]
+    dense = cross_entropy(probe.packed(hidden), gold)
+    loss = mlm.mlm_loss(probe, hidden, gold)
+    torch.testing.assert_close(loss, dense)
+    expected, found = (torch.autograd.grad(value * 3, wanted) for value in (dense, loss))
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+    mlm.mlm_loss(probe, hidden, gold).backward()
+    assert embeddings.grad is None and probe.embeddings.grad is None
+    with torch.no_grad():
+        torch.testing.assert_close(mlm.summed_loss(probe, hidden, gold) / 101, dense)
+
+
+def test_no_more_logits_than_a_chunk_exist_at_once(monkeypatch):
+    monkeypatch.setattr(mlm, "DECODED_AT_ONCE", 64)
+    shapes, kept, plain = [], [], mlm.linear
+
+    def noting(*args):
+        shapes.append(plain(*args).shape)
+        return plain(*args)
+
+    monkeypatch.setattr(mlm, "linear", noting)
+    probe = MlmProbe(LAYERS + 1, HIDDEN, torch.randn(VOCABULARY, 7))
+    hidden, gold = torch.randn(101, LAYERS + 1, HIDDEN), torch.randint(VOCABULARY, (101,))
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: kept.append(saved.shape) or saved, lambda saved: saved):
+        mlm.mlm_loss(probe, hidden, gold).backward()
+    decoded = [shape[0] for shape in shapes if shape[1] == VOCABULARY]
+    assert decoded == [64, 64]
+    assert (VOCABULARY,) in kept and not any(shape[1:] == (VOCABULARY,) for shape in kept)
+
+
+def test_a_batch_without_masked_tokens_costs_nothing():
+    probe = MlmProbe(LAYERS + 1, HIDDEN, torch.randn(VOCABULARY, 7))
+    hidden = torch.zeros(0, LAYERS + 1, HIDDEN, requires_grad=True)
+    loss = mlm.mlm_loss(probe, hidden, torch.zeros(0, dtype=torch.long))
+    loss.backward()
+    assert loss.item() == 0 and not any(values.grad.any() for values in probe.parameters())
+
+
+def test_hidden_states_of_masked_tokens_are_the_encoders(tiny, tokens, masking):
+    part = Tokens.read(tokens)["validation"]
+    encoder = papa.load_encoder(str(tokens.parent / "tiny"), device="cpu")
+    batch = masked_batch(part, masking.draw(part.ids, *VALIDATION), torch.arange(7))
+    expected = torch.stack(encoder.run(batch.packed), dim=1)[batch.places]
+    torch.testing.assert_close(mlm.masked_hidden(encoder, batch), expected)
+    probe = mlm.mlm_probe(encoder)
+    assert probe.embeddings.data_ptr() == encoder.model.get_input_embeddings().weight.data_ptr()
+    assert probe.dense.weight.shape == (HEADS * CHANNELS, (LAYERS + 1) * HEADS * CHANNELS)
+
+
+def test_the_score_is_minus_the_mean_loss_over_all_masked_tokens(tiny, tokens, masking, monkeypatch):
+    part = Tokens.read(tokens)["validation"]
+    encoder = papa.load_encoder(str(tokens.parent / "tiny"), device="cpu")
+    probe = mlm.mlm_probe(encoder)
+    masks = masking.draw(part.ids, *VALIDATION)
+    everything = masked_batch(part, masks, torch.arange(len(part)))
+    dense = cross_entropy(probe.packed(mlm.masked_hidden(encoder, everything)), everything.gold)
+    for budget in (1, 37, 10_000):
+        monkeypatch.setenv("PAPA_MACHINE", json.dumps({"token_budget": budget}))
+        score = mlm.negative_log_perplexity(probe, encoder, None, part, masks)
+        assert score == pytest.approx(-dense.item(), rel=1e-5)
+
+
+def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens, model):
+    first, other = train(tiny, tokens, "a"), train(tiny, tokens, "c", seed=2)
+    train(tiny, tokens, "b")
+    for suffix in ("json", "safetensors"):
+        assert (tokens.parent / f"a.{suffix}").read_bytes() == (tokens.parent / f"b.{suffix}").read_bytes()
+    scores = [epoch["score"] for epoch in first["curve"]]
+    assert -math.log(VOCABULARY) < scores[0] < scores[-1] - 0.1
+    assert first["score"] == scores[-1] == first["scores"]["negative_log_perplexity"]
+    assert (first["kept"], first["heads"], first["metric"]) == (LAYERS * HEADS, LAYERS * HEADS, mlm.METRIC)
+    assert first["curve"] != other["curve"]
+    assert first["provenance"]["masked"] == other["provenance"]["masked"] > 0
+    assert first["rows_available"] == {"train": 99, "validation": 14} and first["cut"] == {"train": 0, "validation": 0}
+    state = load_file(tokens.parent / "a.safetensors")
+    assert set(state) == {"dense.weight", "dense.bias", "bias"}
+
+
+def test_masks_of_training_change_and_those_of_validation_do_not(tiny, tokens, monkeypatch):
+    drawn, draw = [], Masking.draw
+
+    def noting(self, ids, seed, epoch):
+        drawn.append((len(ids), seed, epoch))
+        return draw(self, ids, seed, epoch)
+
+    monkeypatch.setattr(Masking, "draw", noting)
+    sizes = [len(part.ids) for part in Tokens.read(tokens).values()]
+    for seed in (1, 2):
+        drawn.clear()
+        train(tiny, tokens, seed=seed, task=TASK | {"epochs": 2})
+        assert drawn[:3] == [(sizes[1], *VALIDATION), (sizes[0], seed, 1), (sizes[0], seed, 2)]
+
+
+def test_heads_are_replaced(tiny, tokens):
+    average_corpus(tiny, tokens, tokens.parent / "average.h5")
+    whole = train(tiny, tokens, "whole")
+    none = train(tiny, tokens, "none", constants=tokens.parent / "average.h5", fraction="0")
+    assert (none["kept"], none["heads"]) == (0, LAYERS * HEADS) and none["score"] != whole["score"]
+    train_lambda(tiny, tokens, None, tokens.parent / "lambda.parquet", TASK, 3, constants=tokens.parent / "average.h5")
+    values = read_table(tokens.parent / "lambda.parquet").to_pandas().value
+    assert values.between(0, 1).all() and values.std() > 0.01
+    rank_heads(tokens.parent / "lambda.parquet", tokens.parent / "order.parquet")
+    some = {"constants": tokens.parent / "average.h5", "order": tokens.parent / "order.parquet", "fraction": "1/4"}
+    assert train(tiny, tokens, "some", **some)["kept"] == 3
+
+
+def test_a_loss_that_is_no_number_keeps_the_last_good_state(tiny, tokens, monkeypatch):
+    plain = mlm.masked_hidden
+    monkeypatch.setattr(mlm, "masked_hidden", lambda *arguments: plain(*arguments) * math.nan)
+    with pytest.raises(Diverged, match=r"became nan in epoch 1 .* after epoch 0 is kept in .*last-good"):
+        train(tiny, tokens)
+    assert (tokens.parent / "run.last-good.safetensors").exists() and not (tokens.parent / "run.json").exists()
+
+
+@pytest.mark.parametrize("family", ["roberta", "deberta", "electra"])
+def test_every_family_learns_to_guess(family, tmp_path, monkeypatch):
+    """The random ELECTRA has embeddings of half its hidden size, so that a projection precedes the decoder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"device": "cpu"}))
+    random = {"name": family, "random": family}
+    texts = ["the old nurse near the doctors sees the teacher ."] * 73
+    columns = {"split": ["train"] * 59 + ["validation"] * 14, "row": [*range(59), *range(14)], "first": texts}
+    write_table(pa.table(columns), tmp_path / "texts.parquet", {"fingerprint": "f", "rows_available": {}})
+    tokenize_blocks(random, tmp_path / "texts.parquet", tmp_path / "tokens.parquet", 17)
+    average_corpus(random, tmp_path / "tokens.parquet", tmp_path / "average.h5")
+    constants = {"constants": tmp_path / "average.h5", "fraction": "0"}
+    for name, replaced in (("whole", {}), ("none", constants)):
+        curve = train(random, tmp_path / "tokens.parquet", name, task=TASK | {"epochs": 4}, **replaced)["curve"]
+        assert curve[-1]["score"] > curve[0]["score"] + 0.1
+    state = load_file(tmp_path / "whole.safetensors")
+    assert ("projection.weight" in state) == (family == "electra")
+
+
+def test_trained_constants_are_refused(tiny, tokens):
+    with pytest.raises(papa.InputError, match="kind toeplitz-trained are trained"):
+        train(tiny, tokens, kind="toeplitz-trained", fraction="0")

@@ -15,8 +15,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from papa.features import read_features
-from papa.layout import Tokens
-from papa.training import Labelled, fit
+from papa.labelled import Labelled
+from papa.tokens import Tokens
+from papa.training import fit
 
 
 def search(

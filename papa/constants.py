@@ -20,10 +20,10 @@ from papa.artefacts import PathLike, replacing
 from papa.encoder import Encoder, encoder_of
 from papa.errors import DamagedArtefact, InputError
 from papa.kinds import DATA_FREE
-from papa.layout import Tokens
 from papa.packed import Examples, Packed
 from papa.progress import progress
 from papa.sources.models import weights_digest
+from papa.tokens import Tokens
 
 FORMAT = "papa constant matrices 1"
 

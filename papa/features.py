@@ -23,9 +23,9 @@ from papa.constants import ConstantMatrices, constant_matrices
 from papa.encoder import Encoder, encoder_of
 from papa.errors import DamagedArtefact, InputError
 from papa.kinds import kind_of
-from papa.layout import Tokens
 from papa.progress import progress
 from papa.sources.models import weights_digest
+from papa.tokens import Tokens
 
 SPLITS = ("train", "validation")
 

@@ -1,19 +1,16 @@
-"""What a checked config asks for: the runs it consists of, the paths of artefacts, and what each job depends on.
+"""What a checked config asks for: the runs it consists of, and the paths of all artefacts.
 
-Everything follows from the config alone; no model is loaded and no row is counted. Each method that gives the
-parameters of a job gives one plain dict with what that job depends on and nothing else, so that an edit reruns only
-what it touches. Places (mirror, folders of models, device, threads) are in none of them.
+Everything follows from the config alone; no model is loaded and no row is counted.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import product
 from typing import Any
 
-from papa.config import Config, grids
-from papa.kinds import BY_LAMBDA, OF, RANDOM, kind_of, order_of
+from papa.config import Config, grids, pairs
+from papa.kinds import BY_LAMBDA, OF, RANDOM, kind_of
 
 ORIGINAL, ALL_REPLACED = "original", "all"
 CONSTANT = "(?:[a-z]+|average-of-[a-z0-9_-]+)"
@@ -26,8 +23,6 @@ TASK_VARIANTS = f"{CONSTANT}/{ORDER}/{KEPT}"
 """Pattern of what depends on an order of heads: constant/order/fraction."""
 TRAINED_VARIANTS = f"{TRAINED_CONSTANT}/{ALL_REPLACED}|{TRAINED_CONSTANT}/{ORDER}/{KEPT}"
 """Pattern of what is trained along with the probe."""
-
-Params = dict[str, Any]
 
 
 def variant(constant: str, order: str, fraction: str) -> str:
@@ -51,15 +46,13 @@ def setting(variant: str) -> dict[str, str | None]:
 
 
 class Graph:
-    """The artefacts of one config, and the parameters of the jobs that make them.
+    """The artefacts of one config.
 
     Paths begin with `<results>`, the workflow's variable for the folder of the config's results.
     """
 
     def __init__(self, config: Config):
         self.config, self.grids = config, grids(config)
-
-    # Paths
 
     def corpus_of(self, task: str) -> str:
         return self.config["tasks"][task]["corpus"]
@@ -126,7 +119,7 @@ class Graph:
                 found[name] = list(dict.fromkeys([*found.get(name, []), *grid["seeds"]]))
         return found
 
-    def orders(self, grid: Params) -> list[str]:
+    def orders(self, grid: dict[str, Any]) -> list[str]:
         """The orders of heads of a grid, each draw of a random one by itself."""
         draws = range(1, self.config["ranking"]["draws"] + 1)
         return [
@@ -139,7 +132,7 @@ class Graph:
         """Paths of all runs of the config."""
         return [
             f"<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.json"
-            for model, task in self._pairs()
+            for model, task in pairs(self.config)
             for variant, seeds in self.variants(model, task).items()
             for seed in seeds
         ]
@@ -151,7 +144,7 @@ class Graph:
         would leave its artefact missing and the tables in place, and the next start would take those for up to date.
         """
         wanted: dict[str, None] = {}
-        for model, task in self._pairs():
+        for model, task in pairs(self.config):
             own = [self.texts(task), f"<results>/tasks/{task}/labels.parquet", self.tokens(model, task)]
             for variant in self.variants(model, task):
                 constant, order, _ = setting(variant).values()
@@ -168,104 +161,10 @@ class Graph:
         wanted = []
         tasks = self.config.get("patterns", {}).get("tasks", [])
         for model, corpus in dict.fromkeys(
-            (model, self.corpus_of(task)) for model, task in self._pairs() if task in tasks
+            (model, self.corpus_of(task)) for model, task in pairs(self.config) if task in tasks
         ):
             wanted.append(f"<results>/models/{model}/corpora/{corpus}/patterns.parquet")
             wanted += [f"<results>/figures/patterns/{model}/{corpus}.{form}" for form in ("svg", "png", "html")]
-        if self.published()["tasks"]:
+        if any("published" in self.config["tasks"][task] for _, task in pairs(self.config)):
             wanted += [f"<results>/tables/published.{form}" for form in ("parquet", "md")]
         return wanted
-
-    def _pairs(self) -> list[tuple[str, str]]:
-        pairs = ((model, task) for grid in self.grids for model in grid["models"] for task in grid["tasks"])
-        return list(dict.fromkeys(pairs))
-
-    # Parameters
-
-    def model(self, name: str) -> Params:
-        """The identity of a model, which does not say where it lies."""
-        given = self.config["models"][name]
-        if "random" in given:
-            return {"name": name, "random": given["random"]}
-        return {"name": name} | {key: given.get(key) for key in ("hub", "revision", "sha256")}
-
-    def corpus(self, name: str) -> Params:
-        """A corpus without the slots that its texts are laid out in."""
-        return {key: value for key, value in self.config["corpora"][name].items() if key != "slots"}
-
-    def labels(self, task: str) -> Params:
-        given = self.config["tasks"][task]
-        own = {key: given.get(key) for key in ("label", "labels", "subset", "metric")}
-        return {"task": own, "corpus": self.corpus(given["corpus"])}
-
-    def layout(self, model: str, laid_out: str) -> Params:
-        corpus, _, slots = laid_out.partition("/slots-")
-        own = int(slots or self.config["corpora"][corpus]["slots"])
-        return {"model": self.model(model), "slots": own, **self.config["layout"]}
-
-    def hidden(self, model: str, variant: str) -> Params:
-        """Which hidden states: of a model, with a fraction of heads kept and the others replaced by a kind."""
-        constant, _, fraction = setting(variant).values()
-        return {"model": self.model(model), "fraction": fraction} | ({"kind": constant} if constant else {})
-
-    def training(self, task: str) -> Params:
-        given = self.config["tasks"][task]
-        return {key: given[key] for key in ("metric", "learning_rate", "batch_size", "epochs")}
-
-    def ranking(self, model: str, task: str, constant: str) -> Params:
-        ranking = self.config["ranking"]
-        training = self.training(task) | {key: ranking[key] for key in ("epochs",) if key in ranking}
-        return {"model": self.model(model), "task": training, "seed": ranking["seed"], "kind": constant}
-
-    def ordering(self, model: str, order: str) -> Params:
-        """An order without λ; only a random one depends on a seed."""
-        seed = {"seed": self.config["ranking"]["seed"]} if order_of(order)[0] == RANDOM else {}
-        return {"model": self.model(model), "kind": order} | seed
-
-    def probe(self, model: str, task: str, variant: str, seed: str) -> Params:
-        about = {"model": model, "task": task, **setting(variant)}
-        return {"task": self.training(task), "seed": int(seed), "about": about}
-
-    def probe_through_encoder(self, model: str, task: str, variant: str, seed: str) -> Params:
-        return self.probe(model, task, variant, seed) | self.hidden(model, variant)
-
-    def heads_drawn(self) -> Params:
-        """Which heads are drawn, and how; the paper's where the config names none."""
-        heads = self.config.get("patterns", {}).get("heads")
-        return {"style": self.config["plots"]} | ({"heads": heads} if heads else {})
-
-    def published(self) -> Params:
-        """What stands beside the published numbers: hub ids of models, tasks of the paper, and settings of averages
-        that were made of another corpus."""
-        tasks, pairs = self.config["tasks"], self._pairs()
-        ours = {name: tasks[name]["published"] for _, name in pairs if "published" in tasks[name]}
-        mnli = {task["corpus"] for task in tasks.values() if task.get("published") == "mnli_mismatched"}
-        return {
-            "models": {name: self.config["models"][name].get("hub") for name, _ in pairs},
-            "tasks": ours,
-            "more_settings": {f"{OF}{corpus}": "mnli" for corpus in sorted(mnli)},
-        }
-
-    def titles(self) -> Params:
-        """What the tasks that are run are called in tables and figures."""
-        return {"titles": {task: self.config["tasks"][task].get("title", task) for _, task in self._pairs()}}
-
-    # The machine
-
-    def machine(self) -> str:
-        """Places and sizes of this machine as JSON, the value of PAPA_MACHINE; see `papa.machine`."""
-        config = self.config
-        places = {
-            name: {key: model[key] for key in ("path", "package") if key in model}
-            for name, model in config["models"].items()
-        }
-        return json.dumps(
-            {
-                "hub_mirror": config["hub_mirror"],
-                "device": config["device"],
-                "encoder_threads": config["threads"]["encoder"],
-                "probe_threads": config["threads"]["probe"],
-                "token_budget": config["token_budget"],
-                "models": {name: place for name, place in places.items() if place},
-            }
-        )

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from papa.errors import InputError
-from papa.layout import Tokens
 from papa.packed import Packed
+from papa.tokens import Tokens
 
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1
 VALIDATION = (0, 0)

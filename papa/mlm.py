@@ -23,12 +23,12 @@ from papa.encoder import Encoder, encoder_of
 from papa.errors import InputError
 from papa.features import heads_to_replace, matrices_of
 from papa.kinds import kind_of
-from papa.layout import Tokens
 from papa.linear import linear
 from papa.masking import VALIDATION, MaskedBatch, Masking, Masks, masked_batch
 from papa.probes import MlmProbe
 from papa.sources.models import tokenizer_of, weights_digest
-from papa.training import Diverged, _save, _state, fit
+from papa.tokens import Tokens
+from papa.training import Diverged, fit, save_state, state_of
 
 IDLE = -1
 METRIC = "negative_log_perplexity"
@@ -171,7 +171,7 @@ def train_mlm(
     torch.manual_seed(seed)
     held_out = masking.draw(validation.ids, *VALIDATION)
     training = MaskedTraining(encoder, train, masking, seed)
-    good = _state([training.probe])
+    good = state_of([training.probe])
     curve: list[dict[str, float]] = []
 
     def after_epoch(epoch: int, loss: float) -> None:
@@ -179,7 +179,7 @@ def train_mlm(
         if not math.isfinite(score):
             raise Diverged(f"The {METRIC} became {score} in epoch {epoch}; lower the learning rate.")
         curve.append({"epoch": epoch, "loss": loss, "score": score})
-        good.update(_state([training.probe]))
+        good.update(state_of([training.probe]))
         training.begin(epoch + 1)
 
     parameters = list(training.probe.parameters())
@@ -189,9 +189,9 @@ def train_mlm(
         fit(parameters, lambda examples: training.loss(examples, plan), len(train), task, generator, after_epoch, what)
     except Diverged as error:
         kept_state = Path(probe).with_suffix(".last-good.safetensors")
-        _save(good, kept_state)
+        save_state(good, kept_state)
         raise Diverged(f"{error} The state after epoch {len(curve)} is kept in {kept_state}.") from None
-    _save(good, probe)
+    save_state(good, probe)
     score = curve[-1]["score"]
     write_json(
         {

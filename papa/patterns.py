@@ -21,7 +21,7 @@ from torch import Tensor
 from papa.artefacts import PathLike, write_table
 from papa.constants import ConstantMatrices
 from papa.errors import InputError
-from papa.layout import Tokens
+from papa.tokens import Tokens
 
 OFFSETS = (-2, -1, 0, 1, 2)
 """Diagonals that are tried: query slot - key slot; 1 looks at the token before, -1 at the next one."""

@@ -16,9 +16,10 @@ from papa.attention.replacement import LayerPlan, replaced_in
 from papa.encoder import Encoder, encoder_of
 from papa.features import heads_to_replace, matrices_of, probe_sizes
 from papa.kinds import kind_of
-from papa.layout import Tokens
+from papa.labelled import HiddenOf, Labelled
 from papa.sources.models import weights_digest
-from papa.training import HiddenOf, Labelled, train_and_score
+from papa.tokens import Tokens
+from papa.training import train_and_score
 
 
 class TrainedConstants(nn.Module):

@@ -4,7 +4,8 @@ import torch
 
 import papa
 from papa.artefacts import write_table
-from papa.layout import Tokens, place, tokenize_corpus
+from papa.layout import place, tokenize_corpus
+from papa.tokens import Tokens
 
 
 def tokens_at(tokenizer, inputs, row):

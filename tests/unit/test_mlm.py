@@ -15,10 +15,10 @@ from papa import mlm
 from papa.artefacts import provenance_of, read_table, write_table
 from papa.blocks import texts_in_blocks, tokenize_blocks
 from papa.constants import average_corpus
-from papa.layout import Tokens
 from papa.masking import VALIDATION, Masking, masked_batch
 from papa.probes import MlmProbe
 from papa.ranking import rank_heads, train_lambda
+from papa.tokens import Tokens
 from papa.training import Diverged
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13

@@ -12,8 +12,9 @@ import torch
 
 import papa
 from papa.artefacts import provenance_of, read_table, write_table
-from papa.layout import Tokens, tokenize_corpus
+from papa.layout import tokenize_corpus
 from papa.patterns import COLUMNS, describe_patterns, measure_patterns, special_slots
+from papa.tokens import Tokens
 
 N, TIMES = 13, 7
 SPECIAL = [0, N - 1]

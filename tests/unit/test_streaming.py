@@ -11,9 +11,9 @@ import papa
 from papa.artefacts import read_table
 from papa.constants import average_corpus
 from papa.features import extract_features, heads_to_replace
-from papa.layout import Tokens
 from papa.ranking import rank_heads, train_lambda
 from papa.streaming import TrainedConstants, train_probe_through_encoder
+from papa.tokens import Tokens
 from papa.training import train_probe
 
 TASK = {"metric": "accuracy", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}

@@ -13,9 +13,10 @@ import papa
 from papa.artefacts import read_table, write_table
 from papa.constants import average_corpus
 from papa.features import HiddenStates, extract_features, heads_to_replace, kept_heads, read_features
-from papa.layout import Tokens
+from papa.labelled import Labelled
 from papa.ranking import rank_heads, train_lambda
-from papa.training import AdamW, Diverged, Labelled, train_probe
+from papa.tokens import Tokens
+from papa.training import AdamW, Diverged, train_probe
 
 TASK = {"metric": "accuracy", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}
 WORDS = TASK | {"metric": "token_accuracy"}

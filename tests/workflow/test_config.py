@@ -12,6 +12,7 @@ from conftest import CONFIG, REPOSITORY
 from papa.config import checked, fraction
 from papa.errors import InputError
 from papa.graph import CORPUS_VARIANTS, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting, variant
+from papa.parameters import Parameters
 
 SCHEMA = REPOSITORY / "workflow/schemas/config.schema.yaml"
 
@@ -190,22 +191,22 @@ def test_variants_name_what_is_replaced_and_nothing_else(kept, name, constant, o
 
 def test_places_are_in_no_parameter():
     def parameters(config):
-        graph = Graph(checked(config, SCHEMA))
+        own = Parameters(checked(config, SCHEMA))
         return [
-            graph.model("tiny"),
-            graph.corpus("words"),
-            graph.labels("tags"),
-            graph.layout("tiny", "words"),
-            graph.hidden("tiny", "original"),
-            graph.training("tags"),
-            graph.ranking("tiny", "tags", "average"),
-            graph.probe("tiny", "tags", "average/lambda/kept-1of2", "1"),
+            own.model("tiny"),
+            own.corpus("words"),
+            own.labels("tags"),
+            own.layout("tiny", "words"),
+            own.hidden("tiny", "original"),
+            own.training("tags"),
+            own.ranking("tiny", "tags", "average"),
+            own.probe("tiny", "tags", "average/lambda/kept-1of2", "1"),
         ]
 
     moved = edited(["models", "tiny"], {"package": "somewhere_else"})
     moved |= {"hub_mirror": "/mirror", "device": "cuda:1", "threads": {"encoder": 7}, "token_budget": 5}
     assert parameters(moved) == parameters(CONFIG)
-    machine = json.loads(Graph(checked(moved, SCHEMA)).machine())
+    machine = json.loads(Parameters(checked(moved, SCHEMA)).machine())
     assert machine == {
         "hub_mirror": "/mirror",
         "device": "cuda:1",

@@ -12,6 +12,7 @@ from papa import dependencies
 from papa.config import NAME, check_files, checked
 from papa.errors import InputError
 from papa.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting
+from papa.parameters import Parameters
 
 try:
     config = checked(config, workflow.source_path("../schemas/config.schema.yaml"))
@@ -19,13 +20,13 @@ try:
 except InputError as error:
     raise SystemExit(f"Config error: {error}")
 
-GRAPH = Graph(config)
+GRAPH, PARAMETERS = Graph(config), Parameters(config)
 ROOT = os.path.relpath(Path(papa.__file__).parents[1])
 
 # Jobs take papa from where this file took it, and the machine's places from the environment: they are in no parameter.
 os.environ.update(
     PYTHONPATH=os.pathsep.join(filter(None, [os.path.abspath(ROOT), os.environ.get("PYTHONPATH")])),
-    PAPA_MACHINE=GRAPH.machine(),
+    PAPA_MACHINE=PARAMETERS.machine(),
     PAPA_CORES=str(workflow.resource_settings.cores),
 )
 

@@ -16,6 +16,6 @@ rule average:
         mem_mb=growing(8000),
         runtime=growing(240),
     params:
-        settings=lambda wildcards: {"model": GRAPH.model(wildcards.model)},
+        settings=lambda wildcards: {"model": PARAMETERS.model(wildcards.model)},
     script:
         "../scripts/average.py"

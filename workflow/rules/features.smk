@@ -23,7 +23,7 @@ rule features_of_corpus:
         mem_mb=growing(8000),
         runtime=growing(240),
     params:
-        settings=lambda wildcards: GRAPH.hidden(wildcards.model, wildcards.variant),
+        settings=lambda wildcards: PARAMETERS.hidden(wildcards.model, wildcards.variant),
     script:
         "../scripts/features.py"
 
@@ -56,7 +56,7 @@ rule features_of_task:
         mem_mb=growing(8000),
         runtime=growing(240),
     params:
-        settings=lambda wildcards: GRAPH.hidden(
+        settings=lambda wildcards: PARAMETERS.hidden(
             wildcards.model, f"{wildcards.constant}/{wildcards.order}/{wildcards.kept}"
         ),
     script:

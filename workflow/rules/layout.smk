@@ -16,6 +16,6 @@ rule tokenize:
         mem_mb=growing(4000),
         runtime=growing(60),
     params:
-        settings=lambda wildcards: GRAPH.layout(wildcards.model, wildcards.laid_out),
+        settings=lambda wildcards: PARAMETERS.layout(wildcards.model, wildcards.laid_out),
     script:
         "../scripts/tokenize.py"

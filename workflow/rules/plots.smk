@@ -41,6 +41,6 @@ rule plot_patterns:
         mem_mb=growing(2000),
         runtime=growing(10),
     params:
-        settings=GRAPH.heads_drawn(),
+        settings=PARAMETERS.heads_drawn(),
     script:
         "../scripts/plot_patterns.py"

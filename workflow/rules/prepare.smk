@@ -15,7 +15,7 @@ rule prepare_texts:
         mem_mb=growing(4000),
         runtime=growing(30),
     params:
-        settings=lambda wildcards: {"corpus": GRAPH.corpus(wildcards.corpus)},
+        settings=lambda wildcards: {"corpus": PARAMETERS.corpus(wildcards.corpus)},
     script:
         "../scripts/prepare_texts.py"
 
@@ -38,6 +38,6 @@ rule prepare_labels:
         mem_mb=growing(4000),
         runtime=growing(30),
     params:
-        settings=lambda wildcards: GRAPH.labels(wildcards.task),
+        settings=lambda wildcards: PARAMETERS.labels(wildcards.task),
     script:
         "../scripts/prepare_labels.py"

@@ -20,7 +20,7 @@ rule probe:
         mem_mb=growing(8000),
         runtime=growing(240),
     params:
-        settings=lambda wildcards: GRAPH.probe(wildcards.model, wildcards.task, wildcards.variant, wildcards.seed),
+        settings=lambda wildcards: PARAMETERS.probe(wildcards.model, wildcards.task, wildcards.variant, wildcards.seed),
     script:
         "../scripts/probe.py"
 
@@ -48,7 +48,7 @@ rule probe_through_encoder:
         mem_mb=growing(8000),
         runtime=growing(720),
     params:
-        settings=lambda wildcards: GRAPH.probe_through_encoder(
+        settings=lambda wildcards: PARAMETERS.probe_through_encoder(
             wildcards.model, wildcards.task, wildcards.variant, wildcards.seed
         ),
     script:

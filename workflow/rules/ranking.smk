@@ -20,7 +20,7 @@ rule train_lambda:
         mem_mb=growing(8000),
         runtime=growing(720),
     params:
-        settings=lambda wildcards: GRAPH.ranking(wildcards.model, wildcards.task, wildcards.constant),
+        settings=lambda wildcards: PARAMETERS.ranking(wildcards.model, wildcards.task, wildcards.constant),
     script:
         "../scripts/train_lambda.py"
 
@@ -64,6 +64,6 @@ rule order_heads:
         mem_mb=growing(2000),
         runtime=growing(10),
     params:
-        settings=lambda wildcards: GRAPH.ordering(wildcards.model, wildcards.order),
+        settings=lambda wildcards: PARAMETERS.ordering(wildcards.model, wildcards.order),
     script:
         "../scripts/order_heads.py"

@@ -15,7 +15,7 @@ rule collect:
         mem_mb=growing(2000),
         runtime=growing(10),
     params:
-        settings=GRAPH.titles(),
+        settings=PARAMETERS.titles(),
     script:
         "../scripts/collect.py"
 
@@ -80,7 +80,7 @@ rule published:
         mem_mb=growing(2000),
         runtime=growing(10),
     params:
-        settings=GRAPH.published(),
+        settings=PARAMETERS.published(),
     script:
         "../scripts/published.py"
 

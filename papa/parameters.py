@@ -1,0 +1,109 @@
+"""What each job of a checked config depends on, beside its input files.
+
+Each method gives one plain dict with what a job depends on and nothing else, so that an edit reruns only what it
+touches. Places (mirror, folders of models, device, threads) are in none of them; `machine` has those.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from papa.config import Config, pairs
+from papa.graph import setting
+from papa.kinds import OF, RANDOM, order_of
+
+Params = dict[str, Any]
+
+
+class Parameters:
+    """The parameters of the jobs of one config."""
+
+    def __init__(self, config: Config):
+        self.config = config
+
+    def model(self, name: str) -> Params:
+        """The identity of a model, which does not say where it lies."""
+        given = self.config["models"][name]
+        if "random" in given:
+            return {"name": name, "random": given["random"]}
+        return {"name": name} | {key: given.get(key) for key in ("hub", "revision", "sha256")}
+
+    def corpus(self, name: str) -> Params:
+        """A corpus without the slots that its texts are laid out in."""
+        return {key: value for key, value in self.config["corpora"][name].items() if key != "slots"}
+
+    def labels(self, task: str) -> Params:
+        given = self.config["tasks"][task]
+        own = {key: given.get(key) for key in ("label", "labels", "subset", "metric")}
+        return {"task": own, "corpus": self.corpus(given["corpus"])}
+
+    def layout(self, model: str, laid_out: str) -> Params:
+        corpus, _, slots = laid_out.partition("/slots-")
+        own = int(slots or self.config["corpora"][corpus]["slots"])
+        return {"model": self.model(model), "slots": own, **self.config["layout"]}
+
+    def hidden(self, model: str, variant: str) -> Params:
+        """Which hidden states: of a model, with a fraction of heads kept and the others replaced by a kind."""
+        constant, _, fraction = setting(variant).values()
+        return {"model": self.model(model), "fraction": fraction} | ({"kind": constant} if constant else {})
+
+    def training(self, task: str) -> Params:
+        given = self.config["tasks"][task]
+        return {key: given[key] for key in ("metric", "learning_rate", "batch_size", "epochs")}
+
+    def ranking(self, model: str, task: str, constant: str) -> Params:
+        ranking = self.config["ranking"]
+        training = self.training(task) | {key: ranking[key] for key in ("epochs",) if key in ranking}
+        return {"model": self.model(model), "task": training, "seed": ranking["seed"], "kind": constant}
+
+    def ordering(self, model: str, order: str) -> Params:
+        """An order without λ; only a random one depends on a seed."""
+        seed = {"seed": self.config["ranking"]["seed"]} if order_of(order)[0] == RANDOM else {}
+        return {"model": self.model(model), "kind": order} | seed
+
+    def probe(self, model: str, task: str, variant: str, seed: str) -> Params:
+        about = {"model": model, "task": task, **setting(variant)}
+        return {"task": self.training(task), "seed": int(seed), "about": about}
+
+    def probe_through_encoder(self, model: str, task: str, variant: str, seed: str) -> Params:
+        return self.probe(model, task, variant, seed) | self.hidden(model, variant)
+
+    def heads_drawn(self) -> Params:
+        """Which heads are drawn, and how; the paper's where the config names none."""
+        heads = self.config.get("patterns", {}).get("heads")
+        return {"style": self.config["plots"]} | ({"heads": heads} if heads else {})
+
+    def published(self) -> Params:
+        """What stands beside the published numbers: hub ids of models, tasks of the paper, and settings of averages
+        that were made of another corpus."""
+        tasks, run = self.config["tasks"], pairs(self.config)
+        ours = {name: tasks[name]["published"] for _, name in run if "published" in tasks[name]}
+        mnli = {task["corpus"] for task in tasks.values() if task.get("published") == "mnli_mismatched"}
+        return {
+            "models": {name: self.config["models"][name].get("hub") for name, _ in run},
+            "tasks": ours,
+            "more_settings": {f"{OF}{corpus}": "mnli" for corpus in sorted(mnli)},
+        }
+
+    def titles(self) -> Params:
+        """What the tasks that are run are called in tables and figures."""
+        return {"titles": {task: self.config["tasks"][task].get("title", task) for _, task in pairs(self.config)}}
+
+    def machine(self) -> str:
+        """Places and sizes of this machine as JSON, the value of PAPA_MACHINE; see `papa.machine`."""
+        config = self.config
+        places = {
+            name: {key: model[key] for key in ("path", "package") if key in model}
+            for name, model in config["models"].items()
+        }
+        return json.dumps(
+            {
+                "hub_mirror": config["hub_mirror"],
+                "device": config["device"],
+                "encoder_threads": config["threads"]["encoder"],
+                "probe_threads": config["threads"]["probe"],
+                "token_budget": config["token_budget"],
+                "models": {name: place for name, place in places.items() if place},
+            }
+        )

@@ -13,6 +13,7 @@ rule probe:
         "<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.benchmark.tsv"
     wildcard_constraints:
         variant=f"{CORPUS_VARIANTS}|{TASK_VARIANTS}",
+    priority: 1  # before further hidden states, so that what is stored can be pruned early
     conda:
         "../envs/papa.yaml"
     threads: threads("probe")

@@ -51,7 +51,7 @@ def gather(summary: PathLike, table: PathLike, markdown: PathLike, latex: PathLi
     if not rows:
         raise InputError(f"{summary} has no run of {title!r}; make it from the runs of the same config.")
     schema = pa.schema(list(GRID_COLUMNS.items()))
-    about = {"table": "grid", "title": title, "lines": ", ".join(_varied(grid))}
+    about = {"table": "grid", "title": title, "lines": " / ".join(_varied(grid))}
     write_table(pa.Table.from_pylist(rows, schema=schema), table, about)
     layout = along_fractions if _has_between(grid) else by_task
     write_pages(title, layout(grid, rows), _note(grid, rows), markdown, latex)
@@ -89,7 +89,7 @@ def rows_of(grid: Grid, summary: Sequence[Row]) -> list[Row]:
         grid["tasks"].items(), grid["models"], grid["constants"], orders
     ):
         names = {"model": model, "constants": constant_name(constant, grid["constants"]), "order": order_name(order)}
-        line = ", ".join(names[name] for name in _varied(grid))
+        line = " / ".join(names[name] for name in _varied(grid))
         for fraction in fractions:
             kind = None if fraction == "1" else on_corpus(constant, corpus)
             ordered = None if fraction in ("1", "0") else order
@@ -134,7 +134,7 @@ def along_fractions(grid: Grid, rows: Sequence[Row]) -> list[tuple[str, list[Par
     """One table: lines for tasks and what else the grid varies, columns for fractions."""
     header, *lines = by_fraction(
         rows,
-        ["task", "metric", ", ".join(_varied(grid))],
+        ["task", "metric", " / ".join(_varied(grid))],
         is_main,
         lambda row: [row["title"], metric_name(row["metric"]), row["line"]],
     )
@@ -182,6 +182,6 @@ def _note(grid: Grid, rows: Sequence[Row]) -> str:
         text += about_scores(rows) + " " + ABOUT_DROPS
     else:
         text = f"In all lines but {ORIGINAL} every head is replaced; the best of several is bold. " + about_scores(rows)
-        text += " Metrics: " + ", ".join(f"{metric} ({title})" for title, metric in metrics) + "."
+        text += " Metrics: " + "; ".join(f"{title}, {metric}" for title, metric in metrics) + "."
     same = same_heads(rows)
     return f"{text} {same}" if same else text

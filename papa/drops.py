@@ -7,7 +7,17 @@ from statistics import fmean
 
 from papa.analyses import GRID_COLUMNS, constant_name, write_pages
 from papa.artefacts import PathLike, write_table
-from papa.summary import ABOUT_DROPS, LOG_SCALED, Row, is_main, mean_relative_drops, percent, read_rows, unique
+from papa.summary import (
+    ABOUT_DROPS,
+    ABOUT_MEANS,
+    LOG_SCALED,
+    Row,
+    is_main,
+    mean_relative_drops,
+    percent,
+    read_rows,
+    unique,
+)
 
 COLUMNS = {
     "model": "string",
@@ -19,10 +29,10 @@ COLUMNS = {
     "tasks_without_drop": "string",
 }
 
-TITLE = "Original score and drop without input-dependent attention"
+TITLE = "Original score and drop at fraction 0"
 NOTE = (
     "Mean original score: over the tasks that have no log-scale score. Mean drop: at fraction 0, where every head is"
-    f" replaced. {ABOUT_DROPS}"
+    f" replaced. {ABOUT_DROPS} {ABOUT_MEANS}"
 )
 
 
@@ -37,7 +47,7 @@ def score_and_drop(grid: PathLike, table: PathLike, markdown: PathLike, latex: P
     rows = drops_of(read_rows(grid, GRID_COLUMNS))
     schema = pa.schema(list(COLUMNS.items()))
     write_table(pa.Table.from_pylist(rows, schema=schema), table, {"table": "score_and_drop"})
-    header = ["model", "constants", "mean original score", "tasks", "mean drop", "tasks", "without a defined drop"]
+    header = ["model", "constants", "mean original score", "tasks", "mean drop", "tasks with a drop", "tasks without"]
     lines = [
         [
             row["model"],

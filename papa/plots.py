@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from papa.analyses import GRID_COLUMNS, constant_name
 from papa.artefacts import PathLike, provenance_of, read_table, replacing
 from papa.drops import COLUMNS as DROP_COLUMNS
+from papa.drops import TITLE
 from papa.errors import InputError
 from papa.summary import ALL, Row, fractions_of, metric_name, read_rows, unique
 
@@ -24,6 +25,8 @@ COLUMNS = 3
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, told apart by colour-blind readers; yellow, which vanishes in print, is left out."""
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+
+Side = Literal["left", "center", "right"]
 
 
 def plot_grid(table: PathLike, svg: PathLike, png: PathLike, html: PathLike, style: Mapping[str, Any]) -> str:
@@ -90,9 +93,10 @@ def _figure(
         clicked.append(alt.selection_point(name="subsets", fields=["subset"], bind="legend"))
         stroke = alt.Legend(title="examples", symbolType="stroke", symbolSize=400)
     chosen = reduce(and_, clicked)
+    colors = {"range": COLORS[: len(lines)]} if len(lines) <= len(COLORS) else {"scheme": "tableau20"}
     color = alt.Color(
         "line:N",
-        scale=alt.Scale(domain=lines, range=_cycle(COLORS, lines)),
+        scale=alt.Scale(domain=lines, **colors),
         legend=alt.Legend(title=about["lines"], symbolOpacity=1, symbolType="stroke", symbolSize=400),
     )
     dash = alt.StrokeDash("subset:N", scale=alt.Scale(domain=subsets, range=_cycle(DASHES, subsets)), legend=stroke)
@@ -130,10 +134,10 @@ def _figure(
     across = min(COLUMNS, 1 + len(others))
     return (
         alt.concat(panel(first, clicked), *map(panel, others), columns=across, spacing=24)
-        .properties(title=alt.Title(about["title"], fontSize=15, offset=14))
+        .properties(title=alt.Title(wrap(about["title"], int(across * style["width"] / 8)), fontSize=15, offset=14))
         .configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6")
         .configure_axisX(labelAngle=0)
-        .configure_axisY(minExtent=36, tickCount=5)
+        .configure_axisY(minExtent=36, tickCount=5, labelFlush=True)
         .configure_title(fontSize=13, anchor="start", frame="group")
         .configure_legend(orient="bottom", columns=across, labelFontSize=12, labelLimit=400)
         .configure_view(stroke=None)
@@ -143,14 +147,14 @@ def _figure(
 def plot_score_and_drop(table: PathLike, svg: PathLike, png: PathLike, html: PathLike, style: Mapping[str, Any]) -> str:
     """Mean relative drop at fraction 0 against the mean original score, a point for each model (the paper's Figure 3).
 
-    `table` is that of `papa.drops`; what has no mean drop is named below instead. The figure is twice as wide and high
+    `table` is that of `papa.drops`; what has no mean drop is named above instead. The figure is twice as wide and high
     as a panel of `style`.
     """
     style = full_style(style)
     rows = read_rows(table, DROP_COLUMNS)
     several = len(unique(row["constant"] for row in rows)) > 1
     for row in rows:
-        row["name"] = f"{row['model']}, {constant_name(row['constant'])}" if several else row["model"]
+        row["name"] = f"{row['model']} / {constant_name(row['constant'])}" if several else row["model"]
     points = [row for row in rows if row["mean_relative_drop"] is not None]
     without = [row["name"] for row in rows if row["mean_relative_drop"] is None]
     save_figure(_scatter(points, without, 2 * style["width"], 2 * style["height"]), svg, png, html, style["scale"])
@@ -174,7 +178,7 @@ def _scatter(points: Sequence[Row], without: Sequence[str], width: float, height
         }
         return settings, [size * (point[name] - low) / (high - low) for point in points]
 
-    x, across = axis("mean_original", "mean original score", width, ".2f")
+    x, across = axis("mean_original", "mean original score", width, "")
     y, up = axis("mean_relative_drop", "mean relative drop with every head replaced", height, ".1%")
     tooltip = [
         alt.Tooltip("name:N", title="model"),
@@ -191,25 +195,26 @@ def _scatter(points: Sequence[Row], without: Sequence[str], width: float, height
         .encode(text="name:N")
         for name, (align, dx, dy) in zip(names, _labels(names, across, up, width), strict=True)
     ]
-    below = f"No drop is defined for {', '.join(without)}." if without else ""
+    missing = f"No drop is defined for {', '.join(without)}." if without else ""
+    title = alt.Title(wrap(TITLE, int(width / 8)), subtitle=wrap(missing, int(width / 6)), offset=14)
     return (
         alt.layer(base.mark_circle(size=70, color=COLORS[0], opacity=1).encode(tooltip=tooltip), *labels)
-        .properties(width=width, height=height, title=alt.Title(wrap(below, int(width / 6)), orient="bottom"))
+        .properties(width=width, height=height, title=title)
         .configure_axis(labelFontSize=11, titleFontSize=12, titleFontWeight="normal", gridColor="#e6e6e6")
-        .configure_title(fontSize=12, fontWeight="normal", anchor="start")
+        .configure_title(fontSize=15, subtitleFontSize=12, anchor="start", frame="group")
         .configure_view(stroke=None)
     )
 
 
 def _labels(
     names: Sequence[str], across: Sequence[float], up: Sequence[float], width: float
-) -> list[tuple[str, float, float]]:
+) -> list[tuple[Side, float, float]]:
     """For each point (in pixels) where its label stands: alignment and shifts, where it covers nothing if it can."""
     taken = [(x - 5, x + 5, y - 5, y + 5) for x, y in zip(across, up, strict=True)]
-    places = []
+    places: list[tuple[Side, float, float]] = []
     for name, x, y in zip(names, across, up, strict=True):
         long = 7 * len(name)
-        boxes = {
+        boxes: dict[tuple[Side, float, float], tuple[float, float, float, float]] = {
             ("left", 9.0, 0.0): (x + 8, x + 9 + long, y - 7, y + 7),
             ("right", -9.0, 0.0): (x - 9 - long, x - 8, y - 7, y + 7),
             ("center", 0.0, -15.0): (x - long / 2, x + long / 2, y + 8, y + 22),

@@ -20,8 +20,9 @@ LOG_SCALED = ("negative_log_perplexity",)
 
 ABOUT_DROPS = (
     "Drop: (original - score) / |original|, not defined (-) for a log-scale score and where the original's interval"
-    " holds 0 or is not known; its mean is over the tasks where it is defined."
+    " holds 0 or is not known."
 )
+ABOUT_MEANS = "Its mean is over the tasks where it is defined."
 
 SETTING_COLUMNS = {
     "model": "string",
@@ -231,7 +232,7 @@ def percent(share: float | None) -> str:
 
 def legend(rows: Sequence[Row]) -> str:
     """What columns, cells and drops of tables with a column per fraction mean."""
-    return f"Columns: fraction of heads kept input-dependent. {about_scores(rows)} {ABOUT_DROPS}"
+    return f"Columns: fraction of heads kept input-dependent. {about_scores(rows)} {ABOUT_DROPS} {ABOUT_MEANS}"
 
 
 def about_scores(rows: Sequence[Row]) -> str:

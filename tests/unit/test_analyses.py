@@ -64,7 +64,7 @@ def test_constants_are_lines_and_tasks_columns(tmp_path: Path) -> None:
         "| average | **0.300 ±.013** | **0.700 ±.013** |",
     ]
     assert "# Table 1: kinds\n" in made.markdown and "## m (23 heads)" in made.markdown
-    assert "Metrics: Entity F1 (COLA), Entity F1 (NER)." in made.markdown
+    assert "Metrics: COLA, Entity F1; NER, Entity F1." in made.markdown
     assert r"average & \textbf{0.300 $\pm$.013} & \textbf{0.700 $\pm$.013} \\" in made.latex
     assert r"\caption{Table 1: kinds, m (23 heads). In all lines" in made.latex
     assert made.latex.count(r"\midrule") == 2

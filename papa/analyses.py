@@ -14,7 +14,7 @@ from typing import Any
 
 from papa.artefacts import PathLike, replacing, write_table
 from papa.errors import InputError
-from papa.kinds import OF, TRAINED, on_corpus
+from papa.kinds import OF, RANDOM, TRAINED, on_corpus
 from papa.latex import Part, latex_table
 from papa.summary import (
     ABOUT_DROPS,
@@ -179,7 +179,10 @@ def _note(grid: Grid, rows: Sequence[Row]) -> str:
         }
         said = "; ".join(f"{name}: {values[0]}" for name, values in once.items() if name not in _varied(grid))
         text = f"Columns: fraction of heads kept input-dependent. {said[:1].upper()}{said[1:]}{'. ' if said else ''}"
-        text += about_scores(rows) + " " + ABOUT_DROPS
+        text += about_scores(rows)
+        if RANDOM in grid["orders"]:
+            text += " Random orders: the score of a seed is its mean over the draws."
+        text += f" {ABOUT_DROPS}"
     else:
         text = f"In all lines but {ORIGINAL} every head is replaced; the best of several is bold. " + about_scores(rows)
         text += " Metrics: " + "; ".join(f"{title}, {metric}" for title, metric in metrics) + "."

@@ -31,8 +31,8 @@ COLUMNS = {
 
 TITLE = "Original score and drop at fraction 0"
 NOTE = (
-    "Mean original score: over the tasks that have no log-scale score. Mean drop: at fraction 0, where every head is"
-    f" replaced. {ABOUT_DROPS} {ABOUT_MEANS}"
+    "Mean original score: over all tasks but those with a log-scale score (masked language modelling). Mean drop: at"
+    f" fraction 0, where every head is replaced. {ABOUT_DROPS} {ABOUT_MEANS}"
 )
 
 

@@ -140,6 +140,7 @@ def test_orders_are_lines_that_share_their_ends(tmp_path: Path) -> None:
     ]
     assert made.markdown.count("Fractions with the same number of heads: m keeps 1 of 23 at 1/19 and 1/16.") == 1
     assert "Model: m; constants: average. Cells" in made.markdown
+    assert "Random orders: the score of a seed is its mean over the draws." in made.markdown
 
 
 @pytest.mark.parametrize(

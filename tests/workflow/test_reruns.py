@@ -142,7 +142,7 @@ def test_style_of_plots(finished, config):
     assert finished.planned(config) == FIGURES
 
 
-@pytest @ pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("grid", "jobs"),
     [
         ({"tasks": ["tags"]}, {"gather": 1, "plot_grid": 1}),

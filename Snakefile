@@ -23,6 +23,7 @@ wildcard_constraints:
     constant=CONSTANT,
     order=ORDER,
     seed="[0-9]+",
+    grid="|".join(GRAPH.grids),
 
 
 include: "workflow/rules/prepare.smk"
@@ -43,6 +44,8 @@ localrules:
     collect,
     summarise,
     latex,
+    gather,
+    score_and_drop,
     published,
     patterns,
 
@@ -56,7 +59,6 @@ rule all:
         "<results>/tables/summary.parquet",
         "<results>/tables/summary.md",
         "<results>/tables/summary.tex",
-        expand("<results>/figures/score_by_fraction.{form}", form=["svg", "png", "html"]),
 
 
 onsuccess:

@@ -22,7 +22,13 @@ from papa.tasks import check_metric
 Config = dict[str, Any]
 
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
-"""Names of configs, models, corpora and tasks become parts of paths; with these letters they cannot leave results/."""
+"""Names (of configs, models, corpora, tasks, grids) become parts of paths; with these letters they stay in results/."""
+
+RUN = "score_by_fraction"
+"""What the table and figure of `run` are called, beside those of the named grids."""
+
+TAKEN = (RUN, "runs", "summary", "published", "score_and_drop")
+"""Tables of every config, so no names of grids."""
 
 SOURCES = ("hub", "files", "generated")
 ONLY_WITH = {
@@ -75,9 +81,14 @@ def fraction(written: Any) -> str:
     return str(Fraction(match[0]))
 
 
-def grids(config: Config) -> list[dict[str, list[Any]]]:
-    """The grids of runs of a checked config: `run`, then `grids`, where what one leaves out is as in `run`."""
-    return [config["run"], *({**config["run"], **grid} for grid in config["grids"].values())]
+def analyses(config: Config) -> dict[str, dict[str, Any]]:
+    """The grids of runs of a checked config by name: `run`, then `grids`, where what one leaves out is as in `run`."""
+    return {RUN: config["run"]} | {name: config["run"] | grid for name, grid in config["grids"].items()}
+
+
+def grids(config: Config) -> list[dict[str, Any]]:
+    """The same grids without their names."""
+    return list(analyses(config).values())
 
 
 def pairs(config: Config) -> list[tuple[str, str]]:
@@ -97,12 +108,17 @@ def check_files(config: Config) -> None:
 
 def _check_names(config: Config) -> None:
     given = [("name", config["name"])]
-    given += [(f"a key of {kind}", name) for kind in ("models", "corpora", "tasks") for name in config[kind]]
+    given += [(f"a key of {kind}", name) for kind in ("models", "corpora", "tasks", "grids") for name in config[kind]]
     for where, name in given:
         if not re.fullmatch(NAME, name):
             raise InputError(
                 f"{short(name)} ({where}) cannot be a name: names are 1 to 64 characters out of a-z, 0-9, _ and -, "
                 f"and begin with a letter or digit."
+            )
+    for name in config["grids"]:
+        if name in TAKEN:
+            raise InputError(
+                f"No grid can be called {name!r}, for papa has another table of that name; rename the grid."
             )
 
 
@@ -129,7 +145,7 @@ def _check_run(where: str, run: dict[str, Any], config: Config) -> None:
         except InputError as error:
             raise InputError(f"{where}.fractions[{number}]: {error}") from None
     for key, values in run.items():
-        twice = next(_repeated(values), None)
+        twice = next(_repeated(values), None) if isinstance(values, list) else None
         if twice is not None:
             raise InputError(f"{where}.{key} has {twice!r} twice; give each once.")
 

@@ -9,10 +9,12 @@ import re
 from itertools import product
 from typing import Any
 
-from papa.config import Config, grids, pairs
-from papa.kinds import BY_LAMBDA, OF, RANDOM, kind_of
+from papa.config import RUN, Config, analyses, pairs
+from papa.kinds import BY_LAMBDA, RANDOM, kind_of, on_corpus
 
 ORIGINAL, ALL_REPLACED = "original", "all"
+TABLE, FIGURE = ("parquet", "md", "tex"), ("svg", "png", "html")
+"""Forms of every table and every figure of an analysis."""
 CONSTANT = "(?:[a-z]+|average-of-[a-z0-9_-]+)"
 """Pattern of constants that are not trained, so that hidden states under them can be stored."""
 TRAINED_CONSTANT = "[a-z]+-trained"
@@ -52,7 +54,7 @@ class Graph:
     """
 
     def __init__(self, config: Config):
-        self.config, self.grids = config, grids(config)
+        self.config, self.grids = config, analyses(config)
 
     def corpus_of(self, task: str) -> str:
         return self.config["tasks"][task]["corpus"]
@@ -109,13 +111,12 @@ class Graph:
 
     def variants(self, model: str, task: str) -> dict[str, list[int]]:
         """What is replaced in the runs of a task, each variant once, and the seeds of its probes."""
-        own = f"{OF}{self.corpus_of(task)}"  # an average of the task's own texts is its average
         found: dict[str, list[int]] = {}
-        for grid in self.grids:
+        for grid in self.grids.values():
             if model not in grid["models"] or task not in grid["tasks"]:
                 continue
             for fraction, constant, order in product(grid["fractions"], grid["constants"], self.orders(grid)):
-                name = variant("average" if constant == own else constant, order, fraction)
+                name = variant(on_corpus(constant, self.corpus_of(task)), order, fraction)
                 found[name] = list(dict.fromkeys([*found.get(name, []), *grid["seeds"]]))
         return found
 
@@ -156,15 +157,23 @@ class Graph:
             wanted |= dict.fromkeys(own)
         return [*wanted, *self.runs()]
 
+    def drawn(self) -> list[str]:
+        """The grids that have a figure: `run`, and those with fractions between 0 and 1."""
+        return [name for name, grid in self.grids.items() if name == RUN or set(grid["fractions"]) - {"0", "1"}]
+
     def analyses(self) -> list[str]:
-        """Paths of the tables and figures that blocks of the config ask for, beside those of every config."""
-        wanted = []
+        """Paths of the tables and figures: of each grid, and those that further blocks of the config ask for."""
+        wanted = [f"<results>/tables/{name}.{form}" for name in self.grids for form in TABLE]
+        wanted += [f"<results>/figures/{name}.{form}" for name in self.drawn() for form in FIGURE]
+        if {"0", "1"} <= set(self.grids[RUN]["fractions"]):
+            wanted += [f"<results>/tables/score_and_drop.{form}" for form in TABLE]
+            wanted += [f"<results>/figures/score_and_drop.{form}" for form in FIGURE]
         tasks = self.config.get("patterns", {}).get("tasks", [])
         for model, corpus in dict.fromkeys(
             (model, self.corpus_of(task)) for model, task in pairs(self.config) if task in tasks
         ):
             wanted.append(f"<results>/models/{model}/corpora/{corpus}/patterns.parquet")
-            wanted += [f"<results>/figures/patterns/{model}/{corpus}.{form}" for form in ("svg", "png", "html")]
+            wanted += [f"<results>/figures/patterns/{model}/{corpus}.{form}" for form in FIGURE]
         if any("published" in self.config["tasks"][task] for _, task in pairs(self.config)):
             wanted += [f"<results>/tables/published.{form}" for form in ("parquet", "md")]
         return wanted

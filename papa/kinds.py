@@ -53,6 +53,11 @@ def kind_of(name: str) -> Kind:
     return Kind(start, None, trained)
 
 
+def on_corpus(constant: str, corpus: str) -> str:
+    """`constant` as tasks on `corpus` call it: the average of their own texts is the average."""
+    return "average" if constant == OF + corpus else constant
+
+
 def order_of(name: str) -> tuple[str, int | None]:
     """The order called `name`, and which draw it is of a random one: "random-2" is ("random", 2)."""
     drawn = re.fullmatch(f"{RANDOM}-([1-9][0-9]*)", name)

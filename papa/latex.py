@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from papa.artefacts import PathLike, replacing
 from papa.summary import blocks, grids, legend, read_rows
+
+Part = Sequence[Sequence[str]]
+"""Lines of a table that stand together, without a rule between them."""
 
 ESCAPED = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
@@ -27,7 +31,8 @@ def write_latex(summary: PathLike, latex: PathLike) -> str:
     for title, own in blocks(rows):
         for name, grid, below in grids(own):
             caption = f"{title}. {name}".strip(" .") + f". {explained}"
-            tables.append(_table(grid, below, caption))
+            names = next(place for place, column in enumerate(grid[0]) if column[0].isdigit())
+            tables.append(latex_table([grid[:1], grid[1:], *([below] if below else [])], names, caption))
             explained = ""
     text = "% \\usepackage{booktabs}\n" + "\n".join(tables)
     with replacing(latex) as temporary:
@@ -40,19 +45,18 @@ def escape(text: str) -> str:
     return re.sub(r"(?<![\w.])-(?=\.?\d)", "$-$", text.translate(ESCAPED))
 
 
-def _table(grid: list[list[str]], below: list[list[str]], caption: str) -> str:
-    import pandas as pd
+def latex_table(parts: Sequence[Part], names: int, caption: str) -> str:
+    """A `table` of the lines in `parts`, the first of which is the header, with a rule between any two of them.
 
-    header, *lines = ([escape(cell) for cell in line] for line in [*grid, *below])
-    if below:
-        # pandas has rules at the top, below the header and at the bottom only
-        first_below = lines[-len(below)]
-        first_below[0] = rf"\midrule {first_below[0]}"
-    labels = next(place for place, name in enumerate(grid[0]) if name[0].isdigit())
-    styler = pd.DataFrame(lines, columns=header).style.hide(axis="index")
-    return styler.to_latex(
-        hrules=True,
-        column_format="l" * labels + "r" * (len(header) - labels),
-        position_float="centering",
-        caption=escape(caption.strip()),
-    )
+    The first `names` columns are flush left, the numbers behind them flush right. Cells between ** are bold.
+    """
+    columns = "l" * names + "r" * (len(parts[0][0]) - names)
+    body = "\n\\midrule\n".join("\n".join(" & ".join(map(_cell, line)) + r" \\" for line in part) for part in parts)
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{escape(caption.strip())}}}"]
+    lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    return "\n".join([*lines, ""])
+
+
+def _cell(text: str) -> str:
+    bold = re.fullmatch(r"\*\*(.+)\*\*", text)
+    return rf"\textbf{{{escape(bold[1])}}}" if bold else escape(text)

@@ -7,9 +7,10 @@ touches. Places (mirror, folders of models, device, threads) are in none of them
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-from papa.config import Config, pairs
+from papa.config import Config, analyses, pairs
 from papa.graph import setting
 from papa.kinds import OF, RANDOM, order_of
 
@@ -73,6 +74,13 @@ class Parameters:
         """Which heads are drawn, and how; the paper's where the config names none."""
         heads = self.config.get("patterns", {}).get("heads")
         return {"style": self.config["plots"]} | ({"heads": heads} if heads else {})
+
+    def grid(self, name: str) -> Params:
+        """What the table of a grid shows, in this order, and what it is called; the tasks with their corpora."""
+        grid = analyses(self.config)[name]
+        tasks = {task: self.config["tasks"][task]["corpus"] for task in grid["tasks"]}
+        shown = {key: grid[key] for key in ("models", "constants", "orders", "fractions")} | {"tasks": tasks}
+        return {"title": grid.get("title", re.sub("[-_]", " ", name).capitalize()), "grid": shown}
 
     def published(self) -> Params:
         """What stands beside the published numbers: hub ids of models, tasks of the paper, and settings of averages

@@ -15,7 +15,7 @@ from typing import Any
 
 from papa.artefacts import PathLike, replacing, write_table
 from papa.errors import InputError
-from papa.summary import ALL, Row, metric_name, pipes, read_rows, unique
+from papa.summary import ALL, Row, metric_name, pipes, read_rows, score, unique
 
 ROUNDING = 0.005
 """The paper prints two decimals: a value stands for all numbers this close to it."""
@@ -168,8 +168,8 @@ def _as_markdown(rows: Sequence[Row]) -> str:
                 row["title"],
                 metric_name(row["metric"]),
                 f"{row['published']:.2f}",
-                f"{row['ours']:.3f}" + ("" if row["half_width"] is None else f" ±{row['half_width']:.3f}"),
-                f"{row['difference']:+.3f}",
+                score({"mean": row["ours"], "half_width": row["half_width"]}),
+                f"{row['difference']:+.3f}".replace("-0.000", "+0.000"),
                 {True: "yes", False: "no", None: "-"}[row["inside"]],
                 _used(row),
             ]

@@ -15,6 +15,15 @@ Row = dict[str, Any]
 ALL = "all"
 """The subset of the score on all validation examples."""
 
+LOG_SCALED = ("negative_log_perplexity",)
+"""Metrics whose zero is no absence of skill: they have no relative drop."""
+
+ABOUT_DROPS = (
+    "Drop: (original - score) / |original|, not defined (-) for a log-scale score and where the original's interval"
+    " holds 0 or is not known."
+)
+ABOUT_MEANS = "Its mean is over the tasks where it is defined."
+
 SETTING_COLUMNS = {
     "model": "string",
     "task": "string",
@@ -80,18 +89,20 @@ def mean_relative_drops(rows: Iterable[Row]) -> list[Row]:
 def series(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """Split summary rows into series along the fraction: one kind of constant in one order, named in words.
 
-    Fraction 1 has no constant and fraction 0 no order, so each belongs to every series that it bounds.
+    Fraction 1 has no constant and fraction 0 no order, so each belongs to every series that it bounds. A task is in the
+    series that it was run in.
     """
-    pairs = unique((row["constant"], row["order"]) for row in rows if row["constant"])
-    ordered = {constant for constant, order in pairs if order}
-    return [
-        (
-            f"{constant} constants, {order} order" if order else f"{constant} constants",
-            [row for row in rows if row["constant"] in (None, constant) and row["order"] in (None, order)],
-        )
-        for constant, order in pairs
-        if order or constant not in ordered
-    ] or [("nothing replaced", list(rows))]
+    ordered = {(row["constant"], row["task"]) for row in rows if row["order"]}
+    found = []
+    for constant, order in unique((row["constant"], row["order"]) for row in rows if row["constant"]):
+        tasks = {row["task"] for row in rows if (row["constant"], row["order"]) == (constant, order)}
+        tasks = {task for task in tasks if order or (constant, task) not in ordered}
+        own = [row for row in rows if row["constant"] in (None, constant) and row["order"] in (None, order)]
+        words = f"{constant} constants, {order} order" if order else f"{constant} constants"
+        found.append((words, [row for row in own if row["task"] in tasks]))
+    replaced = {row["task"] for row in rows if row["constant"]}
+    found.append(("nothing replaced", [row for row in rows if row["task"] not in replaced]))
+    return [(words, own) for words, own in found if own]
 
 
 def fractions_of(rows: Iterable[Row]) -> list[str]:
@@ -123,14 +134,14 @@ def as_markdown(rows: Sequence[Row]) -> str:
 
 def grids(rows: Sequence[Row]) -> list[tuple[str, list[list[str]], list[list[str]]]]:
     """The tables of one of `blocks`, as text: its name ("" for the scores), header and lines, lines below a rule."""
-    main = _grid(rows, ["task", "metric"], is_main, lambda row: [row["title"], metric_name(row["metric"])])
-    apart = _grid(
+    main = by_fraction(rows, ["task", "metric"], is_main, lambda row: [row["title"], metric_name(row["metric"])])
+    apart = by_fraction(
         rows,
         ["task", "subset", "examples"],
         lambda row: row["subset"] != ALL,
         lambda row: [row["title"], row["subset"], f"{row['examples']:,}"],
     )
-    further = _grid(
+    further = by_fraction(
         rows, ["task", "metric"], lambda row: not row["main"], lambda row: [row["title"], metric_name(row["metric"])]
     )
     more: list[tuple[str, list[list[str]], list[list[str]]]] = [
@@ -150,7 +161,7 @@ def print_summary(summary: PathLike) -> None:
     rows = read_rows(summary)
     console = Console(markup=False, highlight=False, emoji=False)
     for title, own in blocks(rows):
-        header, *lines = _grid(own, [""], lambda row: row["main"], _indented)
+        header, *lines = by_fraction(own, [""], lambda row: row["main"], _indented)
         table = Table(
             box=SIMPLE_HEAD, show_edge=False, padding=0, title=title, title_justify="left", title_style="bold"
         )
@@ -178,18 +189,21 @@ def blocks(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     ]
 
 
-def _grid(
+def by_fraction(
     rows: Sequence[Row], names: list[str], wanted: Callable[[Row], bool], label: Callable[[Row], list[str]]
 ) -> list[list[str]]:
-    """Header and lines of a table of tasks by fractions, of the rows `wanted`; `label` fills the columns `names`."""
+    """Header and lines of a table with a column per fraction, of the rows `wanted`; `label` fills the columns `names`.
+
+    A task has a line for each metric and subset, and for each `line` where rows have one.
+    """
     fractions = fractions_of(rows)
-    lines: dict[tuple[str, ...], dict[str, Row]] = {}
+    lines: dict[tuple[Any, ...], dict[str, Row]] = {}
     for row in filter(wanted, rows):
-        lines.setdefault((row["task"], row["metric"], row["subset"]), {})[row["fraction"]] = row
+        lines.setdefault((row["task"], row["metric"], row["subset"], row.get("line")), {})[row["fraction"]] = row
     grid = [[*names, *fractions, f"drop at {fractions[-1]}"]]
     for line in lines.values():
         drop = line[fractions[-1]]["relative_drop"] if fractions[-1] in line else None
-        grid.append([*label(next(iter(line.values()))), *(_score(line.get(f)) for f in fractions), _percent(drop)])
+        grid.append([*label(next(iter(line.values()))), *(score(line.get(f)) for f in fractions), percent(drop)])
     return grid
 
 
@@ -198,35 +212,40 @@ def _mean_line(rows: Sequence[Row], names: list[str]) -> list[list[str]]:
     means = {mean["fraction"]: mean["mean_relative_drop"] for mean in mean_relative_drops(rows)}
     if not means:
         return []
-    cells = [_percent(means.get(fraction)) for fraction in fractions_of(rows)]
+    cells = [percent(means.get(fraction)) for fraction in fractions_of(rows)]
     return [["mean drop", *names[1:], *cells, cells[-1]]]
 
 
-def _score(row: Row | None) -> str:
-    if row is None or row["mean"] is None:
+def score(row: Row | None) -> str:
+    """A score and half of its interval as text: nothing where there is no run, - where its score is not defined."""
+    if row is None:
+        return ""
+    if row["mean"] is None:
         return "-"
     half = "" if row["half_width"] is None else f" ±{row['half_width']:.3f}".replace("±0.", "±.")
     return f"{row['mean']:.3f}{half}"
 
 
-def _percent(share: float | None) -> str:
+def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f}%"
 
 
 def legend(rows: Sequence[Row]) -> str:
-    """What columns, cells and drops of a summary's tables mean."""
+    """What columns, cells and drops of tables with a column per fraction mean."""
+    return f"Columns: fraction of heads kept input-dependent. {about_scores(rows)} {ABOUT_DROPS} {ABOUT_MEANS}"
+
+
+def about_scores(rows: Sequence[Row]) -> str:
+    """What cells with scores mean."""
     seeds = sorted({row["seeds"] for row in rows if is_main(row)})
     number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    text = "Columns: fraction of heads kept input-dependent. Cells: validation score, "
+    text = "Cells: validation score, "
     if seeds[-1] == 1:
         text += "one seed, so no interval."
     else:
         text += f"mean over {number} seeds ± half width of the 95 % Student-t interval"
         text += "; one seed has none." if seeds[0] == 1 else "."
-    return text + (
-        " Drop: (original - score) / |original|, not defined (-) for a log-scale score and where the original's"
-        " interval holds 0 or is not known; its mean is over the tasks where it is defined."
-    )
+    return text
 
 
 def _data(rows: Sequence[Row]) -> list[str]:
@@ -245,13 +264,22 @@ def _data(rows: Sequence[Row]) -> list[str]:
     ]
     text = ["Rows used of those available; examples cut are those of which tokens did not fit into their slots.", ""]
     text += pipes([names, *unique(lines)])
-    same = unique(
-        f"{row['model']} keeps {row['kept']} of {row['heads']} at " + " and ".join(sorted(fractions, key=Fraction))
+    same = same_heads(rows)
+    return text + (["", same] if same else [])
+
+
+def same_heads(rows: Sequence[Row]) -> str:
+    """A sentence on the fractions in `rows` at which a model keeps as many heads; empty where there are none."""
+    there = fractions_of(rows)
+    same = {
+        f"{row['model']} keeps {row['kept']} of {row['heads']} at "
+        + " and ".join(sorted(fractions, key=Fraction)): None
         for row in rows
         if row["same_heads_as"]
-        for fractions in [[row["fraction"], *row["same_heads_as"].split(", ")]]
-    )
-    return text + (["", "Fractions with the same number of heads: " + "; ".join(same) + "."] if same else [])
+        for fractions in [[f for f in (row["fraction"], *row["same_heads_as"].split(", ")) if f in there]]
+        if len(fractions) > 1
+    }
+    return "Fractions with the same number of heads: " + "; ".join(same) + "." if same else ""
 
 
 def pipes(grid: Sequence[Sequence[str]]) -> list[str]:

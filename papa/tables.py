@@ -19,6 +19,7 @@ from papa.kinds import order_of
 from papa.summary import (
     ALL,
     DATA_COLUMNS,
+    LOG_SCALED,
     READING_COLUMNS,
     SETTING_COLUMNS,
     SUMMARY_COLUMNS,
@@ -33,9 +34,6 @@ from papa.summary import (
 __all__ = ["RUN_COLUMNS", "collect_runs", "print_summary", "summarise"]
 
 CONFIDENCE = 0.95
-LOG_SCALED = ("negative_log_perplexity",)
-"""Metrics whose zero is no absence of skill: they have no relative drop."""
-
 TRAINING_COLUMNS = {"learning_rate": "float64", "batch_size": "int64", "epochs": "int64"}
 RUN_COLUMNS = (
     SETTING_COLUMNS | {"seed": "int64"} | READING_COLUMNS | {"score": "float64"} | DATA_COLUMNS | TRAINING_COLUMNS

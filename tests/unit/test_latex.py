@@ -37,7 +37,7 @@ def test_scores_drops_and_rules(tmp_path: Path) -> None:
     assert said == "1 LaTeX tables"
     title = r"100 \% of R\&D\_\#1 $\pm$ \{a\}"
     assert title + r" & F1 & 0.800 $\pm$.013 & 0.840 $\pm$.013 & 0.600 $\pm$.013 & 25.0\% \\" in text
-    assert r"\midrule mean drop &  & 0.0\% & $-$5.0\% & 25.0\% & 25.0\% \\" in text
+    assert "\\midrule\n" r"mean drop &  & 0.0\% & $-$5.0\% & 25.0\% & 25.0\% \\" in text
     assert r"\begin{tabular}{llrrrr}" in text
     assert [rule for rule in re.findall(r"\\(\w+)", text) if rule.endswith("rule")] == [
         "toprule",

@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from papa.analyses import GRID_COLUMNS
 from papa.artefacts import write_table
+from papa.drops import COLUMNS as DROP_COLUMNS
 from papa.errors import DamagedArtefact, InputError
-from papa.plots import plot_score_by_fraction
-from papa.summary import SUMMARY_COLUMNS
+from papa.plots import plot_grid, plot_score_and_drop
 
 FRACTIONS = {"1": 24, "1/2": 12, "0": 0}
 
@@ -22,6 +23,7 @@ FRACTIONS = {"1": 24, "1/2": 12, "0": 0}
 def row(model: str, task: str, fraction: str, mean: float | None, **other: Any) -> dict[str, Any]:
     known = {"half_width": 0.01, "low": mean - 0.01, "high": mean + 0.01} if mean is not None else {}
     setting = {
+        "line": model,
         "model": model,
         "task": task,
         "title": f"Title of {task}",
@@ -32,7 +34,7 @@ def row(model: str, task: str, fraction: str, mean: float | None, **other: Any) 
         "heads": 24,
     }
     return (
-        dict.fromkeys(SUMMARY_COLUMNS)
+        dict.fromkeys(GRID_COLUMNS)
         | setting
         | {
             "metric": "entity_f1",
@@ -47,10 +49,11 @@ def row(model: str, task: str, fraction: str, mean: float | None, **other: Any) 
 
 
 def plot(folder: Path, rows: list[dict[str, Any]], **style: float) -> dict[str, Path]:
-    schema = pa.schema(list(SUMMARY_COLUMNS.items()))
-    write_table(pa.Table.from_pylist(rows, schema=schema), folder / "summary.parquet", {})
+    schema = pa.schema(list(GRID_COLUMNS.items()))
+    about = {"title": "Figure 2a: BASE", "lines": "model"}
+    write_table(pa.Table.from_pylist(rows, schema=schema), folder / "grid.parquet", about)
     files = {kind: folder / f"figure.{kind}" for kind in ("svg", "png", "html")}
-    plot_score_by_fraction(folder / "summary.parquet", **files, style=style)
+    plot_grid(folder / "grid.parquet", **files, style=style)
     return files
 
 
@@ -81,7 +84,7 @@ def test_files_show_models_tasks_and_subsets(tmp_path: Path) -> None:
     ]
     files = plot(tmp_path, rows)
     svg = files["svg"].read_text(encoding="utf-8")
-    for text in ("Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "1/2"):
+    for text in ("Figure 2a: BASE", "Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "1/2"):
         assert f">{text}<" in svg
     page = files["html"].read_text(encoding="utf-8")
     assert not re.search(r"<(script|link)[^>]*(src|href)=", page)
@@ -91,12 +94,12 @@ def test_files_show_models_tasks_and_subsets(tmp_path: Path) -> None:
     assert points[0]["interval"] == "0.650 to 0.670"
     assert points[0]["kept"] == "24 of 24"
     clicks = {parameter["name"] for parameter in specification(files["html"])["params"]}
-    assert clicks == {"models", "subsets"}
+    assert clicks == {"lines", "subsets"}
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "figure.html",
         "figure.png",
         "figure.svg",
-        "summary.parquet",
+        "grid.parquet",
     ]
 
 
@@ -118,12 +121,12 @@ def test_missing_intervals_and_scores(tmp_path: Path) -> None:
     assert point["low"] is None
 
 
-def test_several_series_have_their_own_lines(tmp_path: Path) -> None:
-    rows = [row("m", "t", fraction, 0.5) for fraction in FRACTIONS]
-    rows.append(row("m", "t", "1/2", 0.45, order="random"))
-    lines = [point["line"] for point in drawn(plot(tmp_path, rows)["html"])]
-    assert lines.count("m, average constants, lambda order") == 3
-    assert lines.count("m, average constants, random order") == 3
+def test_lines_and_panels_in_the_order_of_the_table(tmp_path: Path) -> None:
+    rows = [row(model, task, "1", 0.5) for task in ("t", "a") for model in ("z", "m")]
+    figure = specification(plot(tmp_path, rows)["html"])
+    assert [panel["title"] for panel in figure["concat"]] == [["Title of t"], ["Title of a"]]
+    color = figure["concat"][0]["layer"][0]["encoding"]["color"]
+    assert (color["scale"]["domain"], color["legend"]["title"]) == (["z", "m"], "model")
 
 
 @pytest.mark.parametrize(
@@ -142,4 +145,35 @@ def test_bad_summary(tmp_path: Path) -> None:
         plot(tmp_path, [])
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and then nothing")
     with pytest.raises(DamagedArtefact, match=r"broken\.parquet cannot be read"):
-        plot_score_by_fraction(tmp_path / "broken.parquet", tmp_path / "a", tmp_path / "b", tmp_path / "c", {})
+        plot_grid(tmp_path / "broken.parquet", tmp_path / "a", tmp_path / "b", tmp_path / "c", {})
+
+
+def plot_drops(folder: Path, *points: tuple[str, str, float | None, float | None]) -> dict[str, Path]:
+    values = [
+        dict.fromkeys(DROP_COLUMNS)
+        | {"model": model, "constant": constant, "mean_original": original, "mean_relative_drop": drop}
+        for model, constant, original, drop in points
+    ]
+    schema = pa.schema(list(DROP_COLUMNS.items()))
+    write_table(pa.Table.from_pylist(values, schema=schema), folder / "drops.parquet", {})
+    files = {kind: folder / f"figure.{kind}" for kind in ("svg", "png", "html")}
+    plot_score_and_drop(folder / "drops.parquet", **files, style={"width": 200, "height": 150})
+    return files
+
+
+def test_every_model_with_a_drop_is_a_labelled_point(tmp_path: Path) -> None:
+    points = [("first", "average", 0.8, 0.1), ("second", "average", 0.8, 0.1), ("third", "average", 0.7, None)]
+    files = plot_drops(tmp_path, *points)
+    svg = files["svg"].read_text(encoding="utf-8")
+    for text in ("first", "second", "No drop is defined for third."):
+        assert f">{text}<" in svg
+    assert [point["mean_relative_drop"] for point in drawn(files["html"])] == [0.1, 0.1]
+    labels = [layer["mark"] for layer in specification(files["html"])["layer"][1:]]
+    # points at one place: the second label gives way
+    assert [(label["align"], label["dx"], label["dy"]) for label in labels] == [("left", 9, 0), ("right", -9, 0)]
+
+
+def test_no_drop_at_all_is_said(tmp_path: Path) -> None:
+    files = plot_drops(tmp_path, ("m", "average", None, None), ("m", "zeros", 0.7, None))
+    assert drawn(files["html"]) == []
+    assert ">No drop is defined for m / average, m / zeros.<" in files["svg"].read_text(encoding="utf-8")

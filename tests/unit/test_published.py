@@ -68,7 +68,7 @@ def test_tables_are_joined_one_by_one(tmp_path: Path) -> None:
     assert list(rows[0]) == list(COLUMNS)
     assert said == "3 published values beside ours; 1 of 3 inside our interval"
     assert "## Table 4: roberta-large, ours: big" in page
-    assert "| per task | MRPC | F1 | 0.80 | 0.790 ±0.013 | -0.010 | yes | 3,001 of 3,668 |" in page
+    assert "| per task | MRPC | F1 | 0.80 | 0.790 ±.013 | -0.010 | yes | 3,001 of 3,668 |" in page
     assert provenance_of(read_table(tmp_path / "p.parquet"))["table"] == "published"
 
 

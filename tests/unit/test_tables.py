@@ -168,12 +168,20 @@ def test_order_of_rows_and_same_heads(tmp_path: Path) -> None:
 
 def test_series_share_their_ends() -> None:
     settings = [(None, None), ("average", "lambda"), ("average", "random"), ("average", None), ("zeros", None)]
-    rows = [{"constant": constant, "order": order} for constant, order in settings]
-    found = {words: [(row["constant"], row["order"]) for row in own] for words, own in series(rows)}
+    rows = [{"task": "a", "constant": constant, "order": order} for constant, order in settings]
+    # b was run in one order and with averages alone, c with nothing between all heads and none, d as it is
+    others = {"b": [0, 1, 3], "c": [0, 3], "d": [0]}
+    rows += [rows[number] | {"task": task} for task, numbers in others.items() for number in numbers]
+    found = {
+        words: [(row["task"], settings.index((row["constant"], row["order"]))) for row in own]
+        for words, own in series(rows)
+    }
     assert found == {
-        "average constants, lambda order": [settings[0], settings[1], settings[3]],
-        "average constants, random order": [settings[0], settings[2], settings[3]],
-        "zeros constants": [settings[0], settings[4]],
+        "average constants, lambda order": [("a", 0), ("a", 1), ("a", 3), ("b", 0), ("b", 1), ("b", 3)],
+        "average constants, random order": [("a", 0), ("a", 2), ("a", 3)],
+        "average constants": [("c", 0), ("c", 3)],
+        "zeros constants": [("a", 0), ("a", 4)],
+        "nothing replaced": [("d", 0)],
     }
 
 

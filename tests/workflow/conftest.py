@@ -78,7 +78,10 @@ JOBS = {
     "collect": 1,
     "summarise": 1,
     "latex": 1,
-    "plot_score_by_fraction": 1,
+    "gather": 1,
+    "score_and_drop": 1,
+    "plot_grid": 1,
+    "plot_score_and_drop": 1,
 }
 
 

@@ -121,6 +121,9 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
         (["patterns"], {"tasks": ["tags"], "heads": [[1, 2, 3]]}, r"patterns.heads\[0\] has too much in it, at most 2"),
         (["grids"], {"more": {"tasks": ["colour"]}}, "grids.more.tasks names 'colour', which is not defined"),
         (["grids"], {"more": {"fractions": ["2"]}}, r"grids.more.fractions\[0\]: '2' is no fraction"),
+        (["grids"], {"More": {}}, r"'More' \(a key of grids\) cannot be a name"),
+        (["grids"], {"summary": {}}, "No grid can be called 'summary'"),
+        (["run", "title"], "Mine", "unknown key run.title"),
         (["plots"], {"width": 100000}, "plots.width is 100000, but must be at most"),
     ],
 )
@@ -227,6 +230,28 @@ def test_grids_take_from_run_what_they_leave_out():
         "zeros/lambda/kept-1of2": [5],
         "zeros/all": [5],
     }
+
+
+def test_every_grid_has_a_table_and_those_between_none_and_all_heads_a_figure():
+    grids = {"between": {"title": "aa", "tasks": ["tags"]}, "ends": {"fractions": [0, 1]}}
+    given = checked(copy.deepcopy(CONFIG) | {"grids": grids}, SCHEMA)
+    tables = {"score_by_fraction", "score_and_drop", "between", "ends"}
+    wanted = {f"<results>/tables/{name}.{form}" for name in tables for form in ("parquet", "md", "tex")}
+    wanted |= {f"<results>/figures/{name}.{form}" for name in tables - {"ends"} for form in ("svg", "png", "html")}
+    assert set(Graph(given).analyses()) == wanted
+    assert Parameters(given).grid("between") == {
+        "title": "aa",
+        "grid": {
+            "models": ["tiny"],
+            "constants": ["average"],
+            "orders": ["lambda"],
+            "fractions": ["1", "1/2", "0"],
+            "tasks": {"tags": "words"},
+        },
+    }
+    assert Parameters(given).grid("score_by_fraction")["title"] == "Score by fraction"
+    alone = Graph(checked(edited(["run", "fractions"], ["1"]), SCHEMA)).analyses()
+    assert not any("score_and_drop" in path for path in alone)
 
 
 def test_without_replaced_heads_nothing_is_averaged():

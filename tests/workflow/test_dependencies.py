@@ -53,7 +53,7 @@ def test_scripts_depend_on_what_they_call():
 
     assert {"layout.py", "artefacts.py", "sources/models.py"} <= stems("tokenize")
     assert {"training.py", "probes.py", "metrics.py", "features.py"} <= stems("probe")
-    assert "plots.py" in stems("plot_score_by_fraction")
+    assert "plots.py" in stems("plot_grid")
     assert not {"plots.py", "tables.py", "ranking.py", "stage.py"} & stems("probe")
     assert not {"training.py", "encoder.py"} & stems("collect")
 

@@ -45,3 +45,16 @@ def test_patterns_of_every_head_are_measured(families):
         assert table.num_rows == 8
         figure = families.folder / f"results/families/figures/patterns/{model}/roles.png"
         assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_grid_has_its_table_and_figure(families):
+    results = families.folder / "results/families"
+    kinds = read_table(results / "tables/kinds.parquet").to_pandas()
+    assert set(kinds.model) == {"electra"} and set(kinds.fraction) == {"1", "0"}
+    assert "| Toeplitz, trained |" in (results / "tables/kinds.md").read_text(encoding="utf-8")
+    assert not (results / "figures/kinds.png").exists()
+    orders = read_table(results / "tables/orders.parquet").to_pandas()
+    assert list(orders[orders.fraction == "0"].line.unique()) == ["λ", "random"]
+    for name in ("score_by_fraction", "orders", "score_and_drop"):
+        assert (results / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert r"\toprule" in (results / f"tables/{name}.tex").read_text(encoding="utf-8")

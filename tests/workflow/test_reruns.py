@@ -6,7 +6,8 @@ import shutil
 import pytest
 from conftest import CONFIG, JOBS, a_task
 
-TABLES = {"collect": 1, "summarise": 1, "latex": 1, "plot_score_by_fraction": 1}
+FIGURES = {"plot_grid": 1, "plot_score_and_drop": 1}
+TABLES = {"collect": 1, "summarise": 1, "latex": 1, "gather": 1, "score_and_drop": 1} | FIGURES
 OF_A_TASK = {"train_lambda": 1, "rank": 1, "features_of_task": 1, "probe": 3}
 OF_A_CORPUS = {"tokenize": 1, "average": 1, "features_of_corpus": 2}
 
@@ -138,7 +139,23 @@ def test_averages_of_one_corpus_are_shared_by_tasks_of_the_same_slots(finished, 
 
 def test_style_of_plots(finished, config):
     config["plots"] = {"width": 300}
-    assert finished.planned(config) == {"plot_score_by_fraction": 1}
+    assert finished.planned(config) == FIGURES
+
+
+@pytest.mark.parametrize(
+    ("grid", "jobs"),
+    [
+        ({"tasks": ["tags"]}, {"gather": 1, "plot_grid": 1}),
+        ({"title": "Kinds", "fractions": ["0", "1"]}, {"gather": 1}),
+        (
+            {"constants": ["average", "zeros"], "fractions": ["1", "0"]},
+            {"features_of_corpus": 2, "probe": 2} | TABLES | {"gather": 2},
+        ),
+    ],
+)
+def test_grid_added(finished, config, grid, jobs):
+    config["grids"] = {"more": grid}
+    assert finished.planned(config) == jobs
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"epochs": 7}])
@@ -165,7 +182,7 @@ def test_mirror_given_on_the_command_line(finished, config):
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
-        ("plots", {"plot_score_by_fraction": 1}),
+        ("plots", FIGURES),
         ("summary", TABLES),
         ("probes", {"train_lambda": 2, "rank": 2, "features_of_task": 2, "probe": 6} | TABLES),
         ("stage", {}),

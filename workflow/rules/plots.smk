@@ -1,15 +1,15 @@
-rule plot_score_by_fraction:
+rule plot_grid:
     input:
-        summary="<results>/tables/summary.parquet",
-        code=modules("plot_score_by_fraction"),
+        table="<results>/tables/{grid}.parquet",
+        code=modules("plot_grid"),
     output:
-        svg="<results>/figures/score_by_fraction.svg",
-        png="<results>/figures/score_by_fraction.png",
-        html="<results>/figures/score_by_fraction.html",
+        svg="<results>/figures/{grid}.svg",
+        png="<results>/figures/{grid}.png",
+        html="<results>/figures/{grid}.html",
     log:
-        "<results>/logs/figures/score_by_fraction.log",
+        "<results>/logs/figures/{grid}.log",
     benchmark:
-        "<results>/figures/score_by_fraction.benchmark.tsv"
+        "<results>/figures/{grid}.benchmark.tsv"
     conda:
         "../envs/papa.yaml"
     threads: 1
@@ -19,7 +19,31 @@ rule plot_score_by_fraction:
     params:
         settings={"style": config["plots"]},
     script:
-        "../scripts/plot_score_by_fraction.py"
+        "../scripts/plot_grid.py"
+
+
+rule plot_score_and_drop:
+    input:
+        table="<results>/tables/score_and_drop.parquet",
+        code=modules("plot_score_and_drop"),
+    output:
+        svg="<results>/figures/score_and_drop.svg",
+        png="<results>/figures/score_and_drop.png",
+        html="<results>/figures/score_and_drop.html",
+    log:
+        "<results>/logs/figures/score_and_drop.log",
+    benchmark:
+        "<results>/figures/score_and_drop.benchmark.tsv"
+    conda:
+        "../envs/papa.yaml"
+    threads: 1
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(10),
+    params:
+        settings={"style": config["plots"]},
+    script:
+        "../scripts/plot_score_and_drop.py"
 
 
 rule plot_patterns:

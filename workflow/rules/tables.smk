@@ -48,7 +48,7 @@ rule latex:
     output:
         latex="<results>/tables/summary.tex",
     log:
-        "<results>/logs/tables/latex.log",
+        "<results>/logs/tables/summary.tex.log",
     benchmark:
         "<results>/tables/latex.benchmark.tsv"
     conda:
@@ -59,6 +59,53 @@ rule latex:
         runtime=growing(10),
     script:
         "../scripts/latex.py"
+
+
+# What one grid asked for, laid out like the paper's tables.
+rule gather:
+    input:
+        summary="<results>/tables/summary.parquet",
+        code=modules("gather"),
+    output:
+        table="<results>/tables/{grid}.parquet",
+        markdown="<results>/tables/{grid}.md",
+        latex="<results>/tables/{grid}.tex",
+    log:
+        "<results>/logs/tables/{grid}.log",
+    benchmark:
+        "<results>/tables/{grid}.benchmark.tsv"
+    conda:
+        "../envs/papa.yaml"
+    threads: 1
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(10),
+    params:
+        settings=lambda wildcards: PARAMETERS.grid(wildcards.grid),
+    script:
+        "../scripts/gather.py"
+
+
+rule score_and_drop:
+    input:
+        grid=f"<results>/tables/{RUN}.parquet",
+        code=modules("score_and_drop"),
+    output:
+        table="<results>/tables/score_and_drop.parquet",
+        markdown="<results>/tables/score_and_drop.md",
+        latex="<results>/tables/score_and_drop.tex",
+    log:
+        "<results>/logs/tables/score_and_drop.log",
+    benchmark:
+        "<results>/tables/score_and_drop.benchmark.tsv"
+    conda:
+        "../envs/papa.yaml"
+    threads: 1
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(10),
+    script:
+        "../scripts/score_and_drop.py"
 
 
 # Our numbers beside those that the paper prints.

@@ -1,0 +1,50 @@
+"""Original scores beside mean drops: which tasks are in which mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from papa.analyses import GRID_COLUMNS
+from papa.artefacts import read_table, write_table
+from papa.drops import COLUMNS, score_and_drop
+
+MLM = {"metric": "negative_log_perplexity"}
+
+
+def row(model: str, task: str, fraction: str, mean: float, drop: float | None, **other: Any) -> dict[str, Any]:
+    setting = {"line": "a", "model": model, "task": task, "title": task.upper(), "fraction": fraction, "metric": "f1"}
+    setting |= {"constant": "average" if fraction == "0" else None, "main": True, "subset": "all", "mean": mean}
+    return dict.fromkeys(GRID_COLUMNS) | setting | {"relative_drop": drop} | other
+
+
+def made(folder: Path, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    write_table(pa.Table.from_pylist(rows, schema=pa.schema(list(GRID_COLUMNS.items()))), folder / "grid.parquet", {})
+    score_and_drop(folder / "grid.parquet", folder / "d.parquet", folder / "d.md", folder / "d.tex")
+    lines = (folder / "d.md").read_text(encoding="utf-8").splitlines()
+    assert r"\toprule" in (folder / "d.tex").read_text(encoding="utf-8")
+    return read_table(folder / "d.parquet").to_pylist(), [line for line in lines if line.startswith("| ")][2:]
+
+
+def test_means_over_tasks(tmp_path: Path) -> None:
+    rows = [row("m", "a", "1", 0.9, 0), row("m", "b", "1", 0.5, 0), row("m", "c", "1", 0.1, None)]
+    rows += [row("m", "a", "0", 0.8, 0.1), row("m", "b", "0", 0.4, 0.2), row("m", "c", "0", 0.1, None)]
+    rows += [row("m", "mlm", "1", -2.0, None, **MLM), row("m", "mlm", "0", -3.0, None, **MLM)]
+    rows += [row("m", "a", "1/2", 0.7, 0.9), row("m", "a", "0", 0.1, 0.9, main=False)]
+    rows += [r | {"line": "b"} for r in rows if r["fraction"] != "1/2"]  # the ends stand once in each line
+    [found], [line] = made(tmp_path, rows)
+    assert found == dict(
+        zip(COLUMNS, ("m", "average", pytest.approx(0.5), 3, pytest.approx(0.15), 2, "C"), strict=True)
+    )
+    assert line == "| m | average | 0.500 | 3 | 15.0% | 2 | C |"
+
+
+def test_without_a_defined_drop_there_is_none(tmp_path: Path) -> None:
+    rows = [row("m", "a", "1", 0.9, None), row("m", "a", "0", 0.8, None)]
+    rows += [row("n", "mlm", "1", -2.0, None, **MLM), row("n", "mlm", "0", -3.0, None, **MLM)]
+    found, lines = made(tmp_path, rows)
+    assert [r["mean_relative_drop"] for r in found] == [None, None]
+    assert lines == ["| m | average | 0.900 | 1 | - | 0 | A |", "| n | average | - | 0 | - | 0 |  |"]

@@ -11,7 +11,7 @@ from conftest import CONFIG, REPOSITORY
 
 from papa.config import checked, fraction
 from papa.errors import InputError
-from papa.graph import CORPUS_VARIANTS, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting, variant
+from papa.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, TRAINED_VARIANTS, Graph, setting, variant
 from papa.parameters import Parameters
 
 SCHEMA = REPOSITORY / "workflow/schemas/config.schema.yaml"
@@ -184,7 +184,7 @@ def test_no_fractions(written):
 )
 def test_variants_name_what_is_replaced_and_nothing_else(kept, name, constant, order):
     assert variant(constant or "average", order or "lambda", kept) == name
-    patterns = (CORPUS_VARIANTS, TASK_VARIANTS, TRAINED_VARIANTS)
+    patterns = (CORPUS_VARIANTS, f"{CONSTANT}/{ORDER}/{KEPT}", TRAINED_VARIANTS)
     assert sum(bool(re.fullmatch(pattern, name)) for pattern in patterns) == 1
     assert setting(name) == {"constant": constant, "order": order, "fraction": kept}
 

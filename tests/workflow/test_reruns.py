@@ -8,6 +8,7 @@ from conftest import CONFIG, JOBS, a_task
 
 TABLES = {"collect": 1, "summarise": 1, "latex": 1, "plot_score_by_fraction": 1}
 OF_A_TASK = {"train_lambda": 1, "rank": 1, "features_of_task": 1, "probe": 3}
+OF_A_LAYOUT = {"train_lambda": 2, "rank": 2, "features_of_corpus": 4, "features_of_task": 2, "probe": 6}
 OF_A_CORPUS = {"tokenize": 1, "average": 1, "features_of_corpus": 2}
 
 
@@ -139,6 +140,32 @@ def test_averages_of_one_corpus_are_shared_by_tasks_of_the_same_slots(finished, 
 def test_style_of_plots(finished, config):
     config["plots"] = {"width": 300}
     assert finished.planned(config) == {"plot_score_by_fraction": 1}
+
+
+THROUGH_ENCODER = {"train_lambda": 2, "rank": 2, "probe_through_encoder": 6}
+
+
+@pytest.mark.parametrize(
+    ("keys", "jobs"),
+    [
+        ({"fidelity": "paper"}, {}),
+        ({"encoder_dropout": True}, THROUGH_ENCODER | TABLES),
+        ({"score_validation": "all"}, {}),  # these corpora have no further splits
+        ({"layout": {"style": "published_code"}}, {"tokenize": 2, "average": 2} | OF_A_LAYOUT | TABLES),
+        ({"fidelity": "published_code"}, {"tokenize": 2, "average": 2} | THROUGH_ENCODER | TABLES),
+        ({"fidelity": "published_code", "layout": {"style": "paper", "segments": "aligned"}}, THROUGH_ENCODER | TABLES),
+    ],
+)
+def test_switches_between_paper_and_published_code(finished, config, keys, jobs):
+    assert finished.planned(config | keys) == jobs
+
+
+def test_streaming_a_task_trains_its_probes_again_and_may_leave_them(finished, config):
+    config["tasks"]["tags"]["features"] = "stream"
+    assert finished.planned(config) == {"probe_through_encoder": 3} | TABLES
+    assert finished.planned(config, "--rerun-triggers", "mtime") == {}
+    config["tasks"]["tags"]["features"] = "store"
+    assert finished.planned(config) == {}
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"epochs": 7}])

@@ -36,11 +36,19 @@ ONLY_WITH = {
     "revision": "hub",
     "train": "hub",
     "validation": "hub",
+    "more_validation": "hub",
     "columns": "files",
     "rows": "generated",
     "seed": "generated",
 }
 """Keys of a corpus that mean something for one source alone."""
+
+PUBLISHED_CODE: Config = {
+    "layout": {"style": "published_code", "segments": "published_code"},
+    "encoder_dropout": True,
+    "score_validation": "all",
+}
+"""What `fidelity: published_code` stands for; the schema's defaults are the paper's."""
 
 
 def checked(config: Mapping[str, Any], schema: str | Path) -> Config:
@@ -51,7 +59,7 @@ def checked(config: Mapping[str, Any], schema: str | Path) -> Config:
     import yaml
 
     rules = yaml.safe_load(Path(schema).read_text(encoding="utf-8"))
-    filled = filled_in(config, rules)
+    filled = filled_in(_with_fidelity(config), rules)
     _check_names(filled)
     _check_run("run", filled["run"], filled)
     for name, grid in filled["grids"].items():
@@ -68,7 +76,17 @@ def checked(config: Mapping[str, Any], schema: str | Path) -> Config:
         _check_corpus(f"corpora.{name}", corpus)
     for name, task in filled["tasks"].items():
         _check_task(f"tasks.{name}", task, filled["corpora"])
+    _check_features(filled)
     return filled
+
+
+def _with_fidelity(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`config` with what its fidelity stands for, wherever it does not say otherwise itself."""
+    if config.get("fidelity") != "published_code":
+        return config
+    layout = config.get("layout", {})
+    chosen = {"layout": PUBLISHED_CODE["layout"] | layout} if isinstance(layout, Mapping) else {}
+    return PUBLISHED_CODE | dict(config) | chosen
 
 
 def fraction(written: Any) -> str:
@@ -182,6 +200,13 @@ def _check_corpus(where: str, corpus: Mapping[str, Any]) -> None:
         raise InputError(f"{where} needs either first (a column of texts) or words (a column of lists of words).")
     if "second" in corpus and "words" in corpus:
         raise InputError(f"{where}.second is for pairs of texts, but {where} has words; leave one of them out.")
+    given = ["train", "validation", corpus.get("train"), corpus.get("validation"), "all"]
+    for number, split in enumerate(corpus.get("more_validation", [])):
+        if split in [*given, *corpus["more_validation"][:number]]:
+            raise InputError(
+                f"{where}.more_validation names {split!r}, which is taken; name each further split once, and none "
+                f"that is the training or validation split, or is called train, validation or all."
+            )
 
 
 def _check_task(where: str, task: Mapping[str, Any], corpora: Mapping[str, Any]) -> None:
@@ -197,3 +222,19 @@ def _check_task(where: str, task: Mapping[str, Any], corpora: Mapping[str, Any])
         check_metric(task["metric"], "token" if "words" in corpora[corpus] else "text")
     except InputError as error:
         raise InputError(f"{where}.metric: {error}") from None
+
+
+def _check_features(config: Config) -> None:
+    """What is to be stored must be the same in every epoch."""
+    for grid in grids(config):
+        trained = [name for name in grid["constants"] if kind_of(name).trained and set(grid["fractions"]) != {"1"}]
+        for task in grid["tasks"]:
+            if config["tasks"][task].get("features") != "store":
+                continue
+            why = "encoder_dropout is on" if config["encoder_dropout"] else ""
+            why = why or (f"it is run with {trained[0]}, which is trained along with the probe" if trained else "")
+            if why:
+                raise InputError(
+                    f"tasks.{task}.features is store, but {why}, so that hidden states differ in every epoch; "
+                    f"leave features out, or give stream."
+                )

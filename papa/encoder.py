@@ -26,7 +26,7 @@ Dtype = Literal["float32", "float16", "bfloat16"]
 
 
 class Encoder:
-    """A pretrained encoder whose attention can be replaced. Its weights are frozen and dropout is off.
+    """A pretrained encoder whose attention can be replaced. Its weights are frozen, dropout is off unless asked for.
 
     `layers`, `heads` (per layer) and `hidden` are its sizes, `slots_limit` the number of positions it has.
     """
@@ -74,19 +74,28 @@ class Encoder:
         return plan_layers(shape, constants, heads, mixing, device=self.device, dtype=self.dtype)
 
     @contextmanager
-    def _running(self, batch: Packed, plan: list[LayerPlan] | None, observer: Observer | None) -> Iterator[None]:
+    def _running(
+        self, batch: Packed, plan: list[LayerPlan] | None, observer: Observer | None = None, dropout: bool = False
+    ) -> Iterator[None]:
         usual = self.session.plans
+        if dropout:
+            self.model.train()
         self.session.examples, self.session.observer = Examples.of_packed(batch), observer
         self.session.plans = usual if plan is None else plan
         try:
             yield
         finally:
             self.session.plans, self.session.examples, self.session.observer = usual, None, None
+            if dropout:
+                self.model.eval()
 
-    def run(self, batch: Packed, plan: list[LayerPlan] | None = None) -> list[Tensor]:
-        """Hidden states of a packed batch, embeddings first: L+1 tensors `[token, hidden]`."""
+    def run(self, batch: Packed, plan: list[LayerPlan] | None = None, dropout: bool = False) -> list[Tensor]:
+        """Hidden states of a packed batch, embeddings first: L+1 tensors `[token, hidden]`.
+
+        With `dropout` the encoder drops as its config says, wherever it did when it was trained.
+        """
         options = layer_options(self.model)
-        with self._running(batch, plan, None):
+        with self._running(batch, plan, dropout=dropout):
             state = embed(self.model, batch)
             states = [state]
             for layer in self.model.encoder.layer:

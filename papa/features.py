@@ -1,14 +1,14 @@
 """Hidden states on disk: computed once for a set of replaced heads, read by every seed and epoch.
 
-Two flat files of float16, one per split, `[token, L+1, hidden]` in the order of the laid-out tokens, and an index that
-says what they are. Only real tokens are in them.
+Two flat files of float16, one of the training split and one of all others, `[token, L+1, hidden]` in the order of the
+laid-out tokens, and an index that says what they are. Only real tokens are in them.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,10 @@ from papa.progress import progress
 from papa.sources.models import weights_digest
 from papa.tokens import Tokens
 
-SPLITS = ("train", "validation")
+
+def held_out(splits: Iterable[str]) -> list[str]:
+    """The splits that probes are scored on, all but train, in the order in which one file holds them."""
+    return sorted(split for split in splits if split != "train")
 
 
 def kept_heads(fraction: str, heads: int) -> int:
@@ -69,13 +72,13 @@ def extract_features(
         plan = encoder.plan(matrices, None if order is None else heads_to_replace(order, fraction))
     replaced = replaced_in(plan)
     budget = machine.current().token_budget
-    for split, path in zip(SPLITS, (train, validation), strict=True):
-        _write_hidden(encoder, splits[split], plan, path, budget)
+    _write_hidden(encoder, [splits["train"]], plan, train, budget)
+    _write_hidden(encoder, [splits[split] for split in held_out(splits)], plan, validation, budget)
     total = encoder.layers * encoder.heads
     write_json(
         {
             "dtype": "float16",
-            "tokens": {split: len(splits[split].ids) for split in SPLITS},
+            "tokens": {split: len(part.ids) for split, part in splits.items()},
             **probe_sizes(encoder, splits["train"].n),
             "heads": total,
             "kept": total - len(replaced),
@@ -92,10 +95,13 @@ def extract_features(
 
 
 class HiddenStates:
-    """Hidden states of one split on disk; read by example, so that memory holds a batch and never a corpus."""
+    """Hidden states of one split on disk; read by example, so that memory holds a batch and never a corpus.
 
-    def __init__(self, path: PathLike, shape: tuple[int, int, int]):
-        self.path, self.shape = path, shape
+    `shape` is that of the whole file, in which the split begins with token number `first`.
+    """
+
+    def __init__(self, path: PathLike, shape: tuple[int, int, int], first: int = 0):
+        self.path, self.shape, self.first = path, shape, first
         self.row = shape[1] * shape[2] * 2  # bytes of a token
         expected, found = shape[0] * self.row, os.path.getsize(path) if os.path.exists(path) else 0
         if expected != found:
@@ -111,7 +117,7 @@ class HiddenStates:
         view, held = half.view(-1).numpy().data.cast("B"), 0
         for length, begin in zip(lengths, begins, strict=True):
             wanted = length * self.row
-            if os.preadv(self._file.fileno(), [view[held : held + wanted]], begin * self.row) != wanted:
+            if os.preadv(self._file.fileno(), [view[held : held + wanted]], (self.first + begin) * self.row) != wanted:
                 raise DamagedArtefact(f"{self.path} ends too early; delete it and run the workflow again.")
             held += wanted
         return half.float()
@@ -120,12 +126,15 @@ class HiddenStates:
 def read_features(
     train: PathLike, validation: PathLike, index: PathLike
 ) -> tuple[dict[str, HiddenStates], dict[str, Any]]:
-    """The stored hidden states of both splits, and their index."""
+    """The stored hidden states of all splits, and their index."""
     about = read_json(index)
-    shapes = {split: (about["tokens"][split], about["layers"], about["hidden"]) for split in SPLITS}
-    return {
-        split: HiddenStates(path, shapes[split]) for split, path in zip(SPLITS, (train, validation), strict=True)
-    }, about
+    found = {}
+    for path, splits in ((train, ["train"]), (validation, held_out(about["tokens"]))):
+        sizes = [about["tokens"][split] for split in splits]
+        shape = (sum(sizes), about["layers"], about["hidden"])
+        for number, split in enumerate(splits):
+            found[split] = HiddenStates(path, shape, sum(sizes[:number]))
+    return found, about
 
 
 def matrices_of(
@@ -154,8 +163,11 @@ def matrices_of(
     return average.mean
 
 
-def _write_hidden(encoder: Encoder, tokens: Tokens, plan: list[LayerPlan], path: PathLike, budget: int) -> None:
-    shape = (len(tokens.ids), encoder.layers + 1, encoder.hidden)
+def _write_hidden(
+    encoder: Encoder, splits: Sequence[Tokens], plan: list[LayerPlan], path: PathLike, budget: int
+) -> None:
+    """Write the hidden states of one split after another."""
+    shape = (sum(len(tokens.ids) for tokens in splits), encoder.layers + 1, encoder.hidden)
     needed = 2 * shape[0] * shape[1] * shape[2]
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(Path(path).parent).free
@@ -164,16 +176,19 @@ def _write_hidden(encoder: Encoder, tokens: Tokens, plan: list[LayerPlan], path:
             f"The hidden states need {needed / 1e9:.1f} GB and the disk of {path} has {free / 1e9:.1f} GB free; "
             "lower train_limit, delete old features, or put results on a larger disk."
         )
-    batches = progress(tokens.batches(budget), f"encoding {tokens.split}", tokens.lengths, "examples")
     with replacing(path) as temporary, open(temporary, "wb") as file, torch.inference_mode():
-        for examples in batches:
-            states = encoder.run(encoder.pack(tokens.batch(examples)), plan)
-            half = torch.stack([state.half() for state in states], dim=1).cpu()  # [token, L+1, hidden]
-            if not torch.isfinite(half).all():
-                raise InputError("A hidden state is not finite in float16; this model cannot be stored so.")
-            parts = half.split(tokens.lengths[examples].tolist())
-            for part, begin in zip(parts, tokens.offsets[examples].tolist(), strict=True):
-                os.pwrite(file.fileno(), part.numpy().data, begin * part[0].nbytes)
+        first = 0
+        for tokens in splits:
+            batches = progress(tokens.batches(budget), f"encoding {tokens.split}", tokens.lengths, "examples")
+            for examples in batches:
+                states = encoder.run(encoder.pack(tokens.batch(examples)), plan)
+                half = torch.stack([state.half() for state in states], dim=1).cpu()  # [token, L+1, hidden]
+                if not torch.isfinite(half).all():
+                    raise InputError("A hidden state is not finite in float16; this model cannot be stored so.")
+                parts = half.split(tokens.lengths[examples].tolist())
+                for part, begin in zip(parts, tokens.offsets[examples].tolist(), strict=True):
+                    os.pwrite(file.fileno(), part.numpy().data, (first + begin) * part[0].nbytes)
+            first += len(tokens.ids)
 
 
 def probe_sizes(encoder: Encoder, slots: int) -> dict[str, Any]:

@@ -21,8 +21,6 @@ TRAINED_CONSTANT = "[a-z]+-trained"
 ORDER, KEPT = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
 CORPUS_VARIANTS = f"{ORIGINAL}|{CONSTANT}/{ALL_REPLACED}"
 """Pattern of what depends on texts alone: nothing replaced, or every head."""
-TASK_VARIANTS = f"{CONSTANT}/{ORDER}/{KEPT}"
-"""Pattern of what depends on an order of heads: constant/order/fraction."""
 TRAINED_VARIANTS = f"{TRAINED_CONSTANT}/{ALL_REPLACED}|{TRAINED_CONSTANT}/{ORDER}/{KEPT}"
 """Pattern of what is trained along with the probe."""
 
@@ -109,6 +107,27 @@ class Graph:
         files = {"train": "train.hidden", "validation": "validation.hidden", "index": "index.json"}
         return {name: f"{folder}/{file}" for name, file in files.items()}
 
+    def streamed(self, task: str, variant: str) -> bool:
+        """Whether the probes of a variant run the encoder themselves: hidden states are not, or cannot be, stored."""
+        return (
+            self.config["tasks"][task].get("features") == "stream"
+            or self.config["encoder_dropout"]
+            or re.fullmatch(TRAINED_VARIANTS, variant) is not None
+        )
+
+    def probed(self, streamed: bool) -> str:
+        """Pattern of tasks before those of their variants, in the path of a run, that are `streamed`, or are not.
+
+        A pattern of tasks alone would not do: it depends on both, and each wildcard has a pattern of its own.
+        """
+        found = {
+            (task, variant)
+            for model, task in pairs(self.config)
+            for variant in self.variants(model, task)
+            if self.streamed(task, variant) == streamed
+        }
+        return "|".join(f"{task}(?=/runs/{variant}/seed-)" for task, variant in sorted(found)) or "(?!)"
+
     def variants(self, model: str, task: str) -> dict[str, list[int]]:
         """What is replaced in the runs of a task, each variant once, and the seeds of its probes."""
         found: dict[str, list[int]] = {}
@@ -152,7 +171,7 @@ class Graph:
                 if constant is not None and order in BY_LAMBDA:
                     own.append(f"<results>/models/{model}/tasks/{task}/{kind_of(constant).name}/lambda.parquet")
                 own += self.behind(model, task, variant).values()
-                if not re.fullmatch(TRAINED_VARIANTS, variant):
+                if not self.streamed(task, variant):
                     own.append(self.features(model, task, variant)["index"])
             wanted |= dict.fromkeys(own)
         return [*wanted, *self.runs()]

@@ -47,9 +47,9 @@ def mlm_probe(encoder: Encoder) -> MlmProbe:
     return probe.to(encoder.device)
 
 
-def masked_hidden(encoder: Encoder, batch: MaskedBatch, plan: Plan = None) -> Tensor:
+def masked_hidden(encoder: Encoder, batch: MaskedBatch, plan: Plan = None, dropout: bool = False) -> Tensor:
     """Hidden states of the masked tokens alone, float32 `[masked, L+1, hidden]`; differentiable in a plan's mixing."""
-    states = encoder.run(encoder.pack(batch.packed), plan)
+    states = encoder.run(encoder.pack(batch.packed), plan, dropout)
     places = batch.places.to(encoder.device)
     return torch.stack([state.index_select(0, places) for state in states], dim=1).float()
 
@@ -73,8 +73,8 @@ def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
 class MaskedTraining:
     """A new probe, and its loss on training texts that are masked anew every epoch, from (seed, epoch)."""
 
-    def __init__(self, encoder: Encoder, tokens: Tokens, masking: Masking, seed: int):
-        self.encoder, self.tokens, self.masking, self.seed = encoder, tokens, masking, seed
+    def __init__(self, encoder: Encoder, tokens: Tokens, masking: Masking, seed: int, dropout: bool = False):
+        self.encoder, self.tokens, self.masking, self.seed, self.dropout = encoder, tokens, masking, seed, dropout
         self.probe = mlm_probe(encoder)
         self.begin(1)
 
@@ -85,7 +85,7 @@ class MaskedTraining:
     def loss(self, examples: Tensor, plan: Plan = None) -> Tensor:
         """`mlm_loss` on `examples`; differentiable in the probe and, where the plan mixes, in its weights."""
         batch = masked_batch(self.tokens, self.masks, examples)
-        return mlm_loss(self.probe, masked_hidden(self.encoder, batch, plan), batch.gold)
+        return mlm_loss(self.probe, masked_hidden(self.encoder, batch, plan, self.dropout), batch.gold)
 
 
 class _TiedCrossEntropy(torch.autograd.Function):
@@ -147,10 +147,12 @@ def train_mlm(
     order: PathLike | None = None,
     fraction: str = "1",
     kind: str = "average",
+    encoder_dropout: bool = False,
 ) -> str:
     """Stage *probe* for masked language modelling: train one probe through the encoder and score it after every epoch.
 
     Which heads get which matrices is said as for `extract_features`; a `kind` that is trained is not for this task.
+    `encoder_dropout` is as for `train_probe_through_encoder`.
     `task` gives learning_rate, batch_size and epochs. Writes the run as JSON and the probe, without the embeddings it
     is tied to, as safetensors. Where the loss stops being finite, the state after the last good epoch is kept beside
     the probe and `Diverged` is raised. Raises `InputError` for a tokenizer without a mask token.
@@ -170,7 +172,7 @@ def train_mlm(
     kept = heads - len(replaced_in(plan))
     torch.manual_seed(seed)
     held_out = masking.draw(validation.ids, *VALIDATION)
-    training = MaskedTraining(encoder, train, masking, seed)
+    training = MaskedTraining(encoder, train, masking, seed, encoder_dropout)
     good = state_of([training.probe])
     curve: list[dict[str, float]] = []
 
@@ -209,7 +211,8 @@ def train_mlm(
             "cut": {split: part.cut for split, part in splits.items()},
             "curve": curve,
             "provenance": {key: source[key] for key in ("corpus", "slots", "style", "segments")}
-            | {"weights": weights, "masked": int(held_out.chosen.count_nonzero()), "papa_version": __version__},
+            | {"weights": weights, "masked": int(held_out.chosen.count_nonzero()), "papa_version": __version__}
+            | {"encoder_dropout": encoder_dropout},
         },
         run,
     )

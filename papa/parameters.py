@@ -31,8 +31,9 @@ class Parameters:
         return {"name": name} | {key: given.get(key) for key in ("hub", "revision", "sha256")}
 
     def corpus(self, name: str) -> Params:
-        """A corpus without the slots that its texts are laid out in."""
-        return {key: value for key, value in self.config["corpora"][name].items() if key != "slots"}
+        """A corpus without the slots that its texts are laid out in, and without splits that are not scored."""
+        left_out = {"slots"} if self.config["score_validation"] == "all" else {"slots", "more_validation"}
+        return {key: value for key, value in self.config["corpora"][name].items() if key not in left_out}
 
     def labels(self, task: str) -> Params:
         given = self.config["tasks"][task]
@@ -53,10 +54,15 @@ class Parameters:
         given = self.config["tasks"][task]
         return {key: given[key] for key in ("metric", "learning_rate", "batch_size", "epochs")}
 
+    def dropout(self) -> Params:
+        """The encoder's dropout, of what trains through it; nothing where it is off."""
+        return {"encoder_dropout": True} if self.config["encoder_dropout"] else {}
+
     def ranking(self, model: str, task: str, constant: str) -> Params:
         ranking = self.config["ranking"]
         training = self.training(task) | {key: ranking[key] for key in ("epochs",) if key in ranking}
-        return {"model": self.model(model), "task": training, "seed": ranking["seed"], "kind": constant}
+        own = {"model": self.model(model), "task": training, "seed": ranking["seed"], "kind": constant}
+        return own | self.dropout()
 
     def ordering(self, model: str, order: str) -> Params:
         """An order without λ; only a random one depends on a seed."""
@@ -68,7 +74,7 @@ class Parameters:
         return {"task": self.training(task), "seed": int(seed), "about": about}
 
     def probe_through_encoder(self, model: str, task: str, variant: str, seed: str) -> Params:
-        return self.probe(model, task, variant, seed) | self.hidden(model, variant)
+        return self.probe(model, task, variant, seed) | self.hidden(model, variant) | self.dropout()
 
     def heads_drawn(self) -> Params:
         """Which heads are drawn, and how; the paper's where the config names none."""

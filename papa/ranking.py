@@ -36,12 +36,14 @@ def train_lambda(
     seed: int,
     constants: PathLike | None = None,
     kind: str = "average",
+    encoder_dropout: bool = False,
 ) -> str:
     """Stage *train λ*: learn how much each head needs its own attention, together with a probe; Parquet per epoch.
 
     Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2); the constant
     is one of `kind`, averages are in the file `constants`. The probe that is learned on the way is thrown away. Without
-    `labels` the task is masked language modelling.
+    `labels` the task is masked language modelling. With `encoder_dropout` the frozen encoder drops, as in the published
+    code.
     """
     import pyarrow as pa
 
@@ -50,7 +52,7 @@ def train_lambda(
     matrices = matrices_of(kind, constants, encoder, train.provenance, weights_digest(model)).to(encoder.device)
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    loss_with, probe, begin = _learning(encoder, train, labels, model, seed)
+    loss_with, probe, begin = _learning(encoder, train, labels, model, seed, encoder_dropout)
     raw = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
     epochs: list[Tensor] = []
 
@@ -69,25 +71,25 @@ def train_lambda(
     write_table(
         pa.table({name: column.flatten().numpy() for name, column in columns.items()}),
         lambdas,
-        about | {"seed": seed, **task},
+        about | {"seed": seed, "encoder_dropout": encoder_dropout, **task},
     )
     low, high = float(values[-1].min()), float(values[-1].max())
     return f"λ between {low:.3f} and {high:.3f} after {task['epochs']} epochs of {len(train):,} examples"
 
 
 def _learning(
-    encoder: Encoder, train: Tokens, labels: PathLike | None, model: Mapping[str, Any], seed: int
+    encoder: Encoder, train: Tokens, labels: PathLike | None, model: Mapping[str, Any], seed: int, dropout: bool
 ) -> tuple[LossWith, nn.Module, Callable[[int], None]]:
     """The loss of a task, the new probe that it trains, and what has to be done before an epoch after the first."""
     if labels is None:
-        masked = MaskedTraining(encoder, train, Masking.of(tokenizer_of(model), model["name"]), seed)
+        masked = MaskedTraining(encoder, train, Masking.of(tokenizer_of(model), model["name"]), seed, dropout)
         return masked.loss, masked.probe, masked.begin
     labelled = Labelled(train, labels)
     probe = labelled.probe(probe_sizes(encoder, train.n)).to(encoder.device)
 
     def loss(examples: Tensor, plan: list[LayerPlan]) -> Tensor:
         def hidden_of(these: Tensor) -> Tensor:
-            return torch.stack(encoder.run(encoder.pack(train.batch(these)), plan), dim=1)
+            return torch.stack(encoder.run(encoder.pack(train.batch(these)), plan, dropout), dim=1)
 
         logits, gold = labelled.logits(probe, examples, hidden_of)
         return cross_entropy(logits, gold.to(logits.device))

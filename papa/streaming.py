@@ -1,6 +1,7 @@
 """Probes trained through the encoder: hidden states are computed when they are asked for, and never stored.
 
-For what cannot be stored, because the constants are trained along with the probe, and for what is too large for a disk.
+For what cannot be stored, because constants are trained along with the probe or the encoder's dropout is on, and for
+what is too large for a disk.
 """
 
 from __future__ import annotations
@@ -58,12 +59,14 @@ def train_probe_through_encoder(
     order: PathLike | None = None,
     fraction: str = "1",
     kind: str = "average",
+    encoder_dropout: bool = False,
 ) -> str:
     """Stage *probe*, without stored hidden states: the frozen encoder runs in every epoch (Sec. 4).
 
     As `train_probe`, to the same numbers: hidden states go through float16, as stored ones do. With a kind of constants
     that is trained, the matrices of replaced heads are learned with the probe and written beside it, and hidden states
-    stay float32. Which heads get which matrices is said as for `extract_features`.
+    stay float32. Which heads get which matrices is said as for `extract_features`. With `encoder_dropout` the encoder
+    drops while the probe trains, as in the published code, and never while it is scored.
     """
     splits = {split: Labelled(part, labels) for split, part in Tokens.read(tokens).items()}
     about_tokens = splits["train"].tokens.provenance
@@ -83,17 +86,23 @@ def train_probe_through_encoder(
         "kept": total - len(replaced_in(plan)),
         "weights": weights,
         "corpus": about_tokens["corpus"],
+        "encoder_dropout": encoder_dropout,
     }
-    hidden_of = {split: _through(encoder, part.tokens, plan, trained) for split, part in splits.items()}
+    hidden_of = {
+        split: _through(encoder, part.tokens, plan, trained, encoder_dropout and split == "train")
+        for split, part in splits.items()
+    }
     return train_and_score(splits, hidden_of, features, run, probe, task, seed, about, trained, encoder.device)
 
 
-def _through(encoder: Encoder, tokens: Tokens, plan: list[LayerPlan], trained: TrainedConstants | None) -> HiddenOf:
+def _through(
+    encoder: Encoder, tokens: Tokens, plan: list[LayerPlan], trained: TrainedConstants | None, dropout: bool
+) -> HiddenOf:
     def hidden_of(examples: Tensor) -> Tensor:
         batch = encoder.pack(tokens.batch(examples))
         if trained is None:
             with torch.no_grad():
-                return torch.stack(encoder.run(batch, plan), dim=1).half().float()
-        return torch.stack(encoder.run(batch, encoder.plan(trained(), replaced_in(plan))), dim=1)
+                return torch.stack(encoder.run(batch, plan, dropout), dim=1).half().float()
+        return torch.stack(encoder.run(batch, encoder.plan(trained(), replaced_in(plan)), dropout), dim=1)
 
     return hidden_of

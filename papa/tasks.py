@@ -20,7 +20,6 @@ from papa.sources.texts import Corpus, describe, load_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SPLITS = ("train", "validation")
 # Which metrics there are, and for which kind of task: one label per text (or pair of texts), or one per word.
 METRICS = {
     "accuracy": "text",
@@ -51,6 +50,7 @@ class Part:
 def prepare_texts(corpus: Corpus, texts: PathLike) -> str:
     """Write the corpus's texts as the table `texts`: split, row, and first [, second] or words.
 
+    Its splits are train, validation and those that it names under `more_validation`.
     `row` is the row's number in the source's split, from 0. `train_limit` takes that many training rows at random:
     always the same ones, kept in their order, those of a smaller limit among those of a larger one. The provenance
     holds the source, the fingerprint of the table, the rows taken and the rows available. All rows
@@ -59,7 +59,7 @@ def prepare_texts(corpus: Corpus, texts: PathLike) -> str:
 
     Raises `InputError` for an unknown column, a column of another type, an empty split and an empty text.
     """
-    parts = [_part(corpus, split) for split in SPLITS]
+    parts = _parts(corpus)
     table = _texts(corpus, parts)
     provenance = {
         "source": dict(corpus),
@@ -89,7 +89,7 @@ def prepare_labels(task: Mapping[str, Any], corpus: Corpus, texts: PathLike, lab
 
     kind = "token" if corpus.get("words") else "text"
     check_metric(task["metric"], kind)
-    parts = [_part(corpus, split) for split in SPLITS]
+    parts = _parts(corpus)
     table = _texts(corpus, parts)
     fingerprint = fingerprint_of_table(table)
     if provenance_of(read_table(texts)).get("fingerprint") != fingerprint:
@@ -141,6 +141,10 @@ def check_metric(metric: str, kind: str, names: Sequence[str] | None = None) -> 
             f"The metric entity_f1 needs labels O, B-..., I-... (and E-..., S-...), but there is {_few(unlike)}; "
             "use token_accuracy, or name the classes under labels."
         )
+
+
+def _parts(corpus: Corpus) -> list[Part]:
+    return [_part(corpus, split) for split in ("train", "validation", *corpus.get("more_validation", []))]
 
 
 def _part(corpus: Corpus, split: str) -> Part:
@@ -199,7 +203,7 @@ def _check_classes(
 ) -> None:
     """All names are listed, training rows have two or more, and no name is in validation rows alone."""
     column, given = task["label"], bool(task.get("labels"))
-    train, validation = (_distinct(rows) for rows in classes)
+    train, validation = _distinct(classes[0]), _distinct(chain.from_iterable(classes[1:]))
     taken = _distinct(parts[0].taken(classes[0]))
     unknown = _sorted((train | validation) - set(names))
     if given and unknown:
@@ -210,8 +214,11 @@ def _check_classes(
         )
     unseen = _sorted(validation - train)
     if unseen and not given:
+        where = next(
+            part.columns.where for part, rows in zip(parts, classes, strict=True) if unseen[0] in _distinct(rows)
+        )
         raise InputError(
-            f"Column {column} holds {_few(unseen)} in {parts[1].columns.where}, but in no training row: no probe can "
+            f"Column {column} holds {_few(unseen)} in {where}, but in no training row: no probe can "
             "learn that. Use splits with the same labels, or list all names under labels to go on nevertheless."
         )
     if not validation <= taken:
@@ -230,8 +237,10 @@ def _subsets(column: str, parts: Sequence[Part], words: Sequence[Any]) -> pa.Arr
     by_word = any(isinstance(value, list) for value in values)
     if by_word and not all(isinstance(value, list) for value in values):
         raise InputError(f"Column {column} has one subset per word in one split and one per row in the other.")
-    if ALL in (_distinct(values) if by_word else values):
-        raise InputError(f"Column {column} calls a subset {ALL!r}, which is the name for all examples; rename it.")
+    scored_apart = {part.split: "a further validation split" for part in parts[2:]}
+    for name, meaning in ({ALL: "all examples"} | scored_apart).items():
+        if name in (_distinct(values) if by_word else values):
+            raise InputError(f"Column {column} calls a subset {name!r}, which is the name for {meaning}; rename it.")
     return pa.array(values, pa.list_(pa.string()) if by_word else pa.string())
 
 

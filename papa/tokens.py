@@ -49,11 +49,12 @@ class Tokens:
 
     @classmethod
     def read(cls, path: PathLike) -> dict[str, Tokens]:
-        """Both splits of a tokens file."""
+        """The splits of a tokens file: train, validation, and others that are scored apart."""
         table = read_table(path)
         if not {"split", "ids", "slots", "segments", "cut"} <= set(table.column_names):
             raise DamagedArtefact(f"{path} holds no laid-out tokens; delete it and run the workflow again.")
-        return {split: cls(table, split) for split in ("train", "validation")}
+        splits = dict.fromkeys(["train", "validation", *table.column("split").unique().to_pylist()])
+        return {split: cls(table, split) for split in splits}
 
     def __len__(self) -> int:
         return len(self.lengths)

@@ -20,7 +20,7 @@ from torch.optim.adamw import adamw
 from papa import __version__
 from papa.artefacts import PathLike, replacing, write_json
 from papa.errors import DamagedArtefact, InputError
-from papa.features import read_features
+from papa.features import held_out, read_features
 from papa.labelled import HiddenOf, Labelled
 from papa.progress import progress
 from papa.tokens import Tokens
@@ -120,13 +120,16 @@ def train_probe(
 ) -> str:
     """Stage *probe*: train one probe on stored hidden states and score it on the validation split (Sec. 4).
 
+    Further splits are scored apart, as subsets of their names; the score is that of the validation split alone.
     Writes the run as JSON and the probe as safetensors. Where the loss stops being finite, the state after the last
     good epoch is kept beside the probe and `Diverged` is raised.
     """
     hidden, features = read_features(train, validation, index)
     splits = {split: Labelled(part, labels) for split, part in Tokens.read(tokens).items()}
     for split, part in splits.items():
-        if features["corpus"] != part.tokens.provenance["corpus"] or features["tokens"][split] != len(part.tokens.ids):
+        if features["corpus"] != part.tokens.provenance["corpus"] or features["tokens"].get(split) != len(
+            part.tokens.ids
+        ):
             raise DamagedArtefact(f"{index} holds hidden states of other texts; delete it and run the workflow again.")
 
     def read(split: str) -> HiddenOf:
@@ -159,16 +162,18 @@ def train_and_score(
     modules = [classifier] if beside is None else [classifier, beside]
     parameters = [values for module in modules for values in module.parameters()]
     good = state_of(modules)
-    everything = torch.arange(len(splits["validation"]))
+    scored = {split: torch.arange(len(splits[split])) for split in held_out(splits)}
     losses: list[float] = []
-    predicted: list[Tensor] = []
+    predicted: list[dict[str, Tensor]] = []
 
     def loss_of(examples: Tensor) -> Tensor:
         logits, gold = splits["train"].logits(classifier, examples, hidden_of["train"])
         return cross_entropy(logits, gold.to(logits.device))
 
     def after_epoch(epoch: int, loss: float) -> None:
-        predicted.append(splits["validation"].predictions(classifier, hidden_of["validation"], everything))
+        predicted.append(
+            {split: splits[split].predictions(classifier, hidden_of[split], rows) for split, rows in scored.items()}
+        )
         losses.append(loss)
         good.update(state_of(modules))
 
@@ -180,8 +185,14 @@ def train_and_score(
         raise Diverged(f"{error} The state after epoch {len(losses)} is kept in {kept}.") from None
     save_state(good, probe)
     # only now that the memory of training is free, for what scores predictions is large itself
-    results = [splits["validation"].evaluate(task["metric"], own, everything) for own in predicted]
-    result = results[-1]
+    results = [
+        splits["validation"].evaluate(task["metric"], own["validation"], scored["validation"]) for own in predicted
+    ]
+    result, apart = results[-1], {}
+    for split, rows in scored.items():
+        if split != "validation":
+            found = splits[split].evaluate(task["metric"], predicted[-1][split], rows)
+            apart[split] = {"score": found["score"], "examples": len(rows)}
     curve = [
         {"epoch": epoch, "loss": loss, "score": own["score"]}
         for epoch, (loss, own) in enumerate(zip(losses, results, strict=True), start=1)
@@ -195,14 +206,14 @@ def train_and_score(
             "seed": seed,
             "score": result["score"],
             "scores": result["scores"],
-            "subsets": result["subsets"],
+            "subsets": result["subsets"] | apart,
             "rows": {split: len(part) for split, part in splits.items()},
             "rows_available": source["rows_available"],
             "cut": {split: part.tokens.cut for split, part in splits.items()},
             "curve": curve,
             "provenance": {key: features[key] for key in ("weights", "corpus")}
             | {key: source[key] for key in ("slots", "style", "segments")}
-            | {"papa_version": __version__},
+            | {"encoder_dropout": features.get("encoder_dropout", False), "papa_version": __version__},
         },
         run,
     )

@@ -31,7 +31,7 @@ class ReplaceableBertAttention(nn.Module):
 
     def __init__(self, stock: Any, layer: int, session: Session):
         super().__init__()
-        self.query, self.key, self.value = stock.query, stock.key, stock.value
+        self.query, self.key, self.value, self.dropout = stock.query, stock.key, stock.value, stock.dropout
         self.layer, self.session = layer, session
         self.channels: int = stock.attention_head_size
 
@@ -42,7 +42,8 @@ class ReplaceableBertAttention(nn.Module):
         if len(plan.kept):
             query, key = (self._project(projection, tokens, plan.kept) for projection in (self.query, self.key))
         value = self._project(self.value, tokens)
-        return attend(self.session, self.layer, query, key, value).view_as(hidden_states), None
+        context = attend(self.session, self.layer, query, key, value, dropout=self.dropout)
+        return context.view_as(hidden_states), None
 
     def _project(self, projection: nn.Linear | FrozenLinear, tokens: Tensor, heads: Tensor | None = None) -> Tensor:
         """`[token, head, channel]` of the given heads (None: all)."""

@@ -38,6 +38,7 @@ class ReplaceableDebertaAttention(nn.Module):
         self.in_proj, self.q_bias, self.v_bias = stock.in_proj, stock.q_bias, stock.v_bias
         self.pos_proj: Any = getattr(stock, "pos_proj", None)
         self.pos_q_proj: Any = getattr(stock, "pos_q_proj", None)
+        self.dropout, self.pos_dropout = stock.dropout, getattr(stock, "pos_dropout", nn.Identity())
         self.layer, self.session = layer, session
         self.heads: int = stock.num_attention_heads
         self.channels: int = stock.attention_head_size
@@ -54,7 +55,7 @@ class ReplaceableDebertaAttention(nn.Module):
         positions = None
         if rel_embeddings is not None and (self.pos_proj is not None or self.pos_q_proj is not None):
             positions = partial(self._position_scores, rel_embeddings, kept)
-        context = attend(self.session, self.layer, query, key, value, self.scaling, positions)
+        context = attend(self.session, self.layer, query, key, value, self.scaling, positions, self.dropout)
         return context.view_as(hidden_states), None
 
     def _project(self, tokens: Tensor, kept: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
@@ -93,14 +94,14 @@ class ReplaceableDebertaAttention(nn.Module):
         """K and Q of the kept heads, `[kept head, channel, distance]`, of the distances -span … span-1."""
 
         def project() -> _Projected:
-            middle = rel_embeddings[self.longest_span - span : self.longest_span + span]
+            middle = self.pos_dropout(rel_embeddings[self.longest_span - span : self.longest_span + span])
             key, query = (
                 None if projection is None else self._of_heads(projection, middle, kept).permute(1, 2, 0)
                 for projection in (self.pos_proj, self.pos_q_proj)
             )
             return key, query
 
-        if not isinstance(self.in_proj, FrozenLinear):
+        if not isinstance(self.in_proj, FrozenLinear) or self.pos_dropout.training:
             return project()
         # nothing here depends on the input, so weights that are frozen are projected once for all batches
         projections = [projection for projection in (self.pos_proj, self.pos_q_proj) if projection is not None]

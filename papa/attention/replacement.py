@@ -140,11 +140,13 @@ def attend(
     value: Tensor,
     scaling: float | None = None,
     positions: PositionScores | None = None,
+    dropout: nn.Dropout | None = None,
 ) -> Tensor:
     """The context `[token, head * channel]` of one layer; zero for idle tokens, which follow those of the examples.
 
     `query` and `key` are `[token, kept head, channel]` (None where no head is kept), `value` `[token, head, channel]`.
-    `positions` is asked only where heads attend.
+    `positions` is asked only where heads attend. `dropout`, the module's own, drops entries of all heads' matrices, as
+    the published code does: after some are replaced or mixed, and so those of constants too.
     """
     plan, examples = session.plans[layer], session.examples
     if examples is None:
@@ -153,6 +155,11 @@ def attend(
     values = examples.spread(value).transpose(1, 2)  # [example, head, place, channel]
     mask = None if examples.real is None else examples.real[:, None, None, :]
     scale = scaling if scaling is not None else 1 / math.sqrt(value.shape[-1])
+    share = dropout.p if dropout is not None and dropout.training else 0.0
+
+    def dropped(attention: Tensor) -> Tensor:
+        # constants may be the same for all examples, but what is dropped of them is not
+        return torch.dropout(attention.expand(len(values), -1, -1, -1), share, True) if share else attention
 
     def asked() -> tuple[Tensor, Tensor]:
         if query is None or key is None:
@@ -172,11 +179,11 @@ def attend(
         if positions is not None:
             added = positions(queries, keys, examples)
             added = added if mask is None else added.masked_fill(~mask, -torch.inf)
-        return scaled_dot_product_attention(queries, keys, own, attn_mask=added, scale=scale)
+        return scaled_dot_product_attention(queries, keys, own, attn_mask=added, dropout_p=share, scale=scale)
 
     if plan.mixing is not None and plan.matrices is not None:
         constant = restrict(plan.matrices, examples)
-        context = (constant + plan.mixing[:, None, None] * (weights() - constant)) @ values
+        context = dropped(constant + plan.mixing[:, None, None] * (weights() - constant)) @ values
     elif session.observer is not None:
         attention = weights()
         session.observer(layer, attention, examples)
@@ -187,7 +194,7 @@ def attend(
             parts.append(attended(values if not len(plan.replaced) else values[:, plan.kept]))
         if len(plan.replaced) and plan.matrices is not None:
             own = values if not len(plan.kept) else values[:, plan.replaced]
-            parts.append(restrict(plan.matrices, examples) @ own)
+            parts.append(dropped(restrict(plan.matrices, examples)) @ own)
         context = parts[0]
         if len(parts) == 2:
             context = torch.cat(parts, dim=1)[:, torch.cat([plan.kept, plan.replaced]).argsort()]

@@ -2,13 +2,14 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
-from sizes import CORPUS_SLOTS, HEADS, LAYERS
+from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 
 import papa
-from papa.artefacts import read_table
+from papa.artefacts import provenance_of, read_table, write_table
 from papa.constants import average_corpus
 from papa.features import extract_features, heads_to_replace
 from papa.ranking import rank_heads, train_lambda
@@ -39,8 +40,8 @@ def stages(tiny, corpus):
             extract_features(tiny, self.tokens, *files, **self.behind(fraction))
             return self._run(lambda *out: train_probe(self.tokens, self.labels, *files, *out, self.task, 1, {}))
 
-        def streamed(self, fraction, seed=1, kind="average"):
-            behind = self.behind(fraction) | {"kind": kind}
+        def streamed(self, fraction, seed=1, kind="average", **options):
+            behind = self.behind(fraction) | {"kind": kind} | options
             return self._run(
                 lambda *out: train_probe_through_encoder(
                     tiny, self.tokens, self.labels, *out, self.task, seed, {}, **behind
@@ -126,3 +127,60 @@ def test_the_same_seed_gives_the_same_bytes(stages):
     first, again, other = (stages.streamed("0", kind="average-trained", seed=seed) for seed in (1, 1, 2))
     assert first[0] == again[0] and all(torch.equal(first[1][name], again[1][name]) for name in first[1])
     assert any(not torch.equal(first[1][name], other[1][name]) for name in first[1])
+
+
+@pytest.mark.parametrize(("fraction", "kind"), [("1", "average"), ("1/2", "average"), ("0", "average-trained")])
+def test_the_encoder_drops_while_a_probe_trains(stages, fraction, kind):
+    plain, _ = stages.streamed(fraction, kind=kind)
+    first, again = (stages.streamed(fraction, kind=kind, encoder_dropout=True) for _ in range(2))
+    assert first[0] == again[0] and all(torch.equal(first[1][name], again[1][name]) for name in first[1])
+    assert [epoch["loss"] for epoch in first[0]["curve"]] != [epoch["loss"] for epoch in plain["curve"]]
+    assert (first[0]["provenance"].pop("encoder_dropout"), plain["provenance"].pop("encoder_dropout")) == (True, False)
+    assert first[0]["provenance"] == plain["provenance"]
+
+
+def test_the_encoder_does_not_drop_while_a_probe_is_scored(stages, monkeypatch):
+    asked = []
+
+    def run(encoder, batch, plan=None, dropout=False, own=papa.Encoder.run):
+        asked.append((dropout, torch.is_inference_mode_enabled()))
+        return own(encoder, batch, plan, dropout)
+
+    monkeypatch.setattr(papa.Encoder, "run", run)
+    stages.streamed("0", encoder_dropout=True)
+    # the first two are those of the check at load time
+    assert set(asked[2:]) == {(True, False), (False, True)}
+
+
+def test_the_encoder_drops_while_lambda_is_learned(stages, tiny, corpus):
+    def learned(**options):
+        train_lambda(
+            tiny, stages.tokens, stages.labels, corpus / "l.parquet", stages.task, 0, stages.constants, **options
+        )
+        return read_table(corpus / "l.parquet").column("value").to_pylist()
+
+    first, again, plain = learned(encoder_dropout=True), learned(encoder_dropout=True), learned()
+    assert first == again != plain
+    assert plain == read_table(corpus / "lambda.parquet").column("value").to_pylist()
+
+
+@pytest.mark.parametrize("fraction", ["1", "0"])
+def test_further_validation_splits_are_scored_apart(stages, corpus, fraction):
+    """One before "validation" in the file of hidden states and one behind it, each with all labels turned around."""
+    before = stages.stored(fraction)
+    for name in ("tokens", "labels"):
+        table = read_table(corpus / f"{name}.parquet")
+        more = table.slice(TRAIN)
+        if name == "labels":
+            turned = [
+                [1 - label for label in row] if isinstance(row, list) else 1 - row for row in more["label"].to_pylist()
+            ]
+            more = more.set_column(2, "label", pa.array(turned, more["label"].type))
+        parts = [more.set_column(0, "split", pa.array([split] * VALIDATION)) for split in ("zeta", "alpha")]
+        write_table(pa.concat_tables([table, *parts]), corpus / f"{name}.parquet", provenance_of(table))
+    turned_around = {"score": pytest.approx(1 - before[0]["score"]), "examples": VALIDATION}
+    for run, probe in (stages.stored(fraction), stages.streamed(fraction)):
+        assert run["subsets"] == {"alpha": turned_around, "zeta": turned_around}
+        assert run["rows"] == {"train": TRAIN, "validation": VALIDATION, "alpha": VALIDATION, "zeta": VALIDATION}
+        assert (run["score"], run["curve"][-1]["score"]) == (before[0]["score"],) * 2
+        torch.testing.assert_close(probe, before[1], atol=2e-3, rtol=0)

@@ -164,6 +164,29 @@ def test_subsets(prepare: Prepare) -> None:
     assert table.column("subset").to_pylist() == ["1", "2"] * 2
 
 
+def test_further_validation_splits_follow_the_validation_split(tmp_path: Path) -> None:
+    rows = {
+        "train": TEXT,
+        "validation": {"text": ["d"], "label": ["no"]},
+        "more": {"text": ["e", "f"], "label": ["yes", "rare"]},
+    }
+    for split, columns in rows.items():
+        pq.write_table(pa.table(columns | {"kind": ["more"] * len(columns["text"])}), tmp_path / f"{split}.parquet")
+    files = {split: str(tmp_path / f"{split}.parquet") for split in rows}
+    corpus = {"files": files, "first": "text", "more_validation": ["more"]}
+    texts, labels = tmp_path / "texts.parquet", tmp_path / "labels.parquet"
+    task = {"label": "label", "metric": "accuracy", "labels": ["no", "yes", "rare"]}
+    prepare_texts(corpus, texts)
+    prepare_labels(task, corpus, texts, labels)
+    assert read_table(texts).column("split").to_pylist() == ["train"] * 3 + ["validation"] + ["more"] * 2
+    assert read_table(labels).column("label").to_pylist() == [1, 0, 1, 0, 1, 2]
+    assert provenance_of(read_table(texts))["rows"] == {"train": 3, "validation": 1, "more": 2}
+    with pytest.raises(InputError, match=r"holds 'rare' in .*more\.parquet, but in no training row"):
+        prepare_labels(task | {"labels": None}, corpus, texts, labels)
+    with pytest.raises(InputError, match="subset 'more', which is the name for a further validation split"):
+        prepare_labels(task | {"subset": "kind"}, corpus, texts, labels)
+
+
 LONG = {"text": list("abcdefg")}
 
 

@@ -11,10 +11,13 @@ from conftest import CONFIG, REPOSITORY
 
 from papa.config import checked, fraction
 from papa.errors import InputError
-from papa.graph import CORPUS_VARIANTS, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting, variant
+from papa.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, TRAINED_VARIANTS, Graph, setting, variant
 from papa.parameters import Parameters
 
 SCHEMA = REPOSITORY / "workflow/schemas/config.schema.yaml"
+
+
+HUB = {"hub": "some/data", "train": "other", "words": "words", "slots": 11}
 
 
 def edited(path, value):
@@ -119,6 +122,13 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
             "patterns.tasks names 'colour', which is not run; those that are run: animals, tags",
         ),
         (["patterns"], {"tasks": ["tags"], "heads": [[1, 2, 3]]}, r"patterns.heads\[0\] has too much in it, at most 2"),
+        (["fidelity"], "code", "fidelity is 'code'; it must be one of paper, published_code"),
+        (["tasks", "tags", "features"], "disk", "tasks.tags.features is 'disk'; it must be one of store, stream"),
+        (["encoder_dropout"], "yes", "encoder_dropout must be true or false, but it is 'yes'"),
+        (["corpora", "words", "more_validation"], ["test"], "more_validation means something with hub only"),
+        (["corpora", "words"], HUB | {"more_validation": ["other"]}, "names 'other', which is taken"),
+        (["corpora", "words"], HUB | {"more_validation": ["train"]}, "names 'train', which is taken"),
+        (["corpora", "words"], HUB | {"more_validation": ["a", "a"]}, "names 'a', which is taken; name each .* once"),
         (["grids"], {"more": {"tasks": ["colour"]}}, "grids.more.tasks names 'colour', which is not defined"),
         (["grids"], {"more": {"fractions": ["2"]}}, r"grids.more.fractions\[0\]: '2' is no fraction"),
         (["grids"], {"More": {}}, r"'More' \(a key of grids\) cannot be a name"),
@@ -187,7 +197,7 @@ def test_no_fractions(written):
 )
 def test_variants_name_what_is_replaced_and_nothing_else(kept, name, constant, order):
     assert variant(constant or "average", order or "lambda", kept) == name
-    patterns = (CORPUS_VARIANTS, TASK_VARIANTS, TRAINED_VARIANTS)
+    patterns = (CORPUS_VARIANTS, f"{CONSTANT}/{ORDER}/{KEPT}", TRAINED_VARIANTS)
     assert sum(bool(re.fullmatch(pattern, name)) for pattern in patterns) == 1
     assert setting(name) == {"constant": constant, "order": order, "fraction": kept}
 
@@ -252,6 +262,83 @@ def test_every_grid_has_a_table_and_those_between_none_and_all_heads_a_figure():
     assert Parameters(given).grid("score_by_fraction")["title"] == "Score by fraction"
     alone = Graph(checked(edited(["run", "fractions"], ["1"]), SCHEMA)).analyses()
     assert not any("score_and_drop" in path for path in alone)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ("paper", "aligned", False, "reported")),
+        ({"fidelity": "paper"}, ("paper", "aligned", False, "reported")),
+        ({"fidelity": "published_code"}, ("published_code", "published_code", True, "all")),
+        ({"fidelity": "published_code", "layout": {"style": "paper"}}, ("paper", "published_code", True, "all")),
+        (
+            {"fidelity": "published_code", "encoder_dropout": False, "score_validation": "reported"},
+            ("published_code", "published_code", False, "reported"),
+        ),
+        ({"fidelity": "paper", "encoder_dropout": True}, ("paper", "aligned", True, "reported")),
+    ],
+)
+def test_fidelity_is_the_default_of_what_it_stands_for(given, expected):
+    config = checked(copy.deepcopy(CONFIG) | given, SCHEMA)
+    layout = config["layout"]
+    assert (layout["style"], layout["segments"], config["encoder_dropout"], config["score_validation"]) == expected
+
+
+def test_further_splits_count_only_where_they_are_scored():
+    config = edited(["corpora", "words"], HUB)
+    more = copy.deepcopy(config)
+    more["corpora"]["words"]["more_validation"] = ["test"]
+
+    def corpora(config, **keys):
+        own = Parameters(checked(config | keys, SCHEMA))
+        return own.corpus("words"), own.labels("tags")["corpus"]
+
+    assert corpora(more) == corpora(config)
+    assert all(corpus["more_validation"] == ["test"] for corpus in corpora(more, score_validation="all"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "run", "message"),
+    [
+        ({}, {}, None),
+        ({}, {"constants": ["average-trained"], "fractions": ["1"]}, None),
+        ({}, {"constants": ["average-trained"], "tasks": ["animals"]}, None),
+        ({}, {"constants": ["zeros", "average-trained"]}, "run with average-trained, which is trained along"),
+        ({"grids": {"more": {"constants": ["toeplitz-trained"]}}}, {}, "run with toeplitz-trained"),
+        ({"encoder_dropout": True}, {}, "encoder_dropout is on, so that"),
+        ({"fidelity": "published_code"}, {}, "encoder_dropout is on, so that"),
+        ({"fidelity": "published_code", "encoder_dropout": False}, {}, None),
+    ],
+)
+def test_what_changes_in_every_epoch_cannot_be_stored(keys, run, message):
+    config = edited(["tasks", "tags", "features"], "store") | keys
+    config["run"] |= run
+    if message is None:
+        checked(config, SCHEMA)
+        return
+    with pytest.raises(InputError, match=f"tasks.tags.features is store, but .*{message}"):
+        checked(config, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("keys", "streamed"),
+    [({}, {"tags"}), ({"encoder_dropout": True}, {"tags", "animals"})],
+)
+def test_what_is_streamed_asks_for_no_features_and_goes_to_one_rule(keys, streamed):
+    config = edited(["tasks", "tags", "features"], "stream") | keys
+    config["run"]["constants"] = ["average", "average-trained"]
+    graph = Graph(checked(config, SCHEMA))
+    wanted = graph.artefacts()
+    for task in ("tags", "animals"):
+        corpus = graph.corpus_of(task)
+        assert any(f"{corpus}/features" in path or f"{task}/features" in path for path in wanted) == (
+            task not in streamed
+        )
+        for name in graph.variants("tiny", task):
+            path = f"{task}/runs/{name}/seed-1.json"
+            rules = [bool(re.match(f"(?:{graph.probed(through)})/", path)) for through in (False, True)]
+            assert rules == [not graph.streamed(task, name), graph.streamed(task, name)]
+            assert graph.streamed(task, name) == (task in streamed or "trained" in name)
 
 
 def test_without_replaced_heads_nothing_is_averaged():

@@ -9,6 +9,7 @@ from conftest import CONFIG, JOBS, a_task
 FIGURES = {"plot_grid": 1, "plot_score_and_drop": 1}
 TABLES = {"collect": 1, "summarise": 1, "latex": 1, "gather": 1, "score_and_drop": 1} | FIGURES
 OF_A_TASK = {"train_lambda": 1, "rank": 1, "features_of_task": 1, "probe": 3}
+OF_A_LAYOUT = {"train_lambda": 2, "rank": 2, "features_of_corpus": 4, "features_of_task": 2, "probe": 6}
 OF_A_CORPUS = {"tokenize": 1, "average": 1, "features_of_corpus": 2}
 
 
@@ -156,6 +157,32 @@ def test_style_of_plots(finished, config):
 def test_grid_added(finished, config, grid, jobs):
     config["grids"] = {"more": grid}
     assert finished.planned(config) == jobs
+
+
+THROUGH_ENCODER = {"train_lambda": 2, "rank": 2, "probe_through_encoder": 6}
+
+
+@pytest.mark.parametrize(
+    ("keys", "jobs"),
+    [
+        ({"fidelity": "paper"}, {}),
+        ({"encoder_dropout": True}, THROUGH_ENCODER | TABLES),
+        ({"score_validation": "all"}, {}),  # these corpora have no further splits
+        ({"layout": {"style": "published_code"}}, {"tokenize": 2, "average": 2} | OF_A_LAYOUT | TABLES),
+        ({"fidelity": "published_code"}, {"tokenize": 2, "average": 2} | THROUGH_ENCODER | TABLES),
+        ({"fidelity": "published_code", "layout": {"style": "paper", "segments": "aligned"}}, THROUGH_ENCODER | TABLES),
+    ],
+)
+def test_switches_between_paper_and_published_code(finished, config, keys, jobs):
+    assert finished.planned(config | keys) == jobs
+
+
+def test_streaming_a_task_trains_its_probes_again_and_may_leave_them(finished, config):
+    config["tasks"]["tags"]["features"] = "stream"
+    assert finished.planned(config) == {"probe_through_encoder": 3} | TABLES
+    assert finished.planned(config, "--rerun-triggers", "mtime") == {}
+    config["tasks"]["tags"]["features"] = "store"
+    assert finished.planned(config) == {}
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"epochs": 7}])

@@ -12,7 +12,7 @@ rule probe:
     benchmark:
         "<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.benchmark.tsv"
     wildcard_constraints:
-        variant=f"{CORPUS_VARIANTS}|{TASK_VARIANTS}",
+        task=GRAPH.probed(streamed=False),
     priority: 1  # before further hidden states, so that what is stored can be pruned early
     conda:
         "../envs/papa.yaml"
@@ -26,7 +26,7 @@ rule probe:
         "../scripts/probe.py"
 
 
-# What cannot be stored: the constants are trained with the probe.
+# What is not stored, or cannot be: constants are trained with the probe, or the encoder's dropout is on.
 rule probe_through_encoder:
     input:
         unpack(lambda wildcards: GRAPH.behind(wildcards.model, wildcards.task, wildcards.variant)),
@@ -41,7 +41,7 @@ rule probe_through_encoder:
     benchmark:
         "<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.benchmark.tsv"
     wildcard_constraints:
-        variant=TRAINED_VARIANTS,
+        task=GRAPH.probed(streamed=True),
     conda:
         "../envs/papa.yaml"
     threads: threads("encoder")

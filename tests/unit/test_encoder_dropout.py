@@ -1,0 +1,112 @@
+"""The encoder's own dropout: where it drops, how much, and that it is off unless asked for."""
+
+import copy
+
+import pytest
+import torch
+from families import DISTINCT, close, only, real, stock_states
+from sizes import HEADS, LAYERS
+from torch import nn
+
+from papa.attention.replacement import Session, attend, plan_layers
+from papa.encoder import Encoder
+from papa.packed import Examples, Packed
+
+KINDS = ("embeddings.dropout", "attention.self.dropout", "pos_dropout", "attention.output.dropout", "output.dropout")
+EXAMPLE_COUNT, PLACES, SHARE = 701, 7, 0.3
+
+
+def only_dropout(model, kind, share):
+    """`model` with the dropout of one kind alone; how many modules that are."""
+    found = 0
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout):
+            own = name.endswith(kind) and not (kind == "output.dropout" and ".attention." in name)
+            module.p, found = share if own else 0.0, found + own
+    return found
+
+
+def dropped_states(encoder, inputs, constants=None, mixing=None):
+    batch = Packed.of(inputs)
+    return torch.stack(encoder.run(batch, encoder.plan(constants, mixing=mixing), dropout=True), dim=1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@only("bert", *DISTINCT)
+def test_what_is_dropped_whole_is_what_the_stock_model_drops(model, inputs, kind):
+    """Dropout of 1 leaves nothing to chance: every place where the stock model drops, and none besides."""
+    found = only_dropout(model, kind, 1.0)
+    assert found == {
+        "embeddings.dropout": 1,
+        "pos_dropout": LAYERS if hasattr(model.encoder, "rel_embeddings") else 0,
+    }.get(kind, LAYERS)
+    model.set_attn_implementation("eager")
+    encoder = Encoder(copy.deepcopy(model))
+    stock = real(stock_states(model.train(), inputs), inputs)
+    close(dropped_states(encoder, inputs), stock)
+    assert not found or not torch.allclose(stock, real(encoder.hidden_states(inputs), inputs), atol=1e-2)
+
+
+@only("bert", "deberta")
+def test_dropout_of_nothing_changes_nothing(model, inputs, matrices):
+    only_dropout(model, "", 0.0)
+    encoder = Encoder(model)
+    plain = encoder.hidden_states(inputs, matrices, mixing=torch.full((LAYERS, HEADS), 0.3))
+    close(dropped_states(encoder, inputs, matrices, torch.full((LAYERS, HEADS), 0.3)), real(plain, inputs))
+
+
+@only("bert", "deberta")
+def test_constants_are_dropped_too(model, inputs, matrices):
+    only_dropout(model, "attention.self.dropout", 1.0)
+    encoder = Encoder(model)
+    nothing = real(encoder.hidden_states(inputs, torch.zeros_like(matrices)), inputs)
+    for mixing in (None, torch.rand(LAYERS, HEADS)):
+        close(dropped_states(encoder, inputs, matrices, mixing), nothing)
+
+
+def attention(share, replaced, mixing=None):
+    """The attention that `attend` uses, `[example, query, head, key]`: values are the rows of the identity."""
+    torch.manual_seed(1)
+    matrices = torch.rand(1, HEADS, PLACES, PLACES) + 0.1
+    plan = plan_layers((1, HEADS), matrices, None if mixing is not None else [(0, head) for head in replaced], mixing)
+    slots = torch.arange(PLACES).expand(EXAMPLE_COUNT, -1)
+    examples = Examples(slots, None, None, PLACES)
+    assert examples.alike  # the constant is the same for all examples; what is dropped of it is not
+    query, key = torch.randn(2, PLACES, len(plan[0].kept), 3).repeat(1, EXAMPLE_COUNT, 1, 1)
+    value = torch.eye(PLACES).repeat(EXAMPLE_COUNT, 1)[:, None].expand(-1, HEADS, -1)
+    found = attend(Session(plan, examples), 0, query, key, value, dropout=nn.Dropout(share))
+    return found.view(EXAMPLE_COUNT, PLACES, HEADS, PLACES)
+
+
+@pytest.mark.parametrize("mixing", [None, torch.full((1, HEADS), 0.4)])
+def test_the_attention_of_every_head_is_dropped_at_its_rate(mixing):
+    replaced = [1, 3]
+    plain, dropped = attention(0.0, replaced, mixing), attention(SHARE, replaced, mixing)
+    zero = dropped == 0
+    close(zero.float().mean((0, 1, 3)), torch.full((HEADS,), SHARE), atol=0.02)
+    close(dropped[~zero], plain[~zero] / (1 - SHARE), atol=1e-5)
+    close(dropped.mean(0), plain.mean(0), atol=0.06)
+    assert bool((zero.float().mean(0) < 1).all()), "each example has draws of its own"
+
+
+def test_embeddings_have_the_mean_and_the_variance_of_dropout(model, inputs):
+    only_dropout(model, "embeddings.dropout", SHARE)
+    encoder = Encoder(model)
+    plain = real(encoder.hidden_states(inputs), inputs)[:, 0]
+    draws = torch.stack([dropped_states(encoder, inputs)[:, 0] for _ in range(997)])
+    assert float((draws == 0).float().mean()) == pytest.approx(SHARE, abs=5e-3)
+    close(draws.mean(0) / plain, torch.ones_like(plain), atol=0.12)
+    expected = SHARE / (1 - SHARE) * plain.square()
+    assert float(draws.var(0).sum() / expected.sum()) == pytest.approx(1, abs=0.02)
+
+
+@only(*DISTINCT)
+def test_a_seed_gives_its_draws_and_everything_else_stays_undropped(model, inputs):
+    encoder = Encoder(model)
+    plain = encoder.hidden_states(inputs)
+    torch.manual_seed(5)
+    first, second = dropped_states(encoder, inputs), dropped_states(encoder, inputs)
+    torch.manual_seed(5)
+    assert torch.equal(dropped_states(encoder, inputs), first) and not torch.equal(first, second)
+    assert torch.equal(encoder.hidden_states(inputs), plain)
+    assert not any(module.training for module in encoder.model.modules())

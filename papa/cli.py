@@ -73,7 +73,7 @@ def plan(
     results = Path("results", checked["name"])
     existing = next(folder for folder in (results, *results.absolute().parents) if folder.exists())
     free = shutil.disk_usage(existing).free
-    shown = _content(found, checked, measured, cores or len(os.sched_getaffinity(0)))
+    shown = _content(found, checked, measured, cores or _all_cores())
     shown |= {"free_disk_bytes": free, "notes": notes_on(found, checked, free)}
     if as_json:
         typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
@@ -100,9 +100,12 @@ def _checked(path: Path, places: dict[str, Any]) -> Config:
     return config
 
 
+def _all_cores() -> int:
+    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
+
+
 def _content(plan: Plan, config: Config, measured: Measured, cores: int) -> dict[str, Any]:
     """All that is printed, as plain numbers: seconds, bytes, tokens."""
-    unknown = sum(row.jobs - row.known for row in plan.rows)
     return {
         "config": config["name"],
         "jobs": plan.jobs,
@@ -111,7 +114,7 @@ def _content(plan: Plan, config: Config, measured: Measured, cores: int) -> dict
             | _of_cost(asdict(row.cost))
             for row in plan.rows
         ],
-        "total": {"jobs": sum(plan.jobs.values()), "estimated_jobs": sum(plan.jobs.values()) - unknown}
+        "total": {"jobs": sum(plan.jobs.values()), "estimated_jobs": sum(row.known for row in plan.rows)}
         | _of_cost(asdict(plan.total)),
         "device": measured.device,
         "cores": cores,
@@ -137,30 +140,32 @@ def _print(content: dict[str, Any]) -> None:
     console = Console(markup=False, highlight=False, emoji=False)
     for model in dict.fromkeys(row["model"] for row in content["rows"]):
         own = [row for row in content["rows"] if row["model"] == model]
-        title = f"Model {model}" if model else "All models together"
+        if model and f"model {model}" in content["problems"]:
+            console.print(f"Model {model}", style="bold")
+            console.print(", ".join(f"{row['rule']} {row['jobs']:,}" for row in own) + " jobs\n")
+            continue
+        title = f"Model {model}" if model else "Data and tables"
         table = Table(
             box=SIMPLE_HEAD, show_edge=False, padding=(0, 1), title=title, title_justify="left", title_style="bold"
         )
         for name in ("", "jobs", "encoder\npasses", "encoder\ntokens", "disk", "processor\ntime"):
             table.add_column(name, justify="right" if name else "left")
         for row in own:
-            some, all_known = row["estimated_jobs"] > 0, row["estimated_jobs"] == row["jobs"]
-            jobs = f"{row['jobs']:,}" if all_known else f"{row['jobs']:,} ({row['estimated_jobs']:,} known)"
-            numbers = (
-                _short(row["encoder_passes"]),
-                _count(row["encoder_tokens"]),
-                size(row["disk_bytes"]),
-                duration(row["processor_seconds"]),
-            )
-            table.add_row(row["rule"], jobs, *(numbers if some else ["?"] * 4))
+            jobs, known = f"{row['jobs']:,}", row["estimated_jobs"]
+            shown = {"passes": _short, "tokens": _count, "bytes": size, "seconds": duration}
+            numbers = [
+                shown[key.split("_")[1]](row[key]) if row[key] else ""
+                for key in ("encoder_passes", "encoder_tokens", "disk_bytes", "processor_seconds")
+            ]
+            jobs += f" ({known:,} known)" if 0 < known < row["jobs"] else ""
+            table.add_row(row["rule"], jobs, *(numbers if known else ["?"] * 4))
         console.print(table, "")
     total = content["total"]
-    missing = total["jobs"] - total["estimated_jobs"]
+    known = "" if total["estimated_jobs"] == total["jobs"] else f", {total['estimated_jobs']:,} of them estimated"
     console.print(
-        f"About {duration(content['elapsed_seconds'])} on {content['cores']} cores "
-        f"({duration(total['processor_seconds'])} of processor time; encoders on {content['device']}), "
-        f"{size(total['disk_bytes'])} of disk of the {size(content['free_disk_bytes'])} that are free"
-        + (f"; without {missing:,} of {total['jobs']:,} jobs, which could not be estimated." if missing else "."),
+        f"{total['jobs']:,} jobs{known}: about {duration(content['elapsed_seconds'])} on {content['cores']} cores "
+        f"({duration(total['processor_seconds'])} of processor time; encoders on {content['device']}) and "
+        f"{size(total['disk_bytes'])} of disk, of which {size(content['free_disk_bytes'])} are free.",
         style="bold",
     )
     for note in content["notes"]:
@@ -171,6 +176,8 @@ def _print(content: dict[str, Any]) -> None:
 
 def duration(seconds: float) -> str:
     """Seconds as people say it: "40 s", "5 min", "1.2 hours", "3.4 days"."""
+    if 0 < seconds < 1:
+        return "< 1 s"
     for limit, unit, name, digits in ((120, 1, "s", 0), (7200, 60, "min", 0), (172800, 3600, "hours", 1)):
         if seconds < limit:
             return f"{seconds / unit:.{digits}f} {name}"

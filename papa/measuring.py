@@ -47,7 +47,7 @@ SAMPLE = 1024
 SECONDS = 0.5
 """About how long a measurement lasts, after a first run that is not counted."""
 TRAINING = ("train_lambda", "probe", "probe_through_encoder")
-STARTS = {"": "import papa.tables", "probe": "import papa.training, papa.metrics"}
+STARTS = {"": "import papa.tables, pandas, pyarrow.parquet", "probe": "import papa.training, papa.metrics"}
 LOADING = """
 import json, sys
 from papa.encoder import encoder_of

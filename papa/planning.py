@@ -250,7 +250,10 @@ def plan_of(jobs: Sequence[Job], config: Config, measured: Measured) -> Plan:
     costs = {job: cost_of(job, config, measured) for job in jobs}
     known = {job: cost for job, cost in costs.items() if cost is not None}
     rows = []
-    for model, rule in dict.fromkeys((job.model, job.rule) for job in jobs):
+    ranks = {rule: rank for rank, rule in enumerate((*OUTPUTS, *TABLES))}
+    kinds = dict.fromkeys((job.model, job.rule) for job in jobs)
+    models = list(dict.fromkeys(model for model, _ in kinds))
+    for model, rule in sorted(kinds, key=lambda kind: (models.index(kind[0]), ranks[kind[1]])):
         own = [job for job in jobs if (job.model, job.rule) == (model, rule)]
         found = [known[job] for job in own if job in known]
         rows.append(Row(model, rule, len(own), len(found), sum(found, Cost())))

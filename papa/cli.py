@@ -64,8 +64,9 @@ def plan(
     terminal = Console(file=sys.stderr)
     with terminal.status("Loading libraries") as status:
         from papa.graph import Graph
+        from papa.jobs import jobs_of
         from papa.measuring import measure
-        from papa.planning import jobs_of, notes_on, plan_of
+        from papa.planning import notes_on, plan_of
 
         jobs = jobs_of(Graph(checked))
         measured = measure(checked, jobs, status.update)
@@ -165,7 +166,7 @@ def _print(content: dict[str, Any]) -> None:
     console.print(
         f"{total['jobs']:,} jobs{known}: about {duration(content['elapsed_seconds'])} on {content['cores']} cores "
         f"({duration(total['processor_seconds'])} of processor time; encoders on {content['device']}) and "
-        f"{size(total['disk_bytes'])} of disk, of which {size(content['free_disk_bytes'])} are free.",
+        f"{size(total['disk_bytes'])} of disk ({size(content['free_disk_bytes'])} are free).",
         style="bold",
     )
     for note in content["notes"]:

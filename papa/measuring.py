@@ -9,8 +9,6 @@ import io
 import json
 import math
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
@@ -32,10 +30,12 @@ from papa.constants import average_attention, constant_matrices
 from papa.encoder import Encoder, encoder_of
 from papa.errors import InputError
 from papa.features import HiddenStates, probe_sizes
+from papa.jobs import Job
 from papa.labelled import EVALUATED_AT_ONCE, HiddenOf, Labelled
 from papa.layout import tokenize_corpus
+from papa.pacing import clock_of, paced, processor_seconds, seconds_of
 from papa.parameters import Parameters
-from papa.planning import Job, LaidOut, Measured, Shape, Training
+from papa.planning import LaidOut, Measured, Shape, Training
 from papa.sources.models import tokenizer_of
 from papa.streaming import TrainedConstants
 from papa.tasks import prepare_labels, prepare_texts
@@ -44,8 +44,6 @@ from papa.training import fit
 
 SAMPLE = 1024
 """Rows of each split that are looked at."""
-SECONDS = 0.5
-"""About how long a measurement lasts, after a first run that is not counted."""
 TRAINING = ("train_lambda", "probe", "probe_through_encoder")
 STARTS = {"": "import papa.tables, pandas, pyarrow.parquet", "probe": "import papa.training, papa.metrics"}
 LOADING = """
@@ -85,7 +83,7 @@ class _Measuring:
 
     def everything(self) -> Measured:
         self.say("Measuring how long a job takes to start")
-        start = {kind: _processor_seconds(code) for kind, code in STARTS.items()}
+        start = {kind: processor_seconds(code) for kind, code in STARTS.items()}
         for corpus in self._of("corpus", rule="prepare_texts"):
             self._try(f"corpus {corpus}", self._sample_texts, corpus)
         for task in self._of("task", rule="prepare_labels"):
@@ -144,7 +142,7 @@ class _Measuring:
         torch.set_num_threads(threads)
         encoder = encoder_of(identity)
         self.device = encoder.device.type
-        start = _processor_seconds(LOADING, json.dumps(identity))
+        start = processor_seconds(LOADING, json.dumps(identity))
         self.models[model] = Shape(encoder.layers, encoder.heads, encoder.hidden, start)
         for corpus in self._of("corpus", rule="tokenize", model=model):
             if corpus.split("/")[0] in self.rows:
@@ -162,17 +160,17 @@ class _Measuring:
         texts, path = self._texts(own), self._tokens(model, corpus)
         lay_out = partial(tokenize_corpus, texts=texts, tokens=path, **self.parameters.layout(model, corpus))
         lay_out()  # the first time, libraries are loaded
-        loading = _seconds(lambda: tokenizer_of(self.parameters.model(model)), time.process_time)
-        seconds = max(0.0, _seconds(lay_out, time.process_time) - loading)
+        loading = seconds_of(lambda: tokenizer_of(self.parameters.model(model)), time.process_time)
+        seconds = max(0.0, seconds_of(lay_out, time.process_time) - loading)
         splits = Tokens.read(path)
         times = {split: self.rows[own][split] / part.rows[1] for split, part in splits.items()}
-        train, clock = splits["train"], _clock(encoder.device, self.here.encoder_threads)
+        train, clock = splits["train"], clock_of(encoder.device, self.here.encoder_threads)
         batches = list(train.batches(self.here.token_budget))
         chosen = [batches[number] for number in np.random.default_rng(0).permutation(len(batches))]
         matrices = constant_matrices("toeplitz", encoder.layers, encoder.heads, train.n)
 
         def seconds_per_token(run: Callable[[int], object]) -> float:
-            number, seconds = _paced(run, len(chosen), clock)
+            number, seconds = paced(run, len(chosen), clock)
             return seconds / int(torch.cat([train.lengths[batch] for batch in chosen[:number]]).sum())
 
         def encode(plan: list[LayerPlan], number: int) -> None:
@@ -200,12 +198,12 @@ class _Measuring:
         parameters = sum(values.numel() for values in probe.parameters())
         if rule == "probe":
             torch.set_num_threads(self.here.probe_threads)
-            clock = _clock(torch.device("cpu"), self.here.probe_threads)
+            clock = clock_of(torch.device("cpu"), self.here.probe_threads)
             hidden_of = {split: self._stored(part.tokens, sizes) for split, part in splits.items()}
             beside: list[nn.Parameter] = []
         else:
             torch.set_num_threads(self.here.encoder_threads)
-            clock = _clock(encoder.device, self.here.encoder_threads)
+            clock = clock_of(encoder.device, self.here.encoder_threads)
             probe = probe.to(encoder.device)
             plan, beside = _learned(encoder, splits["train"].tokens.n, rule)
             hidden_of = {split: _through(encoder, part.tokens, plan) for split, part in splits.items()}
@@ -225,11 +223,11 @@ class _Measuring:
             predicted = splits["validation"].predictions(probe, hidden_of["validation"], examples)
             splits["validation"].evaluate(given["metric"], predicted, examples)
 
-        number, seconds = _paced(train, math.ceil(len(splits["train"]) / given["batch_size"]), clock)
+        number, seconds = paced(train, math.ceil(len(splits["train"]) / given["batch_size"]), clock)
         step = seconds / min(number * given["batch_size"], len(splits["train"]))
         of_score = 0.0
         if rule != "train_lambda":  # λ is learned on the training split alone
-            number, seconds = _paced(score, math.ceil(len(splits["validation"]) / EVALUATED_AT_ONCE), clock)
+            number, seconds = paced(score, math.ceil(len(splits["validation"]) / EVALUATED_AT_ONCE), clock)
             of_score = seconds / min(number * EVALUATED_AT_ONCE, len(splits["validation"]))
         self.trainings[model, task, rule] = Training(step, of_score, parameters)
 
@@ -256,46 +254,3 @@ def _learned(encoder: Encoder, slots: int, rule: str) -> tuple[Callable[[], list
 
 def _through(encoder: Encoder, tokens: Tokens, plan: Callable[[], list[LayerPlan]]) -> HiddenOf:
     return lambda examples: torch.stack(encoder.run(encoder.pack(tokens.batch(examples)), plan()), dim=1)
-
-
-def _paced(run: Callable[[int], object], most: int, clock: Callable[[], float]) -> tuple[int, float]:
-    """How often `run(number)` went round in about SECONDS, at most `most` times, and how long it took.
-
-    It runs before as well, uncounted: kernels are compiled for shapes that are met for the first time.
-    """
-    few = min(2, most)
-    run(few)
-    once = _seconds(lambda: run(few), clock) / few
-    number = min(most, max(few, round(SECONDS / max(once, 1e-6))))
-    if number > few:
-        run(number)
-    return number, _seconds(lambda: run(number), clock)
-
-
-def _seconds(run: Callable[[], object], clock: Callable[[], float]) -> float:
-    begin = clock()
-    run()
-    return clock() - begin
-
-
-def _clock(device: torch.device, threads: int) -> Callable[[], float]:
-    """A clock of a job with so many threads: on a processor it stands still while other programs have the processor."""
-    if device.type == "cpu":
-        return lambda: time.process_time() / threads
-
-    def synchronised() -> float:
-        torch.accelerator.synchronize()
-        return time.perf_counter()
-
-    return synchronised
-
-
-def _processor_seconds(code: str, *arguments: str) -> float:
-    """Processor seconds of a Python that runs `code` and ends, on one thread."""
-    import resource
-
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", code, *arguments], env=environment, check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

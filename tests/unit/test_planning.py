@@ -3,7 +3,8 @@
 import pytest
 
 from papa.graph import Graph
-from papa.planning import Cost, Job, LaidOut, Measured, Shape, Training, cost_of, jobs_of, notes_on, plan_of
+from papa.jobs import Job, jobs_of
+from papa.planning import Cost, LaidOut, Measured, Shape, Training, cost_of, notes_on, plan_of
 
 CONFIG = {
     "run": {"models": ["m"], "tasks": ["t"], "constants": ["average", "average-trained"], "orders": ["lambda"]}

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from papa.cli import SCHEMA, app, duration, size
 from papa.config import checked
 from papa.graph import Graph
-from papa.planning import Measured, jobs_of, plan_of
+from papa.jobs import jobs_of
+from papa.planning import Measured, plan_of
 
 
 @pytest.fixture
@@ -20,8 +21,8 @@ def plan(fresh, monkeypatch):
     """Run `papa plan` on a config, in the folder of the workflow, with the shortest measurements that there are."""
     monkeypatch.chdir(fresh.folder)
     monkeypatch.setenv("PAPA_MACHINE", "{}")  # the command sets it for good
-    monkeypatch.setattr("papa.measuring.SECONDS", 0)
-    monkeypatch.setattr("papa.measuring._processor_seconds", lambda *_: 1.0)
+    monkeypatch.setattr("papa.pacing.SECONDS", 0)
+    monkeypatch.setattr("papa.measuring.processor_seconds", lambda *_: 1.0)
     return lambda config, *options: CliRunner().invoke(app, ["plan", fresh.write(config, "planned.yaml"), *options])
 
 

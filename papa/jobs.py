@@ -1,0 +1,67 @@
+"""The jobs that the workflow runs for a config, read off the artefacts that its graph wants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from papa.config import NAME
+from papa.graph import CORPUS_VARIANTS, TASK_VARIANTS, TRAINED_VARIANTS, Graph
+
+_CORPUS = f"corpora/(?P<corpus>{NAME}(?:/slots-[0-9]+)?)"
+_TASK, _MODEL = f"tasks/(?P<task>{NAME})", f"models/(?P<model>{NAME})"
+OUTPUTS = {
+    "prepare_texts": rf"{_CORPUS}/texts\.parquet",
+    "prepare_labels": rf"{_TASK}/labels\.parquet",
+    "tokenize": rf"{_MODEL}/{_CORPUS}/tokens\.parquet",
+    "average": rf"{_MODEL}/{_CORPUS}/average\.h5",
+    "train_lambda": rf"{_MODEL}/{_TASK}/(?P<variant>[^/]+)/lambda\.parquet",
+    "rank": rf"{_MODEL}/{_TASK}/(?P<variant>[^/]+/[^/]+)/order\.parquet",
+    "order_heads": rf"{_MODEL}/orders/(?P<variant>[^/]+)\.parquet",
+    "features_of_corpus": rf"{_MODEL}/{_CORPUS}/features/(?P<variant>{CORPUS_VARIANTS})/index\.json",
+    "features_of_task": rf"{_MODEL}/{_TASK}/features/(?P<variant>{TASK_VARIANTS})/index\.json",
+    "probe": rf"{_MODEL}/{_TASK}/runs/(?P<variant>{CORPUS_VARIANTS}|{TASK_VARIANTS})/seed-(?P<seed>[0-9]+)\.json",
+    "probe_through_encoder": rf"{_MODEL}/{_TASK}/runs/(?P<variant>{TRAINED_VARIANTS})/seed-(?P<seed>[0-9]+)\.json",
+    "patterns": rf"{_MODEL}/{_CORPUS}/patterns\.parquet",
+    "plot_patterns": rf"figures/patterns/(?P<model>{NAME})/(?P<corpus>{NAME})\.svg",
+    "published": r"tables/published\.parquet",
+}
+"""Which rule makes an artefact of the graph: one output of each rule, with its wildcards."""
+NEEDED = {"patterns": "average", "average": "tokenize", "tokenize": "prepare_texts"}
+"""Jobs whose artefacts the graph may leave unsaid, for another corpus's averages: each needs one of the other rule."""
+TABLES = ("collect", "summarise", "latex", "plot_score_by_fraction")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job: its rule, and the wildcards of its outputs ("" where there is none); a task's job has its corpus too."""
+
+    rule: str
+    model: str = ""
+    corpus: str = ""
+    task: str = ""
+    variant: str = ""
+    seed: str = ""
+
+
+def jobs_of(graph: Graph) -> list[Job]:
+    """All jobs that the workflow runs for a config, each once."""
+    found: dict[Job, None] = {}
+    for path in [*graph.artefacts(), *graph.analyses()]:
+        for rule, pattern in OUTPUTS.items():
+            match = re.fullmatch(f"<results>/{pattern}", path)
+            if match:
+                job = Job(rule, **match.groupdict())
+                job = replace(job, corpus=graph.corpus_of(job.task)) if job.task else job
+                found |= dict.fromkeys(_with_needed(job))
+    return [*found, *map(Job, TABLES)]
+
+
+def _with_needed(job: Job) -> Iterator[Job]:
+    yield job
+    needed = NEEDED.get(job.rule)
+    if needed == "prepare_texts":
+        yield Job(needed, corpus=job.corpus.split("/")[0])
+    elif needed:
+        yield from _with_needed(replace(job, rule=needed))

@@ -1,0 +1,256 @@
+"""Short measurements on a sample of a config's texts: the rates that `papa.planning` multiplies.
+
+The stages' own functions run here, so that what they cost stays true when they change.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from papa import machine
+from papa.artefacts import provenance_of, read_table, write_table
+from papa.attention.replacement import LayerPlan
+from papa.config import Config
+from papa.constants import average_attention, constant_matrices
+from papa.encoder import Encoder, encoder_of
+from papa.errors import InputError
+from papa.features import HiddenStates, probe_sizes
+from papa.jobs import Job
+from papa.labelled import EVALUATED_AT_ONCE, HiddenOf, Labelled
+from papa.layout import tokenize_corpus
+from papa.pacing import clock_of, paced, processor_seconds, seconds_of
+from papa.parameters import Parameters
+from papa.planning import LaidOut, Measured, Shape, Training
+from papa.sources.models import tokenizer_of
+from papa.streaming import TrainedConstants
+from papa.tasks import prepare_labels, prepare_texts
+from papa.tokens import Tokens
+from papa.training import fit
+
+SAMPLE = 1024
+"""Rows of each split that are looked at."""
+TRAINING = ("train_lambda", "probe", "probe_through_encoder")
+STARTS = {"": "import papa.tables, pandas, pyarrow.parquet", "probe": "import papa.training, papa.metrics"}
+LOADING = """
+import json, sys
+from papa.encoder import encoder_of
+from papa.sources.models import weights_digest
+model = json.loads(sys.argv[1])
+encoder_of(model), weights_digest(model)
+"""
+
+
+def measure(config: Config, jobs: Sequence[Job], say: Callable[[str], None]) -> Measured:
+    """Measure what the costs of `jobs` follow from; `say` is told what is being measured.
+
+    Models and data that are not here are fetched, as the workflow would. What cannot be had is left out, with its
+    reason among the problems.
+    """
+    os.environ[machine.VARIABLE] = Parameters(config).machine()
+    with TemporaryDirectory(prefix="papa-plan-") as folder, redirect_stderr(io.StringIO()):
+        return _Measuring(config, jobs, Path(folder), say).everything()
+
+
+class _Measuring:
+    """The measurements of one config, and the files that its stages leave in `folder`."""
+
+    def __init__(self, config: Config, jobs: Sequence[Job], folder: Path, say: Callable[[str], None]):
+        self.config, self.jobs, self.folder, self.say = config, jobs, folder, say
+        self.parameters, self.here = Parameters(config), machine.current()
+        self.rows: dict[str, dict[str, int]] = {}
+        self.sampled: dict[str, Tensor] = {}
+        self.reading: dict[str, float] = {}
+        self.models: dict[str, Shape] = {}
+        self.layouts: dict[tuple[str, str], LaidOut] = {}
+        self.trainings: dict[tuple[str, str, str], Training] = {}
+        self.problems: dict[str, str] = {}
+        self.device = "cpu"
+
+    def everything(self) -> Measured:
+        self.say("Measuring how long a job takes to start")
+        start = {kind: processor_seconds(code) for kind, code in STARTS.items()}
+        for corpus in self._of("corpus", rule="prepare_texts"):
+            self._try(f"corpus {corpus}", self._sample_texts, corpus)
+        for task in self._of("task", rule="prepare_labels"):
+            self._try(f"task {task}", self._sample_labels, task)
+        for model in self._of("model"):
+            if model:
+                self._try(f"model {model}", self._measure_model, model)
+        known = self.reading, self.models, self.layouts, self.trainings
+        return Measured(self.device, start, *known, self.problems)
+
+    def _of(self, name: str, **wanted: str) -> list[str]:
+        """The distinct values of a wildcard among the jobs that have the wanted ones."""
+        chosen = (job for job in self.jobs if all(getattr(job, key) == value for key, value in wanted.items()))
+        return list(dict.fromkeys(getattr(job, name) for job in chosen))
+
+    def _try(self, what: str, measurement: Callable[..., None], *names: Any) -> None:
+        self.say(f"Measuring {what}")
+        try:
+            measurement(*names)
+        except InputError as error:
+            self.problems[what] = str(error)
+
+    def _sample_texts(self, corpus: str) -> None:
+        texts, begin = self.folder / f"{corpus}.texts", time.process_time()
+        prepare_texts(self.parameters.corpus(corpus), texts)
+        self.reading[corpus] = time.process_time() - begin
+        about = provenance_of(read_table(texts))
+        self.rows[corpus] = about["rows"]
+        chance, begins = np.random.default_rng(0), 0
+        numbers = []
+        for rows in about["rows"].values():
+            numbers.append(begins + np.sort(chance.permutation(rows)[:SAMPLE]))
+            begins += rows
+        self.sampled[corpus] = torch.from_numpy(np.concatenate(numbers))
+        self._take_sample(corpus, texts, self._texts(corpus))
+
+    def _sample_labels(self, task: str) -> None:
+        corpus = self.config["tasks"][task]["corpus"]
+        texts, labels = self.folder / f"{corpus}.texts", self.folder / f"{task}.labels"
+        if corpus in self.rows:
+            prepare_labels(texts=texts, labels=labels, **self.parameters.labels(task))
+            self._take_sample(corpus, labels, self._labels(task))
+
+    def _take_sample(self, corpus: str, path: Path, sample: Path) -> None:
+        table = read_table(path)
+        write_table(table.take(self.sampled[corpus].numpy()), sample, provenance_of(table))
+
+    def _texts(self, corpus: str) -> Path:
+        return self.folder / f"{corpus}.sampled-texts"
+
+    def _labels(self, task: str) -> Path:
+        return self.folder / f"{task}.sampled-labels"
+
+    def _measure_model(self, model: str) -> None:
+        identity, threads = self.parameters.model(model), self.here.encoder_threads
+        torch.set_num_threads(threads)
+        encoder = encoder_of(identity)
+        self.device = encoder.device.type
+        start = processor_seconds(LOADING, json.dumps(identity))
+        self.models[model] = Shape(encoder.layers, encoder.heads, encoder.hidden, start)
+        for corpus in self._of("corpus", rule="tokenize", model=model):
+            if corpus.split("/")[0] in self.rows:
+                self._try(f"model {model} on corpus {corpus}", self._measure_layout, model, encoder, corpus)
+        for task, rule in dict.fromkeys((job.task, job.rule) for job in self.jobs if job.model == model):
+            known = rule in TRAINING and (model, self.config["tasks"][task]["corpus"]) in self.layouts
+            if known and self._labels(task).exists():
+                self._try(f"model {model} on task {task}", self._measure_training, model, encoder, task, rule)
+
+    def _tokens(self, model: str, corpus: str) -> Path:
+        return self.folder / f"{model}.{corpus.replace('/', '.')}.tokens"
+
+    def _measure_layout(self, model: str, encoder: Encoder, corpus: str) -> None:
+        own = corpus.split("/")[0]
+        texts, path = self._texts(own), self._tokens(model, corpus)
+        lay_out = partial(tokenize_corpus, texts=texts, tokens=path, **self.parameters.layout(model, corpus))
+        lay_out()  # the first time, libraries are loaded
+        loading = seconds_of(lambda: tokenizer_of(self.parameters.model(model)), time.process_time)
+        seconds = max(0.0, seconds_of(lay_out, time.process_time) - loading)
+        splits = Tokens.read(path)
+        times = {split: self.rows[own][split] / part.rows[1] for split, part in splits.items()}
+        train, clock = splits["train"], clock_of(encoder.device, self.here.encoder_threads)
+        batches = list(train.batches(self.here.token_budget))
+        chosen = [batches[number] for number in np.random.default_rng(0).permutation(len(batches))]
+        matrices = constant_matrices("toeplitz", encoder.layers, encoder.heads, train.n)
+
+        def seconds_per_token(run: Callable[[int], object]) -> float:
+            number, seconds = paced(run, len(chosen), clock)
+            return seconds / int(torch.cat([train.lengths[batch] for batch in chosen[:number]]).sum())
+
+        def encode(plan: list[LayerPlan], number: int) -> None:
+            with torch.inference_mode():
+                for batch in chosen[:number]:
+                    states = encoder.run(encoder.pack(train.batch(batch)), plan)
+                    torch.isfinite(torch.stack([state.half() for state in states], dim=1).cpu()).all()
+
+        self.layouts[model, corpus] = LaidOut(
+            slots=train.n,
+            examples={split: len(part) * times[split] for split, part in splits.items()},
+            tokens={split: len(part.ids) * times[split] for split, part in splits.items()},
+            laying_out=seconds * sum(self.rows[own].values()) / sum(part.rows[1] for part in splits.values()),
+            encoding=seconds_per_token(partial(encode, encoder.plan())),
+            encoding_replaced=seconds_per_token(partial(encode, encoder.plan(matrices))),
+            averaging=seconds_per_token(lambda number: average_attention(encoder, map(train.batch, chosen[:number]))),
+        )
+
+    def _measure_training(self, model: str, encoder: Encoder, task: str, rule: str) -> None:
+        """A few steps of a probe as a rule takes them: on stored hidden states, or through the encoder."""
+        tokens = Tokens.read(self._tokens(model, self.config["tasks"][task]["corpus"]))
+        splits = {split: Labelled(part, self._labels(task)) for split, part in tokens.items()}
+        sizes = probe_sizes(encoder, splits["train"].tokens.n)
+        probe = splits["train"].probe(sizes)
+        parameters = sum(values.numel() for values in probe.parameters())
+        if rule == "probe":
+            torch.set_num_threads(self.here.probe_threads)
+            clock = clock_of(torch.device("cpu"), self.here.probe_threads)
+            hidden_of = {split: self._stored(part.tokens, sizes) for split, part in splits.items()}
+            beside: list[nn.Parameter] = []
+        else:
+            torch.set_num_threads(self.here.encoder_threads)
+            clock = clock_of(encoder.device, self.here.encoder_threads)
+            probe = probe.to(encoder.device)
+            plan, beside = _learned(encoder, splits["train"].tokens.n, rule)
+            hidden_of = {split: _through(encoder, part.tokens, plan) for split, part in splits.items()}
+        given = self.config["tasks"][task] | {"epochs": 1}
+
+        def loss_of(examples: Tensor) -> Tensor:
+            logits, gold = splits["train"].logits(probe, examples, hidden_of["train"])
+            return cross_entropy(logits, gold.to(logits.device))
+
+        def train(number: int) -> None:
+            examples = min(number * given["batch_size"], len(splits["train"]))
+            generator = torch.Generator().manual_seed(0)
+            fit([*probe.parameters(), *beside], loss_of, examples, given, generator, lambda *_: None, "measuring")
+
+        def score(number: int) -> None:
+            examples = torch.arange(min(number * EVALUATED_AT_ONCE, len(splits["validation"])))
+            predicted = splits["validation"].predictions(probe, hidden_of["validation"], examples)
+            splits["validation"].evaluate(given["metric"], predicted, examples)
+
+        number, seconds = paced(train, math.ceil(len(splits["train"]) / given["batch_size"]), clock)
+        step = seconds / min(number * given["batch_size"], len(splits["train"]))
+        of_score = 0.0
+        if rule != "train_lambda":  # λ is learned on the training split alone
+            number, seconds = paced(score, math.ceil(len(splits["validation"]) / EVALUATED_AT_ONCE), clock)
+            of_score = seconds / min(number * EVALUATED_AT_ONCE, len(splits["validation"]))
+        self.trainings[model, task, rule] = Training(step, of_score, parameters)
+
+    def _stored(self, tokens: Tokens, sizes: Mapping[str, Any]) -> HiddenOf:
+        """Hidden states in a file without content, which takes no disk and is read like any other."""
+        shape = len(tokens.ids), sizes["layers"], sizes["hidden"]
+        path = self.folder / f"{tokens.split}.hidden"
+        with open(path, "wb") as file:
+            file.truncate(2 * math.prod(shape))
+        hidden = HiddenStates(path, shape)
+        return lambda examples: hidden.read(examples, tokens)
+
+
+def _learned(encoder: Encoder, slots: int, rule: str) -> tuple[Callable[[], list[LayerPlan]], list[nn.Parameter]]:
+    """What is learned beside the probe: a weight for every head, or the constants of all heads; and the plan of it."""
+    matrices = constant_matrices("toeplitz", encoder.layers, encoder.heads, slots).to(encoder.device)
+    if rule == "train_lambda":
+        raw = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
+        return lambda: encoder.plan(matrices, mixing=raw.sigmoid()), [raw]
+    heads = [(layer, head) for layer in range(encoder.layers) for head in range(encoder.heads)]
+    trained = TrainedConstants(matrices, heads).to(encoder.device)
+    return lambda: encoder.plan(trained(), heads), list(trained.parameters())
+
+
+def _through(encoder: Encoder, tokens: Tokens, plan: Callable[[], list[LayerPlan]]) -> HiddenOf:
+    return lambda examples: torch.stack(encoder.run(encoder.pack(tokens.batch(examples)), plan()), dim=1)

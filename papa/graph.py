@@ -9,13 +9,15 @@ import re
 from itertools import product
 from typing import Any
 
-from papa.config import Config, grids, pairs
+from papa.config import Config, grids, is_masked, pairs
 from papa.kinds import BY_LAMBDA, OF, RANDOM, kind_of
 
 ORIGINAL, ALL_REPLACED = "original", "all"
 CONSTANT = "(?:[a-z]+|average-of-[a-z0-9_-]+)"
 """Pattern of constants that are not trained, so that hidden states under them can be stored."""
 TRAINED_CONSTANT = "[a-z]+-trained"
+NOTHING = "(?!)"
+"""Pattern that no name matches."""
 ORDER, KEPT = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
 CORPUS_VARIANTS = f"{ORIGINAL}|{CONSTANT}/{ALL_REPLACED}"
 """Pattern of what depends on texts alone: nothing replaced, or every head."""
@@ -65,13 +67,17 @@ class Graph:
         """Path of the texts that a task labels."""
         return f"<results>/corpora/{self.corpus_of(task)}/texts.parquet"
 
+    def labels(self, task: str) -> str | list[str]:
+        """Path of the labels of a task; an empty list where it has none."""
+        return [] if is_masked(self.config["tasks"][task]) else f"<results>/tasks/{task}/labels.parquet"
+
     def tokens(self, model: str, task: str) -> str:
         """Path of those texts, laid out for a model."""
         return f"<results>/models/{model}/corpora/{self.corpus_of(task)}/tokens.parquet"
 
     def laid_out(self, corpus: str, slots: int) -> str:
-        """The part of a path that says how a corpus is laid out: its name alone for its own slots."""
-        return corpus if slots == self.config["corpora"][corpus]["slots"] else f"{corpus}/slots-{slots}"
+        """The part of a path that says how a corpus is laid out: its name alone for slots of its own."""
+        return corpus if slots == self.config["corpora"][corpus].get("slots") else f"{corpus}/slots-{slots}"
 
     def texts_behind(self, laid_out: str) -> str:
         """Path of the texts behind a corpus in some layout."""
@@ -106,6 +112,15 @@ class Graph:
         folder = f"<results>/models/{model}/{owner}/features/{variant}"
         files = {"train": "train.hidden", "validation": "validation.hidden", "index": "index.json"}
         return {name: f"{folder}/{file}" for name, file in files.items()}
+
+    def streamed(self, task: str, variant: str) -> bool:
+        """Whether a probe takes hidden states from the encoder as it goes: constants are trained along with it, or
+        texts are masked anew in every epoch."""
+        return is_masked(self.config["tasks"][task]) or bool(re.fullmatch(TRAINED_VARIANTS, variant))
+
+    def stored(self) -> str:
+        """Pattern of the tasks whose hidden states are stored where constants are not trained."""
+        return "|".join(task for task in self.config["tasks"] if not self.streamed(task, ORIGINAL)) or NOTHING
 
     def variants(self, model: str, task: str) -> dict[str, list[int]]:
         """What is replaced in the runs of a task, each variant once, and the seeds of its probes."""
@@ -145,13 +160,14 @@ class Graph:
         """
         wanted: dict[str, None] = {}
         for model, task in pairs(self.config):
-            own = [self.texts(task), f"<results>/tasks/{task}/labels.parquet", self.tokens(model, task)]
+            given = self.texts(task), self.labels(task), self.tokens(model, task)
+            own = [path for path in given if isinstance(path, str)]
             for variant in self.variants(model, task):
                 constant, order, _ = setting(variant).values()
                 if constant is not None and order in BY_LAMBDA:
                     own.append(f"<results>/models/{model}/tasks/{task}/{kind_of(constant).name}/lambda.parquet")
                 own += self.behind(model, task, variant).values()
-                if not re.fullmatch(TRAINED_VARIANTS, variant):
+                if not self.streamed(task, variant):
                     own.append(self.features(model, task, variant)["index"])
             wanted |= dict.fromkeys(own)
         return [*wanted, *self.runs()]

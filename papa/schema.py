@@ -85,6 +85,7 @@ def _sentence(error: Any) -> str:
 
 KINDS = {
     "array": "a list",
+    "boolean": "true or false",
     "integer": "a whole number",
     "null": "null",
     "number": "a number",

@@ -48,12 +48,12 @@ class Tokens:
         self.cut = int(whole_numbers(rows.column("cut").combine_chunks()).count_nonzero())
 
     @classmethod
-    def read(cls, path: PathLike) -> dict[str, Tokens]:
-        """Both splits of a tokens file."""
+    def read(cls, path: PathLike, *splits: str) -> dict[str, Tokens]:
+        """The named splits of a tokens file, or both."""
         table = read_table(path)
         if not {"split", "ids", "slots", "segments", "cut"} <= set(table.column_names):
             raise DamagedArtefact(f"{path} holds no laid-out tokens; delete it and run the workflow again.")
-        return {split: cls(table, split) for split in ("train", "validation")}
+        return {split: cls(table, split) for split in splits or ("train", "validation")}
 
     def __len__(self) -> int:
         return len(self.lengths)

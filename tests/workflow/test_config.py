@@ -9,12 +9,16 @@ import pytest
 import yaml
 from conftest import CONFIG, REPOSITORY
 
-from papa.config import checked, fraction
+from papa.config import checked, fraction, pairs
 from papa.errors import InputError
 from papa.graph import CORPUS_VARIANTS, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting, variant
 from papa.parameters import Parameters
 
 SCHEMA = REPOSITORY / "workflow/schemas/config.schema.yaml"
+
+
+MASKED = {key: value for key, value in CONFIG["tasks"]["tags"].items() if key != "label"}
+MASKED["metric"] = "negative_log_perplexity"
 
 
 def edited(path, value):
@@ -30,7 +34,7 @@ def edited(path, value):
 @pytest.mark.parametrize("name", ["config.yaml", "families.yaml", "minilm.yaml", "paper.yaml"])
 def test_configs_of_the_project_pass(name):
     config = checked(yaml.safe_load((REPOSITORY / "config" / name).read_text(encoding="utf-8")), SCHEMA)
-    assert set(config["run"]["tasks"]) == set(config["tasks"])
+    assert {task for _, task in pairs(config)} == set(config["tasks"])
 
 
 def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
@@ -108,7 +112,27 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
         (["corpora", "words", "slots"], None, "corpora.words.slots must be a whole number"),
         (["corpora", "words"], {"generated": "agreement", "first": "text", "slots": 8}, "corpora.words .* needs rows"),
         (["corpora", "words"], {"words": "words", "slots": 8}, "corpora.words must have one source"),
-        (["corpora", "words"], {"hub": "a/b", "words": "words"}, "needs the key corpora.words.slots: number of slots"),
+        (
+            ["corpora", "words"],
+            {"hub": "a/b", "words": "words"},
+            "tasks.tags.corpus is 'words', which has no slots; give",
+        ),
+        (["corpora", "words"], {"files": {"train": "a.txt"}}, "'words', which has no slots and no validation split"),
+        (["corpora", "words", "files"], {"validation": "a.jsonl"}, "needs the key corpora.words.files.train"),
+        (["corpora", "words", "blocks"], True, "corpora.words.blocks is for running text"),
+        (
+            ["corpora", "sentences", "blocks"],
+            True,
+            "tasks.animals has labels, but its corpus 'sentences' is cut in blocks",
+        ),
+        (["tasks", "tags", "metric"], "negative_log_perplexity", "tasks.tags.label is for tasks with labels"),
+        (["tasks", "tags"], {**MASKED, "metric": "accuracy"}, "tasks.tags needs a label for its metric accuracy"),
+        (["tasks", "tags"], {**MASKED, "subset": "kind"}, "tasks.tags.subset is for tasks with labels"),
+        (
+            ["grids"],
+            {"more": {"tasks": ["masked"], "constants": ["zeros", "average-trained"]}},
+            "grids.more runs masked, masked language modelling, with average-trained, but constants are trained with",
+        ),
         (["corpora"], [], "corpora must be a block of keys"),
         (["device"], "gpu", "device is 'gpu'"),
         (["threads", "encoder"], 0, "threads.encoder is 0, but must be at least 1"),
@@ -126,6 +150,7 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
 )
 def test_refused(path, value, message):
     config = copy.deepcopy(CONFIG) | {"threads": {}}
+    config["tasks"]["masked"] = MASKED
     place = config
     for part in path[:-1]:
         place = place[part]

@@ -7,6 +7,7 @@ from conftest import REPOSITORY
 
 KINDS = {
     "array": "list",
+    "boolean": "true or false",
     "integer": "whole number",
     "null": "null",
     "number": "number",

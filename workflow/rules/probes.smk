@@ -1,3 +1,7 @@
+# Both can train a probe; the encoder runs along only where no stored hidden states will do.
+ruleorder: probe > probe_through_encoder
+
+
 rule probe:
     input:
         unpack(lambda wildcards: GRAPH.features(wildcards.model, wildcards.task, wildcards.variant)),
@@ -12,6 +16,7 @@ rule probe:
     benchmark:
         "<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.benchmark.tsv"
     wildcard_constraints:
+        task=GRAPH.stored(),
         variant=f"{CORPUS_VARIANTS}|{TASK_VARIANTS}",
     conda:
         "../envs/papa.yaml"
@@ -25,12 +30,12 @@ rule probe:
         "../scripts/probe.py"
 
 
-# What cannot be stored: the constants are trained with the probe.
+# What cannot be stored: constants are trained with the probe, or texts are masked anew in every epoch.
 rule probe_through_encoder:
     input:
         unpack(lambda wildcards: GRAPH.behind(wildcards.model, wildcards.task, wildcards.variant)),
         tokens=lambda wildcards: GRAPH.tokens(wildcards.model, wildcards.task),
-        labels="<results>/tasks/{task}/labels.parquet",
+        labels=lambda wildcards: GRAPH.labels(wildcards.task),
         code=modules("probe_through_encoder"),
     output:
         run="<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.json",
@@ -40,7 +45,7 @@ rule probe_through_encoder:
     benchmark:
         "<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.benchmark.tsv"
     wildcard_constraints:
-        variant=TRAINED_VARIANTS,
+        variant=f"{CORPUS_VARIANTS}|{TASK_VARIANTS}|{TRAINED_VARIANTS}",
     conda:
         "../envs/papa.yaml"
     threads: threads("encoder")

@@ -17,7 +17,8 @@ from typing import Any
 from papa.errors import InputError
 from papa.kinds import kind_of
 from papa.schema import filled_in, short
-from papa.tasks import check_metric
+from papa.sources.texts import splits_of
+from papa.tasks import METRICS, check_metric
 
 Config = dict[str, Any]
 
@@ -54,7 +55,7 @@ PUBLISHED_CODE: Config = {
 def checked(config: Mapping[str, Any], schema: str | Path) -> Config:
     """A copy of `config` with the defaults of `schema` (a YAML file) filled in; raises `InputError` where it is wrong.
 
-    Fractions come back in lowest terms: "2/4" as "1/2".
+    Fractions come back in lowest terms: "2/4" as "1/2". The lines of .txt files come back as the column `text`.
     """
     import yaml
 
@@ -77,6 +78,8 @@ def checked(config: Mapping[str, Any], schema: str | Path) -> Config:
     for name, task in filled["tasks"].items():
         _check_task(f"tasks.{name}", task, filled["corpora"])
     _check_features(filled)
+    for where, grid in zip(["run", *(f"grids.{name}" for name in filled["grids"])], grids(filled), strict=True):
+        _check_trained(where, grid, filled["tasks"])
     return filled
 
 
@@ -114,9 +117,16 @@ def pairs(config: Config) -> list[tuple[str, str]]:
     return list(dict.fromkeys(pair for grid in grids(config) for pair in product(grid["models"], grid["tasks"])))
 
 
+def is_masked(task: Mapping[str, Any]) -> bool:
+    """Whether a task is masked language modelling: one without labels."""
+    return "label" not in task
+
+
 def check_files(config: Config) -> None:
-    """Raise `InputError` where a local file of a task that is run does not exist."""
-    for corpus in dict.fromkeys(config["tasks"][task]["corpus"] for grid in grids(config) for task in grid["tasks"]):
+    """Raise `InputError` where a local file of a task that is run, or of its averages, does not exist."""
+    used = [config["tasks"][task]["corpus"] for grid in grids(config) for task in grid["tasks"]]
+    used += [corpus for grid in grids(config) for name in grid["constants"] if (corpus := kind_of(name).corpus)]
+    for corpus in dict.fromkeys(used):
         for split, path in config["corpora"][corpus].get("files", {}).items():
             if not Path(path).is_file():
                 raise InputError(
@@ -185,7 +195,7 @@ def _check_model(where: str, model: Mapping[str, Any]) -> None:
         raise InputError(f"{where}.revision is a revision on the hub, but {where} has no hub.")
 
 
-def _check_corpus(where: str, corpus: Mapping[str, Any]) -> None:
+def _check_corpus(where: str, corpus: dict[str, Any]) -> None:
     given = [source for source in SOURCES if source in corpus]
     if len(given) != 1:
         raise InputError(
@@ -196,28 +206,60 @@ def _check_corpus(where: str, corpus: Mapping[str, Any]) -> None:
             raise InputError(f"{where}.{key} means something with {source} only, but {where} has {given[0]}.")
     if "generated" in corpus and "rows" not in corpus:
         raise InputError(f"{where} is generated and needs rows: how many examples for train and validation.")
+    files = corpus.get("files", {}).values()
+    if files and "words" not in corpus and all(Path(path).suffix.lower() == ".txt" for path in files):
+        corpus.setdefault("first", "text")
     if ("first" in corpus) == ("words" in corpus):
         raise InputError(f"{where} needs either first (a column of texts) or words (a column of lists of words).")
     if "second" in corpus and "words" in corpus:
         raise InputError(f"{where}.second is for pairs of texts, but {where} has words; leave one of them out.")
-    given = ["train", "validation", corpus.get("train"), corpus.get("validation"), "all"]
+    taken = {"train", "validation", corpus.get("train"), corpus.get("validation"), "all"}
     for number, split in enumerate(corpus.get("more_validation", [])):
-        if split in [*given, *corpus["more_validation"][:number]]:
+        if split in taken or split in corpus["more_validation"][:number]:
             raise InputError(
                 f"{where}.more_validation names {split!r}, which is taken; name each further split once, and none "
                 f"that is the training or validation split, or is called train, validation or all."
             )
+    if corpus["blocks"] and ("words" in corpus or "second" in corpus):
+        raise InputError(f"{where}.blocks is for running text, a column of single texts; leave out words and second.")
 
 
 def _check_task(where: str, task: Mapping[str, Any], corpora: Mapping[str, Any]) -> None:
     corpus = task["corpus"]
     if corpus not in corpora:
         raise InputError(f"{where}.corpus is {corpus!r}, which is not defined; defined are {', '.join(corpora)}.")
+    texts = corpora[corpus]
+    there = {"slots": "slots" in texts, "validation split": "validation" in splits_of(texts)}
+    if not all(there.values()):
+        lacking = " and no ".join(key for key in there if not there[key])
+        raise InputError(
+            f"{where}.corpus is {corpus!r}, which has no {lacking}; give it one, for only averages "
+            f"(average-of-{corpus}) do without."
+        )
     if not math.isfinite(task["learning_rate"]):
         raise InputError(f"{where}.learning_rate is {task['learning_rate']}; it must be a finite number.")
     twice = next(_repeated(task.get("labels", [])), None)
     if twice is not None:
         raise InputError(f"{where}.labels has {twice!r} twice; give each once.")
+    metric = task["metric"]
+    if METRICS[metric] == "masked":
+        of_labels = next((key for key in ("label", "labels", "subset", "published") if key in task), None)
+        if of_labels is not None:
+            raise InputError(
+                f"{where}.{of_labels} is for tasks with labels, but {metric} is the metric of masked language "
+                f"modelling, which has none; leave out {of_labels} or take another metric."
+            )
+        return
+    if is_masked(task):
+        raise InputError(
+            f"{where} needs a label for its metric {metric}; without labels a task is masked language modelling, "
+            "whose metric is negative_log_perplexity."
+        )
+    if texts["blocks"]:
+        raise InputError(
+            f"{where} has labels, but its corpus {corpus!r} is cut in blocks, which no label belongs to; "
+            "give it a corpus without blocks."
+        )
     try:
         check_metric(task["metric"], "token" if "words" in corpora[corpus] else "text")
     except InputError as error:
@@ -238,3 +280,13 @@ def _check_features(config: Config) -> None:
                     f"tasks.{task}.features is store, but {why}, so that hidden states differ in every epoch; "
                     f"leave features out, or give stream."
                 )
+
+
+def _check_trained(where: str, grid: Mapping[str, Any], tasks: Mapping[str, Any]) -> None:
+    masked = [name for name in grid["tasks"] if is_masked(tasks[name])]
+    trained = [name for name in grid["constants"] if kind_of(name).trained]
+    if masked and trained:
+        raise InputError(
+            f"{where} runs {masked[0]}, masked language modelling, with {trained[0]}, but constants are trained with "
+            "labels only; give such tasks a grid of their own under grids, with other constants."
+        )

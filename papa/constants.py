@@ -167,7 +167,7 @@ def _add_up(encoder: Encoder, batch: Packed, total: Tensor) -> Tensor:
 
 def average_corpus(model: dict[str, Any], tokens: PathLike, constants: PathLike) -> str:
     """Stage *average*: the average attention of a model over the training texts of a corpus, as HDF5."""
-    train = Tokens.read(tokens)["train"]
+    train = Tokens.read(tokens, "train")["train"]
     encoder = encoder_of(model)
     steps = progress(train.batches(machine.current().token_budget), "averaging", train.lengths, "examples")
     average = average_attention(encoder, map(train.batch, steps))

@@ -9,7 +9,7 @@ import re
 from itertools import product
 from typing import Any
 
-from papa.config import RUN, Config, analyses, pairs
+from papa.config import RUN, Config, analyses, is_masked, pairs
 from papa.kinds import BY_LAMBDA, RANDOM, kind_of, on_corpus
 
 ORIGINAL, ALL_REPLACED = "original", "all"
@@ -18,9 +18,13 @@ TABLE, FIGURE = ("parquet", "md", "tex"), ("svg", "png", "html")
 CONSTANT = "(?:[a-z]+|average-of-[a-z0-9_-]+)"
 """Pattern of constants that are not trained, so that hidden states under them can be stored."""
 TRAINED_CONSTANT = "[a-z]+-trained"
+NOTHING = "(?!)"
+"""Pattern that no name matches."""
 ORDER, KEPT = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
 CORPUS_VARIANTS = f"{ORIGINAL}|{CONSTANT}/{ALL_REPLACED}"
 """Pattern of what depends on texts alone: nothing replaced, or every head."""
+TASK_VARIANTS = f"{CONSTANT}/{ORDER}/{KEPT}"
+"""Pattern of what depends on an order of heads: constant/order/fraction."""
 TRAINED_VARIANTS = f"{TRAINED_CONSTANT}/{ALL_REPLACED}|{TRAINED_CONSTANT}/{ORDER}/{KEPT}"
 """Pattern of what is trained along with the probe."""
 
@@ -65,13 +69,17 @@ class Graph:
         """Path of the texts that a task labels."""
         return f"<results>/corpora/{self.corpus_of(task)}/texts.parquet"
 
+    def labels(self, task: str) -> str | list[str]:
+        """Path of the labels of a task; an empty list where it has none."""
+        return [] if is_masked(self.config["tasks"][task]) else f"<results>/tasks/{task}/labels.parquet"
+
     def tokens(self, model: str, task: str) -> str:
         """Path of those texts, laid out for a model."""
         return f"<results>/models/{model}/corpora/{self.corpus_of(task)}/tokens.parquet"
 
     def laid_out(self, corpus: str, slots: int) -> str:
-        """The part of a path that says how a corpus is laid out: its name alone for its own slots."""
-        return corpus if slots == self.config["corpora"][corpus]["slots"] else f"{corpus}/slots-{slots}"
+        """The part of a path that says how a corpus is laid out: its name alone for slots of its own."""
+        return corpus if slots == self.config["corpora"][corpus].get("slots") else f"{corpus}/slots-{slots}"
 
     def texts_behind(self, laid_out: str) -> str:
         """Path of the texts behind a corpus in some layout."""
@@ -108,25 +116,15 @@ class Graph:
         return {name: f"{folder}/{file}" for name, file in files.items()}
 
     def streamed(self, task: str, variant: str) -> bool:
-        """Whether the probes of a variant run the encoder themselves: hidden states are not, or cannot be, stored."""
-        return (
-            self.config["tasks"][task].get("features") == "stream"
-            or self.config["encoder_dropout"]
-            or re.fullmatch(TRAINED_VARIANTS, variant) is not None
-        )
+        """Whether a probe takes hidden states from the encoder as it goes: the task says so, its texts are masked or
+        dropped from anew in every epoch, or constants are trained along with it."""
+        given = self.config["tasks"][task]
+        anew = is_masked(given) or self.config["encoder_dropout"]
+        return anew or given.get("features") == "stream" or bool(re.fullmatch(TRAINED_VARIANTS, variant))
 
-    def probed(self, streamed: bool) -> str:
-        """Pattern of tasks before those of their variants, in the path of a run, that are `streamed`, or are not.
-
-        A pattern of tasks alone would not do: it depends on both, and each wildcard has a pattern of its own.
-        """
-        found = {
-            (task, variant)
-            for model, task in pairs(self.config)
-            for variant in self.variants(model, task)
-            if self.streamed(task, variant) == streamed
-        }
-        return "|".join(f"{task}(?=/runs/{variant}/seed-)" for task, variant in sorted(found)) or "(?!)"
+    def stored(self) -> str:
+        """Pattern of the tasks whose hidden states are stored where constants are not trained."""
+        return "|".join(task for task in self.config["tasks"] if not self.streamed(task, ORIGINAL)) or NOTHING
 
     def variants(self, model: str, task: str) -> dict[str, list[int]]:
         """What is replaced in the runs of a task, each variant once, and the seeds of its probes."""
@@ -165,7 +163,8 @@ class Graph:
         """
         wanted: dict[str, None] = {}
         for model, task in pairs(self.config):
-            own = [self.texts(task), f"<results>/tasks/{task}/labels.parquet", self.tokens(model, task)]
+            given = self.texts(task), self.labels(task), self.tokens(model, task)
+            own = [path for path in given if isinstance(path, str)]
             for variant in self.variants(model, task):
                 constant, order, _ = setting(variant).values()
                 if constant is not None and order in BY_LAMBDA:

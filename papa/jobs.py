@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from papa.config import NAME
-from papa.graph import CORPUS_VARIANTS, TASK_VARIANTS, TRAINED_VARIANTS, Graph
+from papa.graph import CORPUS_VARIANTS, TASK_VARIANTS, Graph, setting
+from papa.kinds import kind_of
 
 _CORPUS = f"corpora/(?P<corpus>{NAME}(?:/slots-[0-9]+)?)"
 _TASK, _MODEL = f"tasks/(?P<task>{NAME})", f"models/(?P<model>{NAME})"
@@ -21,16 +22,22 @@ OUTPUTS = {
     "order_heads": rf"{_MODEL}/orders/(?P<variant>[^/]+)\.parquet",
     "features_of_corpus": rf"{_MODEL}/{_CORPUS}/features/(?P<variant>{CORPUS_VARIANTS})/index\.json",
     "features_of_task": rf"{_MODEL}/{_TASK}/features/(?P<variant>{TASK_VARIANTS})/index\.json",
-    "probe": rf"{_MODEL}/{_TASK}/runs/(?P<variant>{CORPUS_VARIANTS}|{TASK_VARIANTS})/seed-(?P<seed>[0-9]+)\.json",
-    "probe_through_encoder": rf"{_MODEL}/{_TASK}/runs/(?P<variant>{TRAINED_VARIANTS})/seed-(?P<seed>[0-9]+)\.json",
+    "probe": rf"{_MODEL}/{_TASK}/runs/(?P<variant>.+)/seed-(?P<seed>[0-9]+)\.json",
     "patterns": rf"{_MODEL}/{_CORPUS}/patterns\.parquet",
     "plot_patterns": rf"figures/patterns/(?P<model>{NAME})/(?P<corpus>{NAME})\.svg",
     "published": r"tables/published\.parquet",
+    "score_and_drop": r"tables/score_and_drop\.parquet",
+    "plot_score_and_drop": r"figures/score_and_drop\.svg",
+    "gather": rf"tables/(?P<grid>{NAME})\.parquet",
+    "plot_grid": rf"figures/(?P<grid>{NAME})\.svg",
 }
-"""Which rule makes an artefact of the graph: one output of each rule, with its wildcards."""
+"""Which rule makes an artefact of the graph, the first that fits: one output of each rule, with its wildcards."""
+THROUGH_ENCODER = "probe_through_encoder"
+"""The rule of a probe whose hidden states are not stored."""
 NEEDED = {"patterns": "average", "average": "tokenize", "tokenize": "prepare_texts"}
 """Jobs whose artefacts the graph may leave unsaid, for another corpus's averages: each needs one of the other rule."""
-TABLES = ("collect", "summarise", "latex", "plot_score_by_fraction")
+TABLES = ("collect", "summarise", "latex")
+"""Rules that run once for every config."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,16 @@ class Job:
     task: str = ""
     variant: str = ""
     seed: str = ""
+    grid: str = ""
+
+    @property
+    def training(self) -> str:
+        """How the job trains: "lambda", a probe on "stored" or "streamed" hidden states, or constants beside it,
+        "trained"; "" where it does not train."""
+        if self.rule == THROUGH_ENCODER:
+            constant = setting(self.variant)["constant"]
+            return "trained" if constant is not None and kind_of(constant).trained else "streamed"
+        return {"train_lambda": "lambda", "probe": "stored"}.get(self.rule, "")
 
 
 def jobs_of(graph: Graph) -> list[Job]:
@@ -54,7 +71,10 @@ def jobs_of(graph: Graph) -> list[Job]:
             if match:
                 job = Job(rule, **match.groupdict())
                 job = replace(job, corpus=graph.corpus_of(job.task)) if job.task else job
+                if rule == "probe" and graph.streamed(job.task, job.variant):
+                    job = replace(job, rule=THROUGH_ENCODER)
                 found |= dict.fromkeys(_with_needed(job))
+                break
     return [*found, *map(Job, TABLES)]
 
 

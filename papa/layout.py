@@ -1,16 +1,17 @@
 """Texts to slots: every example puts its tokens in fixed places (paper, Sec. 3.1 and its footnotes).
 
 One text: `[CLS] tokens` from slot 0, padding, `[SEP]` in slot n-1. Two texts: the first from slot 0, the separators
-between them from slot n/2, the second right after, `[SEP]` in slot n-1. Which special tokens a tokenizer puts where
-(one separator between two texts, or RoBERTa's two) is read off the tokenizer itself, with one exception.
+between them from slot n/2, the second right after, `[SEP]` in slot n-1. Running text is cut in blocks that fill all
+slots. Which special tokens a tokenizer puts where (one separator between two texts, or RoBERTa's two) is read off the
+tokenizer itself, with one exception.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from itertools import groupby, islice
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -18,9 +19,6 @@ from torch import Tensor
 from papa.artefacts import PathLike, provenance_of, read_table, write_table
 from papa.errors import InputError
 from papa.sources.models import tokenizer_of
-
-if TYPE_CHECKING:
-    pass
 
 Style = Literal["paper", "published_code"]
 Segments = Literal["aligned", "published_code"]
@@ -110,11 +108,7 @@ def place(
         raise InputError(f"{len(first)} first texts and {len(second)} second texts were given; the numbers must agree.")
     if isinstance(first, str):
         raise InputError("A single string was given; lay_out takes a list of texts (or of lists of words).")
-    limit = getattr(tokenizer, "model_max_length", None)
-    if limit is not None and slots > limit:
-        raise InputError(f"{slots} slots were asked for, but the model has positions for {limit}; take fewer slots.")
-
-    template = Template.of(tokenizer)
+    template = _template(tokenizer, slots)
     split = bool(len(first)) and not isinstance(first[0], str)
     if split and second is not None:
         raise InputError("Lists of words come one to an example; a second text was given beside them.")
@@ -127,8 +121,7 @@ def place(
         room = half - len(template.start), 0
     else:
         room = slots - len(template.start) - len(template.end), 0
-    if room[0] < 1 or (second is not None and room[1] < 1):
-        raise InputError(f"{slots} slots leave no room for text between the special tokens; take more slots.")
+    _check_room(slots, room[0] if second is None else min(room))
 
     for begin in range(0, len(first), CHUNK):
         ones = _sub_tokens(tokenizer, first[begin : begin + CHUNK], split)
@@ -137,6 +130,39 @@ def place(
         )
         for one, two in zip(ones, twos, strict=True):
             yield _place_one(template, one, two, slots, room, misplaced=segments == "published_code")
+
+
+def texts_in_blocks(tokenizer: Any, texts: Sequence[str], slots: int) -> Iterator[Placed]:
+    """Yield running text as blocks of `slots` tokens, special tokens at both ends: `[CLS] tokens [SEP]`, no padding.
+
+    Texts follow one another without a separator; one that is empty adds nothing and no token is lost. The last block
+    may be shorter; its `[SEP]` stands in slot n-1 all the same. Raises `InputError` where the slots leave no room. The
+    paper does not say how its texts for masked language modelling were packed; this is our reading.
+    """
+    template = _template(tokenizer, slots)
+    room = slots - len(template.start) - len(template.end)
+    _check_room(slots, room)
+    held: list[int] = []
+    for begin in range(0, len(texts), CHUNK):
+        held += [number for ids, _ in _sub_tokens(tokenizer, texts[begin : begin + CHUNK], False) for number in ids]
+        whole = len(held) - len(held) % room
+        for start in range(0, whole, room):
+            yield _place_one(template, (held[start : start + room], []), None, slots, (room, 0), False)
+        held = held[whole:]
+    if held:
+        yield _place_one(template, (held, []), None, slots, (room, 0), False)
+
+
+def _template(tokenizer: Any, slots: int) -> Template:
+    limit = getattr(tokenizer, "model_max_length", None)
+    if limit is not None and slots > limit:
+        raise InputError(f"{slots} slots were asked for, but the model has positions for {limit}; take fewer slots.")
+    return Template.of(tokenizer)
+
+
+def _check_room(slots: int, room: int) -> None:
+    if room < 1:
+        raise InputError(f"{slots} slots leave no room for text between the special tokens; take more slots.")
 
 
 def _parts_words(tokenizer: Any) -> bool:
@@ -204,29 +230,67 @@ def _place_one(
 
 
 def tokenize_corpus(
-    model: dict[str, Any], texts: PathLike, tokens: PathLike, slots: int, style: Style, segments: Segments
+    model: dict[str, Any],
+    texts: PathLike,
+    tokens: PathLike,
+    slots: int,
+    style: Style,
+    segments: Segments,
+    blocks: bool = False,
 ) -> str:
-    """Stage *tokenize*: lay the prepared texts of a corpus out for a model; Parquet of real tokens only."""
+    """Stage *tokenize*: lay the prepared texts of a corpus out for a model; Parquet of real tokens only.
+
+    With `blocks` the texts of each split are running text, cut in blocks that fill all slots whatever the style; `row`
+    then counts blocks, and no labels fit. Raises `InputError` where texts cannot be laid out so.
+    """
     import pyarrow as pa
 
     table = read_table(texts)
-    split = "words" in table.column_names
-    first = table.column("words" if split else "first").to_pylist()
-    second = table.column("second").to_pylist() if "second" in table.column_names else None
-    placed = list(place(tokenizer_of(model, words=split), first, second, slots=slots, style=style, segments=segments))
-    columns: dict[str, Any] = {"split": table.column("split"), "row": table.column("row")}
-    for name in ("ids", "slots", "segments", *(["words"] if split else [])):
-        columns[name] = pa.array([getattr(example, name) for example in placed], pa.list_(pa.int32()))
-    columns["cut"] = pa.array([example.cut for example in placed], pa.int32())
+    about = provenance_of(table)
+    words, pairs = "words" in table.column_names, "second" in table.column_names
+    if blocks and (words or pairs):
+        raise InputError(f"{texts} holds pairs of texts or lists of words; only single texts can be cut in blocks.")
+    tokenizer = tokenizer_of(model, words=words)
+    splits = table.column("split").to_pylist()
+    first = table.column("words" if words else "first").to_pylist()
+    second = table.column("second").to_pylist() if pairs else None
+    placed: Iterator[tuple[str, int, Placed]]
+    if blocks:
+        placed = _blocks_of_splits(tokenizer, splits, first, slots)
+    else:
+        laid_out = place(tokenizer, first, second, slots=slots, style=style, segments=segments)
+        placed = zip(splits, table.column("row").to_pylist(), laid_out, strict=True)
+    lists = ["ids", "slots", "segments", *(["words"] if words else [])]
+    types = {"split": pa.string(), "row": pa.int64(), **dict.fromkeys(lists, pa.list_(pa.int32())), "cut": pa.int32()}
+    schema = pa.schema(types)
+    parts, total, cut = [schema.empty_table()], 0, 0
+    while chunk := list(islice(placed, CHUNK)):  # as numbers of Python, a large corpus would not fit in memory
+        examples = [example for _, _, example in chunk]
+        values: dict[str, list[Any]] = {"split": [own[0] for own in chunk], "row": [own[1] for own in chunk]}
+        values |= {name: [getattr(example, name) for example in examples] for name in (*lists, "cut")}
+        parts.append(pa.Table.from_pydict(values, schema))
+        total += sum(len(example.ids) for example in examples)
+        cut += sum(example.cut > 0 for example in examples)
+    laid_out_table = pa.concat_tables(parts)
     provenance = {
         "model": model["name"],
-        "corpus": provenance_of(table).get("fingerprint"),
-        "rows": provenance_of(table).get("rows"),
-        "rows_available": provenance_of(table).get("rows_available"),
+        # blocks are not the rows of their texts: what belongs to those, labels and averages, is refused for them
+        "corpus": f"{about.get('fingerprint')} in blocks" if blocks else about.get("fingerprint"),
+        "rows": about.get("rows"),
+        "rows_available": about.get("rows_available"),
         "slots": slots,
         "style": style,
         "segments": segments,
     }
-    write_table(pa.table(columns), tokens, provenance)
-    total, cut = sum(len(example.ids) for example in placed), sum(example.cut > 0 for example in placed)
-    return f"laid out {len(placed):,} examples, {total:,} tokens in {slots} slots; {cut:,} examples cut"
+    write_table(laid_out_table, tokens, provenance)
+    what = "blocks" if blocks else "examples"
+    return f"laid out {laid_out_table.num_rows:,} {what}, {total:,} tokens in {slots} slots; {cut:,} {what} cut"
+
+
+def _blocks_of_splits(
+    tokenizer: Any, splits: Sequence[str], texts: Sequence[str], slots: int
+) -> Iterator[tuple[str, int, Placed]]:
+    """The blocks of each split, each with the split's name and its number there."""
+    for split, rows in groupby(range(len(texts)), key=splits.__getitem__):
+        for number, block in enumerate(texts_in_blocks(tokenizer, [texts[row] for row in rows], slots)):
+            yield split, number, block

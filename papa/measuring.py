@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy
 from papa import machine
 from papa.artefacts import provenance_of, read_table, write_table
 from papa.attention.replacement import LayerPlan
-from papa.config import Config
+from papa.config import Config, is_masked
 from papa.constants import average_attention, constant_matrices
 from papa.encoder import Encoder, encoder_of
 from papa.errors import InputError
@@ -33,6 +33,8 @@ from papa.features import HiddenStates, probe_sizes
 from papa.jobs import Job
 from papa.labelled import EVALUATED_AT_ONCE, HiddenOf, Labelled
 from papa.layout import tokenize_corpus
+from papa.masking import VALIDATION, Masking
+from papa.mlm import MaskedTraining, negative_log_perplexity
 from papa.pacing import clock_of, paced, processor_seconds, seconds_of
 from papa.parameters import Parameters
 from papa.planning import LaidOut, Measured, Shape, Training
@@ -44,7 +46,6 @@ from papa.training import fit
 
 SAMPLE = 1024
 """Rows of each split that are looked at."""
-TRAINING = ("train_lambda", "probe", "probe_through_encoder")
 STARTS = {"": "import papa.tables, pandas, pyarrow.parquet", "probe": "import papa.training, papa.metrics"}
 LOADING = """
 import json, sys
@@ -73,6 +74,7 @@ class _Measuring:
         self.config, self.jobs, self.folder, self.say = config, jobs, folder, say
         self.parameters, self.here = Parameters(config), machine.current()
         self.rows: dict[str, dict[str, int]] = {}
+        """Rows of each split of each corpus."""
         self.sampled: dict[str, Tensor] = {}
         self.reading: dict[str, float] = {}
         self.models: dict[str, Shape] = {}
@@ -147,10 +149,12 @@ class _Measuring:
         for corpus in self._of("corpus", rule="tokenize", model=model):
             if corpus.split("/")[0] in self.rows:
                 self._try(f"model {model} on corpus {corpus}", self._measure_layout, model, encoder, corpus)
-        for task, rule in dict.fromkeys((job.task, job.rule) for job in self.jobs if job.model == model):
-            known = rule in TRAINING and (model, self.config["tasks"][task]["corpus"]) in self.layouts
-            if known and self._labels(task).exists():
-                self._try(f"model {model} on task {task}", self._measure_training, model, encoder, task, rule)
+        for task, training in dict.fromkeys((job.task, job.training) for job in self.jobs if job.model == model):
+            if training and (model, self.config["tasks"][task]["corpus"]) in self.layouts:
+                masked = is_masked(self.config["tasks"][task])
+                if masked or self._labels(task).exists():
+                    measure = self._measure_masked if masked else self._measure_training
+                    self._try(f"model {model} on task {task}", measure, model, encoder, task, training)
 
     def _tokens(self, model: str, corpus: str) -> Path:
         return self.folder / f"{model}.{corpus.replace('/', '.')}.tokens"
@@ -162,8 +166,8 @@ class _Measuring:
         lay_out()  # the first time, libraries are loaded
         loading = seconds_of(lambda: tokenizer_of(self.parameters.model(model)), time.process_time)
         seconds = max(0.0, seconds_of(lay_out, time.process_time) - loading)
-        splits = Tokens.read(path)
-        times = {split: self.rows[own][split] / part.rows[1] for split, part in splits.items()}
+        splits = Tokens.read(path, *self.rows[own])
+        times = {split: rows / min(rows, SAMPLE) for split, rows in self.rows[own].items()}
         train, clock = splits["train"], clock_of(encoder.device, self.here.encoder_threads)
         batches = list(train.batches(self.here.token_budget))
         chosen = [batches[number] for number in np.random.default_rng(0).permutation(len(batches))]
@@ -183,20 +187,20 @@ class _Measuring:
             slots=train.n,
             examples={split: len(part) * times[split] for split, part in splits.items()},
             tokens={split: len(part.ids) * times[split] for split, part in splits.items()},
-            laying_out=seconds * sum(self.rows[own].values()) / sum(part.rows[1] for part in splits.values()),
+            laying_out=seconds * sum(self.rows[own].values()) / len(self.sampled[own]),
             encoding=seconds_per_token(partial(encode, encoder.plan())),
             encoding_replaced=seconds_per_token(partial(encode, encoder.plan(matrices))),
             averaging=seconds_per_token(lambda number: average_attention(encoder, map(train.batch, chosen[:number]))),
         )
 
-    def _measure_training(self, model: str, encoder: Encoder, task: str, rule: str) -> None:
-        """A few steps of a probe as a rule takes them: on stored hidden states, or through the encoder."""
+    def _measure_training(self, model: str, encoder: Encoder, task: str, training: str) -> None:
+        """A few steps of a probe: on stored hidden states, or through the encoder."""
         tokens = Tokens.read(self._tokens(model, self.config["tasks"][task]["corpus"]))
         splits = {split: Labelled(part, self._labels(task)) for split, part in tokens.items()}
         sizes = probe_sizes(encoder, splits["train"].tokens.n)
         probe = splits["train"].probe(sizes)
         parameters = sum(values.numel() for values in probe.parameters())
-        if rule == "probe":
+        if training == "stored":
             torch.set_num_threads(self.here.probe_threads)
             clock = clock_of(torch.device("cpu"), self.here.probe_threads)
             hidden_of = {split: self._stored(part.tokens, sizes) for split, part in splits.items()}
@@ -205,8 +209,8 @@ class _Measuring:
             torch.set_num_threads(self.here.encoder_threads)
             clock = clock_of(encoder.device, self.here.encoder_threads)
             probe = probe.to(encoder.device)
-            plan, beside = _learned(encoder, splits["train"].tokens.n, rule)
-            hidden_of = {split: _through(encoder, part.tokens, plan) for split, part in splits.items()}
+            plan, beside = _learned(encoder, splits["train"].tokens.n, training)
+            hidden_of = {split: self._through(encoder, part.tokens, plan, training) for split, part in splits.items()}
         given = self.config["tasks"][task] | {"epochs": 1}
 
         def loss_of(examples: Tensor) -> Tensor:
@@ -226,10 +230,48 @@ class _Measuring:
         number, seconds = paced(train, math.ceil(len(splits["train"]) / given["batch_size"]), clock)
         step = seconds / min(number * given["batch_size"], len(splits["train"]))
         of_score = 0.0
-        if rule != "train_lambda":  # λ is learned on the training split alone
+        if training != "lambda":  # λ is learned on the training split alone
             number, seconds = paced(score, math.ceil(len(splits["validation"]) / EVALUATED_AT_ONCE), clock)
             of_score = seconds / min(number * EVALUATED_AT_ONCE, len(splits["validation"]))
-        self.trainings[model, task, rule] = Training(step, of_score, parameters)
+        self.trainings[model, task, training] = Training(step, of_score, parameters)
+
+    def _measure_masked(self, model: str, encoder: Encoder, task: str, training: str) -> None:
+        """A few steps of masked language modelling, which always go through the encoder."""
+        tokens = Tokens.read(self._tokens(model, self.config["tasks"][task]["corpus"]))
+        train_split, validation = tokens["train"], tokens["validation"]
+        torch.set_num_threads(self.here.encoder_threads)
+        clock = clock_of(encoder.device, self.here.encoder_threads)
+        masking = Masking.of(tokenizer_of(self.parameters.model(model)), model)
+        masked = MaskedTraining(encoder, train_split, masking, seed=0, dropout=self.config["encoder_dropout"])
+        masks = masking.draw(validation.ids, *VALIDATION)
+        plan, beside = _learned(encoder, train_split.n, training)
+        given, learned = self.config["tasks"][task] | {"epochs": 1}, list(masked.probe.parameters())
+
+        def train(number: int) -> None:
+            examples = min(number * given["batch_size"], len(train_split))
+            generator = torch.Generator().manual_seed(0)
+            losses = partial(_masked_loss, masked, plan)
+            fit([*learned, *beside], losses, examples, given, generator, lambda *_: None, "measuring")
+
+        def score() -> None:
+            negative_log_perplexity(masked.probe, encoder, plan(), validation, masks)
+
+        number, seconds = paced(train, math.ceil(len(train_split) / given["batch_size"]), clock)
+        step = seconds / min(number * given["batch_size"], len(train_split))
+        of_score = 0.0 if training == "lambda" else seconds_of(score, clock) / len(validation)
+        parameters = sum(values.numel() for values in learned)
+        self.trainings[model, task, training] = Training(step, of_score, parameters)
+
+    def _through(
+        self, encoder: Encoder, tokens: Tokens, plan: Callable[[], list[LayerPlan]], training: str
+    ) -> HiddenOf:
+        dropout = self.config["encoder_dropout"] and tokens.split == "train"
+
+        def hidden_of(examples: Tensor) -> Tensor:
+            with torch.set_grad_enabled(training != "streamed" and torch.is_grad_enabled()):
+                return torch.stack(encoder.run(encoder.pack(tokens.batch(examples)), plan(), dropout), dim=1)
+
+        return hidden_of
 
     def _stored(self, tokens: Tokens, sizes: Mapping[str, Any]) -> HiddenOf:
         """Hidden states in a file without content, which takes no disk and is read like any other."""
@@ -241,10 +283,12 @@ class _Measuring:
         return lambda examples: hidden.read(examples, tokens)
 
 
-def _learned(encoder: Encoder, slots: int, rule: str) -> tuple[Callable[[], list[LayerPlan]], list[nn.Parameter]]:
-    """What is learned beside the probe: a weight for every head, or the constants of all heads; and the plan of it."""
+def _learned(encoder: Encoder, slots: int, training: str) -> tuple[Callable[[], list[LayerPlan]], list[nn.Parameter]]:
+    """What the layers do with their heads, and what is learned of it: a weight for each, all constants, or nothing."""
+    if training == "streamed":
+        return encoder.plan, []
     matrices = constant_matrices("toeplitz", encoder.layers, encoder.heads, slots).to(encoder.device)
-    if rule == "train_lambda":
+    if training == "lambda":
         raw = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
         return lambda: encoder.plan(matrices, mixing=raw.sigmoid()), [raw]
     heads = [(layer, head) for layer in range(encoder.layers) for head in range(encoder.heads)]
@@ -252,5 +296,5 @@ def _learned(encoder: Encoder, slots: int, rule: str) -> tuple[Callable[[], list
     return lambda: encoder.plan(trained(), heads), list(trained.parameters())
 
 
-def _through(encoder: Encoder, tokens: Tokens, plan: Callable[[], list[LayerPlan]]) -> HiddenOf:
-    return lambda examples: torch.stack(encoder.run(encoder.pack(tokens.batch(examples)), plan()), dim=1)
+def _masked_loss(masked: MaskedTraining, plan: Callable[[], list[LayerPlan]], examples: Tensor) -> Tensor:
+    return masked.loss(examples, plan())

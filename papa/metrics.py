@@ -38,8 +38,8 @@ def evaluate(
     are not defined (no positive example, one class only) are 0. Raises `InputError` for an unknown metric, lengths
     that disagree, an index without a name, and nothing to score.
     """
-    if metric not in METRICS:
-        raise InputError(f"There is no metric {metric!r}; there are {', '.join(METRICS)}.")
+    if metric not in _READINGS:
+        raise InputError(f"There is no metric {metric!r}; there are {', '.join(_READINGS)}.")
     units = _units(gold, predicted, len(label_names), by_word=METRICS[metric] == "token")
     read = _READINGS[metric]
     scores = read(units, label_names)

@@ -6,9 +6,6 @@ memory is the vocabulary: only masked tokens are decoded, and never more than `D
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,22 +13,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from papa import __version__, machine
-from papa.artefacts import PathLike, write_json
-from papa.attention.replacement import LayerPlan, replaced_in
-from papa.encoder import Encoder, encoder_of
+from papa import machine
+from papa.attention.replacement import LayerPlan
+from papa.encoder import Encoder
 from papa.errors import InputError
-from papa.features import heads_to_replace, matrices_of
-from papa.kinds import kind_of
 from papa.linear import linear
-from papa.masking import VALIDATION, MaskedBatch, Masking, Masks, masked_batch
+from papa.masking import MaskedBatch, Masking, Masks, masked_batch
 from papa.probes import MlmProbe
-from papa.sources.models import tokenizer_of, weights_digest
 from papa.tokens import Tokens
-from papa.training import Diverged, fit, save_state, state_of
 
 IDLE = -1
-METRIC = "negative_log_perplexity"
 DECODED_AT_ONCE = 256
 ROWS = 64
 """Masked tokens are rounded up to a multiple: oneDNN keeps a kernel for every number, each as large as the decoder."""
@@ -133,87 +124,3 @@ def negative_log_perplexity(probe: MlmProbe, encoder: Encoder, plan: Plan, token
             batch = masked_batch(tokens, masks, examples)
             total += float(summed_loss(probe, masked_hidden(encoder, batch, plan), batch.gold))
     return -total / masked
-
-
-def train_mlm(
-    model: Mapping[str, Any],
-    tokens: PathLike,
-    run: PathLike,
-    probe: PathLike,
-    task: Mapping[str, Any],
-    seed: int,
-    about: Mapping[str, Any],
-    constants: PathLike | None = None,
-    order: PathLike | None = None,
-    fraction: str = "1",
-    kind: str = "average",
-    encoder_dropout: bool = False,
-) -> str:
-    """Stage *probe* for masked language modelling: train one probe through the encoder and score it after every epoch.
-
-    Which heads get which matrices is said as for `extract_features`; a `kind` that is trained is not for this task.
-    `encoder_dropout` is as for `train_probe_through_encoder`.
-    `task` gives learning_rate, batch_size and epochs. Writes the run as JSON and the probe, without the embeddings it
-    is tied to, as safetensors. Where the loss stops being finite, the state after the last good epoch is kept beside
-    the probe and `Diverged` is raised. Raises `InputError` for a tokenizer without a mask token.
-    """
-    if kind_of(kind).trained:
-        raise InputError(f"Constants of the kind {kind} are trained, which masked language modelling cannot do.")
-    splits = Tokens.read(tokens)
-    train, validation = splits["train"], splits["validation"]
-    source = train.provenance
-    masking = Masking.of(tokenizer_of(model), model["name"])
-    encoder, weights = encoder_of(model), weights_digest(model)
-    plan = encoder.plan()
-    if fraction != "1":
-        matrices = matrices_of(kind, constants, encoder, source, weights)
-        plan = encoder.plan(matrices, None if order is None else heads_to_replace(order, fraction))
-    heads = encoder.layers * encoder.heads
-    kept = heads - len(replaced_in(plan))
-    torch.manual_seed(seed)
-    held_out = masking.draw(validation.ids, *VALIDATION)
-    training = MaskedTraining(encoder, train, masking, seed, encoder_dropout)
-    good = state_of([training.probe])
-    curve: list[dict[str, float]] = []
-
-    def after_epoch(epoch: int, loss: float) -> None:
-        score = negative_log_perplexity(training.probe, encoder, plan, validation, held_out)
-        if not math.isfinite(score):
-            raise Diverged(f"The {METRIC} became {score} in epoch {epoch}; lower the learning rate.")
-        curve.append({"epoch": epoch, "loss": loss, "score": score})
-        good.update(state_of([training.probe]))
-        training.begin(epoch + 1)
-
-    parameters = list(training.probe.parameters())
-    generator = torch.Generator().manual_seed(seed)
-    what = f"MLM probe, seed {seed}"
-    try:
-        fit(parameters, lambda examples: training.loss(examples, plan), len(train), task, generator, after_epoch, what)
-    except Diverged as error:
-        kept_state = Path(probe).with_suffix(".last-good.safetensors")
-        save_state(good, kept_state)
-        raise Diverged(f"{error} The state after epoch {len(curve)} is kept in {kept_state}.") from None
-    save_state(good, probe)
-    score = curve[-1]["score"]
-    write_json(
-        {
-            **about,
-            "kept": kept,
-            "heads": heads,
-            "metric": METRIC,
-            **{key: task[key] for key in ("learning_rate", "batch_size", "epochs")},
-            "seed": seed,
-            "score": score,
-            "scores": {METRIC: score},
-            "subsets": {},
-            "rows": {split: len(part) for split, part in splits.items()},
-            "rows_available": source["rows_available"],
-            "cut": {split: part.cut for split, part in splits.items()},
-            "curve": curve,
-            "provenance": {key: source[key] for key in ("corpus", "slots", "style", "segments")}
-            | {"weights": weights, "masked": int(held_out.chosen.count_nonzero()), "papa_version": __version__}
-            | {"encoder_dropout": encoder_dropout},
-        },
-        run,
-    )
-    return f"{METRIC} {score:.3f} with {kept} of {heads} heads, seed {seed}"

@@ -41,9 +41,14 @@ class Parameters:
         return {"task": own, "corpus": self.corpus(given["corpus"])}
 
     def layout(self, model: str, laid_out: str) -> Params:
-        corpus, _, slots = laid_out.partition("/slots-")
-        own = int(slots or self.config["corpora"][corpus]["slots"])
-        return {"model": self.model(model), "slots": own, **self.config["layout"]}
+        name, _, slots = laid_out.partition("/slots-")
+        corpus = self.config["corpora"][name]
+        return {
+            "model": self.model(model),
+            "slots": int(slots or corpus["slots"]),
+            "blocks": corpus["blocks"],
+            **self.config["layout"],
+        }
 
     def hidden(self, model: str, variant: str) -> Params:
         """Which hidden states: of a model, with a fraction of heads kept and the others replaced by a kind."""

@@ -150,7 +150,7 @@ def describe_patterns(
     """
     import pyarrow as pa
 
-    averages, train = ConstantMatrices.load(constants), Tokens.read(tokens)["train"]
+    averages, train = ConstantMatrices.load(constants), Tokens.read(tokens, "train")["train"]
     for name in ("model", "corpus", "style", "segments", "slots"):
         averaged, laid_out = averages.about.get(name), str(train.provenance.get(name))
         if averaged is not None and averaged != laid_out:

@@ -12,10 +12,9 @@ from fractions import Fraction
 
 from papa.config import Config
 from papa.graph import setting
-from papa.jobs import OUTPUTS, TABLES, Job
-from papa.kinds import kind_of
+from papa.jobs import OUTPUTS, TABLES, THROUGH_ENCODER, Job
 
-ENCODING = ("average", "train_lambda", "features_of_corpus", "features_of_task", "probe_through_encoder")
+ENCODING = ("average", "train_lambda", "features_of_corpus", "features_of_task", THROUGH_ENCODER)
 WITH_TORCH = ("rank", "order_heads", "probe", "patterns", "plot_patterns")
 CHAIN = (
     ("prepare_texts",),
@@ -24,7 +23,7 @@ CHAIN = (
     ("train_lambda",),
     ("rank", "order_heads"),
     ("features_of_corpus", "features_of_task"),
-    ("probe", "probe_through_encoder"),
+    ("probe", THROUGH_ENCODER),
 )
 """The longest chain of jobs that wait for each other, for one model and task."""
 
@@ -53,9 +52,14 @@ class LaidOut:
     averaging: float
 
     @property
-    def both(self) -> float:
-        """Tokens of both splits."""
+    def all_tokens(self) -> float:
+        """Tokens of all splits."""
         return sum(self.tokens.values())
+
+    @property
+    def scored(self) -> float:
+        """Examples that probes are scored on."""
+        return sum(self.examples.values()) - self.examples["train"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Measured:
     """What was measured. What could not be is missing, and `problems` says why, by model, corpus or task.
 
     `start` are seconds until a job without an encoder begins its work ("probe" for rules that use torch, else ""),
-    `reading` seconds to read a corpus; `layouts` go by model and laid-out corpus, `trainings` by model, task and rule.
+    `reading` seconds to read a corpus; `layouts` go by model and laid-out corpus, `trainings` by model, task and `Job.training`.
     """
 
     device: str
@@ -108,7 +112,7 @@ def cost_of(job: Job, config: Config, measured: Measured) -> Cost | None:
     shape, texts = measured.models.get(job.model), measured.layouts.get((job.model, job.corpus))
     if shape is None or texts is None:
         return None
-    if job.rule in ("train_lambda", "probe", "probe_through_encoder"):
+    if job.training:
         return _cost_of_training(job, config, measured, start, shape, texts)
     threads = config["threads"]["encoder"]
     if job.rule == "tokenize":
@@ -121,32 +125,31 @@ def cost_of(job: Job, config: Config, measured: Measured) -> Cost | None:
     if job.rule in ENCODING:  # hidden states, float16
         kept = float(Fraction(setting(job.variant)["fraction"] or 1))
         seconds = kept * texts.encoding + (1 - kept) * texts.encoding_replaced
-        disk = texts.both * (shape.layers + 1) * shape.hidden * 2
-        return _cost(shape.start + seconds * texts.both, threads, texts, texts.both, disk)
+        disk = texts.all_tokens * (shape.layers + 1) * shape.hidden * 2
+        return _cost(shape.start + seconds * texts.all_tokens, threads, texts, texts.all_tokens, disk)
     return _cost(start)
 
 
 def _cost_of_training(
     job: Job, config: Config, measured: Measured, start: float, shape: Shape, texts: LaidOut
 ) -> Cost | None:
-    training = measured.trainings.get((job.model, job.task, job.rule))
+    training = measured.trainings.get((job.model, job.task, job.training))
     if training is None:
         return None
     epochs: float = config["tasks"][job.task]["epochs"]
-    if job.rule == "train_lambda":
+    if job.training == "lambda":
         epochs = config["ranking"].get("epochs", epochs)
-    work = epochs * (training.step * texts.examples["train"] + training.score * texts.examples["validation"])
-    if job.rule == "probe":
+    work = epochs * (training.step * texts.examples["train"] + training.score * texts.scored)
+    if job.training == "stored":
         return _cost(start + work, config["threads"]["probe"], disk=4 * training.parameters)
     threads = config["threads"]["encoder"]
-    if job.rule == "train_lambda":
+    if job.training == "lambda":
         return _cost(shape.start + work, threads, texts, epochs * texts.tokens["train"])
     learned: float = training.parameters
-    constant, _, fraction = setting(job.variant).values()
-    if constant is not None and kind_of(constant).trained:
+    if job.training == "trained":
         heads = shape.layers * shape.heads
-        learned += (heads - int(Fraction(fraction or 1) * heads)) * texts.slots**2
-    return _cost(shape.start + work, threads, texts, epochs * texts.both, 4 * learned)
+        learned += (heads - int(Fraction(setting(job.variant)["fraction"] or 1) * heads)) * texts.slots**2
+    return _cost(shape.start + work, threads, texts, epochs * texts.all_tokens, 4 * learned)
 
 
 def _cost(seconds: float, threads: int = 1, texts: LaidOut | None = None, tokens: float = 0, disk: float = 0) -> Cost:
@@ -194,7 +197,9 @@ def plan_of(jobs: Sequence[Job], config: Config, measured: Measured) -> Plan:
     costs = {job: cost_of(job, config, measured) for job in jobs}
     known = {job: cost for job, cost in costs.items() if cost is not None}
     rows = []
-    ranks = {rule: rank for rank, rule in enumerate((*OUTPUTS, *TABLES))}
+    ranks = {rule: rank for rank, rule in enumerate((*OUTPUTS, *TABLES))} | {
+        THROUGH_ENCODER: list(OUTPUTS).index("probe") + 0.5
+    }
     kinds = dict.fromkeys((job.model, job.rule) for job in jobs)
     models = list(dict.fromkeys(model for model, _ in kinds))
     for model, rule in sorted(kinds, key=lambda kind: (models.index(kind[0]), ranks[kind[1]])):
@@ -238,7 +243,7 @@ def notes_on(plan: Plan, config: Config, free: float) -> list[str]:
         )
     for rule, what, advice in (
         ("train_lambda", "Learning λ takes", "ranking.epochs makes it shorter"),
-        ("probe_through_encoder", "Probes with trained constants take", "fewer seeds or fractions make it shorter"),
+        (THROUGH_ENCODER, "Probes trained through the encoder take", "fewer seeds or fractions make it shorter"),
     ):
         share = sum(row.cost.processor for row in plan.rows if row.rule == rule) / (plan.total.processor or 1)
         if share > 0.5:

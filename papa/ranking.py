@@ -47,7 +47,7 @@ def train_lambda(
     """
     import pyarrow as pa
 
-    train = Tokens.read(tokens)["train"]
+    train = Tokens.read(tokens, "train")["train"]
     encoder = encoder_of(model)
     matrices = matrices_of(kind, constants, encoder, train.provenance, weights_digest(model)).to(encoder.device)
     torch.manual_seed(seed)

@@ -1,11 +1,12 @@
 """Probes trained through the encoder: hidden states are computed when they are asked for, and never stored.
 
-For what cannot be stored, because constants are trained along with the probe or the encoder's dropout is on, and for
-what is too large for a disk.
+For what cannot be stored, because constants are trained along with the probe, texts are masked anew in every epoch or
+the encoder's dropout is on, and for what is too large for a disk.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +16,15 @@ from torch import Tensor, nn
 from papa.artefacts import PathLike
 from papa.attention.replacement import LayerPlan, replaced_in
 from papa.encoder import Encoder, encoder_of
+from papa.errors import InputError
 from papa.features import heads_to_replace, matrices_of, probe_sizes
 from papa.kinds import kind_of
 from papa.labelled import HiddenOf, Labelled
-from papa.sources.models import weights_digest
+from papa.masking import VALIDATION, Masking
+from papa.mlm import MaskedTraining, negative_log_perplexity
+from papa.sources.models import tokenizer_of, weights_digest
 from papa.tokens import Tokens
-from papa.training import train_and_score
+from papa.training import Diverged, train_and_score, train_labelled
 
 
 class TrainedConstants(nn.Module):
@@ -49,7 +53,7 @@ class TrainedConstants(nn.Module):
 def train_probe_through_encoder(
     model: Mapping[str, Any],
     tokens: PathLike,
-    labels: PathLike,
+    labels: PathLike | None,
     run: PathLike,
     probe: PathLike,
     task: Mapping[str, Any],
@@ -67,32 +71,85 @@ def train_probe_through_encoder(
     that is trained, the matrices of replaced heads are learned with the probe and written beside it, and hidden states
     stay float32. Which heads get which matrices is said as for `extract_features`. With `encoder_dropout` the encoder
     drops while the probe trains, as in the published code, and never while it is scored.
+
+    Without `labels` the task is masked language modelling: hidden states stay float32, and the probe is written without
+    the embeddings that it is tied to. Raises `InputError` for a tokenizer without a mask token and for constants that
+    are trained.
     """
-    splits = {split: Labelled(part, labels) for split, part in Tokens.read(tokens).items()}
-    about_tokens = splits["train"].tokens.provenance
+    splits = Tokens.read(tokens)
+    source = splits["train"].provenance
     encoder = encoder_of(model)
     weights = weights_digest(model)
     plan = encoder.plan()
     trained: TrainedConstants | None = None
     if fraction != "1":
-        matrices = matrices_of(kind, constants, encoder, about_tokens, weights)
+        matrices = matrices_of(kind, constants, encoder, source, weights)
         plan = encoder.plan(matrices, None if order is None else heads_to_replace(order, fraction))
         if kind_of(kind).trained:
             trained = TrainedConstants(matrices, replaced_in(plan)).to(encoder.device)
     total = encoder.layers * encoder.heads
     features = {
-        **probe_sizes(encoder, splits["train"].tokens.n),
+        **probe_sizes(encoder, splits["train"].n),
         "heads": total,
         "kept": total - len(replaced_in(plan)),
         "weights": weights,
-        "corpus": about_tokens["corpus"],
+        "corpus": source["corpus"],
         "encoder_dropout": encoder_dropout,
     }
+    if labels is None:
+        if trained is not None:
+            raise InputError(f"Constants of the kind {kind} are trained, which masked language modelling cannot do.")
+        masking = Masking.of(tokenizer_of(model), model["name"])
+        return _train_masked(encoder, splits, plan, masking, features, run, probe, task, seed, about)
+    labelled = {split: Labelled(part, labels) for split, part in splits.items()}
     hidden_of = {
-        split: _through(encoder, part.tokens, plan, trained, encoder_dropout and split == "train")
+        split: _through(encoder, part, plan, trained, encoder_dropout and split == "train")
         for split, part in splits.items()
     }
-    return train_and_score(splits, hidden_of, features, run, probe, task, seed, about, trained, encoder.device)
+    return train_labelled(labelled, hidden_of, features, run, probe, task, seed, about, trained, encoder.device)
+
+
+def _train_masked(
+    encoder: Encoder,
+    splits: Mapping[str, Tokens],
+    plan: list[LayerPlan],
+    masking: Masking,
+    features: Mapping[str, Any],
+    run: PathLike,
+    probe: PathLike,
+    task: Mapping[str, Any],
+    seed: int,
+    about: Mapping[str, Any],
+) -> str:
+    torch.manual_seed(seed)
+    validation = splits["validation"]
+    held_out = masking.draw(validation.ids, *VALIDATION)
+    training = MaskedTraining(encoder, splits["train"], masking, seed, features["encoder_dropout"])
+
+    def predict(epoch: int) -> float:
+        score = negative_log_perplexity(training.probe, encoder, plan, validation, held_out)
+        if not math.isfinite(score):
+            raise Diverged(f"The {task['metric']} became {score} in epoch {epoch}; lower the learning rate.")
+        training.begin(epoch + 1)
+        return score
+
+    def evaluate(score: float) -> dict[str, Any]:
+        return {"score": score, "scores": {task["metric"]: score}, "subsets": {}}
+
+    features = {**features, "masked": int(held_out.chosen.count_nonzero())}
+    return train_and_score(
+        [training.probe],
+        lambda examples: training.loss(examples, plan),
+        predict,
+        evaluate,
+        splits,
+        features,
+        run,
+        probe,
+        task,
+        seed,
+        about,
+    )
 
 
 def _through(

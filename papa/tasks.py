@@ -15,18 +15,24 @@ from typing import TYPE_CHECKING, Any
 from papa.artefacts import PathLike, fingerprint_of_table, provenance_of, read_table, write_table
 from papa.errors import DamagedArtefact, InputError
 from papa.sources.columns import Columns
-from papa.sources.texts import Corpus, describe, load_rows
+from papa.sources.texts import Corpus, describe, load_rows, splits_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Which metrics there are, and for which kind of task: one label per text (or pair of texts), or one per word.
+# Which metrics there are, and for which kind of task.
 METRICS = {
     "accuracy": "text",
     "f1": "text",
     "matthews_correlation": "text",
     "entity_f1": "token",
     "token_accuracy": "token",
+    "negative_log_perplexity": "masked",
+}
+KINDS = {
+    "text": "with one label per text (on a corpus without words)",
+    "token": "with one label per word (on a corpus of words)",
+    "masked": "without labels (masked language modelling)",
 }
 ALL = "all"  # the name under which tables keep the score over all examples
 SAMPLE_SEED = 0
@@ -59,7 +65,7 @@ def prepare_texts(corpus: Corpus, texts: PathLike) -> str:
 
     Raises `InputError` for an unknown column, a column of another type, an empty split and an empty text.
     """
-    parts = _parts(corpus)
+    parts = [_part(corpus, split) for split in splits_of(corpus)]
     table = _texts(corpus, parts)
     provenance = {
         "source": dict(corpus),
@@ -89,7 +95,7 @@ def prepare_labels(task: Mapping[str, Any], corpus: Corpus, texts: PathLike, lab
 
     kind = "token" if corpus.get("words") else "text"
     check_metric(task["metric"], kind)
-    parts = _parts(corpus)
+    parts = [_part(corpus, split) for split in splits_of(corpus)]
     table = _texts(corpus, parts)
     fingerprint = fingerprint_of_table(table)
     if provenance_of(read_table(texts)).get("fingerprint") != fingerprint:
@@ -120,16 +126,14 @@ def prepare_labels(task: Mapping[str, Any], corpus: Corpus, texts: PathLike, lab
 
 
 def check_metric(metric: str, kind: str, names: Sequence[str] | None = None) -> None:
-    """Raise `InputError` where the metric is unknown, or not for this kind of task ("text", "token") or label names."""
+    """Raise `InputError` where the metric is unknown, or not for this kind of task (of `KINDS`) or label names."""
     fitting = ", ".join(name for name, its in METRICS.items() if its == kind)
     if metric not in METRICS:
-        raise InputError(
-            f"There is no metric {metric!r}; for a task with one label per {_one(kind)} there are {fitting}."
-        )
+        raise InputError(f"There is no metric {metric!r}; for a task {KINDS[kind]} there are {fitting}.")
     if METRICS[metric] != kind:
         raise InputError(
-            f"The metric {metric} is for tasks with one label per {_one(METRICS[metric])}, but this task has one per "
-            f"{_one(kind)} (its corpus has {'words' if kind == 'token' else 'no words'}); use one of {fitting}."
+            f"The metric {metric} is for tasks {KINDS[METRICS[metric]]}, but this is one {KINDS[kind]}; "
+            f"use one of {fitting}."
         )
     if names and metric == "f1" and len(names) != 2:
         raise InputError(
@@ -143,10 +147,6 @@ def check_metric(metric: str, kind: str, names: Sequence[str] | None = None) -> 
         )
 
 
-def _parts(corpus: Corpus) -> list[Part]:
-    return [_part(corpus, split) for split in ("train", "validation", *corpus.get("more_validation", []))]
-
-
 def _part(corpus: Corpus, split: str) -> Part:
     import numpy as np
 
@@ -158,7 +158,7 @@ def _part(corpus: Corpus, split: str) -> Part:
     available = len(numbers)
     if available == 0:
         what = "text" if rows.table.num_rows else "rows"
-        raise InputError(f"{where} has no {what}; training and validation need some each.")
+        raise InputError(f"{where} has no {what}; every split needs some.")
     if split == "train" and limit is not None:
         if limit < 1:
             raise InputError(f"train_limit is {limit}, but at least one training row is needed.")
@@ -259,7 +259,3 @@ def _sorted(names: set[str]) -> list[str]:
 def _few(names: Sequence[str]) -> str:
     few = ", ".join(repr(name if len(name) <= 40 else f"{name[:37]}...") for name in names[:5])
     return few + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
-def _one(kind: str) -> str:
-    return "word" if kind == "token" else "text"

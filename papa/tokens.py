@@ -48,13 +48,13 @@ class Tokens:
         self.cut = int(whole_numbers(rows.column("cut").combine_chunks()).count_nonzero())
 
     @classmethod
-    def read(cls, path: PathLike) -> dict[str, Tokens]:
-        """The splits of a tokens file: train, validation, and others that are scored apart."""
+    def read(cls, path: PathLike, *splits: str) -> dict[str, Tokens]:
+        """The named splits of a tokens file, or all of a task's: train, validation, others that are scored apart."""
         table = read_table(path)
         if not {"split", "ids", "slots", "segments", "cut"} <= set(table.column_names):
             raise DamagedArtefact(f"{path} holds no laid-out tokens; delete it and run the workflow again.")
-        splits = dict.fromkeys(["train", "validation", *table.column("split").unique().to_pylist()])
-        return {split: cls(table, split) for split in splits}
+        found = dict.fromkeys(["train", "validation", *table.column("split").unique().to_pylist()])
+        return {split: cls(table, split) for split in splits or found}
 
     def __len__(self) -> int:
         return len(self.lengths)

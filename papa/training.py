@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from papa.features import held_out, read_features
 from papa.labelled import HiddenOf, Labelled
 from papa.progress import progress
 from papa.tokens import Tokens
+
+Predicted = TypeVar("Predicted")
 
 
 class Diverged(InputError):
@@ -127,19 +129,18 @@ def train_probe(
     hidden, features = read_features(train, validation, index)
     splits = {split: Labelled(part, labels) for split, part in Tokens.read(tokens).items()}
     for split, part in splits.items():
-        if features["corpus"] != part.tokens.provenance["corpus"] or features["tokens"].get(split) != len(
-            part.tokens.ids
-        ):
+        known = features["tokens"].get(split) == len(part.tokens.ids)
+        if features["corpus"] != part.tokens.provenance["corpus"] or not known:
             raise DamagedArtefact(f"{index} holds hidden states of other texts; delete it and run the workflow again.")
 
     def read(split: str) -> HiddenOf:
         return lambda examples: hidden[split].read(examples, splits[split].tokens)
 
     hidden_of = {split: read(split) for split in splits}
-    return train_and_score(splits, hidden_of, features, run, probe, task, seed, about)
+    return train_labelled(splits, hidden_of, features, run, probe, task, seed, about)
 
 
-def train_and_score(
+def train_labelled(
     splits: Mapping[str, Labelled],
     hidden_of: Mapping[str, HiddenOf],
     features: Mapping[str, Any],
@@ -157,26 +158,67 @@ def train_and_score(
     parameters of `beside`, which `hidden_of` may depend on, are trained and written along with the probe.
     """
     torch.manual_seed(seed)
-    generator = torch.Generator().manual_seed(seed)
     classifier = splits["train"].probe(features).to(device)
-    modules = [classifier] if beside is None else [classifier, beside]
-    parameters = [values for module in modules for values in module.parameters()]
-    good = state_of(modules)
     scored = {split: torch.arange(len(splits[split])) for split in held_out(splits)}
-    losses: list[float] = []
-    predicted: list[dict[str, Tensor]] = []
 
     def loss_of(examples: Tensor) -> Tensor:
         logits, gold = splits["train"].logits(classifier, examples, hidden_of["train"])
         return cross_entropy(logits, gold.to(logits.device))
 
+    def predict(epoch: int) -> dict[str, Tensor]:
+        return {split: splits[split].predictions(classifier, hidden_of[split], rows) for split, rows in scored.items()}
+
+    def evaluate(predicted: Mapping[str, Tensor]) -> Mapping[str, Any]:
+        found = {split: splits[split].evaluate(task["metric"], own, scored[split]) for split, own in predicted.items()}
+        result = found.pop("validation")
+        apart = {split: {"score": own["score"], "examples": len(scored[split])} for split, own in found.items()}
+        return {**result, "subsets": result["subsets"] | apart}
+
+    return train_and_score(
+        [classifier] if beside is None else [classifier, beside],
+        loss_of,
+        predict,
+        evaluate,
+        {split: part.tokens for split, part in splits.items()},
+        features,
+        run,
+        probe,
+        task,
+        seed,
+        about,
+    )
+
+
+def train_and_score(
+    modules: Sequence[nn.Module],
+    loss_of: Callable[[Tensor], Tensor],
+    predict: Callable[[int], Predicted],
+    evaluate: Callable[[Predicted], Mapping[str, Any]],
+    splits: Mapping[str, Tokens],
+    features: Mapping[str, Any],
+    run: PathLike,
+    probe: PathLike,
+    task: Mapping[str, Any],
+    seed: int,
+    about: Mapping[str, Any],
+) -> str:
+    """Train `modules`, a probe first, on `loss_of` example numbers, and write them and the run.
+
+    After each epoch `predict(epoch)` says what they make of the validation split, and in the end `evaluate` scores
+    that as `metrics.evaluate` does. Where the loss stops being finite, the state after the last good epoch is kept
+    beside the probe and `Diverged` is raised.
+    """
+    good = state_of(modules)
+    losses: list[float] = []
+    predicted: list[Predicted] = []
+
     def after_epoch(epoch: int, loss: float) -> None:
-        predicted.append(
-            {split: splits[split].predictions(classifier, hidden_of[split], rows) for split, rows in scored.items()}
-        )
+        predicted.append(predict(epoch))
         losses.append(loss)
         good.update(state_of(modules))
 
+    parameters = [values for module in modules for values in module.parameters()]
+    generator = torch.Generator().manual_seed(seed)
     try:
         fit(parameters, loss_of, len(splits["train"]), task, generator, after_epoch, f"probe, seed {seed}")
     except Diverged as error:
@@ -185,19 +227,13 @@ def train_and_score(
         raise Diverged(f"{error} The state after epoch {len(losses)} is kept in {kept}.") from None
     save_state(good, probe)
     # only now that the memory of training is free, for what scores predictions is large itself
-    results = [
-        splits["validation"].evaluate(task["metric"], own["validation"], scored["validation"]) for own in predicted
-    ]
-    result, apart = results[-1], {}
-    for split, rows in scored.items():
-        if split != "validation":
-            found = splits[split].evaluate(task["metric"], predicted[-1][split], rows)
-            apart[split] = {"score": found["score"], "examples": len(rows)}
+    results = [evaluate(own) for own in predicted]
+    result = results[-1]
     curve = [
         {"epoch": epoch, "loss": loss, "score": own["score"]}
         for epoch, (loss, own) in enumerate(zip(losses, results, strict=True), start=1)
     ]
-    source = splits["train"].tokens.provenance
+    source = splits["train"].provenance
     write_json(
         {
             **about,
@@ -206,12 +242,12 @@ def train_and_score(
             "seed": seed,
             "score": result["score"],
             "scores": result["scores"],
-            "subsets": result["subsets"] | apart,
-            "rows": {split: len(part) for split, part in splits.items()},
+            "subsets": result["subsets"],
+            "rows": source["rows"],
             "rows_available": source["rows_available"],
-            "cut": {split: part.tokens.cut for split, part in splits.items()},
+            "cut": {split: part.cut for split, part in splits.items()},
             "curve": curve,
-            "provenance": {key: features[key] for key in ("weights", "corpus")}
+            "provenance": {key: features[key] for key in ("weights", "corpus", "masked") if key in features}
             | {key: source[key] for key in ("slots", "style", "segments")}
             | {"encoder_dropout": features.get("encoder_dropout", False), "papa_version": __version__},
         },

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Corpus = Mapping[str, Any]
 SOURCES = ("hub", "files", "generated")
+SPLITS = ("train", "validation")
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ def load_rows(corpus: Corpus, split: str) -> Rows:
 
     `corpus` names one source: `hub` (with `config`, `revision`), `files` (a path per split: .parquet, .json, .jsonl,
     .csv, .tsv, .conll, .txt) or `generated` (with `rows`, `seed`). The keys `train` and `validation` say what a hub
-    dataset calls its splits. With a mirror folder on this machine hub ids are read from there, and nothing asks the
-    network.
+    dataset calls its splits. A .txt has a text on each line, or what a .conll has where the corpus has `words`. With a
+    mirror folder on this machine hub ids are read from there, and nothing asks the network.
 
     Raises `InputError` where the source, the split or the file is missing or cannot be read.
     """
@@ -43,11 +44,19 @@ def load_rows(corpus: Corpus, split: str) -> Rows:
         raise InputError(
             f"A corpus has one source out of {', '.join(SOURCES)}; this one has {' and '.join(given) or 'none'}."
         )
+    if split not in splits_of(corpus):
+        raise InputError(f"The corpus of {describe(corpus, 'train')} has no {split} split; every task needs one.")
     if given == ["hub"]:
         return _from_hub(corpus, split)
     if given == ["files"]:
         return _from_file(corpus, split)
     return _generated(corpus, split)
+
+
+def splits_of(corpus: Corpus) -> list[str]:
+    """The splits that a corpus has: training, validation where it has one, and those under `more_validation`."""
+    named = corpus.get("files") or {split: corpus.get(split, split) for split in SPLITS}
+    return [*(split for split in SPLITS if named.get(split)), *corpus.get("more_validation", [])]
 
 
 def describe(corpus: Corpus, split: str) -> str:
@@ -122,10 +131,10 @@ def _generated(corpus: Corpus, split: str) -> Rows:
 def _from_file(corpus: Corpus, split: str) -> Rows:
     import pyarrow as pa
 
-    if not corpus["files"].get(split):
-        raise InputError(f"The corpus names no {split} file: files must give a path for train and for validation.")
     path = Path(corpus["files"][split])
     kind = path.suffix.lower()
+    if kind == ".txt" and corpus.get("words"):
+        kind = ".conll"
     if kind not in READERS:
         raise InputError(f"{path} has no known form; known are {', '.join(READERS)}.")
     if not path.is_file():
@@ -187,6 +196,12 @@ def _read_csv(path: Path, _: Sequence[str] | None) -> Rows:
     return Rows(_table(path, dict(zip(header, _columns(records, len(header)), strict=True))))
 
 
+def _read_lines(path: Path, _: Sequence[str] | None) -> Rows:
+    """One text per line in the column `text`; blank lines are none."""
+    with open(path, encoding="utf-8-sig") as lines:
+        return Rows(_table(path, {"text": [line.rstrip("\n") for line in lines if line.strip()]}))
+
+
 def _read_conll(path: Path, columns: Sequence[str] | None) -> Rows:
     """One word per line with its tags behind it, a blank line between sentences; lines with -DOCSTART- are left out."""
     sentences = list(_sentences(path))
@@ -245,5 +260,5 @@ READERS = {
     ".csv": _read_csv,
     ".tsv": _read_csv,
     ".conll": _read_conll,
-    ".txt": _read_conll,
+    ".txt": _read_lines,
 }

@@ -102,7 +102,11 @@ def corpus(request, tmp_path):
     write_table(
         pa.table(columns),
         tmp_path / "tokens.parquet",
-        about | {"rows_available": {"train": 99, "validation": VALIDATION}},
+        about
+        | {
+            "rows": {"train": TRAIN, "validation": VALIDATION},
+            "rows_available": {"train": 99, "validation": VALIDATION},
+        },
     )
     if words:
         labels = [[int(row[1] > 30), *(int(token > 30) for token in row[3:-1])] for row in ids]

@@ -13,16 +13,18 @@ from torch.nn.functional import cross_entropy, gelu
 import papa
 from papa import mlm
 from papa.artefacts import provenance_of, read_table, write_table
-from papa.blocks import texts_in_blocks, tokenize_blocks
 from papa.constants import average_corpus
+from papa.labelled import Labelled
+from papa.layout import texts_in_blocks, tokenize_corpus
 from papa.masking import VALIDATION, Masking, masked_batch
 from papa.probes import MlmProbe
 from papa.ranking import rank_heads, train_lambda
+from papa.streaming import train_probe_through_encoder
 from papa.tokens import Tokens
 from papa.training import Diverged
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
-TASK = {"metric": mlm.METRIC, "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}
+TASK = {"metric": "negative_log_perplexity", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}
 
 
 @pytest.fixture
@@ -46,6 +48,11 @@ def tiny(tmp_path, model, masking_tokenizer, monkeypatch):
     return {"name": "tiny", "hub": None, "revision": None, "sha256": None}
 
 
+def cut_in_blocks(model, folder, slots):
+    files = folder / "texts.parquet", folder / "tokens.parquet"
+    return tokenize_corpus(model, *files, slots, "paper", "aligned", blocks=True)
+
+
 @pytest.fixture
 def tokens(tmp_path, tiny):
     """Running text in which most words are "a" or "b", in turns: a masked one can be guessed from its neighbours."""
@@ -54,18 +61,17 @@ def tokens(tmp_path, tiny):
     for length in torch.randint(1, 41, (TRAIN,), generator=generator).tolist():
         texts.append(" ".join("ab"[place % 2] if place % 7 else "z" for place in range(length)))
     columns = {"split": ["train"] * 53 + ["validation"] * 14, "row": [*range(53), *range(14)], "first": texts}
-    about = {"fingerprint": "f", "rows": {}, "rows_available": {"train": 99, "validation": 14}}
+    about = {"fingerprint": "f", "rows": {"train": 53, "validation": 14}}
+    about["rows_available"] = {"train": 99, "validation": 14}
     write_table(pa.table(columns), tmp_path / "texts.parquet", about)
-    tokenize_blocks(tiny, tmp_path / "texts.parquet", tmp_path / "tokens.parquet", TEXT_SLOTS)
+    cut_in_blocks(tiny, tmp_path, TEXT_SLOTS)
     return tmp_path / "tokens.parquet"
 
 
 def train(tiny, tokens, name="run", seed=1, task=TASK, **replaced):
-    place = tokens.parent
-    mlm.train_mlm(
-        tiny, tokens, place / f"{name}.json", place / f"{name}.safetensors", task, seed, {"model": "tiny"}, **replaced
-    )
-    return json.loads((place / f"{name}.json").read_text())
+    run, probe = tokens.parent / f"{name}.json", tokens.parent / f"{name}.safetensors"
+    train_probe_through_encoder(tiny, tokens, None, run, probe, task, seed, {"model": "tiny"}, **replaced)
+    return json.loads(run.read_text())
 
 
 def test_share_of_masked_tokens_and_what_becomes_of_them(masking):
@@ -126,7 +132,7 @@ def test_blocks_lose_no_token_and_fill_their_slots(masking_tokenizer):
 def test_blocks_do_not_cross_splits(tokens):
     table = read_table(tokens)
     parts = Tokens.read(tokens)
-    assert provenance_of(table)["style"] == "blocks"
+    assert provenance_of(table)["corpus"] == "f in blocks"
     for part in parts.values():
         assert part.lengths[:-1].eq(TEXT_SLOTS).all() and 2 < int(part.lengths[-1]) <= TEXT_SLOTS
     assert table.column("row").to_pylist() == [*range(len(parts["train"])), *range(len(parts["validation"]))]
@@ -134,9 +140,22 @@ def test_blocks_do_not_cross_splits(tokens):
 
 def test_pairs_of_texts_are_not_cut_into_blocks(tmp_path, tiny):
     pairs = pa.table({"split": ["train"], "row": [0], "first": ["a"], "second": ["b"]})
-    write_table(pairs, tmp_path / "pairs.parquet", {})
+    write_table(pairs, tmp_path / "texts.parquet", {})
     with pytest.raises(papa.InputError, match="only single texts"):
-        tokenize_blocks(tiny, tmp_path / "pairs.parquet", tmp_path / "x.parquet", TEXT_SLOTS)
+        cut_in_blocks(tiny, tmp_path, TEXT_SLOTS)
+
+
+def test_blocks_are_other_texts_than_their_rows(tiny, tokens):
+    place = tokens.parent
+    lines, labels = place / "lines.parquet", place / "labels.parquet"
+    tokenize_corpus(tiny, place / "texts.parquet", lines, TEXT_SLOTS, "paper", "aligned")
+    average_corpus(tiny, lines, place / "average.h5")
+    with pytest.raises(papa.InputError, match="averaged with corpus f, and f in blocks is asked for"):
+        train(tiny, tokens, constants=place / "average.h5", fraction="0")
+    assert train(tiny, tokens, constants=place / "average.h5", fraction="0", kind="average-of-lines")["kept"] == 0
+    write_table(pa.table({"label": [0] * 67}), labels, {"fingerprint": "f", "label_names": ["x"]})
+    with pytest.raises(papa.InputError, match="labels other texts than these"):
+        Labelled(Tokens.read(tokens)["train"], labels)
 
 
 @pytest.mark.parametrize("size", [HIDDEN, 7])
@@ -240,10 +259,10 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens, mod
     scores = [epoch["score"] for epoch in first["curve"]]
     assert -math.log(VOCABULARY) < scores[0] < scores[-1] - 0.1
     assert first["score"] == scores[-1] == first["scores"]["negative_log_perplexity"]
-    assert (first["kept"], first["heads"], first["metric"]) == (LAYERS * HEADS, LAYERS * HEADS, mlm.METRIC)
+    assert first["metric"] == "negative_log_perplexity" and first["kept"] == first["heads"] == LAYERS * HEADS
     assert first["curve"] != other["curve"]
     assert first["provenance"]["masked"] == other["provenance"]["masked"] > 0
-    assert first["rows_available"] == {"train": 99, "validation": 14} and first["cut"] == {"train": 0, "validation": 0}
+    assert first["rows"] == {"train": 53, "validation": 14} and first["cut"] == {"train": 0, "validation": 0}
     state = load_file(tokens.parent / "a.safetensors")
     assert set(state) == {"dense.weight", "dense.bias", "bias"}
 
@@ -292,8 +311,8 @@ def test_every_family_learns_to_guess(family, tmp_path, monkeypatch):
     random = {"name": family, "random": family}
     texts = ["the old nurse near the doctors sees the teacher ."] * 73
     columns = {"split": ["train"] * 59 + ["validation"] * 14, "row": [*range(59), *range(14)], "first": texts}
-    write_table(pa.table(columns), tmp_path / "texts.parquet", {"fingerprint": "f", "rows_available": {}})
-    tokenize_blocks(random, tmp_path / "texts.parquet", tmp_path / "tokens.parquet", 17)
+    write_table(pa.table(columns), tmp_path / "texts.parquet", {"fingerprint": "f", "rows": {}, "rows_available": {}})
+    cut_in_blocks(random, tmp_path, 17)
     average_corpus(random, tmp_path / "tokens.parquet", tmp_path / "average.h5")
     constants = {"constants": tmp_path / "average.h5", "fraction": "0"}
     for name, replaced in (("whole", {}), ("none", constants)):

@@ -32,9 +32,9 @@ MEASURED = Measured(
     models={"m": Shape(layers=2, heads=3, hidden=5, start=4)},
     layouts={("m", "c"): LAID_OUT},
     trainings={
-        ("m", "t", "train_lambda"): Training(0.1, 0, 11),
-        ("m", "t", "probe"): Training(0.01, 0.001, 11),
-        ("m", "t", "probe_through_encoder"): Training(0.2, 0.05, 11),
+        ("m", "t", "lambda"): Training(0.1, 0, 11),
+        ("m", "t", "stored"): Training(0.01, 0.001, 11),
+        ("m", "t", "trained"): Training(0.2, 0.05, 11),
     },
 )
 

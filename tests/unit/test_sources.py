@@ -14,7 +14,7 @@ import pytest
 
 from papa.errors import InputError
 from papa.sources.models import place_of, revision_of, tokenizer_of, weights_digest
-from papa.sources.texts import load_rows
+from papa.sources.texts import load_rows, splits_of
 
 TEXTS = ["A cat sat.", 'She said "NA", twice', "1984"]
 LABELS = ["yes", "no", "yes"]
@@ -139,6 +139,21 @@ def test_jsonl_lines_end_only_at_line_feeds_and_lacking_keys_are_null(tmp_path: 
     assert table.to_pydict() == {"text": ["one\u2028line", "two"], "label": [None, 1]}
 
 
+def test_a_text_file_has_a_text_on_each_line_or_words_where_they_are_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("\ufeffEU rejects\r\n\r\n  \nNew\u2028York here", encoding="utf-8")
+    plain = {"files": {"train": str(file)}}
+    assert load_rows(plain, "train").table.to_pydict() == {"text": ["EU rejects", "New\u2028York here"]}
+    assert load_rows(plain | {"words": "words"}, "train").table.column("words").to_pylist()[0] == ["EU"]
+
+
+def test_splits_that_a_corpus_has() -> None:
+    assert splits_of({"files": {"train": "a.txt"}}) == splits_of({"hub": "a/b", "validation": None}) == ["train"]
+    assert splits_of({"hub": "a/b"}) == splits_of({"generated": "x", "rows": {}}) == ["train", "validation"]
+    with pytest.raises(InputError, match="corpus of a/b, split train has no validation split; every task needs one"):
+        load_rows({"hub": "a/b", "validation": None}, "validation")
+
+
 CONLL = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\n\nNew\u00a0York NNP B-LOC\n"
 
 
@@ -182,7 +197,7 @@ def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, said: st
 def test_missing_files_and_sources_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"There is no file .*nope\.csv"):
         load_rows({"files": {"train": str(tmp_path / "nope.csv")}}, "train")
-    with pytest.raises(InputError, match=r"names no validation file"):
+    with pytest.raises(InputError, match=r"corpus of a\.csv has no validation split"):
         load_rows({"files": {"train": "a.csv"}}, "validation")
     with pytest.raises(InputError, match=r"one source out of hub, files, generated; this one has none"):
         load_rows({}, "train")

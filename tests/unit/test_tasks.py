@@ -16,7 +16,7 @@ import pytest
 
 from papa.artefacts import fingerprint_of_table, provenance_of, read_table
 from papa.errors import DamagedArtefact, InputError
-from papa.tasks import METRICS, check_metric, prepare_labels, prepare_texts
+from papa.tasks import KINDS, METRICS, check_metric, prepare_labels, prepare_texts
 
 Prepare = Callable[..., pa.Table]
 TEXT = {"text": ["a", "b", "c"], "label": ["yes", "no", "yes"]}
@@ -141,7 +141,7 @@ def test_blank_lines_of_running_text_are_left_out(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no text in column text in 3 of 6 rows"):
         prepare_texts(corpus, tmp_path / "texts.parquet")
     pq.write_table(pa.table({"text": ["", " "]}), tmp_path / "lines.parquet")
-    with pytest.raises(InputError, match="has no text; training and validation need some each"):
+    with pytest.raises(InputError, match="has no text; every split needs some"):
         prepare_texts(corpus | {"blocks": True}, tmp_path / "texts.parquet")
 
 
@@ -293,7 +293,7 @@ def test_the_same_texts_have_the_same_fingerprint_from_any_form(tmp_path: Path) 
 
 def test_entity_tags_are_accepted() -> None:
     check_metric("entity_f1", "token", ["O", "B-PER", "I-PER", "E-X-Y", "S-LOC"])
-    assert set(METRICS.values()) == {"text", "token"}
+    assert set(METRICS.values()) == set(KINDS)
 
 
 def test_importing_tasks_and_metrics_is_cheap() -> None:

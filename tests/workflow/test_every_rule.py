@@ -32,10 +32,14 @@ def test_every_rule_ran(families):
 def test_every_family_has_every_score(families):
     rows = read_table(families.folder / "results/families/tables/summary.parquet").to_pandas()
     main = rows[rows.main & (rows.subset == "all")]
-    settings = main.groupby(["model", "task"]).size()
+    settings = main.groupby(["task", "model"]).size()
     # nothing replaced; averages and trained matrices at 0; two orders of each at 1/2
-    assert len(settings) == 6 and set(settings) == {1 + 2 + 4}
-    assert main["mean"].between(0, 1).all()
+    assert set(settings["roles"]) == set(settings["entities"]) == {1 + 2 + 4}
+    # no constants are trained with masked language modelling, and one order is enough
+    assert set(settings["masked"]) == {1 + 1 + 1} and len(settings) == 3 * 3
+    masked = main.task == "masked"
+    assert main["mean"][~masked].between(0, 1).all() and main["mean"][masked].between(-9, -5).all()
+    assert main.relative_drop[masked].isna().all()
     assert set(main.order.dropna()) == {"lambda", "random"}
 
 

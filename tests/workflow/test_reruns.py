@@ -84,6 +84,42 @@ def test_second_labelling_of_the_same_texts(finished, config):
     assert finished.planned(config) == {"prepare_labels": 1} | OF_A_TASK | TABLES
 
 
+@pytest.fixture
+def masked(config):
+    """`config` with a task of masked language modelling, on blocks of the sentences that it has."""
+    config["corpora"]["running"] = config["corpora"]["sentences"] | {"blocks": True}
+    config["tasks"]["masked"] = {key: value for key, value in a_task(corpus="running").items() if key != "label"}
+    config["tasks"]["masked"]["metric"] = "negative_log_perplexity"
+    config["run"]["tasks"].append("masked")
+    return config
+
+
+def test_masked_language_modelling_added(finished, masked):
+    own = {"prepare_texts": 1, "tokenize": 1, "average": 1, "train_lambda": 1, "rank": 1, "probe_through_encoder": 3}
+    assert finished.planned(masked) == own | TABLES
+
+
+def test_masked_language_modelling_on_a_corpus_that_is_there(finished, masked):
+    masked["tasks"]["masked"]["corpus"] = "words"
+    assert finished.planned(masked) == {"train_lambda": 1, "rank": 1, "probe_through_encoder": 3} | TABLES
+
+
+def test_masked_language_modelling_without_a_mask_token(finished_copy, masked):
+    masked["run"] |= {"tasks": ["masked"], "fractions": ["1"]}
+    process = finished_copy.snakemake("--cores", "1", "--configfile", finished_copy.write(masked))
+    assert process.returncode == 1 and "Traceback" not in process.stdout + process.stderr
+    assert "Error in probe_through_encoder tiny masked original 1: The tokenizer of model tiny has no" in process.stderr
+
+
+def test_averages_of_a_text_file(finished_copy, config):
+    """Without labels, validation split and slots of its own: averaged at the slots of each task."""
+    (finished_copy.folder / "data/plain.txt").write_text("the old cat sleeps\n", encoding="utf-8")
+    config["corpora"]["plain"] = {"files": {"train": "data/plain.txt"}}
+    config["run"] |= {"constants": ["average", "average-of-plain"], "fractions": ["1", "0"]}
+    own = {"prepare_texts": 1, "tokenize": 2, "average": 2, "features_of_corpus": 2, "probe": 2}
+    assert finished_copy.planned(config) == own | TABLES
+
+
 def test_model_added(finished, config):
     config["models"]["other"] = {"path": "models/other"}
     config["run"]["models"].append("other")

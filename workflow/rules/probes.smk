@@ -1,3 +1,7 @@
+# Both can train a probe; the encoder runs along only where no stored hidden states will do.
+ruleorder: probe > probe_through_encoder
+
+
 rule probe:
     input:
         unpack(lambda wildcards: GRAPH.features(wildcards.model, wildcards.task, wildcards.variant)),
@@ -12,7 +16,8 @@ rule probe:
     benchmark:
         "<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.benchmark.tsv"
     wildcard_constraints:
-        task=GRAPH.probed(streamed=False),
+        task=GRAPH.stored(),
+        variant=f"{CORPUS_VARIANTS}|{TASK_VARIANTS}",
     priority: 1  # before further hidden states, so that what is stored can be pruned early
     conda:
         "../envs/papa.yaml"
@@ -26,12 +31,13 @@ rule probe:
         "../scripts/probe.py"
 
 
-# What is not stored, or cannot be: constants are trained with the probe, or the encoder's dropout is on.
+# What is not stored, or cannot be: constants are trained with the probe, texts are masked anew in every epoch, or the
+# encoder's dropout is on.
 rule probe_through_encoder:
     input:
         unpack(lambda wildcards: GRAPH.behind(wildcards.model, wildcards.task, wildcards.variant)),
         tokens=lambda wildcards: GRAPH.tokens(wildcards.model, wildcards.task),
-        labels="<results>/tasks/{task}/labels.parquet",
+        labels=lambda wildcards: GRAPH.labels(wildcards.task),
         code=modules("probe_through_encoder"),
     output:
         run="<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.json",
@@ -41,7 +47,7 @@ rule probe_through_encoder:
     benchmark:
         "<results>/models/{model}/tasks/{task}/runs/{variant}/seed-{seed}.benchmark.tsv"
     wildcard_constraints:
-        task=GRAPH.probed(streamed=True),
+        variant=f"{CORPUS_VARIANTS}|{TASK_VARIANTS}|{TRAINED_VARIANTS}",
     conda:
         "../envs/papa.yaml"
     threads: threads("encoder")

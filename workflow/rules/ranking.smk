@@ -1,7 +1,7 @@
 rule train_lambda:
     input:
         tokens=lambda wildcards: GRAPH.tokens(wildcards.model, wildcards.task),
-        labels="<results>/tasks/{task}/labels.parquet",
+        labels=lambda wildcards: GRAPH.labels(wildcards.task),
         constants=lambda wildcards: GRAPH.constants(
             wildcards.model, GRAPH.corpus_of(wildcards.task), wildcards.constant
         ),

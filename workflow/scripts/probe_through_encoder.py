@@ -1,4 +1,4 @@
-"""One probe, trained through the encoder because the constants are trained with it, and scored."""
+"""One probe, trained through the encoder because what it reads cannot be stored, and scored."""
 
 from papa.stage import stage
 
@@ -8,7 +8,7 @@ with stage(snakemake, threads="encoder") as say:
     say(
         train_probe_through_encoder(
             tokens=snakemake.input.tokens,
-            labels=snakemake.input.labels,
+            labels=snakemake.input.labels or None,
             constants=snakemake.input.get("constants"),
             order=snakemake.input.get("order"),
             **snakemake.output,

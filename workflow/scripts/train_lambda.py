@@ -8,7 +8,7 @@ with stage(snakemake, threads="encoder") as say:
     say(
         train_lambda(
             tokens=snakemake.input.tokens,
-            labels=snakemake.input.labels,
+            labels=snakemake.input.labels or None,
             constants=snakemake.input.constants or None,
             lambdas=snakemake.output.lambdas,
             **snakemake.params.settings,

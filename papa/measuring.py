@@ -44,6 +44,7 @@ from papa.tasks import prepare_labels, prepare_texts
 from papa.tokens import Tokens
 from papa.training import fit
 
+Plans = Callable[[], list[LayerPlan]]
 SAMPLE = 1024
 """Rows of each split that are looked at."""
 STARTS = {"": "import papa.tables, pandas, pyarrow.parquet", "probe": "import papa.training, papa.metrics"}
@@ -247,11 +248,13 @@ class _Measuring:
         plan, beside = _learned(encoder, train_split.n, training)
         given, learned = self.config["tasks"][task] | {"epochs": 1}, list(masked.probe.parameters())
 
+        def loss_of(examples: Tensor) -> Tensor:
+            return masked.loss(examples, plan())
+
         def train(number: int) -> None:
             examples = min(number * given["batch_size"], len(train_split))
             generator = torch.Generator().manual_seed(0)
-            losses = partial(_masked_loss, masked, plan)
-            fit([*learned, *beside], losses, examples, given, generator, lambda *_: None, "measuring")
+            fit([*learned, *beside], loss_of, examples, given, generator, lambda *_: None, "measuring")
 
         def score() -> None:
             negative_log_perplexity(masked.probe, encoder, plan(), validation, masks)
@@ -283,7 +286,7 @@ class _Measuring:
         return lambda examples: hidden.read(examples, tokens)
 
 
-def _learned(encoder: Encoder, slots: int, training: str) -> tuple[Callable[[], list[LayerPlan]], list[nn.Parameter]]:
+def _learned(encoder: Encoder, slots: int, training: str) -> tuple[Plans, list[nn.Parameter]]:
     """What the layers do with their heads, and what is learned of it: a weight for each, all constants, or nothing."""
     if training == "streamed":
         return encoder.plan, []
@@ -294,7 +297,3 @@ def _learned(encoder: Encoder, slots: int, training: str) -> tuple[Callable[[], 
     heads = [(layer, head) for layer in range(encoder.layers) for head in range(encoder.heads)]
     trained = TrainedConstants(matrices, heads).to(encoder.device)
     return lambda: encoder.plan(trained(), heads), list(trained.parameters())
-
-
-def _masked_loss(masked: MaskedTraining, plan: Callable[[], list[LayerPlan]], examples: Tensor) -> Tensor:
-    return masked.loss(examples, plan())

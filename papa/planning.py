@@ -76,7 +76,8 @@ class Measured:
     """What was measured. What could not be is missing, and `problems` says why, by model, corpus or task.
 
     `start` are seconds until a job without an encoder begins its work ("probe" for rules that use torch, else ""),
-    `reading` seconds to read a corpus; `layouts` go by model and laid-out corpus, `trainings` by model, task and `Job.training`.
+    `reading` seconds to read a corpus; `layouts` go by model and laid-out corpus, `trainings` by model, task
+    and `Job.training`.
     """
 
     device: str
@@ -197,12 +198,11 @@ def plan_of(jobs: Sequence[Job], config: Config, measured: Measured) -> Plan:
     costs = {job: cost_of(job, config, measured) for job in jobs}
     known = {job: cost for job, cost in costs.items() if cost is not None}
     rows = []
-    ranks = {rule: rank for rank, rule in enumerate((*OUTPUTS, *TABLES))} | {
-        THROUGH_ENCODER: list(OUTPUTS).index("probe") + 0.5
-    }
+    rules = [*OUTPUTS, *TABLES]
+    rules.insert(rules.index("probe") + 1, THROUGH_ENCODER)
     kinds = dict.fromkeys((job.model, job.rule) for job in jobs)
     models = list(dict.fromkeys(model for model, _ in kinds))
-    for model, rule in sorted(kinds, key=lambda kind: (models.index(kind[0]), ranks[kind[1]])):
+    for model, rule in sorted(kinds, key=lambda kind: (models.index(kind[0]), rules.index(kind[1]))):
         own = [job for job in jobs if (job.model, job.rule) == (model, rule)]
         found = [known[job] for job in own if job in known]
         rows.append(Row(model, rule, len(own), len(found), sum(found, Cost())))

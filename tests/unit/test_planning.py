@@ -12,7 +12,8 @@ CONFIG = {
     "grids": {},
     "models": {"m": {}},
     "corpora": {"c": {"slots": 7}},
-    "tasks": {"t": {"corpus": "c", "epochs": 4}},
+    "tasks": {"t": {"corpus": "c", "label": "l", "epochs": 4}},
+    "encoder_dropout": False,
     "ranking": {"epochs": 2, "draws": 1},
     "threads": {"encoder": 2, "probe": 1},
 }
@@ -113,7 +114,7 @@ def test_notes_name_what_does_not_fit_and_what_takes_long():
     plan = plan_of(jobs_of(Graph(CONFIG)), CONFIG, MEASURED)
     # 6 jobs of 88 s on 2 threads, of 1304 s
     assert [note.split(";")[0] for note in notes_on(plan, CONFIG, 1e9)] == [
-        "Probes with trained constants take 81% of the time"
+        "Probes trained through the encoder take 81% of the time"
     ]
     too_small = notes_on(plan, CONFIG, plan.total.disk - 1)[0]
     assert too_small.startswith("The disk is too small by 0.0 GB") and too_small.endswith("`features: stream` for t.")

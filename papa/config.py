@@ -213,7 +213,7 @@ def _check_corpus(where: str, corpus: dict[str, Any]) -> None:
         raise InputError(f"{where} needs either first (a column of texts) or words (a column of lists of words).")
     if "second" in corpus and "words" in corpus:
         raise InputError(f"{where}.second is for pairs of texts, but {where} has words; leave one of them out.")
-    taken = {"train", "validation", corpus.get("train"), corpus.get("validation"), "all"}
+    taken = ["train", "validation", "all", corpus.get("train"), corpus.get("validation")]
     for number, split in enumerate(corpus.get("more_validation", [])):
         if split in taken or split in corpus["more_validation"][:number]:
             raise InputError(

@@ -93,9 +93,9 @@ def test_embeddings_have_the_mean_and_the_variance_of_dropout(model, inputs):
     only_dropout(model, "embeddings.dropout", SHARE)
     encoder = Encoder(model)
     plain = real(encoder.hidden_states(inputs), inputs)[:, 0]
-    draws = torch.stack([dropped_states(encoder, inputs)[:, 0] for _ in range(997)])
+    draws = torch.stack([dropped_states(encoder, inputs)[:, 0] for _ in range(199)])
     assert float((draws == 0).float().mean()) == pytest.approx(SHARE, abs=5e-3)
-    close(draws.mean(0) / plain, torch.ones_like(plain), atol=0.12)
+    close(draws.mean(0) / plain, torch.ones_like(plain), atol=0.25)
     expected = SHARE / (1 - SHARE) * plain.square()
     assert float(draws.var(0).sum() / expected.sum()) == pytest.approx(1, abs=0.02)
 

@@ -71,7 +71,10 @@ def test_weights_of_the_hub_are_looked_up_where_they_were_put(monkeypatch, cache
             lambda patch: patch.setattr("papa.encoder.plan_layers", lambda shape, *_, **__: plan_layers(shape)),
             "changes nothing",
         ),
-        (lambda patch: patch.setattr("papa.attention.bert.attend", lambda *_: 0.99 * attend(*_)), "from those of"),
+        (
+            lambda patch: patch.setattr("papa.attention.bert.attend", lambda *_, **__: 0.99 * attend(*_, **__)),
+            "from those of",
+        ),
         (lambda patch: patch.setattr(selfcheck, "stock_states", lambda _: torch.tensor(torch.inf)), "not finite"),
     ],
 )

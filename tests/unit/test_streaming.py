@@ -177,7 +177,10 @@ def test_further_validation_splits_are_scored_apart(stages, corpus, fraction):
             ]
             more = more.set_column(2, "label", pa.array(turned, more["label"].type))
         parts = [more.set_column(0, "split", pa.array([split] * VALIDATION)) for split in ("zeta", "alpha")]
-        write_table(pa.concat_tables([table, *parts]), corpus / f"{name}.parquet", provenance_of(table))
+        about = provenance_of(table)
+        if "rows" in about:
+            about["rows"] |= dict.fromkeys(("zeta", "alpha"), VALIDATION)
+        write_table(pa.concat_tables([table, *parts]), corpus / f"{name}.parquet", about)
     turned_around = {"score": pytest.approx(1 - before[0]["score"]), "examples": VALIDATION}
     for run, probe in (stages.stored(fraction), stages.streamed(fraction)):
         assert run["subsets"] == {"alpha": turned_around, "zeta": turned_around}

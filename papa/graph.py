@@ -190,8 +190,8 @@ class Graph:
         for model, corpus in dict.fromkeys(
             (model, self.corpus_of(task)) for model, task in pairs(self.config) if task in tasks
         ):
-            wanted.append(f"<results>/models/{model}/corpora/{corpus}/patterns.parquet")
+            wanted += [f"<results>/models/{model}/corpora/{corpus}/patterns.{form}" for form in TABLE]
             wanted += [f"<results>/figures/patterns/{model}/{corpus}.{form}" for form in FIGURE]
         if any("published" in self.config["tasks"][task] for _, task in pairs(self.config)):
-            wanted += [f"<results>/tables/published.{form}" for form in ("parquet", "md")]
+            wanted += [f"<results>/tables/published.{form}" for form in TABLE]
         return wanted

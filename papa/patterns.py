@@ -18,9 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from papa.analyses import write_pages
 from papa.artefacts import PathLike, write_table
 from papa.constants import ConstantMatrices
 from papa.errors import InputError
+from papa.latex import Part
 from papa.tokens import Tokens
 
 OFFSETS = (-2, -1, 0, 1, 2)
@@ -29,6 +31,19 @@ DIAGONAL_LIFT = 2.0
 SPECIAL_MASS = 0.5
 DOMINANT_ENTRY = 0.5
 DOMINANT_ROWS = 0.5
+
+FLAGS = {
+    "diagonal": "diagonal",
+    "mostly_special": "mostly on special tokens",
+    "concentrated": "with one dominant entry per row",
+}
+"""Patterns, and how people say them."""
+
+NOTE = (
+    "Measured on the average of each head; patterns overlap. Diagonal: a band of text tokens gets at least "
+    "{diagonal_lift:g} times an even share. Mostly on special tokens: over {special_mass:g} of the attention. One "
+    "dominant entry per row: over {dominant_entry:g} of the attention, in over {dominant_rows:g} of the rows."
+)
 
 COLUMNS = {
     "layer": "int64",
@@ -137,13 +152,15 @@ def describe_patterns(
     constants: PathLike,
     tokens: PathLike,
     table: PathLike,
+    markdown: PathLike,
+    latex: PathLike,
     *,
     diagonal_lift: float = DIAGONAL_LIFT,
     special_mass: float = SPECIAL_MASS,
     dominant_entry: float = DOMINANT_ENTRY,
     dominant_rows: float = DOMINANT_ROWS,
 ) -> str:
-    """Stage *patterns*: measure every head of the averages in `constants`, as Parquet, and count the patterns.
+    """Stage *patterns*: measure every head of the averages in `constants`, as Parquet, Markdown and LaTeX.
 
     `tokens` is the file of laid-out tokens that the attention was averaged over; it says which slots are special.
     Raises `InputError` where it is of another model, corpus or layout, `DamagedArtefact` where a file is not whole.
@@ -170,11 +187,29 @@ def describe_patterns(
     write_table(
         pa.Table.from_pylist(rows, schema=pa.schema(list(COLUMNS.items()))), table, {"table": "patterns"} | about
     )
-    return f"{len(rows)} heads: " + ", ".join(
-        f"{100 * sum(row[flag] for row in rows) / len(rows):.0f} % {words}"
-        for flag, words in (
-            ("diagonal", "diagonal"),
-            ("mostly_special", "mostly on special tokens"),
-            ("concentrated", "with one dominant entry per row"),
-        )
-    )
+    title = f"Patterns of averaged attention, {averages.about.get('model', 'model')}"
+    write_pages(title, _pages(rows), NOTE.format(**thresholds), markdown, latex)
+    return f"{len(rows)} heads: " + ", ".join(f"{_share(rows, flag)} {words}" for flag, words in FLAGS.items())
+
+
+def _share(rows: Sequence[dict[str, Any]], flag: str) -> str:
+    return f"{100 * sum(row[flag] for row in rows) / len(rows):.0f} %"
+
+
+def _pages(rows: Sequence[dict[str, Any]]) -> list[tuple[str, list[Part], int]]:
+    """The share of heads with each pattern, by layer and over all, and what was measured of each head."""
+    layers = [[row for row in rows if row["layer"] == layer] for layer in dict.fromkeys(row["layer"] for row in rows)]
+    shares = [[str(own[0]["layer"]), *(_share(own, flag) for flag in FLAGS)] for own in layers]
+    everything = [["all", *(_share(rows, flag) for flag in FLAGS)]]
+
+    def cell(value: Any) -> str:
+        if isinstance(value, bool):
+            return "yes" if value else ""
+        return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+    heads = [[cell(row[name]) for name in COLUMNS] for row in rows]
+    header = [name.replace("_", " ") for name in COLUMNS]
+    return [
+        ("Share of heads", [[["layer", *FLAGS.values()]], shares, everything], 1),
+        ("Heads", [[header], heads], 2),
+    ]

@@ -13,12 +13,20 @@ from fractions import Fraction
 from importlib.resources import files
 from typing import Any
 
-from papa.artefacts import PathLike, replacing, write_table
+from papa.analyses import write_pages
+from papa.artefacts import PathLike, write_table
 from papa.errors import InputError
-from papa.summary import ALL, Row, metric_name, pipes, read_rows, score, unique
+from papa.latex import Part
+from papa.summary import ALL, Row, metric_name, read_rows, score, unique
 
 ROUNDING = 0.005
 """The paper prints two decimals: a value stands for all numbers this close to it."""
+
+NOTE = (
+    "Ours: mean over seeds ± half width of the 95 % Student-t interval, of validation scores. Difference: ours - "
+    f"published. Inside: our interval holds a number that rounds to the published one (± {ROUNDING}); - where one "
+    "seed gives no interval. Two tables that print the same setting can differ; each value has its own line."
+)
 
 ORIGINAL = "original"
 SETTINGS: dict[str, tuple[str, ...]] = {
@@ -59,11 +67,12 @@ def beside_published(
     summary: PathLike,
     table: PathLike,
     markdown: PathLike,
+    latex: PathLike,
     models: Mapping[str, str | None],
     tasks: Mapping[str, str],
     more_settings: Mapping[str, str | Sequence[str]] | None = None,
 ) -> str:
-    """Join `summary` with the published values wherever both exist, as Parquet with `COLUMNS` and as Markdown.
+    """Join `summary` with the published values wherever both exist, as Parquet with `COLUMNS`, Markdown and LaTeX.
 
     `models` maps names of our models to hub ids (or their last part, which is the published name); models without
     published values are left out. `tasks` maps names of our tasks to published tasks: cola, mrpc, sst2,
@@ -97,8 +106,8 @@ def beside_published(
 
     schema = pa.schema(list(COLUMNS.items()))
     write_table(pa.Table.from_pylist(rows, schema=schema), table, {"table": "published", "rounding": ROUNDING})
-    with replacing(markdown) as temporary:
-        temporary.write_text(_as_markdown(rows), encoding="utf-8")
+    note = NOTE if rows else "None of these models, tasks and settings is in the paper's tables."
+    write_pages("Beside the published values", _tables(rows), note, markdown, latex)
     known = [row["inside"] for row in rows if row["inside"] is not None]
     return f"{len(rows)} published values beside ours; {sum(known)} of {len(known)} inside our interval"
 
@@ -150,19 +159,13 @@ def _row(value: Row, row: Row) -> Row:
     }
 
 
-def _as_markdown(rows: Sequence[Row]) -> str:
-    text = ["# Beside the published values", ""]
-    if not rows:
-        return "\n".join([*text, "None of these models, tasks and settings is in the paper's tables.", ""])
-    text += [
-        "Ours: mean over seeds ± half width of the 95 % Student-t interval, of validation scores. Difference: ours - "
-        f"published. Inside: our interval holds a number that rounds to the published one (± {ROUNDING}); - where one "
-        "seed gives no interval. Two tables that print the same setting can differ; each value has its own line.",
-    ]
+def _tables(rows: Sequence[Row]) -> list[tuple[str, list[Part], int]]:
+    """A table for each of the paper's tables and each of our models."""
+    tables: list[tuple[str, list[Part], int]] = []
     for number, model in unique((row["table"], row["model"]) for row in rows):
         own = [row for row in rows if (row["table"], row["model"]) == (number, model)]
-        lines = [["setting", "task", "metric", "published", "ours", "difference", "inside", "training rows"]]
-        lines += [
+        header = ["setting", "task", "metric", "published", "ours", "difference", "inside", "training rows"]
+        lines = [
             [
                 row["setting"].replace("_", " "),
                 row["title"],
@@ -175,8 +178,8 @@ def _as_markdown(rows: Sequence[Row]) -> str:
             ]
             for row in own
         ]
-        text += ["", f"## Table {number}: {own[0]['published_model']}, ours: {model}", "", *pipes(lines)]
-    return "\n".join([*text, ""])
+        tables.append((f"Table {number}: {own[0]['published_model']}, ours: {model}", [[header], lines], 3))
+    return tables
 
 
 def _used(row: Row) -> str:

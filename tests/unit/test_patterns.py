@@ -186,18 +186,25 @@ def test_two_separators_between_texts() -> None:
     assert special_slots(tokens) == [0, 6, 7, 12]
 
 
+def pages(folder: Path) -> list[Path]:
+    return [folder / f"patterns.{form}" for form in ("parquet", "md", "tex")]
+
+
 def test_the_table_and_its_sentence(corpus: Any, tmp_path: Path) -> None:
     tokens = corpus(first=["a b", "a c d", "a"])
     constants = averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0))
     constants.about = {"model": "tiny", "corpus": "f", "style": "paper", "segments": "aligned", "slots": "13"}
     constants.save(tmp_path / "average.h5")
-    said = describe_patterns(tmp_path / "average.h5", tokens, tmp_path / "patterns.parquet")
+    said = describe_patterns(tmp_path / "average.h5", tokens, *pages(tmp_path))
     assert said == "5 heads: 40 % diagonal, 20 % mostly on special tokens, 80 % with one dominant entry per row"
     table = read_table(tmp_path / "patterns.parquet")
     assert table.column_names == list(COLUMNS) and table.num_rows == 5
     about = provenance_of(table)
     assert about["special"] == [0, 12] and about["constants"]["model"] == "tiny" and about["examples"] == TIMES
     assert about["thresholds"]["diagonal_lift"] == 2
+    markdown, latex = (page.read_text(encoding="utf-8") for page in pages(tmp_path)[1:])
+    assert "| all | 40 % | 20 % | 80 % |" in markdown and markdown.count("| 0 | ") >= 1
+    assert r"all & 40 \% & 20 \% & 80 \% \\" in latex
 
 
 def test_tokens_of_another_corpus_are_refused(corpus: Any, tmp_path: Path) -> None:
@@ -205,8 +212,8 @@ def test_tokens_of_another_corpus_are_refused(corpus: Any, tmp_path: Path) -> No
     constants.about = {"model": "tiny", "corpus": "other"}
     constants.save(tmp_path / "average.h5")
     with pytest.raises(papa.InputError, match=r"with corpus other, but .*tokens\.parquet has f"):
-        describe_patterns(tmp_path / "average.h5", corpus(first=["a", "b"]), tmp_path / "patterns.parquet")
+        describe_patterns(tmp_path / "average.h5", corpus(first=["a", "b"]), *pages(tmp_path))
     (tmp_path / "average.h5").write_text("no HDF5")
     with pytest.raises(papa.DamagedArtefact, match=r"average\.h5 is damaged"):
-        describe_patterns(tmp_path / "average.h5", tmp_path / "tokens.parquet", tmp_path / "patterns.parquet")
+        describe_patterns(tmp_path / "average.h5", tmp_path / "tokens.parquet", *pages(tmp_path))
     assert not (tmp_path / "patterns.parquet").exists()

@@ -35,7 +35,9 @@ def compare(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple[l
     schema = pa.schema(list(SUMMARY_COLUMNS.items()))
     write_table(pa.Table.from_pylist(rows, schema=schema), folder / "summary.parquet", {})
     options = {"models": LARGE, "tasks": {"para": "mrpc"}} | options
-    said = beside_published(folder / "summary.parquet", folder / "p.parquet", folder / "p.md", **options)
+    said = beside_published(
+        folder / "summary.parquet", folder / "p.parquet", folder / "p.md", folder / "p.tex", **options
+    )
     return read_table(folder / "p.parquet").to_pylist(), said, (folder / "p.md").read_text(encoding="utf-8")
 
 
@@ -133,4 +135,4 @@ def test_wrong_names_are_refused(tmp_path: Path, options: dict[str, Any], messag
 def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
     (tmp_path / "summary.parquet").write_text("no Parquet")
     with pytest.raises(DamagedArtefact, match=r"summary\.parquet cannot be read"):
-        beside_published(tmp_path / "summary.parquet", tmp_path / "p", tmp_path / "m", {}, {})
+        beside_published(tmp_path / "summary.parquet", tmp_path / "p", tmp_path / "m", tmp_path / "t", {}, {})

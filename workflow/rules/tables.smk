@@ -116,6 +116,7 @@ rule published:
     output:
         table="<results>/tables/published.parquet",
         markdown="<results>/tables/published.md",
+        latex="<results>/tables/published.tex",
     log:
         "<results>/logs/tables/published.log",
     benchmark:
@@ -140,6 +141,8 @@ rule patterns:
         code=modules("patterns"),
     output:
         table="<results>/models/{model}/corpora/{corpus}/patterns.parquet",
+        markdown="<results>/models/{model}/corpora/{corpus}/patterns.md",
+        latex="<results>/models/{model}/corpora/{corpus}/patterns.tex",
     log:
         "<results>/logs/models/{model}/corpora/{corpus}/patterns.log",
     benchmark:

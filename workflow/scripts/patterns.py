@@ -5,4 +5,4 @@ from papa.stage import stage
 with stage(snakemake) as say:
     from papa.patterns import describe_patterns
 
-    say(describe_patterns(snakemake.input.constants, snakemake.input.tokens, snakemake.output.table))
+    say(describe_patterns(snakemake.input.constants, snakemake.input.tokens, **snakemake.output))

@@ -1,12 +1,18 @@
-"""Files that stages hand to each other: whole or absent, with their provenance inside, checked when read."""
+"""Files that stages hand to each other: whole or absent, with their provenance inside, checked when read.
+
+Every file holds a seal: a digest of all its other bytes, in a place where the format has room for a text. Whatever is
+cut, flipped or written over later is found when the file is read, before a number of it is used.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,23 +20,34 @@ from papa.errors import DamagedArtefact, InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 PathLike = str | os.PathLike[str]
 PROVENANCE = b"papa"
+SEAL = "papa_seal"
+"""What formats with named texts call the text that holds the seal."""
+UNSEALED = "blake2b-" + "0" * 64
+"""The seal of a file that is being written; `replacing` puts the digest in its place."""
+MEND = "delete it and run the workflow again"
+"""What to do about a damaged file."""
+_SEALED = re.compile(rb"blake2b-[0-9a-f]{64}")
 
 
 @contextmanager
-def replacing(path: PathLike) -> Iterator[Path]:
+def replacing(path: PathLike, seal: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it into place on success, remove it on any error.
 
-    A reader therefore sees the old file, the new file or none, never a part of one.
+    A reader therefore sees the old file, the new file or none, never a part of one. With `seal` the digest of what was
+    written takes the place of the last `UNSEALED` in it.
     """
     place = Path(path)
     temporary = place.with_name(f".{place.name}.{os.getpid()}.partial")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        with open(temporary, "rb") as written:
+        with open(temporary, "rb+") as written:
+            if seal:
+                _seal(written)
             os.fsync(written.fileno())
         os.replace(temporary, place)
     except OSError as error:
@@ -38,52 +55,108 @@ def replacing(path: PathLike) -> Iterator[Path]:
             f"{place} could not be written ({error.strerror or error}); nothing was left behind."
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def check_seal(path: PathLike) -> None:
+    """Raise `DamagedArtefact` where a file is not what was written: cut, changed or written over."""
+    try:
+        with open(path, "rb") as file, _mapped(file) as content:
+            places = [match.start() for match in _SEALED.finditer(content)]
+            # texts of a corpus might look like a seal; only the real one fits
+            whole = any(content[place : place + len(UNSEALED)] == _seal_of(content, place) for place in places)
+    except (OSError, ValueError) as error:  # mmap calls an empty file a wrong value
+        raise DamagedArtefact(
+            f"{path} cannot be read ({getattr(error, 'strerror', None) or error}); {MEND}."
+        ) from error
+    if not whole:
+        what = "it is not what was written" if places else "it has no seal, which papa puts into its files"
+        raise DamagedArtefact(f"{path} cannot be read: it is damaged or no file of papa ({what}); {MEND}.")
+
+
+def _seal(file: Any) -> None:
+    """Put the digest of a file that is open for reading and writing in the place of its last `UNSEALED`."""
+    with _mapped(file) as content:
+        place = content.rfind(UNSEALED.encode())
+        seal = _seal_of(content, place)
+    file.seek(place)
+    file.write(seal)
+    file.flush()
+
+
+def _mapped(file: Any) -> mmap.mmap:
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _seal_of(content: mmap.mmap, place: int) -> bytes:
+    """The seal of `content` that stands at `place`: of all bytes, with the seal itself as it was before."""
+    digest = hashlib.blake2b(digest_size=32)
+    with memoryview(content) as view:
+        digest.update(view[:place])
+        digest.update(UNSEALED.encode())
+        digest.update(view[place + len(UNSEALED) :])
+    return b"blake2b-" + digest.hexdigest().encode()
 
 
 def write_table(table: pa.Table, path: PathLike, provenance: Mapping[str, Any]) -> None:
     """Write `table` as Parquet with `provenance` (anything JSON can hold) in the file's own metadata."""
     import pyarrow.parquet as pq
 
-    metadata = {PROVENANCE: json.dumps(provenance, sort_keys=True).encode()}
-    with replacing(path) as temporary:
-        pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd")
+    with replacing(path, seal=True) as temporary:
+        pq.write_table(with_provenance(table, provenance), temporary, compression="zstd")
+
+
+def with_provenance(table: pa.Table | pa.Schema, provenance: Mapping[str, Any]) -> Any:
+    """A table or schema whose metadata has `provenance`, and room for the seal."""
+    text = json.dumps(provenance, sort_keys=True, allow_nan=False).encode()
+    metadata = {PROVENANCE: text, SEAL.encode(): UNSEALED.encode()}
+    return table.with_metadata(metadata) if hasattr(table, "with_metadata") else table.replace_schema_metadata(metadata)
 
 
 def read_table(path: PathLike) -> pa.Table:
     """Read a Parquet file; raises `DamagedArtefact` where it is missing or not whole."""
+    with opened_table(path) as file:
+        return file.read(use_threads=False)
+
+
+@contextmanager
+def opened_table(path: PathLike, sealed: bool = True) -> Iterator[pq.ParquetFile]:
+    """A Parquet file to read in parts; raises `DamagedArtefact` where it is missing or not whole.
+
+    Its seal is checked first, all of it once, unless `sealed` is false: for a look at the footer alone.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if sealed:
+        check_seal(path)
     try:
         # pq.read_table would load what reads datasets of many files: 50 MB of every job
-        return pq.ParquetFile(path).read(use_threads=False)
+        with pq.ParquetFile(path) as file:
+            yield file
     except (pa.ArrowException, OSError) as error:
-        raise DamagedArtefact(
-            f"{path} cannot be read as Parquet ({_first_line(error)}); delete it and run the workflow again."
-        ) from error
+        raise DamagedArtefact(f"{path} cannot be read as Parquet ({_first_line(error)}); {MEND}.") from error
 
 
-def provenance_of(table: pa.Table) -> dict[str, Any]:
-    """What `write_table` was told about where the table came from."""
-    return json.loads((table.schema.metadata or {}).get(PROVENANCE, b"{}"))
+def provenance_of(table: Any) -> dict[str, Any]:
+    """What `write_table` was told about where a table (or a file of one, or its schema) came from."""
+    schema = table if not hasattr(table, "schema") else getattr(table, "schema_arrow", table.schema)
+    return json.loads((schema.metadata or {}).get(PROVENANCE, b"{}"))
 
 
-def write_json(content: Any, path: PathLike) -> None:
+def write_json(content: Mapping[str, Any], path: PathLike) -> None:
     """Write `content` as JSON with sorted keys: the same content gives the same bytes. NaN is refused."""
-    text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    text = json.dumps({**content, SEAL: UNSEALED}, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    with replacing(path, seal=True) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def read_json(path: PathLike) -> Any:
-    """Read a JSON file; raises `DamagedArtefact` where it is missing or not whole."""
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DamagedArtefact(
-            f"{path} cannot be read as JSON ({_first_line(error)}); delete it and run the workflow again."
-        ) from error
+def read_json(path: PathLike) -> dict[str, Any]:
+    """Read a JSON file that `write_json` wrote; raises `DamagedArtefact` where it is missing or not whole."""
+    check_seal(path)
+    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    return {key: value for key, value in content.items() if key != SEAL}
 
 
 def fingerprint_of_table(table: pa.Table) -> str:

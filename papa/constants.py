@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from papa import __version__, machine
-from papa.artefacts import PathLike, replacing
+from papa.artefacts import MEND, SEAL, UNSEALED, PathLike, check_seal, replacing
 from papa.encoder import Encoder, encoder_of
 from papa.errors import DamagedArtefact, InputError
 from papa.kinds import DATA_FREE
@@ -66,8 +66,9 @@ class ConstantMatrices:
         """Write HDF5: datasets sum (float64), count, mean (float32), checksummed, and attributes."""
         import h5py
 
-        with replacing(path) as temporary, h5py.File(temporary, "w") as store:
+        with replacing(path, seal=True) as temporary, h5py.File(temporary, "w") as store:
             store.attrs.update({"format": FORMAT, "papa_version": __version__, "examples": self.examples, "n": self.n})
+            store.attrs[SEAL] = np.bytes_(UNSEALED)
             store.attrs.update({f"about_{key}": value for key, value in self.about.items()})
             options = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
             for name, values in (("sum", self.sum), ("count", self.count), ("mean", self.mean)):
@@ -79,9 +80,9 @@ class ConstantMatrices:
         """Read what `save` wrote; raises `DamagedArtefact` where the file is damaged or something else."""
         import h5py
 
-        mend = "delete it and run the workflow again to rebuild it."
         if not Path(path).exists():
             raise InputError(f"{path} does not exist; average the attention of a corpus first.")
+        check_seal(path)
         try:
             with h5py.File(path, "r") as store:
                 if store.attrs.get("format") != FORMAT:
@@ -90,12 +91,12 @@ class ConstantMatrices:
                 examples = int(store.attrs["examples"])
                 about = {key[6:]: str(value) for key, value in store.attrs.items() if key.startswith("about_")}
         except (OSError, KeyError, RuntimeError) as error:
-            raise DamagedArtefact(f"{path} is damaged ({str(error).splitlines()[0]}); {mend}") from error
+            raise DamagedArtefact(f"{path} is damaged ({str(error).splitlines()[0]}); {MEND}.") from error
         constants = cls(arrays["sum"], arrays["count"], examples, about)
         n = constants.n
         whole = arrays["sum"].ndim == 4 and arrays["sum"].shape[2:] == (n, n) == tuple(arrays["count"].shape)
         if not whole or not torch.equal(constants.mean, arrays["mean"]):
-            raise DamagedArtefact(f"{path} is damaged (its sums, counts and means do not agree); {mend}")
+            raise DamagedArtefact(f"{path} is damaged (its sums, counts and means do not agree); {MEND}.")
         return constants
 
 

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim.adamw import adamw
 
 from papa import __version__
-from papa.artefacts import PathLike, replacing, write_json
+from papa.artefacts import SEAL, UNSEALED, PathLike, replacing, write_json
 from papa.errors import DamagedArtefact, InputError
 from papa.features import held_out, read_features
 from papa.labelled import HiddenOf, Labelled
@@ -263,5 +263,5 @@ def state_of(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
 
 def save_state(state: dict[str, Tensor], path: PathLike) -> None:
     """Write what `state_of` gave as safetensors."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(save(state))
+    with replacing(path, seal=True) as temporary:
+        temporary.write_bytes(save(state, {SEAL: UNSEALED}))

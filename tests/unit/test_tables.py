@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from papa.artefacts import provenance_of, read_table
+from papa.artefacts import SEAL, UNSEALED, provenance_of, read_table, replacing, write_json
 from papa.errors import DamagedArtefact, InputError
 from papa.summary import mean_relative_drops, metric_name, series
 from papa.tables import RUN_COLUMNS, collect_runs, print_summary, summarise
@@ -55,9 +55,8 @@ class Results:
         self.files = [folder / "runs" / f"{number}.json" for number in range(len(runs))]
         self.runs, self.summary = folder / "tables/runs.parquet", folder / "tables/summary.parquet"
         self.page = folder / "tables/summary.md"
-        (folder / "runs").mkdir(parents=True)
         for file, content in zip(self.files, runs, strict=True):
-            file.write_text(json.dumps(content))
+            write_json(content, file)
 
     def make(self, **titles: str) -> list[dict[str, Any]]:
         collect_runs(self.files, self.runs, titles)
@@ -246,8 +245,8 @@ def test_command_prints_where_things_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ("{ half", r"0\.json cannot be read as JSON"),
-        ("[]", r"0\.json is no whole run of papa \('model' is missing\); delete it"),
+        ("{ half", r"0\.json cannot be read: it is damaged"),
+        ({"model": None}, r"0\.json is no whole run of papa \('model' is None\); delete it"),
         ({"score": None}, "'score' is None"),
         ({"score": float("nan")}, "'score' is nan"),
         ({"fraction": "half"}, "'fraction' is 'half'"),
@@ -258,8 +257,11 @@ def test_command_prints_where_things_are(tmp_path: Path) -> None:
 )
 def test_bad_runs_are_named(tmp_path: Path, damage: str | dict[str, Any], message: str) -> None:
     results = Results(tmp_path, [run("t", "1", 1, 0.8)])
-    text = damage if isinstance(damage, str) else json.dumps(run("t", "1", 1, 0.8) | damage)
-    results.files[0].write_text(text)
+    if isinstance(damage, str):
+        results.files[0].write_text(damage)
+    else:
+        with replacing(results.files[0], seal=True) as file:
+            file.write_text(json.dumps(run("t", "1", 1, 0.8) | damage | {SEAL: UNSEALED}))
     with pytest.raises(InputError, match=message):
         collect_runs(results.files, results.runs)
     assert not results.runs.exists()

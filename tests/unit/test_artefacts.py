@@ -1,0 +1,99 @@
+"""Every byte of every kind of artefact counts: what is cut, flipped or written over is found before it is used."""
+
+import shutil
+
+import pyarrow as pa
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from papa.artefacts import UNSEALED, check_seal, provenance_of, read_json, read_table, write_json, write_table
+from papa.constants import ConstantMatrices
+from papa.errors import DamagedArtefact, InputError
+from papa.training import save_state
+
+
+def write(kind, path):
+    if kind == "parquet":
+        write_table(pa.table({"text": ["one", "two"], "number": [3, 5]}), path, {"source": "here"})
+    elif kind == "json":
+        write_json({"score": 0.5, "curve": [1, 2]}, path)
+    elif kind == "h5":
+        ConstantMatrices(torch.rand(1, 2, 3, 3).double(), torch.full((3, 3), 2), 2, {"model": "m"}).save(path)
+    else:
+        save_state({"weight": torch.rand(3, 5)}, path)
+
+
+KINDS = ["parquet", "json", "h5", "safetensors"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_flipped_byte_is_found(tmp_path, kind):
+    path = tmp_path / f"a.{kind}"
+    write(kind, path)
+    check_seal(path)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), max(1, len(whole) // 499)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(DamagedArtefact, match=f"a.{kind} cannot be read: .*delete it and run the workflow again"):
+            check_seal(path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_cut_file_is_found(tmp_path, kind, share):
+    path = tmp_path / f"a.{kind}"
+    write(kind, path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(DamagedArtefact, match=f"a.{kind} cannot be read"):
+        check_seal(path)
+    path.write_bytes(whole + b"\0")
+    with pytest.raises(DamagedArtefact, match=f"a.{kind} cannot be read"):
+        check_seal(path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_moved_file_is_whole_and_the_same_content_has_the_same_bytes(tmp_path, kind):
+    path = tmp_path / f"a.{kind}"
+    torch.manual_seed(0)
+    write(kind, path)
+    shutil.copy(path, tmp_path / "elsewhere")
+    check_seal(tmp_path / "elsewhere")
+    torch.manual_seed(0)
+    write(kind, path)
+    assert path.read_bytes() == (tmp_path / "elsewhere").read_bytes()
+
+
+def test_sealed_files_read_as_ever(tmp_path):
+    for kind in KINDS:
+        write(kind, tmp_path / kind)
+    assert read_json(tmp_path / "json") == {"score": 0.5, "curve": [1, 2]}
+    table = read_table(tmp_path / "parquet")
+    assert table.to_pydict() == {"text": ["one", "two"], "number": [3, 5]}
+    assert provenance_of(table) == {"source": "here"}
+    assert ConstantMatrices.load(tmp_path / "h5").about == {"model": "m"}
+    assert load_file(tmp_path / "safetensors")["weight"].shape == (3, 5)
+
+
+def test_texts_may_look_like_a_seal(tmp_path):
+    write_json({"first": UNSEALED, "zzz": UNSEALED.replace("0", "f")}, tmp_path / "a.json")
+    assert read_json(tmp_path / "a.json") == {"first": UNSEALED, "zzz": UNSEALED.replace("0", "f")}
+    write_table(pa.table({"text": [UNSEALED]}), tmp_path / "a.parquet", {})
+    assert read_table(tmp_path / "a.parquet").to_pydict() == {"text": [UNSEALED]}
+
+
+def test_what_is_not_there_is_said(tmp_path):
+    with pytest.raises(DamagedArtefact, match=r"none\.json cannot be read \(No such file or directory\)"):
+        read_json(tmp_path / "none.json")
+    with pytest.raises(DamagedArtefact, match="cannot be read"):
+        read_table(tmp_path)
+
+
+def test_nothing_is_left_behind_where_writing_fails(tmp_path):
+    with pytest.raises(ValueError, match="Out of range"):
+        write_json({"score": float("nan")}, tmp_path / "a.json")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="could not be written"):
+        write_json({}, tmp_path / "file/a.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -23,6 +23,7 @@ wildcard_constraints:
     constant=CONSTANT,
     order=ORDER,
     seed="[0-9]+",
+    part=PART,
     grid="|".join(GRAPH.grids),
 
 
@@ -39,6 +40,7 @@ include: "workflow/rules/plots.smk"
 localrules:
     all,
     prune,
+    merge_averages,
     rank,
     order_heads,
     collect,

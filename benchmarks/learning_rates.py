@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from papa.features import read_features
+from papa.hidden import HiddenStates
 from papa.labelled import Labelled
 from papa.tokens import Tokens
 from papa.training import fit
@@ -25,14 +25,14 @@ def search(
 ):
     """Yield (rate, scores after each epoch) on the held-out fifth of the training rows."""
     features = model / "corpora" / corpus / "features" / "original"
-    hidden, about = read_features(*(features / name for name in ("train.hidden", "validation.hidden", "index.json")))
+    hidden, about = HiddenStates.opened(sorted(features.glob("*.hidden")), sorted(features.glob("*of*.json")))
     tokens = Tokens.read(model / "corpora" / corpus / "tokens.parquet")["train"]
     labelled = Labelled(tokens, model.parent.parent / "tasks" / task / "labels.parquet")
     order = torch.randperm(len(labelled), generator=torch.Generator().manual_seed(0))[:rows]
     held, fitted = order[: len(order) // 5], order[len(order) // 5 :]
 
     def read(examples: torch.Tensor) -> torch.Tensor:
-        return hidden["train"].read(examples, tokens)
+        return hidden.read(examples, tokens)
 
     for rate in rates:
         torch.manual_seed(0)

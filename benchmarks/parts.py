@@ -27,9 +27,8 @@ def places(work: Path) -> dict[str, Path]:
         "constants": "average.h5",
         "lambdas": "lambda.parquet",
         "order": "order.parquet",
-        "train": "train.hidden",
-        "validation": "validation.hidden",
-        "index": "index.json",
+        "hidden": "1of1.hidden",
+        "index": "1of1.json",
         "average": "published-average.safetensors",
     }
     return {name: work / file for name, file in names.items()}
@@ -86,10 +85,10 @@ def published_part(settings: Settings) -> Callable[[], Report]:
 def project_part(settings: Settings) -> Callable[[], Report]:
     """A part of the project: one stage function of the workflow, called as its rule calls it."""
     files, task, model = places(Path(settings["work"])), settings["task"], settings["model"]
-    features = {name: files[name] for name in ("train", "validation", "index")}
+    features = {name: files[name] for name in ("hidden", "index")}
     step = settings["step"]
     if step == "tokenize":
-        from papa.layout import tokenize_corpus
+        from papa.tokenizing import tokenize_corpus
 
         return lambda: said(
             tokenize_corpus(model, files["texts"], files["tokens"], settings["slots"], "paper", "aligned")
@@ -120,11 +119,8 @@ def project_part(settings: Settings) -> Callable[[], Report]:
     run, probe = (files["index"].with_name(f"seed-{seed}.{end}") for end in ("json", "safetensors"))
     about = {"model": model["name"], "task": "cola", "constant": "average", "order": "lambda"}
     about["fraction"] = settings["fraction"]
-    return lambda: said(
-        train_probe(
-            files["tokens"], files["labels"], **features, run=run, probe=probe, task=task, seed=seed, about=about
-        )
-    )
+    used = [files["tokens"], files["labels"], [files["hidden"]], [files["index"]]]
+    return lambda: said(train_probe(*used, run=run, probe=probe, task=task, seed=seed, about=about))
 
 
 def prepare(settings: Settings) -> Callable[[], Report]:

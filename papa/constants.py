@@ -6,7 +6,7 @@ a token, 0 where no example has both. Sums and counts are all that is needed, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,11 @@ from papa.encoder import Encoder, encoder_of
 from papa.errors import DamagedArtefact, InputError
 from papa.kinds import DATA_FREE
 from papa.packed import Examples, Packed
+from papa.passes import TokenBudget
 from papa.progress import progress
+from papa.shards import WHOLE, parts_of, rows_of
 from papa.sources.models import weights_digest
-from papa.tokens import Tokens
+from papa.tokens import Tokens, TokensFile
 
 FORMAT = "papa constant matrices 1"
 
@@ -117,67 +119,122 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
     return torch.nn.functional.normalize(own, p=1, dim=-1).expand(layers, heads, slots, slots)
 
 
+class Averaging:
+    """Attention being added up, batch by batch."""
+
+    def __init__(self, encoder: Encoder, n: int):
+        self.encoder, self.n, self.examples = encoder, n, 0
+        self.total = torch.zeros(encoder.layers, n * n, encoder.heads, dtype=torch.float64, device=encoder.device)
+        """`[layer, query * key, head]`"""
+        self.count = torch.zeros(n * n, dtype=torch.long, device=encoder.device)
+        self.added = 0
+        """Layers of the last batch that are in the sums."""
+
+    def add(self, batch: Packed, first: int = 0) -> None:
+        """Add the attention of the layers from `first` on in `batch`, which is on the encoder's device."""
+        self.added = first
+
+        def observe(layer: int, attention: Tensor, examples: Examples) -> None:
+            if layer < first:
+                return
+            # examples that use the same slots add up before they are sent to those slots
+            slots = examples.slots[:1] if examples.alike else examples.slots
+            summed = attention.sum(0, keepdim=True, dtype=torch.float64) if examples.alike else attention.double()
+            where = slots[:, :, None] * self.n + slots[:, None, :]
+            values = summed.permute(0, 2, 3, 1)  # [example, query, key, head]
+            if examples.real is None:
+                where, values = where.flatten(), values.flatten(0, 2)
+            else:
+                both = examples.real[:, :, None] & examples.real[:, None, :]
+                where, values = where[both], values[both]
+            if layer == 0:
+                repeats = len(examples.slots) if examples.alike else 1
+                self.count += torch.bincount(where, minlength=self.n**2) * repeats
+            self.total[layer].index_add_(0, where, values)
+            self.added = layer + 1
+
+        with torch.no_grad():
+            self.encoder.observe(batch, observe)
+        self.examples += len(batch.lengths)
+
+    def over(self, group: Tokens, budget: TokenBudget) -> Iterator[Tensor]:
+        """Add all examples of a group, and yield the numbers of those that are in, batch by batch."""
+        return budget.run(self.encoder, group, lambda _, batch, first: self.add(batch, first), lambda: self.added)
+
+    def constants(self) -> ConstantMatrices:
+        """Sums and counts of all that was added."""
+        sums = self.total.transpose(1, 2).reshape(self.encoder.layers, self.encoder.heads, self.n, self.n)
+        return ConstantMatrices(sums.cpu(), self.count.view(self.n, self.n).cpu(), self.examples)
+
+
 def average_attention(encoder: Encoder, batches: Iterable[dict[str, Tensor] | Packed]) -> ConstantMatrices:
     """Average the attention of all heads over `batches` of inputs, read once (Sec. 3.1).
 
     Raises `InputError` where there is no batch or the number of slots changes on the way.
     """
-    total = count = None
-    examples_seen = 0
+    averaging: Averaging | None = None
     for inputs in batches:
         batch = encoder.pack(inputs)
-        if total is None or count is None:
-            n = batch.n
-            shape = (encoder.layers, n * n, encoder.heads)
-            total = torch.zeros(shape, dtype=torch.float64, device=encoder.device)
-            count = torch.zeros(n * n, dtype=torch.long, device=encoder.device)
-        if batch.n != n:
-            raise InputError(f"A batch has {batch.n} slots after batches of {n}; one average needs one layout.")
-        with torch.no_grad():
-            count += _add_up(encoder, batch, total)
-        examples_seen += len(batch.lengths)
-    if total is None or count is None:
+        averaging = averaging or Averaging(encoder, batch.n)
+        if batch.n != averaging.n:
+            raise InputError(
+                f"A batch has {batch.n} slots after batches of {averaging.n}; one average needs one layout."
+            )
+        averaging.add(batch)
+    if averaging is None:
         raise InputError("There is no batch to average attention over.")
-    sums = total.transpose(1, 2).reshape(encoder.layers, encoder.heads, n, n)
-    return ConstantMatrices(sums.cpu(), count.view(n, n).cpu(), examples_seen)
+    return averaging.constants()
 
 
-def _add_up(encoder: Encoder, batch: Packed, total: Tensor) -> Tensor:
-    """Add the attention of `batch` to `total` `[layer, query * key, head]`; return the counts `[query * key]`."""
-    pairs: list[Tensor] = []
+def average_corpus(model: dict[str, Any], tokens: PathLike, constants: PathLike, part: str = WHOLE) -> str:
+    """Stage *average*: the average attention of a model over the training texts of a corpus, as HDF5.
 
-    def observe(layer: int, attention: Tensor, examples: Examples) -> None:
-        # examples that use the same slots add up before they are sent to those slots
-        slots = examples.slots[:1] if examples.alike else examples.slots
-        summed = attention.sum(0, keepdim=True, dtype=torch.float64) if examples.alike else attention.double()
-        where = slots[:, :, None] * batch.n + slots[:, None, :]
-        values = summed.permute(0, 2, 3, 1)  # [example, query, key, head]
-        if examples.real is None:
-            where, values = where.flatten(), values.flatten(0, 2)
-        else:
-            both = examples.real[:, :, None] & examples.real[:, None, :]
-            where, values = where[both], values[both]
-        total[layer].index_add_(0, where, values)
-        if not pairs:
-            repeats = len(examples.slots) if examples.alike else 1
-            pairs.append(torch.bincount(where, minlength=batch.n**2) * repeats)
-
-    encoder.observe(batch, observe)
-    return pairs[0]
-
-
-def average_corpus(model: dict[str, Any], tokens: PathLike, constants: PathLike) -> str:
-    """Stage *average*: the average attention of a model over the training texts of a corpus, as HDF5."""
-    train = Tokens.read(tokens, "train")["train"]
+    Of a corpus in several parts, the sums over one of them, for `merge_averages`.
+    """
     encoder = encoder_of(model)
-    steps = progress(train.batches(machine.current().token_budget), "averaging", train.lengths, "examples")
-    average = average_attention(encoder, map(train.batch, steps))
+    budget = TokenBudget(machine.current().token_budget)
+    with TokensFile.opened(tokens) as file:
+        train = file.extent("train")
+        begin, end = (train.first + row for row in rows_of(part, train.rows))
+        averaging = Averaging(encoder, int(file.provenance["slots"]))
+
+        def batches() -> Iterator[Tensor]:
+            for _, group in file.between(begin, end):
+                yield from averaging.over(group, budget)
+
+        for _ in progress(batches(), "averaging", end - begin):
+            pass
+        about = file.provenance
+    average = averaging.constants()
     average.about = {
         "model": model["name"],
         "hub": str(model.get("hub") or ""),
         "revision": str(model.get("revision") or ""),
         "weights": weights_digest(model),
-        **{key: str(train.provenance[key]) for key in ("corpus", "style", "segments", "slots")},
+        **({} if part == WHOLE else {"part": part}),
+        **({"precision": model["precision"]} if "precision" in model else {}),
+        **{key: str(about[key]) for key in ("corpus", "style", "segments", "slots")},
     }
     average.save(constants)
-    return f"averaged attention over {average.examples:,} examples, {int(train.lengths.sum()):,} tokens"
+    return f"averaged attention over {average.examples:,} examples"
+
+
+def merge_averages(parts: Sequence[PathLike], constants: PathLike) -> str:
+    """Stage *average*, of a corpus in several parts: their sums and counts added up.
+
+    Raises `InputError` where a part is missing, twice there or of something else.
+    """
+    merged: ConstantMatrices | None = None
+    found = []
+    for path in parts:
+        own = ConstantMatrices.load(path)
+        found.append(own.about.pop("part", WHOLE))
+        merged = own if merged is None else merged.merge(own)
+    expected = parts_of(len(parts))
+    if merged is None or sorted(found) != sorted(expected):
+        raise InputError(
+            f"The averages of {len(parts)} parts are needed, {', '.join(expected)}; "
+            f"those given are of {', '.join(found) or 'none'}."
+        )
+    merged.save(constants)
+    return f"averaged attention over {merged.examples:,} examples in {len(parts)} parts"

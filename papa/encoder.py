@@ -40,6 +40,8 @@ class Encoder:
         self.config: Any = model.config
         self.hidden = int(self.config.hidden_size)
         self.slots_limit = slots_limit(model)
+        self.precision = self.dtype
+        """What it computes in: the type of its weights, or a smaller one, by autocast."""
 
     @property
     def device(self) -> torch.device:
@@ -83,7 +85,8 @@ class Encoder:
         self.session.examples, self.session.observer = Examples.of_packed(batch), observer
         self.session.plans = usual if plan is None else plan
         try:
-            yield
+            with torch.autocast(self.device.type, self.precision, enabled=self.precision != self.dtype):
+                yield
         finally:
             self.session.plans, self.session.examples, self.session.observer = usual, None, None
             if dropout:
@@ -197,5 +200,10 @@ def _pickled(path_or_id: str, revision: str | None) -> bool:
 
 
 def encoder_of(model: Mapping[str, Any]) -> Encoder:
-    """The encoder of a config's model, from its place on this machine and on this machine's device."""
-    return load_encoder(place_of(model), revision_of(model), machine.current().device)
+    """The encoder of a config's model, from its place on this machine and on this machine's device.
+
+    Its weights are float32; it computes in the model's `precision`, where one is given, by autocast.
+    """
+    encoder = load_encoder(place_of(model), revision_of(model), machine.current().device)
+    encoder.precision = getattr(torch, model.get("precision", "float32"))
+    return encoder

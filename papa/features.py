@@ -1,41 +1,39 @@
-"""Hidden states on disk: computed once for a set of replaced heads, read by every seed and epoch.
-
-Two flat files of float16, one of the training split and one of all others, `[token, L+1, hidden]` in the order of the
-laid-out tokens, and an index that says what they are. Only real tokens are in them.
-"""
+"""Hidden states: computed once for a set of replaced heads, read by every seed and epoch; and what is replaced."""
 
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from papa import __version__, machine
-from papa.artefacts import PathLike, read_json, read_table, replacing, write_json
+from papa.artefacts import PathLike, provenance_of, read_table, write_json
 from papa.attention.replacement import Head, LayerPlan, replaced_in
 from papa.constants import ConstantMatrices, constant_matrices
 from papa.encoder import Encoder, encoder_of
-from papa.errors import DamagedArtefact, InputError
+from papa.errors import InputError
+from papa.hidden import HiddenWriter, writing_hidden
 from papa.kinds import kind_of
+from papa.packed import Packed
+from papa.passes import TokenBudget
 from papa.progress import progress
+from papa.shards import WHOLE, rows_of
 from papa.sources.models import weights_digest
-from papa.tokens import Tokens
-
-
-def held_out(splits: Iterable[str]) -> list[str]:
-    """The splits that probes are scored on, all but train, in the order in which one file holds them."""
-    return sorted(split for split in splits if split != "train")
+from papa.tokens import Tokens, TokensFile
 
 
 def kept_heads(fraction: str, heads: int) -> int:
     """How many of `heads` stay input-dependent at a fraction such as "1/8": rounded down."""
     return int(Fraction(fraction) * heads)
+
+
+def order_in(order: PathLike) -> str:
+    """The name of the order that a file holds."""
+    return str(provenance_of(read_table(order))["order"])
 
 
 def heads_to_replace(order: PathLike, fraction: str) -> list[Head]:
@@ -48,93 +46,85 @@ def heads_to_replace(order: PathLike, fraction: str) -> list[Head]:
 def extract_features(
     model: Mapping[str, Any],
     tokens: PathLike,
-    train: PathLike,
-    validation: PathLike,
+    hidden: PathLike,
     index: PathLike,
     constants: PathLike | None = None,
     order: PathLike | None = None,
     fraction: str = "1",
     kind: str = "average",
+    part: str = WHOLE,
 ) -> str:
-    """Stage *features*: all hidden states of a corpus, with `fraction` of the heads left input-dependent.
+    """Stage *features*: all hidden states of a corpus or a part of it, with `fraction` of the heads input-dependent.
 
     Below fraction 1 heads get matrices of a `kind`, averages those in the file `constants`; between 0 and 1 an `order`
     of heads is needed. Raises `InputError` where constants belong to another model or layout, the disk is too small,
     or values do not fit float16.
     """
-    splits = Tokens.read(tokens)
-    about = splits["train"].provenance
     encoder = encoder_of(model)
     weights = weights_digest(model)
-    plan = encoder.plan()
-    if fraction != "1":
-        matrices = matrices_of(kind, constants, encoder, about, weights)
-        plan = encoder.plan(matrices, None if order is None else heads_to_replace(order, fraction))
-    replaced = replaced_in(plan)
-    budget = machine.current().token_budget
-    _write_hidden(encoder, [splits["train"]], plan, train, budget)
-    _write_hidden(encoder, [splits[split] for split in held_out(splits)], plan, validation, budget)
-    total = encoder.layers * encoder.heads
-    write_json(
-        {
-            "dtype": "float16",
-            "tokens": {split: len(part.ids) for split, part in splits.items()},
-            **probe_sizes(encoder, splits["train"].n),
-            "heads": total,
-            "kept": total - len(replaced),
-            "replaced": replaced,
-            "model": model["name"],
-            "weights": weights,
-            "corpus": about["corpus"],
-            "papa_version": __version__,
-        },
-        index,
-    )
-    size = sum(os.path.getsize(path) for path in (train, validation)) / 1e9
-    return f"hidden states with {total - len(replaced)} of {total} heads input-dependent, {size:.2f} GB"
+    budget = TokenBudget(machine.current().token_budget)
+    with TokensFile.opened(tokens) as file:
+        about = file.provenance
+        plan = encoder.plan()
+        if fraction != "1":
+            matrices = matrices_of(kind, constants, encoder, about, weights)
+            plan = encoder.plan(matrices, None if order is None else heads_to_replace(order, fraction))
+        begin, end = rows_of(part, file.rows)
+        first, count = file.tokens_before(begin), file.tokens_before(end) - file.tokens_before(begin)
+        row = (encoder.layers + 1) * encoder.hidden * 2
+        with writing_hidden(hidden, begin, first, end - begin, count, row) as writer, torch.inference_mode():
+            batches = _encoded(encoder, plan, file, budget, writer, begin, end)
+            for _ in progress(batches, "encoding", end - begin):
+                pass
+            checksums = writer.close()
+        replaced, total = replaced_in(plan), encoder.layers * encoder.heads
+        write_json(
+            {
+                "dtype": "float16",
+                "part": part,
+                "rows": [begin, end],
+                "first_token": first,
+                "tokens": count,
+                "checksums": checksums,
+                "splits": [[own.split, own.first, own.rows, own.tokens] for own in file.splits.values()],
+                **probe_sizes(encoder, int(about["slots"])),
+                "heads": total,
+                "kept": total - len(replaced),
+                "replaced": replaced,
+                "constant": None if fraction == "1" else kind,
+                "order": None if order is None else order_in(order),
+                "model": model["name"],
+                "weights": weights,
+                "corpus": about["corpus"],
+                "papa_version": __version__,
+            },
+            index,
+        )
+    size = os.path.getsize(hidden) / 1e9
+    return f"hidden states with {total - len(replaced)} of {total} heads input-dependent, {size:.3g} GB"
 
 
-class HiddenStates:
-    """Hidden states of one split on disk; read by example, so that memory holds a batch and never a corpus.
+def _encoded(
+    encoder: Encoder,
+    plan: list[LayerPlan],
+    file: TokensFile,
+    budget: TokenBudget,
+    writer: HiddenWriter,
+    begin: int,
+    end: int,
+) -> Iterator[Tensor]:
+    """Write the hidden states of some rows, and yield the numbers of examples that are done."""
+    for _, group in file.between(begin, end):
+        first = file.tokens_before(group.rows[0])
 
-    `shape` is that of the whole file, in which the split begins with token number `first`.
-    """
+        def store(examples: Tensor, batch: Packed, _: int, group: Tokens = group, first: int = first) -> None:
+            states = encoder.run(batch, plan)
+            half = torch.stack([state.half() for state in states], dim=1).cpu()  # [token, L+1, hidden]
+            if not torch.isfinite(half).all():
+                raise InputError("A hidden state is not finite in float16; this model cannot be stored so.")
+            writer.write(group, first, examples, half)
 
-    def __init__(self, path: PathLike, shape: tuple[int, int, int], first: int = 0):
-        self.path, self.shape, self.first = path, shape, first
-        self.row = shape[1] * shape[2] * 2  # bytes of a token
-        expected, found = shape[0] * self.row, os.path.getsize(path) if os.path.exists(path) else 0
-        if expected != found:
-            raise DamagedArtefact(
-                f"{path} has {found:,} bytes and should have {expected:,}; delete it and run the workflow again."
-            )
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (open for as long as the object lives)
-
-    def read(self, examples: Tensor, tokens: Tokens) -> Tensor:
-        """Float32 `[token, L+1, hidden]` of the tokens of `examples`, one example after another."""
-        lengths, begins = tokens.lengths[examples].tolist(), tokens.offsets[examples].tolist()
-        half = torch.empty(sum(lengths), *self.shape[1:], dtype=torch.float16)
-        view, held = half.view(-1).numpy().data.cast("B"), 0
-        for length, begin in zip(lengths, begins, strict=True):
-            wanted = length * self.row
-            if os.preadv(self._file.fileno(), [view[held : held + wanted]], (self.first + begin) * self.row) != wanted:
-                raise DamagedArtefact(f"{self.path} ends too early; delete it and run the workflow again.")
-            held += wanted
-        return half.float()
-
-
-def read_features(
-    train: PathLike, validation: PathLike, index: PathLike
-) -> tuple[dict[str, HiddenStates], dict[str, Any]]:
-    """The stored hidden states of all splits, and their index."""
-    about = read_json(index)
-    found = {}
-    for path, splits in ((train, ["train"]), (validation, held_out(about["tokens"]))):
-        sizes = [about["tokens"][split] for split in splits]
-        shape = (sum(sizes), about["layers"], about["hidden"])
-        for number, split in enumerate(splits):
-            found[split] = HiddenStates(path, shape, sum(sizes[:number]))
-    return found, about
+        yield from budget.run(encoder, group, store)
 
 
 def matrices_of(
@@ -151,6 +141,10 @@ def matrices_of(
     if constants is None:
         raise InputError(f"Constants of kind {kind} are read from a file, and none was given.")
     average = ConstantMatrices.load(constants)
+    if "part" in average.about:
+        raise InputError(
+            f"{constants} is the average over a part of a corpus, {average.about['part']}; give that of all parts."
+        )
     expected = {"weights": weights, "slots": about["slots"], "style": about["style"]}
     if chosen.corpus is None:
         expected["corpus"] = about["corpus"]
@@ -161,34 +155,6 @@ def matrices_of(
                 "average the corpus again for this model and layout."
             )
     return average.mean
-
-
-def _write_hidden(
-    encoder: Encoder, splits: Sequence[Tokens], plan: list[LayerPlan], path: PathLike, budget: int
-) -> None:
-    """Write the hidden states of one split after another."""
-    shape = (sum(len(tokens.ids) for tokens in splits), encoder.layers + 1, encoder.hidden)
-    needed = 2 * shape[0] * shape[1] * shape[2]
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(Path(path).parent).free
-    if needed > free:
-        raise InputError(
-            f"The hidden states need {needed / 1e9:.1f} GB and the disk of {path} has {free / 1e9:.1f} GB free; "
-            "lower train_limit, delete old features, or put results on a larger disk."
-        )
-    with replacing(path) as temporary, open(temporary, "wb") as file, torch.inference_mode():
-        first = 0
-        for tokens in splits:
-            batches = progress(tokens.batches(budget), f"encoding {tokens.split}", tokens.lengths, "examples")
-            for examples in batches:
-                states = encoder.run(encoder.pack(tokens.batch(examples)), plan)
-                half = torch.stack([state.half() for state in states], dim=1).cpu()  # [token, L+1, hidden]
-                if not torch.isfinite(half).all():
-                    raise InputError("A hidden state is not finite in float16; this model cannot be stored so.")
-                parts = half.split(tokens.lengths[examples].tolist())
-                for part, begin in zip(parts, tokens.offsets[examples].tolist(), strict=True):
-                    os.pwrite(file.fileno(), part.numpy().data, (first + begin) * part[0].nbytes)
-            first += len(tokens.ids)
 
 
 def probe_sizes(encoder: Encoder, slots: int) -> dict[str, Any]:

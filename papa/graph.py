@@ -11,6 +11,7 @@ from typing import Any
 
 from papa.config import RUN, Config, analyses, is_masked, pairs
 from papa.kinds import BY_LAMBDA, RANDOM, kind_of, on_corpus
+from papa.shards import parts_of
 
 ORIGINAL, ALL_REPLACED = "original", "all"
 TABLE, FIGURE = ("parquet", "md", "tex"), ("svg", "png", "html")
@@ -21,6 +22,8 @@ TRAINED_CONSTANT = "[a-z]+-trained"
 NOTHING = "(?!)"
 """Pattern that no name matches."""
 ORDER, KEPT = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
+PART = "[0-9]+of[0-9]+"
+"""Pattern of a part of a corpus: "1of1", or "2of4" where it has shards."""
 CORPUS_VARIANTS = f"{ORIGINAL}|{CONSTANT}/{ALL_REPLACED}"
 """Pattern of what depends on texts alone: nothing replaced, or every head."""
 TASK_VARIANTS = f"{CONSTANT}/{ORDER}/{KEPT}"
@@ -107,13 +110,29 @@ class Graph:
             found["order"] = self.order(model, task, constant, order)
         return {name: path for name, path in found.items() if isinstance(path, str)}
 
-    def features(self, model: str, task: str, variant: str) -> dict[str, str]:
+    def parts(self, laid_out: str) -> list[str]:
+        """The parts that a corpus is averaged and encoded in, a job each: as many as it has shards."""
+        return parts_of(self.config["corpora"][laid_out.split("/")[0]]["shards"])
+
+    def in_parts(self, sharded: bool) -> str:
+        """Pattern of the corpora, in any layout, that have several shards, or of those that have one."""
+        names = [name for name, corpus in self.config["corpora"].items() if (corpus["shards"] > 1) == sharded]
+        return f"(?:{'|'.join(names) or NOTHING})(?:/slots-[0-9]+)?"
+
+    def averages(self, model: str, laid_out: str) -> list[str]:
+        """Paths of the averages of all parts of a corpus."""
+        return [f"<results>/models/{model}/corpora/{laid_out}/average/{part}.h5" for part in self.parts(laid_out)]
+
+    def features(self, model: str, task: str, variant: str) -> dict[str, list[str]]:
         """Paths of the hidden states that a probe reads: the corpus's own where no order of heads is in them."""
         of_corpus = re.fullmatch(CORPUS_VARIANTS, variant)
         owner = f"corpora/{self.corpus_of(task)}" if of_corpus else f"tasks/{task}"
         folder = f"<results>/models/{model}/{owner}/features/{variant}"
-        files = {"train": "train.hidden", "validation": "validation.hidden", "index": "index.json"}
-        return {name: f"{folder}/{file}" for name, file in files.items()}
+        parts = self.parts(self.corpus_of(task))
+        return {
+            name: [f"{folder}/{part}.{form}" for part in parts]
+            for name, form in (("hidden", "hidden"), ("index", "json"))
+        }
 
     def streamed(self, task: str, variant: str) -> bool:
         """Whether a probe takes hidden states from the encoder as it goes: the task says so, its texts are masked or
@@ -171,7 +190,7 @@ class Graph:
                     own.append(f"<results>/models/{model}/tasks/{task}/{kind_of(constant).name}/lambda.parquet")
                 own += self.behind(model, task, variant).values()
                 if not self.streamed(task, variant):
-                    own.append(self.features(model, task, variant)["index"])
+                    own += self.features(model, task, variant)["index"]
             wanted |= dict.fromkeys(own)
         return [*wanted, *self.runs()]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from papa.config import NAME
-from papa.graph import CORPUS_VARIANTS, TASK_VARIANTS, Graph, setting
+from papa.graph import CORPUS_VARIANTS, PART, TASK_VARIANTS, Graph, setting
 from papa.kinds import kind_of
 
 _CORPUS = f"corpora/(?P<corpus>{NAME}(?:/slots-[0-9]+)?)"
@@ -17,11 +17,12 @@ OUTPUTS = {
     "prepare_labels": rf"{_TASK}/labels\.parquet",
     "tokenize": rf"{_MODEL}/{_CORPUS}/tokens\.parquet",
     "average": rf"{_MODEL}/{_CORPUS}/average\.h5",
+    "average_part": rf"{_MODEL}/{_CORPUS}/average/(?P<part>{PART})\.h5",
     "train_lambda": rf"{_MODEL}/{_TASK}/(?P<variant>[^/]+)/lambda\.parquet",
     "rank": rf"{_MODEL}/{_TASK}/(?P<variant>[^/]+/[^/]+)/order\.parquet",
     "order_heads": rf"{_MODEL}/orders/(?P<variant>[^/]+)\.parquet",
-    "features_of_corpus": rf"{_MODEL}/{_CORPUS}/features/(?P<variant>{CORPUS_VARIANTS})/index\.json",
-    "features_of_task": rf"{_MODEL}/{_TASK}/features/(?P<variant>{TASK_VARIANTS})/index\.json",
+    "features_of_corpus": rf"{_MODEL}/{_CORPUS}/features/(?P<variant>{CORPUS_VARIANTS})/(?P<part>{PART})\.json",
+    "features_of_task": rf"{_MODEL}/{_TASK}/features/(?P<variant>{TASK_VARIANTS})/(?P<part>{PART})\.json",
     "probe": rf"{_MODEL}/{_TASK}/runs/(?P<variant>.+)/seed-(?P<seed>[0-9]+)\.json",
     "patterns": rf"{_MODEL}/{_CORPUS}/patterns\.parquet",
     "plot_patterns": rf"figures/patterns/(?P<model>{NAME})/(?P<corpus>{NAME})\.svg",
@@ -32,9 +33,11 @@ OUTPUTS = {
     "plot_grid": rf"figures/(?P<grid>{NAME})\.svg",
 }
 """Which rule makes an artefact of the graph, the first that fits: one output of each rule, with its wildcards."""
+MERGED = "merge_averages"
+"""The rule of averages that are made of those of parts."""
 THROUGH_ENCODER = "probe_through_encoder"
 """The rule of a probe whose hidden states are not stored."""
-NEEDED = {"patterns": "average", "average": "tokenize", "tokenize": "prepare_texts"}
+NEEDED = {"patterns": "average", "average": "tokenize", "average_part": "tokenize", "tokenize": "prepare_texts"}
 """Jobs whose artefacts the graph may leave unsaid, for another corpus's averages: each needs one of the other rule."""
 TABLES = ("collect", "summarise", "latex")
 """Rules that run once for every config."""
@@ -51,6 +54,7 @@ class Job:
     variant: str = ""
     seed: str = ""
     grid: str = ""
+    part: str = ""
 
     @property
     def training(self) -> str:
@@ -73,15 +77,20 @@ def jobs_of(graph: Graph) -> list[Job]:
                 job = replace(job, corpus=graph.corpus_of(job.task)) if job.task else job
                 if rule == "probe" and graph.streamed(job.task, job.variant):
                     job = replace(job, rule=THROUGH_ENCODER)
-                found |= dict.fromkeys(_with_needed(job))
+                found |= dict.fromkeys(_with_needed(job, graph))
                 break
     return [*found, *map(Job, TABLES)]
 
 
-def _with_needed(job: Job) -> Iterator[Job]:
+def _with_needed(job: Job, graph: Graph) -> Iterator[Job]:
+    if job.rule == "average" and len(parts := graph.parts(job.corpus)) > 1:
+        yield replace(job, rule=MERGED)
+        for part in parts:
+            yield from _with_needed(replace(job, rule="average_part", part=part), graph)
+        return
     yield job
     needed = NEEDED.get(job.rule)
     if needed == "prepare_texts":
         yield Job(needed, corpus=job.corpus.split("/")[0])
     elif needed:
-        yield from _with_needed(replace(job, rule=needed))
+        yield from _with_needed(replace(job, rule=needed, part=""), graph)

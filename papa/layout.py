@@ -8,7 +8,7 @@ tokenizer itself, with one exception.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any, Literal, get_args
@@ -16,13 +16,12 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from papa.artefacts import PathLike, provenance_of, read_table, write_table
 from papa.errors import InputError
-from papa.sources.models import tokenizer_of
 
 Style = Literal["paper", "published_code"]
 Segments = Literal["aligned", "published_code"]
 CHUNK = 4096
+"""Texts that are tokenized at a time."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def place(
             yield _place_one(template, one, two, slots, room, misplaced=segments == "published_code")
 
 
-def texts_in_blocks(tokenizer: Any, texts: Sequence[str], slots: int) -> Iterator[Placed]:
+def texts_in_blocks(tokenizer: Any, texts: Iterable[str], slots: int) -> Iterator[Placed]:
     """Yield running text as blocks of `slots` tokens, special tokens at both ends: `[CLS] tokens [SEP]`, no padding.
 
     Texts follow one another without a separator; one that is empty adds nothing and no token is lost. The last block
@@ -143,8 +142,9 @@ def texts_in_blocks(tokenizer: Any, texts: Sequence[str], slots: int) -> Iterato
     room = slots - len(template.start) - len(template.end)
     _check_room(slots, room)
     held: list[int] = []
-    for begin in range(0, len(texts), CHUNK):
-        held += [number for ids, _ in _sub_tokens(tokenizer, texts[begin : begin + CHUNK], False) for number in ids]
+    left = iter(texts)
+    while chunk := list(islice(left, CHUNK)):
+        held += [number for ids, _ in _sub_tokens(tokenizer, chunk, False) for number in ids]
         whole = len(held) - len(held) % room
         for start in range(0, whole, room):
             yield _place_one(template, (held[start : start + room], []), None, slots, (room, 0), False)
@@ -227,70 +227,3 @@ def _place_one(
     numbers = [-1] * len(kept)
     numbers[len(template.start) : len(template.start) + len(first)] = words[: room[0]] or [-1] * len(first)
     return Placed(kept, where, segments, numbers, cut)
-
-
-def tokenize_corpus(
-    model: dict[str, Any],
-    texts: PathLike,
-    tokens: PathLike,
-    slots: int,
-    style: Style,
-    segments: Segments,
-    blocks: bool = False,
-) -> str:
-    """Stage *tokenize*: lay the prepared texts of a corpus out for a model; Parquet of real tokens only.
-
-    With `blocks` the texts of each split are running text, cut in blocks that fill all slots whatever the style; `row`
-    then counts blocks, and no labels fit. Raises `InputError` where texts cannot be laid out so.
-    """
-    import pyarrow as pa
-
-    table = read_table(texts)
-    about = provenance_of(table)
-    words, pairs = "words" in table.column_names, "second" in table.column_names
-    if blocks and (words or pairs):
-        raise InputError(f"{texts} holds pairs of texts or lists of words; only single texts can be cut in blocks.")
-    tokenizer = tokenizer_of(model, words=words)
-    splits = table.column("split").to_pylist()
-    first = table.column("words" if words else "first").to_pylist()
-    second = table.column("second").to_pylist() if pairs else None
-    placed: Iterator[tuple[str, int, Placed]]
-    if blocks:
-        placed = _blocks_of_splits(tokenizer, splits, first, slots)
-    else:
-        laid_out = place(tokenizer, first, second, slots=slots, style=style, segments=segments)
-        placed = zip(splits, table.column("row").to_pylist(), laid_out, strict=True)
-    lists = ["ids", "slots", "segments", *(["words"] if words else [])]
-    types = {"split": pa.string(), "row": pa.int64(), **dict.fromkeys(lists, pa.list_(pa.int32())), "cut": pa.int32()}
-    schema = pa.schema(types)
-    parts, total, cut = [schema.empty_table()], 0, 0
-    while chunk := list(islice(placed, CHUNK)):  # as numbers of Python, a large corpus would not fit in memory
-        examples = [example for _, _, example in chunk]
-        values: dict[str, list[Any]] = {"split": [own[0] for own in chunk], "row": [own[1] for own in chunk]}
-        values |= {name: [getattr(example, name) for example in examples] for name in (*lists, "cut")}
-        parts.append(pa.Table.from_pydict(values, schema))
-        total += sum(len(example.ids) for example in examples)
-        cut += sum(example.cut > 0 for example in examples)
-    laid_out_table = pa.concat_tables(parts)
-    provenance = {
-        "model": model["name"],
-        # blocks are not the rows of their texts: what belongs to those, labels and averages, is refused for them
-        "corpus": f"{about.get('fingerprint')} in blocks" if blocks else about.get("fingerprint"),
-        "rows": about.get("rows"),
-        "rows_available": about.get("rows_available"),
-        "slots": slots,
-        "style": style,
-        "segments": segments,
-    }
-    write_table(laid_out_table, tokens, provenance)
-    what = "blocks" if blocks else "examples"
-    return f"laid out {laid_out_table.num_rows:,} {what}, {total:,} tokens in {slots} slots; {cut:,} {what} cut"
-
-
-def _blocks_of_splits(
-    tokenizer: Any, splits: Sequence[str], texts: Sequence[str], slots: int
-) -> Iterator[tuple[str, int, Placed]]:
-    """The blocks of each split, each with the split's name and its number there."""
-    for split, rows in groupby(range(len(texts)), key=splits.__getitem__):
-        for number, block in enumerate(texts_in_blocks(tokenizer, [texts[row] for row in rows], slots)):
-            yield split, number, block

@@ -124,4 +124,5 @@ def _onednn_takes(weight: Tensor) -> bool:
         and platform.machine() in ("x86_64", "AMD64")
         and torch.backends.mkldnn.is_available()
         and bool(torch.backends.mkldnn.enabled)
+        and not torch.is_autocast_enabled("cpu")
     )

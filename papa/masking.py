@@ -25,7 +25,7 @@ VALIDATION = (0, 0)
 
 @dataclass(frozen=True)
 class Masks:
-    """Masks of one split: what the encoder reads, `ids` int64 `[token]`, and which tokens are to be guessed, `chosen`
+    """Masks of one split: what the encoder reads, `ids` `[token]`, and which tokens are to be guessed, `chosen`
     bool `[token]`, those that stay what they are among them."""
 
     ids: Tensor
@@ -72,7 +72,7 @@ class Masking:
         fate = torch.rand(len(places), generator=generator)
         random = self.ordinary[torch.randint(len(self.ordinary), (len(places),), generator=generator)]
         read = torch.where(fate < MASKED, self.mask_id, torch.where(fate < MASKED + RANDOM, random, ids[places]))
-        return Masks(ids.index_copy(0, places, read), chosen)
+        return Masks(ids.index_copy(0, places, read.to(ids.dtype)), chosen)
 
 
 def masked_batch(tokens: Tokens, masks: Masks, examples: Tensor) -> MaskedBatch:
@@ -80,4 +80,4 @@ def masked_batch(tokens: Tokens, masks: Masks, examples: Tensor) -> MaskedBatch:
     where = tokens.tokens_of(examples)
     packed = tokens.batch(examples)
     places = masks.chosen[where].nonzero().squeeze(1)
-    return MaskedBatch(replace(packed, ids=masks.ids[where]), places, packed.ids[places])
+    return MaskedBatch(replace(packed, ids=masks.ids[where].long()), places, packed.ids[places])

@@ -29,10 +29,10 @@ from papa.config import Config, is_masked
 from papa.constants import average_attention, constant_matrices
 from papa.encoder import Encoder, encoder_of
 from papa.errors import InputError
-from papa.features import HiddenStates, probe_sizes
+from papa.features import probe_sizes
+from papa.hidden import HiddenPart, HiddenStates
 from papa.jobs import Job
 from papa.labelled import EVALUATED_AT_ONCE, HiddenOf, Labelled
-from papa.layout import tokenize_corpus
 from papa.masking import VALIDATION, Masking
 from papa.mlm import MaskedTraining, negative_log_perplexity
 from papa.pacing import clock_of, paced, processor_seconds, seconds_of
@@ -41,6 +41,7 @@ from papa.planning import LaidOut, Measured, Shape, Training
 from papa.sources.models import tokenizer_of
 from papa.streaming import TrainedConstants
 from papa.tasks import prepare_labels, prepare_texts
+from papa.tokenizing import tokenize_corpus
 from papa.tokens import Tokens
 from papa.training import fit
 
@@ -278,11 +279,11 @@ class _Measuring:
 
     def _stored(self, tokens: Tokens, sizes: Mapping[str, Any]) -> HiddenOf:
         """Hidden states in a file without content, which takes no disk and is read like any other."""
-        shape = len(tokens.ids), sizes["layers"], sizes["hidden"]
-        path = self.folder / f"{tokens.split}.hidden"
+        path, shape = self.folder / f"{tokens.split}.hidden", (sizes["layers"], sizes["hidden"])
         with open(path, "wb") as file:
-            file.truncate(2 * math.prod(shape))
-        hidden = HiddenStates(path, shape)
+            file.truncate(2 * len(tokens.ids) * math.prod(shape))
+        part = HiddenPart(path, tokens.rows[0], sum(tokens.rows), 0, None)
+        hidden = HiddenStates([part], {tokens.split: 0}, *shape)
         return lambda examples: hidden.read(examples, tokens)
 
 

@@ -40,6 +40,13 @@ class Packed:
         )
         return Packed(ids, slots, segments, lengths, self.n)
 
+    def pinned(self) -> Packed:
+        """The same batch in memory from which a GPU can fetch it while it computes."""
+        ids, slots, segments, lengths = (
+            values.pin_memory() for values in (self.ids, self.slots, self.segments, self.lengths)
+        )
+        return Packed(ids, slots, segments, lengths, self.n)
+
     @classmethod
     def of(cls, inputs: dict[str, Tensor], pad_id: int | None = None) -> Packed:
         """Pack dense inputs `[example, slot]`; raises `InputError` where ids and mask disagree."""

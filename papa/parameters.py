@@ -12,7 +12,7 @@ from typing import Any
 
 from papa.config import Config, analyses, pairs
 from papa.graph import setting
-from papa.kinds import OF, RANDOM, order_of
+from papa.kinds import OF, RANDOM, kind_of, order_of
 
 Params = dict[str, Any]
 
@@ -30,9 +30,16 @@ class Parameters:
             return {"name": name, "random": given["random"]}
         return {"name": name} | {key: given.get(key) for key in ("hub", "revision", "sha256")}
 
+    def encoder(self, name: str, learning: bool = False) -> Params:
+        """A model as an encoder that computes in the config's precision; float32 where gradients would not survive
+        float16, which is where something is `learning` through it."""
+        precision = self.config["precision"]
+        usual = precision == "float32" or (learning and precision == "float16")
+        return self.model(name) | ({} if usual else {"precision": precision})
+
     def corpus(self, name: str) -> Params:
-        """A corpus without the slots that its texts are laid out in, and without splits that are not scored."""
-        left_out = {"slots"} if self.config["score_validation"] == "all" else {"slots", "more_validation"}
+        """A corpus without the slots that its texts are laid out in, its shards, and splits that are not scored."""
+        left_out = {"slots", "shards"} | ({"more_validation"} if self.config["score_validation"] != "all" else set())
         return {key: value for key, value in self.config["corpora"][name].items() if key not in left_out}
 
     def labels(self, task: str) -> Params:
@@ -53,7 +60,8 @@ class Parameters:
     def hidden(self, model: str, variant: str) -> Params:
         """Which hidden states: of a model, with a fraction of heads kept and the others replaced by a kind."""
         constant, _, fraction = setting(variant).values()
-        return {"model": self.model(model), "fraction": fraction} | ({"kind": constant} if constant else {})
+        learning = constant is not None and kind_of(constant).trained
+        return {"model": self.encoder(model, learning), "fraction": fraction} | ({"kind": constant} if constant else {})
 
     def training(self, task: str) -> Params:
         given = self.config["tasks"][task]
@@ -66,7 +74,7 @@ class Parameters:
     def ranking(self, model: str, task: str, constant: str) -> Params:
         ranking = self.config["ranking"]
         training = self.training(task) | {key: ranking[key] for key in ("epochs",) if key in ranking}
-        own = {"model": self.model(model), "task": training, "seed": ranking["seed"], "kind": constant}
+        own = {"model": self.encoder(model, learning=True), "task": training, "seed": ranking["seed"], "kind": constant}
         return own | self.dropout()
 
     def ordering(self, model: str, order: str) -> Params:

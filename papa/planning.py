@@ -12,14 +12,15 @@ from fractions import Fraction
 
 from papa.config import Config
 from papa.graph import setting
-from papa.jobs import OUTPUTS, TABLES, THROUGH_ENCODER, Job
+from papa.jobs import MERGED, OUTPUTS, TABLES, THROUGH_ENCODER, Job
 
-ENCODING = ("average", "train_lambda", "features_of_corpus", "features_of_task", THROUGH_ENCODER)
-WITH_TORCH = ("rank", "order_heads", "probe", "patterns", "plot_patterns")
+ENCODING = ("average", "average_part", "train_lambda", "features_of_corpus", "features_of_task", THROUGH_ENCODER)
+WITH_TORCH = ("rank", "order_heads", "probe", "patterns", "plot_patterns", MERGED)
 CHAIN = (
     ("prepare_texts",),
     ("prepare_labels", "tokenize"),
-    ("average",),
+    ("average", "average_part"),
+    (MERGED,),
     ("train_lambda",),
     ("rank", "order_heads"),
     ("features_of_corpus", "features_of_task"),
@@ -118,16 +119,20 @@ def cost_of(job: Job, config: Config, measured: Measured) -> Cost | None:
     threads = config["threads"]["encoder"]
     if job.rule == "tokenize":
         return _cost(shape.start + texts.laying_out)
-    if job.rule == "average":
-        # sums and means; float64 and float32, before compression
-        disk: float = texts.slots**2 * (shape.layers * shape.heads * (8 + 4) + 8)
-        work = texts.averaging * texts.tokens["train"]
-        return _cost(shape.start + work, threads, texts, texts.tokens["train"], disk)
-    if job.rule in ENCODING:  # hidden states, float16
+    share = 1 / int(job.part.split("of")[1]) if job.part else 1.0
+    # sums and means; float64 and float32, before compression
+    averages: float = texts.slots**2 * (shape.layers * shape.heads * (8 + 4) + 8)
+    if job.rule in ("average", "average_part"):
+        tokens = share * texts.tokens["train"]
+        return _cost(shape.start + texts.averaging * tokens, threads, texts, tokens, averages)
+    if job.rule == MERGED:
+        return _cost(start, disk=averages)
+    if job.rule in ENCODING:
         kept = float(Fraction(setting(job.variant)["fraction"] or 1))
-        seconds = kept * texts.encoding + (1 - kept) * texts.encoding_replaced
-        disk = texts.all_tokens * (shape.layers + 1) * shape.hidden * 2
-        return _cost(shape.start + seconds * texts.all_tokens, threads, texts, texts.all_tokens, disk)
+        seconds, tokens = kept * texts.encoding + (1 - kept) * texts.encoding_replaced, share * texts.all_tokens
+        # float16, and a checksum for each example
+        disk = tokens * (shape.layers + 1) * shape.hidden * 2 + share * sum(texts.examples.values()) * 4
+        return _cost(shape.start + seconds * tokens, threads, texts, tokens, disk)
     return _cost(start)
 
 
@@ -200,6 +205,7 @@ def plan_of(jobs: Sequence[Job], config: Config, measured: Measured) -> Plan:
     rows = []
     rules = [*OUTPUTS, *TABLES]
     rules.insert(rules.index("probe") + 1, THROUGH_ENCODER)
+    rules.insert(rules.index("average_part") + 1, MERGED)
     kinds = dict.fromkeys((job.model, job.rule) for job in jobs)
     models = list(dict.fromkeys(model for model, _ in kinds))
     for model, rule in sorted(kinds, key=lambda kind: (models.index(kind[0]), rules.index(kind[1]))):

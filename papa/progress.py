@@ -9,16 +9,16 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 
-def progress(batches: Iterable[Tensor], what: str, sizes: Tensor, unit: str, rounds: int = 1) -> Iterator[Tensor]:
-    """Yield `batches` of example numbers and count their examples; `sizes` has one entry per example of a round.
+def progress(batches: Iterable[Tensor], what: str, total: int) -> Iterator[Tensor]:
+    """Yield `batches` of example numbers and count their examples, `total` in all.
 
     A terminal sees the bar move; a log gets a line every half minute.
     """
     alive = sys.stderr.isatty()
     with tqdm(
-        total=len(sizes) * rounds,
+        total=total,
         desc=what,
-        unit=f" {unit}",
+        unit=" examples",
         unit_scale=True,
         file=sys.stderr,
         mininterval=0.2 if alive else 30,

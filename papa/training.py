@@ -18,9 +18,10 @@ from torch.nn.functional import cross_entropy
 from torch.optim.adamw import adamw
 
 from papa import __version__
-from papa.artefacts import SEAL, UNSEALED, PathLike, replacing, write_json
+from papa.artefacts import MEND, SEAL, UNSEALED, PathLike, replacing, write_json
 from papa.errors import DamagedArtefact, InputError
-from papa.features import held_out, read_features
+from papa.features import kept_heads
+from papa.hidden import HiddenStates
 from papa.labelled import HiddenOf, Labelled
 from papa.progress import progress
 from papa.tokens import Tokens
@@ -86,7 +87,7 @@ def fit(
     order = chain.from_iterable(
         torch.randperm(examples, generator=generator).split(task["batch_size"]) for _ in range(task["epochs"])
     )
-    batches = progress(order, what, torch.empty(examples), "examples", rounds=task["epochs"])
+    batches = progress(order, what, examples * task["epochs"])
     for epoch in range(1, task["epochs"] + 1):
         seen, total = 0, torch.zeros((), dtype=torch.float64)
         while seen < examples:
@@ -111,9 +112,8 @@ def fit(
 def train_probe(
     tokens: PathLike,
     labels: PathLike,
-    train: PathLike,
-    validation: PathLike,
-    index: PathLike,
+    hidden: Sequence[PathLike],
+    index: Sequence[PathLike],
     run: PathLike,
     probe: PathLike,
     task: Mapping[str, Any],
@@ -126,15 +126,23 @@ def train_probe(
     Writes the run as JSON and the probe as safetensors. Where the loss stops being finite, the state after the last
     good epoch is kept beside the probe and `Diverged` is raised.
     """
-    hidden, features = read_features(train, validation, index)
+    states, features = HiddenStates.opened(hidden, index)
     splits = {split: Labelled(part, labels) for split, part in Tokens.read(tokens).items()}
-    for split, part in splits.items():
-        known = features["tokens"].get(split) == len(part.tokens.ids)
-        if features["corpus"] != part.tokens.provenance["corpus"] or not known:
-            raise DamagedArtefact(f"{index} holds hidden states of other texts; delete it and run the workflow again.")
+    stored = {name: count for name, _, _, count in features["splits"]}
+    of_texts = {split: len(part.tokens.ids) for split, part in splits.items()}
+    if features["corpus"] != splits["train"].tokens.provenance["corpus"] or stored != of_texts:
+        raise DamagedArtefact(f"{index[0]} holds hidden states of other texts; {MEND}.")
+    expected = {key: about[key] for key in ("model", "constant", "order") if key in about}
+    if "fraction" in about:
+        expected["kept"] = kept_heads(about["fraction"], features["heads"])
+    for key, value in expected.items():
+        if features[key] != value:
+            raise DamagedArtefact(
+                f"{index[0]} holds hidden states with {key} {features[key]} where {value} was expected; {MEND}."
+            )
 
     def read(split: str) -> HiddenOf:
-        return lambda examples: hidden[split].read(examples, splits[split].tokens)
+        return lambda examples: states.read(examples, splits[split].tokens)
 
     hidden_of = {split: read(split) for split in splits}
     return train_labelled(splits, hidden_of, features, run, probe, task, seed, about)
@@ -159,7 +167,7 @@ def train_labelled(
     """
     torch.manual_seed(seed)
     classifier = splits["train"].probe(features).to(device)
-    scored = {split: torch.arange(len(splits[split])) for split in held_out(splits)}
+    scored = {split: torch.arange(len(splits[split])) for split in splits if split != "train"}
 
     def loss_of(examples: Tensor) -> Tensor:
         logits, gold = splits["train"].logits(classifier, examples, hidden_of["train"])

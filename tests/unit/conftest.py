@@ -14,6 +14,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from papa.artefacts import write_table
+from papa.tokenizing import write_groups
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -98,16 +99,19 @@ def corpus(request, tmp_path):
         # the first and last token are special; the third continues the word of the second
         numbers = [[-1, 0, *([-1] if n > 3 else []), *range(1, n - 3), -1][:n] for n in lengths]
         columns["words"] = pa.array(numbers, pa.list_(pa.int32()))
-    about = {"model": "tiny", "corpus": "f", "slots": CORPUS_SLOTS, "style": "paper", "segments": "aligned"}
-    write_table(
-        pa.table(columns),
-        tmp_path / "tokens.parquet",
-        about
-        | {
-            "rows": {"train": TRAIN, "validation": VALIDATION},
-            "rows_available": {"train": 99, "validation": VALIDATION},
-        },
-    )
+    provenance = {
+        "model": "tiny",
+        "corpus": "f",
+        "slots": CORPUS_SLOTS,
+        "style": "paper",
+        "segments": "aligned",
+        "rows": {"train": TRAIN, "validation": VALIDATION},
+        "rows_available": {"train": 99, "validation": VALIDATION},
+    }
+    table = pa.table(columns)
+    middle = TRAIN // 2
+    cuts = [(0, middle), (middle, TRAIN - middle), (TRAIN, VALIDATION)]
+    write_groups([table.slice(*cut) for cut in cuts], table.schema, tmp_path / "tokens.parquet", provenance)
     if words:
         labels = [[int(row[1] > 30), *(int(token > 30) for token in row[3:-1])] for row in ids]
     else:

@@ -15,11 +15,12 @@ from papa import mlm
 from papa.artefacts import provenance_of, read_table, write_table
 from papa.constants import average_corpus
 from papa.labelled import Labelled
-from papa.layout import texts_in_blocks, tokenize_corpus
+from papa.layout import texts_in_blocks
 from papa.masking import VALIDATION, Masking, masked_batch
 from papa.probes import MlmProbe
 from papa.ranking import rank_heads, train_lambda
 from papa.streaming import train_probe_through_encoder
+from papa.tokenizing import tokenize_corpus
 from papa.tokens import Tokens
 from papa.training import Diverged
 

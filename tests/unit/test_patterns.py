@@ -12,8 +12,8 @@ import torch
 
 import papa
 from papa.artefacts import provenance_of, read_table, write_table
-from papa.layout import tokenize_corpus
 from papa.patterns import COLUMNS, describe_patterns, measure_patterns, special_slots
+from papa.tokenizing import tokenize_corpus
 from papa.tokens import Tokens
 
 N, TIMES = 13, 7
@@ -181,8 +181,8 @@ def test_two_separators_between_texts() -> None:
     ]
     columns = {"ids": [ids for ids, _ in placed], "slots": [slots for _, slots in placed]}
     columns["segments"] = columns["ids"]
-    table = pa.table({"split": ["train"] * 3, "cut": [0] * 3, **columns})
-    tokens = Tokens(table.replace_schema_metadata({"papa": json.dumps({"slots": N})}), "train")
+    types = pa.schema({name: pa.list_(pa.int32()) for name in columns} | {"cut": pa.int32()})
+    tokens = Tokens(pa.table({**columns, "cut": [0] * 3}, types), "train", 0, {"slots": N})
     assert special_slots(tokens) == [0, 6, 7, 12]
 
 
@@ -214,6 +214,6 @@ def test_tokens_of_another_corpus_are_refused(corpus: Any, tmp_path: Path) -> No
     with pytest.raises(papa.InputError, match=r"with corpus other, but .*tokens\.parquet has f"):
         describe_patterns(tmp_path / "average.h5", corpus(first=["a", "b"]), *pages(tmp_path))
     (tmp_path / "average.h5").write_text("no HDF5")
-    with pytest.raises(papa.DamagedArtefact, match=r"average\.h5 is damaged"):
+    with pytest.raises(papa.DamagedArtefact, match=r"average\.h5 cannot be read: it is damaged"):
         describe_patterns(tmp_path / "average.h5", tmp_path / "tokens.parquet", *pages(tmp_path))
     assert not (tmp_path / "patterns.parquet").exists()

@@ -11,7 +11,7 @@ CONFIG = {
     | {"fractions": ["1", "1/2", "0"], "seeds": [1, 2, 3]},
     "grids": {},
     "models": {"m": {}},
-    "corpora": {"c": {"slots": 7}},
+    "corpora": {"c": {"slots": 7, "shards": 1}},
     "tasks": {"t": {"corpus": "c", "label": "l", "epochs": 4}},
     "encoder_dropout": False,
     "ranking": {"epochs": 2, "draws": 1},
@@ -50,15 +50,15 @@ MEASURED = Measured(
         # sums and means of 6 heads, counts
         (Job("average", "m", "c"), 4 + 0.02 * 1000, 2, 1000, 1, 49 * (6 * 12 + 8)),
         # tokens × 3 hidden states × 5 × 2 bytes
-        (Job("features_of_corpus", "m", "c", variant="original"), 4 + 13, 2, 1300, 1.3, 1300 * 30),
-        (Job("features_of_corpus", "m", "c", variant="average/all"), 4 + 7.8, 2, 1300, 1.3, 1300 * 30),
+        (Job("features_of_corpus", "m", "c", variant="original"), 4 + 13, 2, 1300, 1.3, 1300 * 30 + 120 * 4),
+        (Job("features_of_corpus", "m", "c", variant="average/all"), 4 + 7.8, 2, 1300, 1.3, 1300 * 30 + 120 * 4),
         (
             Job("features_of_task", "m", "c", "t", "average/lambda/kept-1of2"),
             4 + 0.008 * 1300,
             2,
             1300,
             1.3,
-            1300 * 30,
+            1300 * 30 + 120 * 4,
         ),
         # ranking.epochs, training split alone
         (Job("train_lambda", "m", "c", "t", "average"), 4 + 2 * 0.1 * 100, 2, 2000, 2, 0),
@@ -85,7 +85,7 @@ def test_a_plan_adds_up_and_says_how_long_the_longest_chain_is():
     assert plan.jobs["probe"] == 9 and plan.jobs["probe_through_encoder"] == 6
     total = sum((cost_of(job, CONFIG, MEASURED).processor for job in jobs), 0.0)
     assert plan.total.processor == pytest.approx(total)
-    assert plan.stored == {"c": 3 * 1300 * 30}
+    assert plan.stored == {"c": 3 * (1300 * 30 + 120 * 4)}
     assert plan.elapsed(2) == pytest.approx(total / 2)
     # texts, tokens, averages, λ, order, features, and the slowest probe: through the encoder
     chain = 2.5 + 7 + 24 + 24 + 1.5 + 17 + 88

@@ -14,6 +14,7 @@ from papa.constants import average_corpus
 from papa.features import extract_features, heads_to_replace
 from papa.ranking import rank_heads, train_lambda
 from papa.streaming import TrainedConstants, train_probe_through_encoder
+from papa.tokenizing import write_groups
 from papa.tokens import Tokens
 from papa.training import train_probe
 
@@ -36,9 +37,11 @@ def stages(tiny, corpus):
             return {"1": {}, "0": given | {"order": None}}.get(fraction, given)
 
         def stored(self, fraction):
-            files = [corpus / name for name in ("train.hidden", "validation.hidden", "index.json")]
-            extract_features(tiny, self.tokens, *files, **self.behind(fraction))
-            return self._run(lambda *out: train_probe(self.tokens, self.labels, *files, *out, self.task, 1, {}))
+            hidden, index = corpus / "1of1.hidden", corpus / "1of1.json"
+            extract_features(tiny, self.tokens, hidden, index, **self.behind(fraction))
+            return self._run(
+                lambda *out: train_probe(self.tokens, self.labels, [hidden], [index], *out, self.task, 1, {})
+            )
 
         def streamed(self, fraction, seed=1, kind="average", **options):
             behind = self.behind(fraction) | {"kind": kind} | options
@@ -166,7 +169,7 @@ def test_the_encoder_drops_while_lambda_is_learned(stages, tiny, corpus):
 
 @pytest.mark.parametrize("fraction", ["1", "0"])
 def test_further_validation_splits_are_scored_apart(stages, corpus, fraction):
-    """One before "validation" in the file of hidden states and one behind it, each with all labels turned around."""
+    """Two of them, both with all labels turned around."""
     before = stages.stored(fraction)
     for name in ("tokens", "labels"):
         table = read_table(corpus / f"{name}.parquet")
@@ -180,7 +183,11 @@ def test_further_validation_splits_are_scored_apart(stages, corpus, fraction):
         about = provenance_of(table)
         if "rows" in about:
             about["rows"] |= dict.fromkeys(("zeta", "alpha"), VALIDATION)
-        write_table(pa.concat_tables([table, *parts]), corpus / f"{name}.parquet", about)
+        if name == "tokens":
+            groups = [table.slice(0, TRAIN), table.slice(TRAIN), *parts]
+            write_groups(groups, table.schema, corpus / "tokens.parquet", about)
+        else:
+            write_table(pa.concat_tables([table, *parts]), corpus / "labels.parquet", about)
     turned_around = {"score": pytest.approx(1 - before[0]["score"]), "examples": VALIDATION}
     for run, probe in (stages.stored(fraction), stages.streamed(fraction)):
         assert run["subsets"] == {"alpha": turned_around, "zeta": turned_around}

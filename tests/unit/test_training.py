@@ -12,7 +12,8 @@ from sizes import CHANNELS, CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 import papa
 from papa.artefacts import read_table, write_table
 from papa.constants import average_corpus
-from papa.features import HiddenStates, extract_features, heads_to_replace, kept_heads, read_features
+from papa.features import extract_features, heads_to_replace, kept_heads
+from papa.hidden import HiddenStates
 from papa.labelled import Labelled
 from papa.ranking import rank_heads, train_lambda
 from papa.tokens import Tokens
@@ -23,7 +24,12 @@ WORDS = TASK | {"metric": "token_accuracy"}
 
 
 def files(corpus, name):
-    return [corpus / name / part for part in ("train.hidden", "validation.hidden", "index.json")]
+    return [corpus / name / part for part in ("1of1.hidden", "1of1.json")]
+
+
+def parts(corpus, name):
+    """The same files as lists of parts."""
+    return [[path] for path in files(corpus, name)]
 
 
 def task_of(corpus):
@@ -35,11 +41,11 @@ def test_features_are_the_encoders_hidden_states(tiny, corpus):
     average = {"constants": corpus / "average.h5", "fraction": "0"}
     extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "all"), **average)
     tokens = Tokens.read(corpus / "tokens.parquet")
-    hidden, about = read_features(*files(corpus, "all"))
+    hidden, about = HiddenStates.opened(*parts(corpus, "all"))
     assert (about["layers"], about["hidden"], about["kept"]) == (LAYERS + 1, HEADS * CHANNELS, 0)
     encoder = papa.load_encoder(str(corpus / "tiny"), device="cpu")
     constants = papa.ConstantMatrices.load(corpus / "average.h5")
-    for split, part in tokens.items():
+    for part in tokens.values():
         chosen = torch.tensor([7, 2, 19])
         batch = part.batch(chosen)
         dense = {
@@ -48,7 +54,7 @@ def test_features_are_the_encoders_hidden_states(tiny, corpus):
             "token_type_ids": batch.unpack(batch.segments),
         }
         expected = encoder.hidden_states(dense, constants).transpose(1, 2)[dense["attention_mask"].bool()]
-        torch.testing.assert_close(hidden[split].read(chosen, part), expected, atol=5e-3, rtol=1e-3)
+        torch.testing.assert_close(hidden.read(chosen, part), expected, atol=5e-3, rtol=1e-3)
 
 
 def test_constants_of_other_weights_or_layout_are_refused(tiny, corpus):
@@ -68,18 +74,18 @@ def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, monk
     from collections import namedtuple
 
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr("papa.features.shutil.disk_usage", lambda path: usage(10, 9, 1))
-    with pytest.raises(papa.InputError, match=r"the disk of .* has 0\.0 GB free"):
+    monkeypatch.setattr("papa.hidden.shutil.disk_usage", lambda path: usage(10, 9, 1))
+    with pytest.raises(papa.InputError, match=r"the disk of .* has 0\.0 MB free"):
         extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "x"))
     assert list((corpus / "x").iterdir()) == []
 
 
 def test_truncated_features_are_named(tiny, corpus):
     extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "original"))
-    train = files(corpus, "original")[0]
-    os.truncate(train, train.stat().st_size - 2)
-    with pytest.raises(papa.DamagedArtefact, match=r"train\.hidden has"):
-        read_features(*files(corpus, "original"))
+    hidden = files(corpus, "original")[0]
+    os.truncate(hidden, hidden.stat().st_size - 2)
+    with pytest.raises(papa.DamagedArtefact, match=r"1of1\.hidden has"):
+        HiddenStates.opened(*parts(corpus, "original"))
 
 
 def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus):
@@ -87,7 +93,7 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus):
 
     def run(name, seed, epochs=40):
         train_probe(
-            corpus / "tokens.parquet", corpus / "labels.parquet", *files(corpus, "original"),
+            corpus / "tokens.parquet", corpus / "labels.parquet", *parts(corpus, "original"),
             corpus / f"{name}.json", corpus / f"{name}.safetensors",
             task_of(corpus) | {"epochs": epochs, "learning_rate": 2e-2}, seed, {"model": "tiny", "task": "t"},
         )  # fmt: skip
@@ -114,11 +120,11 @@ def test_stored_and_computed_hidden_states_train_alike(tiny, corpus):
     extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "original"))
     tokens = Tokens.read(corpus / "tokens.parquet")["train"]
     labelled = Labelled(tokens, corpus / "labels.parquet")
-    hidden, about = read_features(*files(corpus, "original"))
+    hidden, about = HiddenStates.opened(*parts(corpus, "original"))
     encoder = papa.load_encoder(str(corpus / "tiny"), device="cpu")
     probe = labelled.probe(about).eval()
     chosen = torch.tensor([5, 3, 11])
-    stored, gold = labelled.logits(probe, chosen, lambda examples: hidden["train"].read(examples, tokens))
+    stored, gold = labelled.logits(probe, chosen, lambda examples: hidden.read(examples, tokens))
     computed, same = labelled.logits(
         probe, chosen, lambda examples: torch.stack(encoder.run(tokens.batch(examples)), dim=1)
     )
@@ -146,16 +152,10 @@ def test_labels_of_words_sit_on_their_first_sub_token(corpus):
 
 def test_a_loss_that_is_no_number_keeps_the_last_good_state(tiny, corpus):
     extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "original"))
-    tokens = len(Tokens.read(corpus / "tokens.parquet")["train"].ids)
-    hidden = HiddenStates(files(corpus, "original")[0], (tokens, LAYERS + 1, HEADS * CHANNELS))
-    content = bytearray(files(corpus, "original")[0].read_bytes())
-    content[: hidden.row] = b"\xff\x7f" * (hidden.row // 2)  # NaN
-    content[hidden.row : 3 * hidden.row] = b"\xff\x7f" * hidden.row
-    files(corpus, "original")[0].write_bytes(content)
     with pytest.raises(Diverged, match=r"became nan in epoch 1 .* lower the learning rate"):
         train_probe(
-            corpus / "tokens.parquet", corpus / "labels.parquet", *files(corpus, "original"),
-            corpus / "run.json", corpus / "probe.safetensors", task_of(corpus), 1, {},
+            corpus / "tokens.parquet", corpus / "labels.parquet", *parts(corpus, "original"),
+            corpus / "run.json", corpus / "probe.safetensors", task_of(corpus) | {"learning_rate": 1e38}, 1, {},
         )  # fmt: skip
     assert (corpus / "probe.last-good.safetensors").exists()
     assert not (corpus / "run.json").exists() and not (corpus / "probe.safetensors").exists()
@@ -198,14 +198,14 @@ def test_constants_that_need_no_text_are_read_from_no_file(tiny, corpus, kind):
         tiny, corpus / "tokens.parquet", corpus / "labels.parquet", corpus / "l.parquet", task_of(corpus), 3, kind=kind
     )
     extract_features(tiny, corpus / "tokens.parquet", *files(corpus, kind), fraction="0", kind=kind)
-    hidden, about = read_features(*files(corpus, kind))
+    hidden, about = HiddenStates.opened(*parts(corpus, kind))
     assert about["kept"] == 0
     encoder = papa.load_encoder(str(corpus / "tiny"), device="cpu")
     part = Tokens.read(corpus / "tokens.parquet")["validation"]
     chosen = torch.tensor([3, 0])
     matrices = papa.constant_matrices(kind, LAYERS, HEADS, CORPUS_SLOTS)
     expected = torch.stack(encoder.run(encoder.pack(part.batch(chosen)), encoder.plan(matrices)), dim=1)
-    torch.testing.assert_close(hidden["validation"].read(chosen, part), expected, atol=5e-3, rtol=1e-3)
+    torch.testing.assert_close(hidden.read(chosen, part), expected, atol=5e-3, rtol=1e-3)
 
 
 def test_averages_of_other_texts_must_be_asked_for(tiny, corpus):

@@ -11,7 +11,7 @@ import papa
 from papa import dependencies
 from papa.config import NAME, RUN, check_files, checked
 from papa.errors import InputError
-from papa.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting
+from papa.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, PART, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting
 from papa.parameters import Parameters
 
 try:

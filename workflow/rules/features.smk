@@ -7,13 +7,12 @@ rule features_of_corpus:
         ),
         code=modules("features"),
     output:
-        train="<results>/models/{model}/corpora/{corpus}/features/{variant}/train.hidden",
-        validation="<results>/models/{model}/corpora/{corpus}/features/{variant}/validation.hidden",
-        index="<results>/models/{model}/corpora/{corpus}/features/{variant}/index.json",
+        hidden="<results>/models/{model}/corpora/{corpus}/features/{variant}/{part}.hidden",
+        index="<results>/models/{model}/corpora/{corpus}/features/{variant}/{part}.json",
     log:
-        "<results>/logs/models/{model}/corpora/{corpus}/features/{variant}.log",
+        "<results>/logs/models/{model}/corpora/{corpus}/features/{variant}/{part}.log",
     benchmark:
-        "<results>/models/{model}/corpora/{corpus}/features/{variant}/benchmark.tsv"
+        "<results>/models/{model}/corpora/{corpus}/features/{variant}/{part}.benchmark.tsv"
     wildcard_constraints:
         variant=CORPUS_VARIANTS,
     conda:
@@ -23,7 +22,7 @@ rule features_of_corpus:
         mem_mb=growing(8000),
         runtime=growing(240),
     params:
-        settings=lambda wildcards: PARAMETERS.hidden(wildcards.model, wildcards.variant),
+        settings=lambda wildcards: PARAMETERS.hidden(wildcards.model, wildcards.variant) | {"part": wildcards.part},
     script:
         "../scripts/features.py"
 
@@ -39,13 +38,12 @@ rule features_of_task:
         tokens=lambda wildcards: GRAPH.tokens(wildcards.model, wildcards.task),
         code=modules("features"),
     output:
-        train="<results>/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/train.hidden",
-        validation="<results>/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/validation.hidden",
-        index="<results>/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/index.json",
+        hidden="<results>/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/{part}.hidden",
+        index="<results>/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/{part}.json",
     log:
-        "<results>/logs/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}.log",
+        "<results>/logs/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/{part}.log",
     benchmark:
-        "<results>/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/benchmark.tsv"
+        "<results>/models/{model}/tasks/{task}/features/{constant}/{order}/{kept}/{part}.benchmark.tsv"
     wildcard_constraints:
         constant=CONSTANT,
         kept=KEPT,
@@ -58,7 +56,8 @@ rule features_of_task:
     params:
         settings=lambda wildcards: PARAMETERS.hidden(
             wildcards.model, f"{wildcards.constant}/{wildcards.order}/{wildcards.kept}"
-        ),
+        )
+        | {"part": wildcards.part},
     script:
         "../scripts/features.py"
 

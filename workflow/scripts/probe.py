@@ -7,7 +7,7 @@ with stage(snakemake, threads="probe") as say:
 
     say(
         train_probe(
-            **{name: snakemake.input[name] for name in ("tokens", "labels", "train", "validation", "index")},
+            **{name: snakemake.input[name] for name in ("tokens", "labels", "hidden", "index")},
             **snakemake.output,
             **snakemake.params.settings,
         )

@@ -3,6 +3,6 @@
 from papa.stage import stage
 
 with stage(snakemake) as say:
-    from papa.layout import tokenize_corpus
+    from papa.tokenizing import tokenize_corpus
 
     say(tokenize_corpus(texts=snakemake.input.texts, tokens=snakemake.output.tokens, **snakemake.params.settings))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -145,14 +146,14 @@ def load_encoder(
     """Load a pretrained encoder from a local folder or the hub, with its attention made replaceable.
 
     The model is checked on one tiny batch (`papa.selfcheck`). Raises `InputError` for a model that cannot be had, is no
-    encoder, whose attention is not supported, or that does not pass.
+    encoder, whose attention is not supported, or that does not pass, and for a device that is not there.
     """
     from transformers import AutoModel
     from transformers.utils import logging as loading
 
     if dtype not in ("float32", "float16", "bfloat16"):
         raise InputError(f"dtype {dtype!r} is not known; it is one of float32, float16, bfloat16.")
-    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    chosen = _found(device)
     verbosity = loading.get_verbosity()
     loading.set_verbosity_error()
     loading.disable_progress_bar()
@@ -187,6 +188,23 @@ def load_encoder(
     encoder = Encoder(model)
     selfcheck.check(encoder, stock, path_or_id)
     return encoder
+
+
+def _found(device: str) -> str:
+    """What `device` stands for on this machine; raises `InputError` for a GPU that is not there."""
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return "cuda" if gpus else "cpu"
+    asked = torch.device(device)
+    there = {"cuda": (asked.index or 0) < gpus, "mps": torch.backends.mps.is_available()}
+    if not there.get(asked.type, True):
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        raise InputError(
+            f"device is {device}, but torch {torch.__version__} finds {gpus} CUDA GPUs here"
+            f"{'' if seen is None else f' (CUDA_VISIBLE_DEVICES is {seen!r})'}; "
+            "give auto, cpu or a GPU that is there, or install a torch built for this machine."
+        )
+    return device
 
 
 def _pickled(path_or_id: str, revision: str | None) -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from papa import machine
+from papa import devices, machine
 from papa.errors import InputError
 
 Say = Callable[[str], None]
@@ -25,7 +25,8 @@ def stage(job: Any, threads: Literal["encoder", "probe"] | None = None) -> Itera
     """Run a script's one call: its stderr goes to the job's log, `say` prints its result as one line in the terminal.
 
     `job` is what the workflow hands to a script (`rule`, `wildcards`, `log`, `threads`). Heavy imports belong inside,
-    behind the settings of threads: what the config says for this kind of job, whatever the workflow's cores are.
+    behind the settings of threads: what the config says for this kind of job, whatever the workflow's cores are, and
+    the choice of a GPU for a job of the encoder.
     An `InputError` ends the job with its message alone; anything else leaves its traceback in the log.
     """
     here = machine.current()
@@ -45,6 +46,8 @@ def stage(job: Any, threads: Literal["encoder", "probe"] | None = None) -> Itera
             sys.stdout.flush()
 
         try:
+            if threads == "encoder":
+                devices.claim(here.device)
             yield say
         except InputError as error:
             print(f"Error: {error}", file=sys.stderr, flush=True)

@@ -92,3 +92,21 @@ def test_another_family_is_refused_with_what_is_supported(tmp_path, other):
     getattr(transformers, f"{other}Model")(made).save_pretrained(tmp_path / "other")
     with pytest.raises(papa.InputError, match=r"supported are .* BERT, .* DeBERTa .*, ELECTRA, .* RoBERTa"):
         papa.load_encoder(str(tmp_path / "other"), device="cpu")
+
+
+@only("bert")
+def test_a_device_that_is_not_there_is_said_in_a_sentence(tmp_path, model, monkeypatch):
+    model.save_pretrained(tmp_path / "tiny")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
+    with pytest.raises(papa.InputError, match=r"device is cuda:2, but .* finds 2 CUDA GPUs here .*'0,3'"):
+        papa.load_encoder(str(tmp_path / "tiny"), device="cuda:2")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    with pytest.raises(papa.InputError, match=r"device is cuda, but .* finds 0 CUDA GPUs here; give auto"):
+        papa.load_encoder(str(tmp_path / "tiny"), device="cuda")
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    with pytest.raises(papa.InputError, match="device is mps"):
+        papa.load_encoder(str(tmp_path / "tiny"), device="mps")
+    assert papa.load_encoder(str(tmp_path / "tiny"), device="auto").device.type == "cpu"

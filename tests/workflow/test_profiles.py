@@ -1,8 +1,11 @@
 """Profiles for a cluster and for GPUs: they parse, and plan what a plain run plans."""
 
+import re
+import shutil
+
 import pytest
 import yaml
-from conftest import CONFIG, JOBS, REPOSITORY
+from conftest import CONFIG, JOBS, REPOSITORY, Copy
 
 
 @pytest.mark.parametrize("name", ["default", "gpu", "slurm"])
@@ -15,10 +18,22 @@ def test_plans_the_same_jobs(fresh, name):
     assert fresh.planned(CONFIG, "--workflow-profile", profile, *arguments) == JOBS
 
 
+def rules_with_scripts():
+    """The script of every rule that has one."""
+    text = "".join(path.read_text(encoding="utf-8") for path in REPOSITORY.glob("workflow/rules/*.smk"))
+    rules = re.split(r"^rule (\w+):$", text, flags=re.MULTILINE)[1:]
+    scripts = {name: re.search(r"scripts/(\w+\.py)", body) for name, body in zip(rules[::2], rules[1::2], strict=True)}
+    return {name: f"workflow/scripts/{script[1]}" for name, script in scripts.items() if script}
+
+
+RULES = rules_with_scripts()
+ENCODER = {name for name, path in RULES.items() if 'threads="encoder"' in (REPOSITORY / path).read_text("utf-8")}
+
+
 def test_rules_of_profiles_exist():
     for path in REPOSITORY.glob("workflow/profiles/*/profile.yaml"):
         profile = yaml.safe_load(path.read_text(encoding="utf-8"))
-        assert profile.get("set-resources", {}).keys() <= JOBS.keys(), path
+        assert profile.get("set-resources", {}).keys() <= RULES.keys(), path
 
 
 def test_slurm_jobs_state_what_they_need(fresh):
@@ -32,14 +47,39 @@ def test_slurm_jobs_state_what_they_need(fresh):
             assert "mem_mb=" in job
 
 
+def test_every_rule_that_runs_the_encoder_asks_for_a_gpu():
+    profile = yaml.safe_load((REPOSITORY / "workflow/profiles/gpu/profile.yaml").read_text(encoding="utf-8"))
+    assert {"average", "probe_through_encoder"} <= ENCODER
+    assert profile["set-resources"] == {rule: {"gpu": 1} for rule in ENCODER}
+
+
 def test_gpu_jobs_ask_for_a_gpu(fresh):
+    config = CONFIG | {"tasks": CONFIG["tasks"] | {"tags": CONFIG["tasks"]["tags"] | {"features": "stream"}}}
     profile = "workflow/profiles/gpu"
     process = fresh.snakemake(
-        "-n", "--configfile", fresh.write(CONFIG), "--workflow-profile", profile, "--quiet", "host"
+        "-n", "--configfile", fresh.write(config), "--workflow-profile", profile, "--quiet", "host"
     )
     jobs = [text.split("[")[0] for text in process.stdout.split("\nrule ")[1:]]
     asking = {job.split(":")[0] for job in jobs if "gpu=1" in job}
-    assert asking == {"average", "train_lambda", "features_of_corpus", "features_of_task"}
+    assert asking == ENCODER
+    assert "probe" in {job.split(":")[0] for job in jobs}
+
+
+def test_encoders_at_once_have_a_gpu_each(fresh, tmp_path, monkeypatch):
+    """The choice is real, the GPUs are not: torch finds none, and `auto` runs on the CPU."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,9")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    shutil.copytree(fresh.folder, tmp_path / "papa")
+    workflow = Copy(tmp_path / "papa")
+    config = ["--configfile", workflow.write(CONFIG | {"threads": {"encoder": 1}})]
+    limits = ["--workflow-profile", "workflow/profiles/gpu", "--cores", "2", "--resources", "gpu=2"]
+    for rule in ("tokenize", "average"):  # both averages are ready at once
+        process = workflow.snakemake(*config, *limits, "--until", rule)
+        assert process.returncode == 0, process.stdout + process.stderr
+    logs = [path.read_text(encoding="utf-8") for path in workflow.folder.glob("results/tiny/logs/**/average.log")]
+    got = [re.findall(r"this job has the GPU (\d)$", log, re.MULTILINE) for log in logs]
+    assert sorted(got) == [["7"], ["9"]]
 
 
 def test_reading_of_threads(fresh):

@@ -1,0 +1,131 @@
+"""How memory and time of the stages grow with a corpus: 1, 2, 4 and 8 times the same number of short sentences.
+
+    python benchmarks/stress.py --model FOLDER                  # up to a million sentences; some 20 GB of scratch
+    python benchmarks/stress.py --model FOLDER --sentences 10000
+
+Each stage runs alone in a fresh process, as its job would. Peak memory is the largest resident set of that process,
+time is processor time, which other programs on the machine do not disturb. Writes a table to standard output and, with
+`--figure FILE`, the same as a picture (.svg or .png).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+TIMES = (1, 2, 4, 8)
+STAGES = ("prepare", "tokenize", "average", "features")
+SLOTS = 32
+HELD_OUT = 1000
+
+
+def write_sentences(folder: Path, sentences: int, seed: int = 0) -> None:
+    """Random sentences of 3 to 17 words that a BERT tokenizer knows, a text on each line."""
+    words = (
+        "the a one two this that man woman child dog house day night water city way time word work year good new old "
+        "small large first last own other says sees makes takes knows gives finds thinks of in to for with on at from"
+    ).split()
+    chance = random.Random(seed)
+    for split, rows in (("train", sentences), ("validation", HELD_OUT)):
+        with open(folder / f"{split}.txt", "w", encoding="utf-8") as lines:
+            for _ in range(rows):
+                lines.write(" ".join(chance.choices(words, k=chance.randint(3, 17))) + "\n")
+
+
+def run_stage(stage: str, folder: Path, model: str) -> dict[str, Any]:
+    """Run one stage in this process; say what it took."""
+    texts, tokens, constants = (folder / name for name in ("texts.parquet", "tokens.parquet", "average.h5"))
+    identity = {"name": "model", "hub": None, "revision": None, "sha256": None}
+    os.environ["PAPA_MACHINE"] = json.dumps({"models": {"model": {"path": model}}, "device": "cpu"})
+    if stage == "prepare":
+        from papa.tasks import prepare_texts
+
+        files = {split: str(folder / f"{split}.txt") for split in ("train", "validation")}
+        said = prepare_texts({"files": files, "first": "text"}, texts)
+    elif stage == "tokenize":
+        from papa.tokenizing import tokenize_corpus
+
+        said = tokenize_corpus(identity, texts, tokens, SLOTS, "paper", "aligned")
+    elif stage == "average":
+        from papa.constants import average_corpus
+
+        said = average_corpus(identity, tokens, constants)
+    else:
+        from papa.features import extract_features
+
+        said = extract_features(identity, tokens, folder / "1of1.hidden", folder / "1of1.json", constants, fraction="0")
+    return {
+        "said": said,
+        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
+        "seconds": time.process_time(),
+    }
+
+
+def measured(sentences: int, model: str, scratch: Path | None) -> list[dict[str, Any]]:
+    """What each stage takes for so many sentences."""
+    rows = []
+    with TemporaryDirectory(prefix="papa-stress-", dir=scratch) as folder:
+        write_sentences(Path(folder), sentences)
+        for stage in STAGES:
+            command = [sys.executable, __file__, "--model", model, "--stage", stage, "--folder", folder]
+            environment = os.environ | {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+            found = json.loads(done.stdout)
+            print(f"{sentences:,} {stage}: {found['said']}", file=sys.stderr, flush=True)
+            rows.append({"sentences": sentences, "stage": stage, **found})
+    return rows
+
+
+def draw(rows: list[dict[str, Any]], figure: Path) -> None:
+    """Memory and time against the number of sentences, a line for each stage."""
+    import altair as alt
+
+    data = alt.Data(values=[{key: row[key] for key in ("sentences", "stage", "megabytes", "seconds")} for row in rows])
+    panels = [
+        alt.Chart(data, title=title, width=300, height=220)
+        .mark_line(point=True)
+        .encode(
+            alt.X("sentences:Q", title="sentences", axis=alt.Axis(format="~s")),
+            alt.Y(f"{name}:Q", title=title),
+            alt.Color("stage:N", sort=list(STAGES)),
+            alt.StrokeDash("stage:N", sort=list(STAGES)),
+        )
+        for name, title in (("megabytes", "peak memory (MB)"), ("seconds", "processor time (s)"))
+    ]
+    alt.hconcat(*panels).save(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", required=True, help="folder of a transformers model")
+    parser.add_argument("--sentences", type=int, default=1_000_000, help="of the largest corpus")
+    parser.add_argument("--scratch", type=Path, help="where the corpora are made")
+    parser.add_argument("--figure", type=Path, help="picture of the table, .svg or .png")
+    parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.stage:
+        print(json.dumps(run_stage(given.stage, given.folder, given.model)))
+        return
+    sizes = [given.sentences * times // TIMES[-1] for times in TIMES]
+    rows = [row for sentences in sizes for row in measured(sentences, given.model, given.scratch)]
+    print("| stage | " + " | ".join(f"{sentences:,}" for sentences in sizes) + " |")
+    print("|---|" + "--:|" * len(sizes))
+    for stage in STAGES:
+        own = [row for row in rows if row["stage"] == stage]
+        print(f"| {stage} | " + " | ".join(f"{row['megabytes']:.0f} MB, {row['seconds']:.0f} s" for row in own) + " |")
+    if given.figure:
+        draw(rows, given.figure)
+
+
+if __name__ == "__main__":
+    main()

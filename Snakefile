@@ -26,6 +26,7 @@ wildcard_constraints:
     grid="|".join(GRAPH.grids),
 
 
+include: "workflow/rules/fetch.smk"
 include: "workflow/rules/prepare.smk"
 include: "workflow/rules/layout.smk"
 include: "workflow/rules/constants.smk"
@@ -38,6 +39,7 @@ include: "workflow/rules/plots.smk"
 
 localrules:
     all,
+    fetch,
     prune,
     rank,
     order_heads,

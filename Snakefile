@@ -27,6 +27,7 @@ wildcard_constraints:
     grid="|".join(GRAPH.grids),
 
 
+include: "workflow/rules/fetch.smk"
 include: "workflow/rules/prepare.smk"
 include: "workflow/rules/layout.smk"
 include: "workflow/rules/constants.smk"
@@ -39,6 +40,7 @@ include: "workflow/rules/plots.smk"
 
 localrules:
     all,
+    fetch,
     prune,
     merge_averages,
     rank,

@@ -122,11 +122,16 @@ def is_masked(task: Mapping[str, Any]) -> bool:
     return "label" not in task
 
 
-def check_files(config: Config) -> None:
-    """Raise `InputError` where a local file of a task that is run, or of its averages, does not exist."""
+def corpora_of_runs(config: Config) -> list[str]:
+    """The corpora of the tasks that are run, and those that averages are made of, each once."""
     used = [config["tasks"][task]["corpus"] for grid in grids(config) for task in grid["tasks"]]
     used += [corpus for grid in grids(config) for name in grid["constants"] if (corpus := kind_of(name).corpus)]
-    for corpus in dict.fromkeys(used):
+    return list(dict.fromkeys(used))
+
+
+def check_files(config: Config) -> None:
+    """Raise `InputError` where a local file of a task that is run, or of its averages, does not exist."""
+    for corpus in corpora_of_runs(config):
         for split, path in config["corpora"][corpus].get("files", {}).items():
             if not Path(path).is_file():
                 raise InputError(

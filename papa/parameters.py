@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from papa.config import Config, analyses, pairs
+from papa.config import Config, analyses, corpora_of_runs, pairs
 from papa.graph import setting
 from papa.kinds import OF, RANDOM, kind_of, order_of
 
@@ -41,6 +41,21 @@ class Parameters:
         """A corpus without the slots that its texts are laid out in, its shards, and splits that are not scored."""
         left_out = {"slots", "shards"} | ({"more_validation"} if self.config["score_validation"] != "all" else set())
         return {key: value for key, value in self.config["corpora"][name].items() if key not in left_out}
+
+    def from_hub(self) -> Params:
+        """The models and corpora that are run and have no other place than the hub."""
+        models = dict.fromkeys(name for name, _ in pairs(self.config))
+        elsewhere = {"path", "package"}
+        return {
+            "models": [
+                self.model(name)
+                for name in models
+                if "hub" in self.config["models"][name] and not elsewhere & self.config["models"][name].keys()
+            ],
+            "corpora": [
+                self.corpus(name) for name in corpora_of_runs(self.config) if "hub" in self.config["corpora"][name]
+            ],
+        }
 
     def labels(self, task: str) -> Params:
         given = self.config["tasks"][task]

@@ -21,18 +21,20 @@ BETWEEN_LINES = 30.0
 
 
 @contextmanager
-def stage(job: Any, threads: Literal["encoder", "probe"] | None = None) -> Iterator[Say]:
+def stage(job: Any, threads: Literal["encoder", "probe"] | None = None, online: bool = False) -> Iterator[Say]:
     """Run a script's one call: its stderr goes to the job's log, `say` prints its result as one line in the terminal.
 
     `job` is what the workflow hands to a script (`rule`, `wildcards`, `log`, `threads`). Heavy imports belong inside,
     behind the settings of threads: what the config says for this kind of job, whatever the workflow's cores are, and
-    the choice of a GPU for a job of the encoder.
+    the choice of a GPU for a job of the encoder. Where there is a mirror, nothing asks the hub but an `online` job.
     An `InputError` ends the job with its message alone; anything else leaves its traceback in the log.
     """
     here = machine.current()
     number = {"encoder": here.encoder_threads, "probe": here.probe_threads, None: 1}[threads]
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(number)
+    if here.hub_mirror and not online:
+        os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own keeps 13 MB of every job
     name = " ".join([job.rule, *(f"{value}" for value in job.wildcards)])
     log, begin = Path(job.log[0]), time.monotonic()

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-
-def how_to_fetch(hub: str, kind: str, revision: str | None = None) -> str:
-    """The sentence that tells a user without a network how to bring `hub` into a mirror folder.
-
-    `kind` is "dataset" or "model". The mirror holds one folder per id: `FOLDER/owner/name/` with the files of the hub.
-    """
-    dataset = " --repo-type dataset" if kind == "dataset" else ""
-    pinned = f" --revision {revision}" if revision else ""
-    return (
-        f"run `hf download {hub}{dataset}{pinned} --local-dir FOLDER/{hub}` where there is a network, "
-        "then the workflow with `--config hub_mirror=FOLDER`"
-    )
+HOW_TO_FETCH = (
+    "run `snakemake fetch --cores 1 --configfile CONFIG --config hub_mirror=FOLDER` where there is a network, "
+    "then the workflow with the same hub_mirror"
+)
+"""What messages tell a user whose model or data can neither be found here nor be asked for."""
 
 
 def first_line(error: BaseException) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from papa import machine
 from papa.errors import InputError
-from papa.sources import first_line, how_to_fetch
+from papa.sources import HOW_TO_FETCH, first_line
+from papa.sources.mirror import check_recorded
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -42,8 +43,9 @@ def place_of(model: Model) -> str:
     hub = model.get("hub")
     if not hub:
         raise InputError(f"Model {model['name']} has neither a hub id nor a place: give it hub, path or package.")
-    if here.hub_mirror is not None and (Path(here.hub_mirror) / hub / "config.json").is_file():
-        return str(Path(here.hub_mirror) / hub)
+    if here.hub_mirror is not None and ((folder := Path(here.hub_mirror, hub)) / "config.json").is_file():
+        check_recorded(folder, model.get("revision"))
+        return str(folder)
     return hub
 
 
@@ -107,8 +109,7 @@ def not_loaded(model: Model, what: str, error: Exception) -> InputError:
     if place != hub or Path(place).is_dir():
         return InputError(f"{message}; the folder must hold all files of a transformers model.")
     return InputError(
-        f"{message}. Check the id and the revision. Without a network, give the model a path, or "
-        f"{how_to_fetch(hub, 'model', model.get('revision'))}."
+        f"{message}. Check the id and the revision. Without a network, give the model a path, or {HOW_TO_FETCH}."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from papa import machine
 from papa.errors import InputError
-from papa.sources import first_line, how_to_fetch
+from papa.sources import HOW_TO_FETCH, first_line
+from papa.sources.mirror import check_recorded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,39 +74,56 @@ def describe(corpus: Corpus, split: str) -> str:
 def _from_hub(corpus: Corpus, split: str) -> Rows:
     hub, config, revision = corpus["hub"], corpus.get("config"), corpus.get("revision")
     mirror = machine.current().hub_mirror
-    place, pinned = (hub, revision) if mirror is None else (str(_mirrored(Path(mirror), hub, revision)), None)
+    if mirror is None:
+        source = {"path": hub, "revision": revision}
+    else:
+        folder = _mirrored(Path(mirror), hub, revision, config)
+        source = {"path": str(folder), "cache_dir": _cache_of(folder)}
     try:
-        dataset = _load_dataset(place, config, corpus.get(split) or split, pinned)
+        dataset = _load_dataset(source, config, corpus.get(split) or split)
     except (OSError, ValueError, RuntimeError) as error:
         advice = "Check id, config and split"
         if isinstance(error, ConnectionError) or "LocalEntryNotFound" in str(error):
-            advice = "Without a network, " + how_to_fetch(hub, "dataset", revision)
+            advice = f"Without a network, {HOW_TO_FETCH}"
         raise InputError(
             f"{describe(corpus, split)} cannot be loaded ({first_line(error).rstrip('.')}). {advice}."
         ) from error
     return Rows(dataset.with_format("arrow")[:], _class_names(dataset.features.to_dict()))
 
 
-def _load_dataset(place: str, config: str | None, split: str, revision: str | None) -> Any:
+def _load_dataset(source: Mapping[str, str | None], config: str | None, split: str) -> Any:
     """`datasets.load_dataset`, also where configs are mere folders (refs/convert/parquet has no README)."""
     import datasets
 
     try:
-        return datasets.load_dataset(place, config, split=split, revision=revision)
+        return datasets.load_dataset(**source, name=config, split=split)
     except ValueError as error:
         if config is None or "Available: ['default']" not in str(error):
             raise
-    return datasets.load_dataset(place, data_dir=config, split=split, revision=revision)
+    return datasets.load_dataset(**source, data_dir=config, split=split)
 
 
-def _mirrored(mirror: Path, hub: str, revision: str | None) -> Path:
+def _cache_of(folder: Path) -> str:
+    """Where `datasets` may keep its own form of a folder: one place for each state of the files.
+
+    Left to itself it goes by the path alone, and gives the old rows where the files are other ones by now.
+    """
+    import datasets
+
+    files = sorted((str(path.relative_to(folder)), path.stat()) for path in folder.rglob("*") if path.is_file())
+    state = [(name, found.st_size, found.st_mtime_ns) for name, found in files]
+    return str(Path(datasets.config.HF_DATASETS_CACHE, "papa", hashlib.sha256(repr(state).encode()).hexdigest()[:16]))
+
+
+def _mirrored(mirror: Path, hub: str, revision: str | None, config: str | None) -> Path:
     folder = mirror / hub
     if folder.is_dir():
+        check_recorded(folder, revision, config)
         return folder
-    there = sorted(str(path.relative_to(mirror)) for path in mirror.glob("*/*") if path.is_dir())
+    there = sorted(str(path.relative_to(mirror)) for path in mirror.glob("[!.]*/[!.]*") if path.is_dir())
     raise InputError(
         f"The mirror folder {mirror} has no {hub}; it has {', '.join(there) or 'nothing laid out as owner/name'}. "
-        f"To add it: {how_to_fetch(hub, 'dataset', revision)}."
+        f"To add it: {HOW_TO_FETCH}."
     )
 
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from papa.errors import InputError
+from papa.errors import DamagedArtefact, InputError
+from papa.sources.mirror import RECORD, Record
 from papa.sources.models import place_of, revision_of, tokenizer_of, weights_digest
 from papa.sources.texts import load_rows, splits_of
 
@@ -78,10 +79,22 @@ def test_mirror_without_readme_has_folders_for_configs(monkeypatch: pytest.Monke
     assert rows.table.column("text").to_pylist() == TEXTS
 
 
+@pytest.mark.parametrize("readme", [True, False])
+def test_rows_are_those_of_the_files_as_they_are_now(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, readme: bool
+) -> None:
+    machine(monkeypatch, hub_mirror=str(mirror(tmp_path, readme=readme)))
+    corpus = {"hub": "some/data", "config": "tiny"}
+    assert load_rows(corpus, "train").table.column("text").to_pylist() == TEXTS
+    (file,) = tmp_path.rglob("train*.parquet") if readme else tmp_path.rglob("train/*.parquet")
+    pq.write_table(pq.read_table(file).slice(1), file)
+    assert load_rows(corpus, "train").table.column("text").to_pylist() == TEXTS[1:]
+
+
 @pytest.mark.parametrize(
     ("corpus", "said"),
     [
-        ({"hub": "other/data"}, r"no other/data; it has some/data.*hf download other/data --repo-type dataset"),
+        ({"hub": "other/data"}, r"no other/data; it has some/data\. To add it: run `snakemake fetch"),
         ({"hub": "some/data", "config": "huge"}, r"'huge' not found.*tiny"),
         ({"hub": "some/data", "config": "tiny", "train": "test"}, r'split test cannot be loaded.*"test"'),
     ],
@@ -99,7 +112,7 @@ def test_without_network_and_mirror_says_how_to_fetch(monkeypatch: pytest.Monkey
         raise ConnectionError("Couldn't reach 'some/data' on the Hub (LocalEntryNotFoundError)")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    with pytest.raises(InputError, match=r"hf download some/data .*--revision abc --local-dir.*hub_mirror=FOLDER"):
+    with pytest.raises(InputError, match=r"Without a network, run `snakemake fetch .*hub_mirror=FOLDER"):
         load_rows({"hub": "some/data", "revision": "abc"}, "train")
 
 
@@ -253,6 +266,27 @@ def test_places_of_a_model_in_their_order(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert place_of(MODEL) == str(own)
 
 
+def test_a_mirror_of_another_commit_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine(monkeypatch, hub_mirror=str(mirror(tmp_path)))
+    model_folder(tmp_path / "some" / "model")
+    here, other = "a" * 40, "b" * 40
+    for name, kind in (("some/data", "dataset"), ("some/model", "model")):
+        Record(name, kind, None, here).write(tmp_path / name)
+    for revision in (None, "main", here):
+        assert place_of(MODEL | {"revision": revision}) == str(tmp_path / "some/model")
+        assert load_rows({"hub": "some/data", "config": "tiny", "revision": revision}, "train").table.num_rows == 3
+    with pytest.raises(InputError, match=rf"some/model at commit {here}, but the config has revision {other}; run"):
+        place_of(MODEL | {"revision": other})
+    with pytest.raises(InputError, match=rf"some/data at commit {here}, but the config has revision {other}; run"):
+        load_rows({"hub": "some/data", "config": "tiny", "revision": other}, "train")
+    Record("some/data", "dataset", None, here, ["other", "small"]).write(tmp_path / "some/data")
+    with pytest.raises(InputError, match=r"of some/data only other, small, not tiny; run `snakemake fetch`"):
+        load_rows({"hub": "some/data", "config": "tiny"}, "train")
+    (tmp_path / "some/model" / RECORD).write_text('{"commit"')
+    with pytest.raises(DamagedArtefact, match=r"\.papa-revision\.json is damaged .*delete .*some/model and fetch"):
+        place_of(MODEL)
+
+
 def test_model_from_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "inside")
     monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace(get_model_path=lambda: folder))
@@ -317,7 +351,7 @@ def test_hub_files_are_asked_for_at_their_revision(monkeypatch: pytest.MonkeyPat
     assert [only for *_, only in asked] == [False, True, True, True], "the hub is asked once, then the cache"
     assert {call[:3:2] for call in asked} == {("some/model", "abc")}
     cached = False
-    with pytest.raises(InputError, match=r"hub cannot be reached.*hf download some/model --revision abc"):
+    with pytest.raises(InputError, match=r"hub cannot be reached.*give the model a path, or run `snakemake fetch"):
         weights_digest(MODEL)
 
 

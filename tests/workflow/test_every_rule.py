@@ -7,8 +7,8 @@ from conftest import REPOSITORY, copy_of_repository
 
 from papa.artefacts import read_table
 
-# prune deletes; nothing of these random models stands in the paper
-NOT_RUN = {"all", "prune", "published"}
+# fetch needs a hub, prune deletes; nothing of these random models stands in the paper
+NOT_RUN = {"all", "fetch", "prune", "published"}
 
 
 @pytest.fixture(scope="module")

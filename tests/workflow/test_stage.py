@@ -63,6 +63,13 @@ def test_threads_are_those_of_the_machine(tmp_path):
     assert process.stdout == "probe tiny tags: 3 (0 s)\n"
 
 
+def test_jobs_do_not_ask_the_hub_where_there_is_a_mirror(tmp_path):
+    body = "say(os.environ['HF_HUB_OFFLINE'])"
+    for machine, offline in (('{"hub_mirror": "hub"}', 1), ("{}", 0)):
+        process = run(tmp_path, body, PAPA_MACHINE=machine, HF_HUB_OFFLINE="0")
+        assert process.stdout == f"probe tiny tags: {offline} (0 s)\n"
+
+
 BARS = r"[print(f'\r{number} of 3', end='', file=sys.stderr, flush=True) for number in range(4)]; say('done')"
 
 

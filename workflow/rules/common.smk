@@ -50,6 +50,13 @@ def growing(amount):
     return lambda wildcards, attempt: amount * attempt
 
 
+def hub_mirror():
+    """The folder to fetch into; without one there is nothing to run."""
+    if config["hub_mirror"] is None:
+        raise SystemExit("Config error: fetch brings models and data into hub_mirror; add --config hub_mirror=FOLDER.")
+    return config["hub_mirror"]
+
+
 def show_summary():
     """Print the summary and where tables and figures are, where the run made them."""
     summary = f"results/{config['name']}/tables/summary.parquet"

@@ -73,6 +73,18 @@ def test_task_added(finished, config):
     assert finished.planned(config) == {"prepare_texts": 1, "prepare_labels": 1} | OF_A_CORPUS | OF_A_TASK | TABLES
 
 
+def test_shards_added(finished, config):
+    config["corpora"]["words"]["shards"] = 3
+    own = {"average_part": 3, "merge_averages": 1, "features_of_corpus": 6, "features_of_task": 3}
+    assert finished.planned(config) == {"train_lambda": 1, "rank": 1, "probe": 3} | own | TABLES
+
+
+def test_precision_of_the_encoder(finished, config):
+    config["precision"] = "bfloat16"
+    own = {"average": 2, "features_of_corpus": 4, "train_lambda": 2, "rank": 2, "features_of_task": 2, "probe": 6}
+    assert finished.planned(config) == own | TABLES
+
+
 def test_task_defined_but_not_run(finished, config):
     config["tasks"]["more"] = a_task(label="long")
     assert finished.planned(config) == {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,8 @@ from papa.attention.replacement import Head, LayerPlan, Observer, Session, plan_
 from papa.errors import InputError
 from papa.linear import freeze_linears
 from papa.packed import Examples, Packed
-from papa.sources.models import WEIGHTS, place_of, revision_of
+from papa.sources import first_line
+from papa.sources.models import OWN_CODE, WEIGHTS, place_of, revision_of
 
 log = logging.getLogger(__name__)
 Dtype = Literal["float32", "float16", "bfloat16"]
@@ -141,10 +141,10 @@ def load_encoder(
 ) -> Encoder:
     """Load a pretrained encoder from a local folder or the hub, with its attention made replaceable.
 
-    The model is checked on one tiny batch (`papa.selfcheck`). Raises `InputError` for a model that cannot be had, is no
-    encoder, whose attention is not supported, or that does not pass.
+    No code that comes with a model is run; the model is checked on one tiny batch (`papa.selfcheck`). Raises
+    `InputError` for a model that cannot be had, is no encoder, whose attention is not supported, or that does not pass.
     """
-    from transformers import AutoModel
+    from transformers import AutoConfig, AutoModel
     from transformers.utils import logging as loading
 
     if dtype not in ("float32", "float16", "bfloat16"):
@@ -154,16 +154,22 @@ def load_encoder(
     loading.set_verbosity_error()
     loading.disable_progress_bar()
     try:
+        own = {"revision": revision, "trust_remote_code": False}
+        config = AutoConfig.from_pretrained(path_or_id, **own)
+        # eager whatever the config says, which may name a kernel: code from the hub; and said to the model, for what
+        # AutoModel makes of config.json would go before it
         model, loaded = AutoModel.from_pretrained(
             path_or_id,
-            revision=revision,
+            config=config,
+            attn_implementation="eager",
             dtype=getattr(torch, dtype),
             output_loading_info=True,
+            **own,
         )
-    except (OSError, ValueError, pickle.UnpicklingError) as error:
+    except Exception as error:  # files can be wrong in more ways than the library has errors for
         raise InputError(
-            f"The model {path_or_id} could not be loaded ({str(error).strip().splitlines()[0]}); "
-            "give a hub id that can be reached, or a local folder with config.json and model.safetensors."
+            f"The model {path_or_id} could not be loaded ({first_line(error)}); give a hub id that can be reached, "
+            f"or a local folder with config.json and model.safetensors. {OWN_CODE}"
         ) from error
     finally:
         loading.set_verbosity(verbosity)
@@ -178,7 +184,12 @@ def load_encoder(
             "%s has no safetensors; its pickled weights were loaded weights-only, so that nothing in them is run",
             path_or_id,
         )
-    model = model.to(chosen, getattr(torch, dtype)).eval()  # transformers leaves two biases of DeBERTa at float32
+    try:
+        model = model.to(chosen, getattr(torch, dtype)).eval()  # transformers leaves two biases of DeBERTa at float32
+    except (AssertionError, RuntimeError) as error:  # torch asserts that it was built for the device
+        raise InputError(
+            f"The model {path_or_id} cannot be put on the device {chosen} ({first_line(error)}); give another device."
+        ) from error
     attention_modules(model)  # says what is supported before a model of another kind is called
     stock = selfcheck.stock_states(model)
     encoder = Encoder(model)

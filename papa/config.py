@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,8 @@ def checked(config: Any, schema: str | Path) -> Config:
 
     Fractions come back in lowest terms: "2/4" as "1/2". The lines of .txt files come back as the column `text`.
     """
-    import yaml
-
-    rules = yaml.safe_load(Path(schema).read_text(encoding="utf-8"))
     _check_names(config)
-    filled = filled_in(_with_fidelity(config), rules)
+    filled = filled_in(_with_fidelity(config), _rules(schema))
     _check_run("run", filled["run"], filled)
     for name, grid in filled["grids"].items():
         _check_run(f"grids.{name}", grid, filled)
@@ -84,6 +82,13 @@ def checked(config: Any, schema: str | Path) -> Config:
     for where, grid in zip(["run", *(f"grids.{name}" for name in filled["grids"])], grids(filled), strict=True):
         _check_trained(where, grid, filled["tasks"])
     return filled
+
+
+@cache
+def _rules(schema: str | Path) -> Config:
+    import yaml
+
+    return yaml.safe_load(Path(schema).read_text(encoding="utf-8"))
 
 
 def _with_fidelity(config: Any) -> Any:

@@ -47,7 +47,7 @@ def _values(value: Any, where: str = "", depth: int = 0) -> Iterator[tuple[str, 
     """All keys and values with their places, down to where they lie too deep, as what holds itself does."""
     yield where, value
     if depth > DEEPEST and isinstance(value, Mapping | list):
-        raise InputError(f"{where} lies deeper than any key of a config does; does it hold itself (&name, *name)?")
+        raise InputError(f"{where} lies deeper than any key of a config does; it may hold itself (*name within &name).")
     if isinstance(value, Mapping):
         for key, own in value.items():
             if not isinstance(key, str):
@@ -75,7 +75,8 @@ def _problem(value: Any) -> str:
     elif isinstance(value, float) and not math.isfinite(value):
         return f"is {value}, but must be a finite number"
     elif isinstance(value, int) and abs(value) > LARGEST:
-        return f"is {short(value)}, but must be at most {LARGEST:,}"
+        bound = f"at most {LARGEST:,}" if value > 0 else f"at least {-LARGEST:,}"
+        return f"is {short(value)}, but must be {bound}"
     elif not isinstance(value, str | float | int | Mapping | list | None):
         return f"is {short(value)}, which YAML reads neither as text nor as a number; put it in quotes"
     return ""

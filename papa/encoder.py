@@ -141,8 +141,8 @@ def load_encoder(
 ) -> Encoder:
     """Load a pretrained encoder from a local folder or the hub, with its attention made replaceable.
 
-    No code that comes with a model is run; the model is checked on one tiny batch (`papa.selfcheck`). Raises
-    `InputError` for a model that cannot be had, is no encoder, whose attention is not supported, or that does not pass.
+    The model is checked on one tiny batch (`papa.selfcheck`). Raises `InputError` for a model that cannot be had, is no
+    encoder, whose attention is not supported, or that does not pass.
     """
     from transformers import AutoConfig, AutoModel
     from transformers.utils import logging as loading
@@ -184,12 +184,7 @@ def load_encoder(
             "%s has no safetensors; its pickled weights were loaded weights-only, so that nothing in them is run",
             path_or_id,
         )
-    try:
-        model = model.to(chosen, getattr(torch, dtype)).eval()  # transformers leaves two biases of DeBERTa at float32
-    except (AssertionError, RuntimeError) as error:  # torch asserts that it was built for the device
-        raise InputError(
-            f"The model {path_or_id} cannot be put on the device {chosen} ({first_line(error)}); give another device."
-        ) from error
+    model = model.to(chosen, getattr(torch, dtype)).eval()  # transformers leaves two biases of DeBERTa at float32
     attention_modules(model)  # says what is supported before a model of another kind is called
     stock = selfcheck.stock_states(model)
     encoder = Encoder(model)

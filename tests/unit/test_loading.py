@@ -92,11 +92,3 @@ def test_another_family_is_refused_with_what_is_supported(tmp_path, other):
     getattr(transformers, f"{other}Model")(made).save_pretrained(tmp_path / "other")
     with pytest.raises(papa.InputError, match=r"supported are .* BERT, .* DeBERTa .*, ELECTRA, .* RoBERTa"):
         papa.load_encoder(str(tmp_path / "other"), device="cpu")
-
-
-@only("roberta")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="has such a device")
-def test_a_device_that_is_not_there_is_said(tmp_path, model):
-    model.save_pretrained(tmp_path / "tiny")
-    with pytest.raises(papa.InputError, match=r"cannot be put on the device cuda:7 .*; give another device"):
-        papa.load_encoder(str(tmp_path / "tiny"), device="cuda:7")

@@ -92,8 +92,9 @@ def _checked(path: Path, places: dict[str, Any]) -> Config:
 
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path} cannot be read as YAML ({' '.join(str(error).split())}).") from error
+    except Exception as error:  # what PyYAML makes dates and numbers of lets errors of any kind through
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path} cannot be read as YAML ({why}).") from error
     if isinstance(given, dict):
         given |= {key: value for key, value in places.items() if value is not None}
     config = checked(given, SCHEMA)

@@ -6,10 +6,12 @@ Nothing heavy is imported: the workflow reads this module whenever it is planned
 
 from __future__ import annotations
 
-import math
+import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -52,16 +54,15 @@ PUBLISHED_CODE: Config = {
 """What `fidelity: published_code` stands for; the schema's defaults are the paper's."""
 
 
-def checked(config: Mapping[str, Any], schema: str | Path) -> Config:
+def checked(config: Any, schema: str | Path) -> Config:
     """A copy of `config` with the defaults of `schema` (a YAML file) filled in; raises `InputError` where it is wrong.
+
+    Whatever YAML can hold may be given.
 
     Fractions come back in lowest terms: "2/4" as "1/2". The lines of .txt files come back as the column `text`.
     """
-    import yaml
-
-    rules = yaml.safe_load(Path(schema).read_text(encoding="utf-8"))
-    filled = filled_in(_with_fidelity(config), rules)
-    _check_names(filled)
+    _check_names(config)
+    filled = filled_in(_with_fidelity(config), _rules(schema))
     _check_run("run", filled["run"], filled)
     for name, grid in filled["grids"].items():
         _check_run(f"grids.{name}", grid, filled)
@@ -83,9 +84,16 @@ def checked(config: Mapping[str, Any], schema: str | Path) -> Config:
     return filled
 
 
-def _with_fidelity(config: Mapping[str, Any]) -> Mapping[str, Any]:
+@cache
+def _rules(schema: str | Path) -> Config:
+    import yaml
+
+    return yaml.safe_load(Path(schema).read_text(encoding="utf-8"))
+
+
+def _with_fidelity(config: Any) -> Any:
     """`config` with what its fidelity stands for, wherever it does not say otherwise itself."""
-    if config.get("fidelity") != "published_code":
+    if not isinstance(config, Mapping) or config.get("fidelity") != "published_code":
         return config
     layout = config.get("layout", {})
     chosen = {"layout": PUBLISHED_CODE["layout"] | layout} if isinstance(layout, Mapping) else {}
@@ -133,23 +141,29 @@ def check_files(config: Config) -> None:
     """Raise `InputError` where a local file of a task that is run, or of its averages, does not exist."""
     for corpus in corpora_of_runs(config):
         for split, path in config["corpora"][corpus].get("files", {}).items():
-            if not Path(path).is_file():
+            if not os.path.isfile(path):
                 raise InputError(
                     f"corpora.{corpus}.files.{split}: there is no file {path} (relative paths start from {Path.cwd()})."
                 )
 
 
-def _check_names(config: Config) -> None:
-    given = [("name", config["name"])]
-    given += [(f"a key of {kind}", name) for kind in ("models", "corpora", "tasks", "grids") for name in config[kind]]
+def _check_names(config: Any) -> None:
+    """Names become parts of paths; what is no text at all is left to the schema."""
+    blocks = config if isinstance(config, Mapping) else {}
+    given = [("name", blocks.get("name"))]
+    given += [
+        (f"a key of {kind}", name)
+        for kind in ("models", "corpora", "tasks", "grids")
+        if isinstance(blocks.get(kind), Mapping)
+        for name in blocks[kind]
+    ]
     for where, name in given:
-        if not re.fullmatch(NAME, name):
+        if isinstance(name, str) and not re.fullmatch(NAME, name):
             raise InputError(
                 f"{short(name)} ({where}) cannot be a name: names are 1 to 64 characters out of a-z, 0-9, _ and -, "
                 f"and begin with a letter or digit."
             )
-    for name in config["grids"]:
-        if name in TAKEN:
+        if where == "a key of grids" and name in TAKEN:
             raise InputError(
                 f"No grid can be called {name!r}, for papa has another table of that name; rename the grid."
             )
@@ -184,7 +198,7 @@ def _check_run(where: str, run: dict[str, Any], config: Config) -> None:
 
 
 def _repeated(values: Sequence[Any]) -> Iterator[Any]:
-    return (value for number, value in enumerate(values) if value in values[:number])
+    return (value for value, number in Counter(values).items() if number > 1)
 
 
 def _check_model(where: str, model: Mapping[str, Any]) -> None:
@@ -241,8 +255,6 @@ def _check_task(where: str, task: Mapping[str, Any], corpora: Mapping[str, Any])
             f"{where}.corpus is {corpus!r}, which has no {lacking}; give it one, for only averages "
             f"(average-of-{corpus}) do without."
         )
-    if not math.isfinite(task["learning_rate"]):
-        raise InputError(f"{where}.learning_rate is {task['learning_rate']}; it must be a finite number.")
     twice = next(_repeated(task.get("labels", [])), None)
     if twice is not None:
         raise InputError(f"{where}.labels has {twice!r} twice; give each once.")

@@ -24,6 +24,7 @@ from papa.packed import Examples, Packed
 from papa.passes import TokenBudget
 from papa.progress import progress
 from papa.shards import WHOLE, parts_of, rows_of
+from papa.sources import first_line
 from papa.sources.models import weights_digest
 from papa.tokens import Tokens, TokensFile
 
@@ -92,11 +93,13 @@ class ConstantMatrices:
                 arrays = {name: torch.from_numpy(np.asarray(store[name])) for name in ("sum", "count", "mean")}
                 examples = int(store.attrs["examples"])
                 about = {key[6:]: str(value) for key, value in store.attrs.items() if key.startswith("about_")}
-        except (OSError, KeyError, RuntimeError) as error:
-            raise DamagedArtefact(f"{path} is damaged ({str(error).splitlines()[0]}); {MEND}.") from error
+        except DamagedArtefact:
+            raise
+        except Exception as error:  # a file of somebody else's may hold anything, objects among it
+            raise DamagedArtefact(f"{path} is damaged ({first_line(error)}); {MEND}.") from error
         constants = cls(arrays["sum"], arrays["count"], examples, about)
-        n = constants.n
-        whole = arrays["sum"].ndim == 4 and arrays["sum"].shape[2:] == (n, n) == tuple(arrays["count"].shape)
+        n = arrays["sum"].shape[-1:]
+        whole = arrays["sum"].ndim == 4 and arrays["sum"].shape[2:] == (*n, *n) == tuple(arrays["count"].shape)
         if not whole or not torch.equal(constants.mean, arrays["mean"]):
             raise DamagedArtefact(f"{path} is damaged (its sums, counts and means do not agree); {MEND}.")
         return constants

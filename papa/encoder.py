@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,8 @@ from papa.attention.replacement import Head, LayerPlan, Observer, Session, plan_
 from papa.errors import InputError
 from papa.linear import freeze_linears
 from papa.packed import Examples, Packed
-from papa.sources.models import WEIGHTS, place_of, revision_of
+from papa.sources import first_line
+from papa.sources.models import OWN_CODE, WEIGHTS, place_of, revision_of
 
 log = logging.getLogger(__name__)
 Dtype = Literal["float32", "float16", "bfloat16"]
@@ -148,7 +148,7 @@ def load_encoder(
     The model is checked on one tiny batch (`papa.selfcheck`). Raises `InputError` for a model that cannot be had, is no
     encoder, whose attention is not supported, or that does not pass, and for a device that is not there.
     """
-    from transformers import AutoModel
+    from transformers import AutoConfig, AutoModel
     from transformers.utils import logging as loading
 
     if dtype not in ("float32", "float16", "bfloat16"):
@@ -158,16 +158,22 @@ def load_encoder(
     loading.set_verbosity_error()
     loading.disable_progress_bar()
     try:
+        own = {"revision": revision, "trust_remote_code": False}
+        config = AutoConfig.from_pretrained(path_or_id, **own)
+        # eager whatever the config says, which may name a kernel: code from the hub; and said to the model, for what
+        # AutoModel makes of config.json would go before it
         model, loaded = AutoModel.from_pretrained(
             path_or_id,
-            revision=revision,
+            config=config,
+            attn_implementation="eager",
             dtype=getattr(torch, dtype),
             output_loading_info=True,
+            **own,
         )
-    except (OSError, ValueError, pickle.UnpicklingError) as error:
+    except Exception as error:  # files can be wrong in more ways than the library has errors for
         raise InputError(
-            f"The model {path_or_id} could not be loaded ({str(error).strip().splitlines()[0]}); "
-            "give a hub id that can be reached, or a local folder with config.json and model.safetensors."
+            f"The model {path_or_id} could not be loaded ({first_line(error)}); give a hub id that can be reached, "
+            f"or a local folder with config.json and model.safetensors. {OWN_CODE}"
         ) from error
     finally:
         loading.set_verbosity(verbosity)

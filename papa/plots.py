@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
@@ -53,7 +54,14 @@ def save_figure(figure: alt.TopLevelMixin, svg: PathLike, png: PathLike, html: P
     with replacing(png) as temporary:
         figure.save(str(temporary), format="png", scale_factor=scale)
     with replacing(html) as temporary:
-        figure.save(str(temporary), format="html", inline=True)
+        figure.save(str(temporary), format="html", inline=True, json_kwds={"cls": _ForPages})
+
+
+class _ForPages(json.JSONEncoder):
+    """JSON inside a page: no text in it, a name of a subset from some data for one, can begin or end a script."""
+
+    def encode(self, o: Any) -> str:
+        return super().encode(o).replace("<", "\\u003c")
 
 
 def full_style(style: Mapping[str, Any]) -> dict[str, float]:

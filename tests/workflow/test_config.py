@@ -13,6 +13,7 @@ from papa.config import checked, fraction, pairs
 from papa.errors import InputError
 from papa.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, TRAINED_VARIANTS, Graph, setting, variant
 from papa.parameters import Parameters
+from papa.schema import filled_in
 
 SCHEMA = REPOSITORY / "workflow/schemas/config.schema.yaml"
 
@@ -157,6 +158,27 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
         (["grids"], {"summary": {}}, "No grid can be called 'summary'"),
         (["run", "title"], "Mine", "unknown key run.title"),
         (["plots"], {"width": 100000}, "plots.width is 100000, but must be at most"),
+        (["name"], "demo\0", "names are 1 to 64 characters"),
+        (["name"], "ｄｅｍｏ", "names are 1 to 64 characters"),
+        (["corpora", "../up"], {}, r"'../up' \(a key of corpora\) cannot be a name: names are 1 to 64 characters"),
+        (["tasks", "tags\n"], {}, r"'tags\\n' \(a key of tasks\) cannot be a name"),
+        (["grids"], {"/root": {}}, r"'/root' \(a key of grids\) cannot be a name"),
+        (["run", "constants"], ["average-of-../up"], r"run.constants\[0\] is .*no corpus is called '../up'"),
+        (["run", "constants"], ["average\n"], r"run.constants\[0\] has a line break"),
+        (["models", "tiny", "hub"], "some/..", "models.tiny.hub is 'some/..', which cannot be right.*must match"),
+        (["models", "tiny", "hub"], "some/model\n", "models.tiny.hub has a line break"),
+        (["models", "tiny", "hub"], "a" * 256, "models.tiny.hub is too long, 256 bytes"),
+        (["models", "tiny"], {"hub": "a/b", "revision": "../../up"}, "models.tiny.revision is '../../up'.*must match"),
+        (["models", "tiny"], {"package": "os;x"}, "models.tiny.package is 'os;x'"),
+        (["corpora", "words"], HUB | {"config": "../up"}, "corpora.words.config is '../up'.*must match"),
+        (["corpora", "words", "files", "train"], "{a}.csv", "corpora.words.files.train is '{a}.csv'.*must match"),
+        (["corpora", "words", "files", "train"], "<a>.csv", "corpora.words.files.train is '<a>.csv'.*must match"),
+        (["device"], "cuda:0\n", "device has a line break"),
+        (["device"], "cuda:100", "device is 'cuda:100'"),
+        (["tasks", "tags", "title"], "a\ud800", "tasks.tags.title has a line break or another control character"),
+        (["tasks", "tags", "epochs"], 10**30, "tasks.tags.epochs is 1000.*must be at most 4,294,967,295"),
+        (["corpora", "words", "slots"], -(10**30), "corpora.words.slots is -1000.*must be at least -4,294,967,295"),
+        (["tasks", "tags", "learning_rte\n"], 1, r"The key tasks.tags.'learning_rte\\n' has a line break"),
     ],
 )
 def test_refused(path, value, message):
@@ -169,6 +191,21 @@ def test_refused(path, value, message):
     with pytest.raises(InputError, match=message) as refusal:
         checked(config, SCHEMA)
     assert "\n" not in str(refusal.value)
+
+
+def test_patterns_are_matched_from_the_first_character_to_the_last():
+    rules = {"type": "object", "properties": {"key": {"type": "string", "pattern": "b|abc"}}}
+    assert filled_in({"key": "abc"}, rules) == {"key": "abc"}
+    with pytest.raises(InputError, match="key is 'abcd', which cannot be right; it must match"):
+        filled_in({"key": "abcd"}, rules)
+
+
+def test_what_yaml_shares_between_keys_is_changed_in_none():
+    shared = ["0", "4/8"]
+    config = edited(["run", "fractions"], shared)
+    config["tasks"]["animals"]["labels"] = shared
+    given = checked(config, SCHEMA)
+    assert given["run"]["fractions"] == ["0", "1/2"] and given["tasks"]["animals"]["labels"] == ["0", "4/8"] == shared
 
 
 @pytest.mark.parametrize("key", ["name", "run", "models", "corpora", "tasks"])
@@ -393,6 +430,7 @@ def test_a_given_config_stands_alone(fresh):
             "Config error: The config has an unknown key token_budgt; did you mean token_budget?",
         ),
         (["--config", "token_budget=many"], "Config error: token_budget must be a whole number, but it is 'many'."),
+        (["--config", "name=../up"], "Config error: '../up' (name) cannot be a name: names are 1 to 64 characters"),
         (
             ["--configfile", "refused.yaml"],
             "Config error: corpora.words.files.train: there is no file data/nowhere.jsonl",

@@ -1,0 +1,219 @@
+"""What is read is data: models, data sets, averages and configs that bring code along cannot make it run."""
+
+import ast
+import json
+import os
+import pickle
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import papa
+from papa.cli import app
+from papa.constants import ConstantMatrices
+from papa.errors import DamagedArtefact, InputError
+from papa.plots import save_figure
+from papa.sources.models import shape_of_model, tokenizer_of
+from papa.sources.texts import load_rows
+
+PACKAGE = Path(papa.__file__).parent
+
+
+@pytest.fixture
+def trap(tmp_path, monkeypatch):
+    """Code that leaves a file behind. After the test there must be none, and nobody may have been asked anything."""
+
+    questions = []
+    monkeypatch.setattr("builtins.input", lambda question="": questions.append(question) or "y")
+    sprung = tmp_path / "sprung"
+    yield Trap(sprung)
+    assert not sprung.exists() and not questions
+
+
+class Trap:
+    def __init__(self, sprung):
+        self.sprung = sprung
+        self.source = f"open({str(sprung)!r}, 'w').close()\n"
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.sprung),)
+
+
+def test_the_trap_is_one(tmp_path):
+    sprung = tmp_path / "sprung"
+    exec(Trap(sprung).source)
+    assert sprung.exists()
+    sprung.unlink()
+    pickle.loads(pickle.dumps(Trap(sprung)))
+    assert sprung.is_dir()
+
+
+@pytest.fixture
+def folder(tmp_path, model, tokenizer, monkeypatch):
+    """A model and its tokenizer, as the model `tiny` of this machine."""
+    folder = tmp_path / "tiny"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"tiny": {"path": str(folder)}}, "device": "cpu"}))
+    return folder
+
+
+TINY = {"name": "tiny"}
+
+
+def change(file, **keys):
+    file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
+
+
+@pytest.mark.parametrize("model_type", ["unheard-of", "bert"])
+def test_code_of_a_model(folder, trap, model_type):
+    (folder / "modeling_own.py").write_text(trap.source + "class OwnConfig: pass\nclass OwnModel: pass\n")
+    own = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
+    change(folder / "config.json", model_type=model_type, auto_map=own)
+    if model_type == "bert":  # transformers has code of its own for these
+        assert papa.load_encoder(str(folder), device="cpu").layers == shape_of_model(TINY)[0]
+        return
+    for load in (lambda: papa.load_encoder(str(folder), device="cpu"), lambda: shape_of_model(TINY)):
+        with pytest.raises(InputError, match=r"custom code.*Code that comes with a model is never run\.") as refusal:
+            load()
+        assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("model_type", ["unheard-of", "bert"])
+@pytest.mark.parametrize("named", [True, False])
+def test_code_of_a_tokenizer(folder, trap, model_type, named):
+    (folder / "own.py").write_text(trap.source + "class Own: pass\n")
+    own = ["own.Own", "own.Own"]
+    change(folder / "config.json", model_type=model_type)
+    change(folder / "tokenizer_config.json", tokenizer_class="Own", auto_map={"AutoTokenizer": own} if named else own)
+    if model_type == "bert":  # transformers has code of its own for these
+        assert tokenizer_of(TINY)("a b").input_ids
+        return
+    with pytest.raises(InputError, match=r"custom code.*Code that comes with a model is never run\."):
+        tokenizer_of(TINY)
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+def test_code_of_attention(folder, trap, monkeypatch, key):
+    monkeypatch.setattr("transformers.modeling_utils.lazy_import_flash_attention", lambda *_, **__: trap.sprung.touch())
+    change(folder / "config.json", **{key: "somebody/kernel"})
+    assert papa.load_encoder(str(folder), device="cpu").layers
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
+def test_pickle_for_weights(folder, trap, model, name):
+    (folder / "model.safetensors").unlink()
+    torch.save({**model.state_dict(), "more": trap}, folder / name)
+    with pytest.raises(InputError, match="could not be loaded"):
+        papa.load_encoder(str(folder), device="cpu")
+
+
+def test_pickles_beside_the_weights(folder, trap):
+    for name in ("training_args.bin", "optimizer.pt", "pytorch_model.bin", "vocab.pkl"):
+        torch.save(trap, folder / name)
+    papa.load_encoder(str(folder), device="cpu")
+    assert tokenizer_of(TINY)("a b").input_ids
+
+
+@pytest.mark.parametrize("with_data", [True, False])
+@pytest.mark.parametrize("builder", ["script", "pandas", "script named in the README"])
+def test_code_of_a_data_set(tmp_path, trap, monkeypatch, with_data, builder):
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"hub_mirror": str(tmp_path / "hub")}))
+    place = tmp_path / "hub/some/data"
+    place.mkdir(parents=True)
+    if builder == "pandas":
+        (place / "train.pkl").write_bytes(pickle.dumps(trap))
+        (place / "README.md").write_text("---\nconfigs:\n- config_name: default\n  data_files: train.pkl\n---\n")
+    else:
+        (place / "data.py").write_text(trap.source)
+        if builder != "script":
+            (place / "README.md").write_text("---\nconfigs:\n- config_name: default\n  data_files: data.py\n---\n")
+    if with_data:
+        pq.write_table(pa.table({"text": ["a", "b"]}), place / "train.parquet")
+    try:
+        assert load_rows({"hub": "some/data"}, "train").table.num_rows
+    except InputError as refusal:
+        assert str(refusal).startswith("some/data, split train cannot be loaded") and "\n" not in str(refusal)
+
+
+def test_pickles_in_a_table(tmp_path, trap):
+    described = {b"pandas": pickle.dumps(trap), b"huggingface": b"[]"}
+    extension = {b"ARROW:extension:name": b"arrow.py_extension_type", b"ARROW:extension:metadata": pickle.dumps(trap)}
+    field = pa.field("text", pa.string(), metadata=extension)
+    corpus = {"files": {"train": str(tmp_path / "a.parquet")}, "first": "text"}
+    pq.write_table(pa.table([["a"]], pa.schema([field], {b"pandas": described[b"pandas"]})), tmp_path / "a.parquet")
+    assert load_rows(corpus, "train").table.column("text").to_pylist() == ["a"]
+    pq.write_table(pa.table([["a"]], pa.schema([field], described)), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="cannot be read as parquet"):
+        load_rows(corpus, "train")
+
+
+@pytest.mark.parametrize("name", ["sum", "count", "mean"])
+def test_objects_in_averages(tmp_path, trap, name):
+    file = tmp_path / "average.h5"
+    ConstantMatrices(torch.zeros(1, 1, 2, 2), torch.zeros(2, 2, dtype=torch.long), 1).save(file)
+    with h5py.File(file, "a") as store:
+        del store[name]
+        store.create_dataset(name, (2, 2), dtype=h5py.special_dtype(vlen=bytes))
+        store[name][0] = pickle.dumps(trap, protocol=0)
+        store[name].attrs["trap"] = np.void(pickle.dumps(trap))
+    with pytest.raises(DamagedArtefact, match="is damaged"):
+        ConstantMatrices.load(file)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: !!python/object/apply:os.mkdir [{path}]",
+        "name: !!python/object/new:os.mkdir [{path}]",
+        "!!python/object/apply:os.mkdir [{path}]",
+        "name: !!python/name:os.mkdir",
+        "__use_yte__: true\nname: ?__import__('os').mkdir('{path}') or 'a'",
+        "__use_yte__: true\n__definitions__: [\"__import__('os').mkdir('{path}')\"]\nname: a",
+    ],
+)
+def test_code_in_a_config(tmp_path, trap, text):
+    (tmp_path / "config.yaml").write_text(text.format(path=trap.sprung))
+    result = CliRunner().invoke(app, ["plan", str(tmp_path / "config.yaml")])
+    assert result.exit_code == 2 and result.stderr.startswith("Config error: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_names_in_pages_are_no_scripts(tmp_path):
+    import altair as alt
+
+    name = "</script><script>alert(1)</script><!--"
+    figure = alt.Chart(alt.Data(values=[{"name": name}]), title=name).mark_point().encode(x="name:N")
+    save_figure(figure, *(tmp_path / f"figure.{form}" for form in ("svg", "png", "html")), 1)
+    page = (tmp_path / "figure.html").read_text(encoding="utf-8")
+    assert "alert(1)" in page and "<script>alert" not in page and "</script>\\u003c" not in page
+    assert "<script>alert" not in (tmp_path / "figure.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_papa_has_nothing_that_runs_what_it_reads(file):
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {alias.name.split(".")[0] for alias in node.names}
+            origin = (getattr(node, "module", None) or "").split(".")[0]
+            assert not (names | {origin}) & {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+        if not isinstance(node, ast.Call):
+            continue
+        call, given = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
+        where = f"{call} in line {node.lineno}"
+        last = call.split(".")[-1]
+        assert call not in ("eval", "exec", "compile", "__import__", "os.system", "os.popen"), where
+        assert call not in ("yaml.load", "yaml.full_load", "yaml.unsafe_load"), where
+        assert last != "read_pickle", where
+        assert given.get("shell", "False") == "False", where
+        assert given.get("allow_pickle", "False") == "False" and call not in ("np.load", "numpy.load"), where
+        assert call != "torch.load" or given.get("weights_only") == "True", where
+        assert given.get("trust_remote_code", "False") == "False", where
+        automatic = call.startswith(("Auto", "transformers.Auto")) and last == "from_pretrained"
+        assert not automatic or "trust_remote_code" in given or None in given, where

@@ -9,14 +9,18 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 
-def progress(batches: Iterable[Tensor], what: str, sizes: Tensor, unit: str, rounds: int = 1) -> Iterator[Tensor]:
-    """Yield `batches` of example numbers and count their examples; `sizes` has one entry per example of a round.
+def progress(
+    batches: Iterable[Tensor], what: str, sizes: Tensor, unit: str, rounds: int = 1, begun: int = 0
+) -> Iterator[Tensor]:
+    """Yield `batches` of example numbers and count their examples; `sizes` has one entry per example of a round,
+    `begun` of all examples have gone by before.
 
     A terminal sees the bar move; a log gets a line every half minute.
     """
     alive = sys.stderr.isatty()
     with tqdm(
         total=len(sizes) * rounds,
+        initial=begun,
         desc=what,
         unit=f" {unit}",
         unit_scale=True,

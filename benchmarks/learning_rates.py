@@ -42,9 +42,10 @@ def search(
         def loss_of(examples: torch.Tensor, probe=probe) -> torch.Tensor:
             return cross_entropy(*labelled.logits(probe, fitted[examples], read))
 
-        def after_epoch(epoch: int, loss: float, probe=probe, scores=scores) -> None:
+        def after_epoch(epoch: int, probe=probe, scores=scores) -> dict[str, torch.Tensor]:
             predicted = labelled.predictions(probe, read, held)
             scores.append(labelled.evaluate(metric, predicted, held)["score"])
+            return {}
 
         training = {"learning_rate": rate, "batch_size": batch_size, "epochs": epochs}
         fit(

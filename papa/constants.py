@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from papa import __version__, machine
 from papa.artefacts import MEND, SEAL, UNSEALED, PathLike, check_seal, replacing
+from papa.checkpoints import Checkpoint, State
 from papa.encoder import Encoder, encoder_of
 from papa.errors import DamagedArtefact, InputError
 from papa.kinds import DATA_FREE
@@ -164,6 +166,17 @@ class Averaging:
         """Add all examples of a group, and yield the numbers of those that are in, batch by batch."""
         return budget.run(self.encoder, group, lambda _, batch, first: self.add(batch, first), lambda: self.added)
 
+    def state(self, groups: int) -> State:
+        """The sums over so many groups, to go on from."""
+        return State({"total": self.total, "count": self.count}, {"examples": self.examples, "groups": groups})
+
+    def go_on(self, state: State) -> int:
+        """Take up what `state` gave; return over how many groups it is."""
+        self.total.copy_(state.tensors["total"])
+        self.count.copy_(state.tensors["count"])
+        self.examples = state.values["examples"]
+        return int(state.values["groups"])
+
     def constants(self) -> ConstantMatrices:
         """Sums and counts of all that was added."""
         sums = self.total.transpose(1, 2).reshape(self.encoder.layers, self.encoder.heads, self.n, self.n)
@@ -195,31 +208,40 @@ def average_corpus(model: dict[str, Any], tokens: PathLike, constants: PathLike,
     Of a corpus in several parts, the sums over one of them, for `merge_averages`.
     """
     encoder = encoder_of(model)
+    weights = weights_digest(model)
     budget = TokenBudget(machine.current().token_budget)
+    checkpoint = Checkpoint(
+        constants, {"model": model, "weights": weights, "part": part, "device": encoder.device.type}, [tokens]
+    )
     with TokensFile.opened(tokens) as file:
         train = file.extent("train")
         begin, end = (train.first + row for row in rows_of(part, train.rows))
-        averaging = Averaging(encoder, int(file.provenance["slots"]))
+        about = file.provenance
+        averaging, groups = Averaging(encoder, int(about["slots"])), 0
+        if (state := checkpoint.restore()) is not None:
+            groups = averaging.go_on(state)
+            checkpoint.resumed = f", resumed after {averaging.examples:,}"
 
         def batches() -> Iterator[Tensor]:
-            for _, group in file.between(begin, end):
+            for number, group in file.between(begin, end, groups):
                 yield from averaging.over(group, budget)
+                checkpoint.save(partial(averaging.state, number + 1))
 
-        for _ in progress(batches(), "averaging", end - begin):
+        for _ in progress(batches(), "averaging", end - begin, averaging.examples):
             pass
-        about = file.provenance
     average = averaging.constants()
     average.about = {
         "model": model["name"],
         "hub": str(model.get("hub") or ""),
         "revision": str(model.get("revision") or ""),
-        "weights": weights_digest(model),
+        "weights": weights,
         **({} if part == WHOLE else {"part": part}),
         **({"precision": model["precision"]} if "precision" in model else {}),
         **{key: str(about[key]) for key in ("corpus", "style", "segments", "slots")},
     }
     average.save(constants)
-    return f"averaged attention over {average.examples:,} examples"
+    checkpoint.discard()
+    return f"averaged attention over {average.examples:,} examples{checkpoint.resumed}"
 
 
 def merge_averages(parts: Sequence[PathLike], constants: PathLike) -> str:

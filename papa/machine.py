@@ -22,6 +22,7 @@ class Machine:
     encoder_threads: int = 2
     probe_threads: int = 1
     token_budget: int = 1024
+    checkpoint_minutes: float = 10
     models: dict[str, dict[str, str]] = field(default_factory=dict)
 
 

@@ -222,7 +222,7 @@ class _Measuring:
         def train(number: int) -> None:
             examples = min(number * given["batch_size"], len(splits["train"]))
             generator = torch.Generator().manual_seed(0)
-            fit([*probe.parameters(), *beside], loss_of, examples, given, generator, lambda *_: None, "measuring")
+            fit([*probe.parameters(), *beside], loss_of, examples, given, generator, lambda epoch: {}, "measuring")
 
         def score(number: int) -> None:
             examples = torch.arange(min(number * EVALUATED_AT_ONCE, len(splits["validation"])))
@@ -245,6 +245,7 @@ class _Measuring:
         clock = clock_of(encoder.device, self.here.encoder_threads)
         masking = Masking.of(tokenizer_of(self.parameters.model(model)), model)
         masked = MaskedTraining(encoder, train_split, masking, seed=0, dropout=self.config["encoder_dropout"])
+        masked.begin(1)
         masks = masking.draw(validation.ids, *VALIDATION)
         plan, beside = _learned(encoder, train_split.n, training)
         given, learned = self.config["tasks"][task] | {"epochs": 1}, list(masked.probe.parameters())
@@ -255,7 +256,7 @@ class _Measuring:
         def train(number: int) -> None:
             examples = min(number * given["batch_size"], len(train_split))
             generator = torch.Generator().manual_seed(0)
-            fit([*learned, *beside], loss_of, examples, given, generator, lambda *_: None, "measuring")
+            fit([*learned, *beside], loss_of, examples, given, generator, lambda epoch: {}, "measuring")
 
         def score() -> None:
             negative_log_perplexity(masked.probe, encoder, plan(), validation, masks)

@@ -62,12 +62,14 @@ def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
 
 
 class MaskedTraining:
-    """A new probe, and its loss on training texts that are masked anew every epoch, from (seed, epoch)."""
+    """A new probe, and its loss on training texts that are masked anew every epoch, from (seed, epoch).
+
+    `begin` comes before the first step of every epoch.
+    """
 
     def __init__(self, encoder: Encoder, tokens: Tokens, masking: Masking, seed: int, dropout: bool = False):
         self.encoder, self.tokens, self.masking, self.seed, self.dropout = encoder, tokens, masking, seed, dropout
         self.probe = mlm_probe(encoder)
-        self.begin(1)
 
     def begin(self, epoch: int) -> None:
         """Draw the masks of an epoch, counted from 1."""

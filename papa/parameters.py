@@ -146,6 +146,7 @@ class Parameters:
                 "encoder_threads": config["threads"]["encoder"],
                 "probe_threads": config["threads"]["probe"],
                 "token_budget": config["token_budget"],
+                "checkpoint_minutes": config["checkpoint_minutes"],
                 "models": {name: place for name, place in places.items() if place},
             }
         )

@@ -9,14 +9,15 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 
-def progress(batches: Iterable[Tensor], what: str, total: int) -> Iterator[Tensor]:
-    """Yield `batches` of example numbers and count their examples, `total` in all.
+def progress(batches: Iterable[Tensor], what: str, total: int, begun: int = 0) -> Iterator[Tensor]:
+    """Yield `batches` of example numbers and count their examples: `total` in all, of which `begun` went by before.
 
     A terminal sees the bar move; a log gets a line every half minute.
     """
     alive = sys.stderr.isatty()
     with tqdm(
         total=total,
+        initial=begun,
         desc=what,
         unit=" examples",
         unit_scale=True,

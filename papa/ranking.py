@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from papa.artefacts import PathLike, provenance_of, read_table, write_table
 from papa.attention.replacement import LayerPlan
+from papa.checkpoints import Checkpoint
 from papa.encoder import Encoder, encoder_of
 from papa.errors import InputError
 from papa.features import matrices_of, probe_sizes
@@ -21,7 +22,7 @@ from papa.masking import Masking
 from papa.mlm import MaskedTraining
 from papa.sources.models import shape_of_model, tokenizer_of, weights_digest
 from papa.tokens import Tokens
-from papa.training import fit
+from papa.training import Kept, fit
 
 LossWith = Callable[[Tensor, list[LayerPlan]], Tensor]
 """From example numbers and what the layers do with their heads to the mean loss of these examples."""
@@ -49,22 +50,32 @@ def train_lambda(
 
     train = Tokens.read(tokens, "train")["train"]
     encoder = encoder_of(model)
-    matrices = matrices_of(kind, constants, encoder, train.provenance, weights_digest(model)).to(encoder.device)
+    weights = weights_digest(model)
+    matrices = matrices_of(kind, constants, encoder, train.provenance, weights).to(encoder.device)
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     loss_with, probe, begin = _learning(encoder, train, labels, model, seed, encoder_dropout)
     raw = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
-    epochs: list[Tensor] = []
+    job = {
+        "model": model,
+        "weights": weights,
+        "task": task,
+        "seed": seed,
+        "kind": kind,
+        "encoder_dropout": encoder_dropout,
+        "device": encoder.device.type,
+    }
+    checkpoint = Checkpoint(lambdas, job, (tokens, labels, constants))
 
     def loss_of(examples: Tensor) -> Tensor:
         return loss_with(examples, encoder.plan(matrices, mixing=raw.sigmoid()))
 
-    def after_epoch(epoch: int, loss: float) -> None:
-        epochs.append(raw.detach().sigmoid().cpu().clone())
-        begin(epoch + 1)
+    def after_epoch(epoch: int) -> Kept:
+        return {"lambda": raw.detach().sigmoid().cpu()}
 
-    fit([raw, *probe.parameters()], loss_of, len(train), task, generator, after_epoch, "learning λ")
-    values = torch.stack(epochs)  # [epoch, layer, head]
+    learned = [raw, *probe.parameters()]
+    epochs = fit(learned, loss_of, len(train), task, generator, after_epoch, "learning λ", begin, checkpoint)
+    values = torch.stack([epoch.kept["lambda"] for epoch in epochs])  # [epoch, layer, head]
     epoch, layer, head = torch.meshgrid(*map(torch.arange, values.shape), indexing="ij")
     columns = {"epoch": epoch + 1, "layer": layer, "head": head, "value": values}
     about = {key: train.provenance[key] for key in ("model", "corpus", "slots", "style")}
@@ -73,14 +84,18 @@ def train_lambda(
         lambdas,
         about | {"seed": seed, "encoder_dropout": encoder_dropout, **task},
     )
+    checkpoint.discard()
     low, high = float(values[-1].min()), float(values[-1].max())
-    return f"λ between {low:.3f} and {high:.3f} after {task['epochs']} epochs of {len(train):,} examples"
+    return (
+        f"λ between {low:.3f} and {high:.3f} after {task['epochs']} epochs of {len(train):,} examples"
+        f"{checkpoint.resumed}"
+    )
 
 
 def _learning(
     encoder: Encoder, train: Tokens, labels: PathLike | None, model: Mapping[str, Any], seed: int, dropout: bool
 ) -> tuple[LossWith, nn.Module, Callable[[int], None]]:
-    """The loss of a task, the new probe that it trains, and what has to be done before an epoch after the first."""
+    """The loss of a task, the new probe that it trains, and what has to be done before an epoch."""
     if labels is None:
         masked = MaskedTraining(encoder, train, Masking.of(tokenizer_of(model), model["name"]), seed, dropout)
         return masked.loss, masked.probe, masked.begin

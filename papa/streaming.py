@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from papa.artefacts import PathLike
 from papa.attention.replacement import LayerPlan, replaced_in
+from papa.checkpoints import Checkpoint
 from papa.encoder import Encoder, encoder_of
 from papa.errors import InputError
 from papa.features import heads_to_replace, matrices_of, probe_sizes
@@ -24,7 +25,7 @@ from papa.masking import VALIDATION, Masking
 from papa.mlm import MaskedTraining, negative_log_perplexity
 from papa.sources.models import tokenizer_of, weights_digest
 from papa.tokens import Tokens
-from papa.training import Diverged, train_and_score, train_labelled
+from papa.training import Diverged, Kept, train_and_score, train_labelled
 
 
 class TrainedConstants(nn.Module):
@@ -96,17 +97,30 @@ def train_probe_through_encoder(
         "corpus": source["corpus"],
         "encoder_dropout": encoder_dropout,
     }
+    job = {
+        "model": model,
+        "features": features,
+        "task": task,
+        "seed": seed,
+        "about": about,
+        "kind": kind,
+        "fraction": fraction,
+        "device": encoder.device.type,
+    }
+    checkpoint = Checkpoint(run, job, (tokens, labels, constants, order))
     if labels is None:
         if trained is not None:
             raise InputError(f"Constants of the kind {kind} are trained, which masked language modelling cannot do.")
         masking = Masking.of(tokenizer_of(model), model["name"])
-        return _train_masked(encoder, splits, plan, masking, features, run, probe, task, seed, about)
+        return _train_masked(encoder, splits, plan, masking, features, run, probe, task, seed, about, checkpoint)
     labelled = {split: Labelled(part, labels) for split, part in splits.items()}
     hidden_of = {
         split: _through(encoder, part, plan, trained, encoder_dropout and split == "train")
         for split, part in splits.items()
     }
-    return train_labelled(labelled, hidden_of, features, run, probe, task, seed, about, trained, encoder.device)
+    return train_labelled(
+        labelled, hidden_of, features, run, probe, task, seed, about, checkpoint, trained, encoder.device
+    )
 
 
 def _train_masked(
@@ -120,20 +134,21 @@ def _train_masked(
     task: Mapping[str, Any],
     seed: int,
     about: Mapping[str, Any],
+    checkpoint: Checkpoint,
 ) -> str:
     torch.manual_seed(seed)
     validation = splits["validation"]
     held_out = masking.draw(validation.ids, *VALIDATION)
     training = MaskedTraining(encoder, splits["train"], masking, seed, features["encoder_dropout"])
 
-    def predict(epoch: int) -> float:
+    def predict(epoch: int) -> Kept:
         score = negative_log_perplexity(training.probe, encoder, plan, validation, held_out)
         if not math.isfinite(score):
             raise Diverged(f"The {task['metric']} became {score} in epoch {epoch}; lower the learning rate.")
-        training.begin(epoch + 1)
-        return score
+        return {"score": torch.tensor(score, dtype=torch.float64)}
 
-    def evaluate(score: float) -> dict[str, Any]:
+    def evaluate(predicted: Kept) -> dict[str, Any]:
+        score = float(predicted["score"])
         return {"score": score, "scores": {task["metric"]: score}, "subsets": {}}
 
     features = {**features, "masked": int(held_out.chosen.count_nonzero())}
@@ -149,6 +164,8 @@ def _train_masked(
         task,
         seed,
         about,
+        checkpoint,
+        training.begin,
     )
 
 

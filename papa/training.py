@@ -1,14 +1,16 @@
 """Training of probes: AdamW without decay, constant rate, gradient norm clipped at 1, shuffled batches (Sec. 4).
 
-`fit` is the one training loop; probes on stored features and the head weights of `ranking` both go through it.
+`fit` is the one training loop; probes on stored features and the head weights of `ranking` both go through it. Where it
+is given a checkpoint, a training that was killed goes on where it was, to the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +21,7 @@ from torch.optim.adamw import adamw
 
 from papa import __version__
 from papa.artefacts import MEND, SEAL, UNSEALED, PathLike, replacing, write_json
+from papa.checkpoints import Checkpoint, State
 from papa.errors import DamagedArtefact, InputError
 from papa.features import kept_heads
 from papa.hidden import HiddenStates
@@ -26,11 +29,21 @@ from papa.labelled import HiddenOf, Labelled
 from papa.progress import progress
 from papa.tokens import Tokens
 
-Predicted = TypeVar("Predicted")
+Kept = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A finished epoch: its mean loss, and what was kept of it."""
+
+    loss: float
+    kept: Kept
 
 
 class Diverged(InputError):
-    """The loss is not finite any more."""
+    """The loss is not finite any more; the epochs before, `good` of them, were."""
+
+    good = 0
 
 
 class AdamW:
@@ -70,43 +83,138 @@ class AdamW:
             values.grad = None
 
 
+class _Course:
+    """How far a training is: all that its rest follows from, beside what it was begun with.
+
+    Batches are no part of it: their order follows from the seed and is drawn again.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
+        self.optimizer = AdamW(parameters, learning_rate)
+        self.epochs: list[Epoch] = []
+        self.good = [values.detach().cpu().clone() for values in parameters]
+        """The parameters after the last finished epoch."""
+        self.steps, self.total = 0, torch.zeros((), dtype=torch.float64)
+        """Steps taken, and the summed loss of the epoch that is under way."""
+
+    def end_epoch(self, epoch: Epoch) -> None:
+        self.epochs.append(epoch)
+        self.good = [values.detach().cpu().clone() for values in self.optimizer.parameters]
+        self.total.zero_()
+
+    @torch.no_grad()
+    def back_to_good(self) -> None:
+        for values, good in zip(self.optimizer.parameters, self.good, strict=True):
+            values.copy_(good)
+
+    def state(self) -> State:
+        kept = {
+            f"kept/{number}/{name}": own for number, epoch in enumerate(self.epochs) for name, own in epoch.kept.items()
+        }
+        values = {"steps": self.steps, "losses": [epoch.loss for epoch in self.epochs]}
+        return State(self._tensors() | kept | self._draws(), values)
+
+    @torch.no_grad()
+    def go_on(self, state: State) -> None:
+        self.steps = state.values["steps"]
+        kept: list[dict[str, Tensor]] = [{} for _ in state.values["losses"]]
+        for path, values in state.tensors.items():
+            if path.startswith("kept/"):
+                _, number, name = path.split("/", 2)
+                kept[int(number)][name] = values
+        self.epochs = list(map(Epoch, state.values["losses"], kept))
+        for name, values in self._tensors().items():
+            values.copy_(state.tensors[name])
+        torch.set_rng_state(state.tensors["draws/cpu"])
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(state.tensors["draws/cuda"], self._device)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        own = self.optimizer
+        lists = {
+            "parameters": own.parameters,
+            "means": own.means,
+            "squares": own.squares,
+            "steps": own.steps,
+            "good": self.good,
+            "total": [self.total],
+        }
+        return {f"{name}/{number}": values for name, several in lists.items() for number, values in enumerate(several)}
+
+    def _draws(self) -> dict[str, Tensor]:
+        """The generators that dropout draws from."""
+        draws = {"draws/cpu": torch.get_rng_state()}
+        if self._device.type == "cuda":
+            draws["draws/cuda"] = torch.cuda.get_rng_state(self._device)
+        return draws
+
+    @property
+    def _device(self) -> torch.device:
+        return self.optimizer.parameters[0].device
+
+
 def fit(
     parameters: Sequence[nn.Parameter],
     loss_of: Callable[[Tensor], Tensor],
     examples: int,
     task: Mapping[str, Any],
     generator: torch.Generator,
-    after_epoch: Callable[[int, float], None],
+    after_epoch: Callable[[int], Kept],
     what: str,
-) -> None:
-    """Train `parameters` on the mean of `loss_of(example numbers)`; call `after_epoch(epoch, mean loss)` after each.
+    before_epoch: Callable[[int], None] = lambda epoch: None,
+    checkpoint: Checkpoint | None = None,
+) -> list[Epoch]:
+    """Train `parameters` on the mean of `loss_of(example numbers)`; return what `after_epoch(epoch)` gave after each.
 
-    `task` gives learning_rate, batch_size and epochs. Raises `Diverged` after an epoch whose loss is not finite.
+    `task` gives learning_rate, batch_size and epochs; epochs count from 1. With a `checkpoint` the training goes on
+    from where it was; whoever gave it discards it when the result is written. Raises `Diverged` after an epoch whose
+    loss is not finite, and where `after_epoch` does; the parameters are then those of the last good epoch.
     """
-    optimizer = AdamW(parameters, task["learning_rate"])
+    course = _Course(parameters, task["learning_rate"])
+    in_epoch = -(-examples // task["batch_size"])
+    if checkpoint is not None and (state := checkpoint.restore()) is not None:
+        course.go_on(state)
+        checkpoint.resumed = f", resumed in epoch {min(len(course.epochs) + 1, task['epochs'])}"
     order = chain.from_iterable(
         torch.randperm(examples, generator=generator).split(task["batch_size"]) for _ in range(task["epochs"])
     )
-    batches = progress(order, what, examples * task["epochs"])
-    for epoch in range(1, task["epochs"] + 1):
-        seen, total = 0, torch.zeros((), dtype=torch.float64)
-        while seen < examples:
-            batch = next(batches)
-            loss = loss_of(batch)
-            loss.backward()
-            nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimizer.step()
-            total += loss.detach().cpu() * len(batch)
-            seen += len(batch)
-        mean = float(total) / examples
-        if not np.isfinite(mean):
-            raise Diverged(
-                f"The loss became {mean} in epoch {epoch} of {what} at learning rate {task['learning_rate']}; "
-                "lower the learning rate."
-            )
-        after_epoch(epoch, mean)
+    whole, rest = divmod(course.steps, in_epoch)
+    begun = whole * examples + rest * task["batch_size"]
+    batches = progress(islice(order, course.steps, None), what, examples * task["epochs"], begun)
+
+    def keep() -> None:
+        if checkpoint is not None:
+            checkpoint.save(course.state)
+
+    try:
+        for epoch in range(len(course.epochs) + 1, task["epochs"] + 1):
+            before_epoch(epoch)
+            while course.steps < epoch * in_epoch:
+                batch = next(batches)
+                loss = loss_of(batch)
+                loss.backward()
+                nn.utils.clip_grad_norm_(parameters, 1.0)
+                course.optimizer.step()
+                course.total += loss.detach().cpu() * len(batch)
+                course.steps += 1
+                keep()
+            mean = float(course.total) / examples
+            if not np.isfinite(mean):
+                raise Diverged(
+                    f"The loss became {mean} in epoch {epoch} of {what} at learning rate {task['learning_rate']}; "
+                    "lower the learning rate."
+                )
+            course.end_epoch(Epoch(mean, after_epoch(epoch)))
+            keep()
+    except Diverged as error:
+        course.back_to_good()
+        error.good = len(course.epochs)
+        if checkpoint is not None:
+            checkpoint.discard()
+        raise
     for _ in batches:  # let the bar close
         pass
+    return course.epochs
 
 
 def train_probe(
@@ -145,7 +253,9 @@ def train_probe(
         return lambda examples: states.read(examples, splits[split].tokens)
 
     hidden_of = {split: read(split) for split in splits}
-    return train_labelled(splits, hidden_of, features, run, probe, task, seed, about)
+    job = {"features": features, "task": task, "seed": seed, "about": about}
+    checkpoint = Checkpoint(run, job, (tokens, labels, *hidden, *index))
+    return train_labelled(splits, hidden_of, features, run, probe, task, seed, about, checkpoint)
 
 
 def train_labelled(
@@ -157,6 +267,7 @@ def train_labelled(
     task: Mapping[str, Any],
     seed: int,
     about: Mapping[str, Any],
+    checkpoint: Checkpoint,
     beside: nn.Module | None = None,
     device: torch.device | str = "cpu",
 ) -> str:
@@ -176,7 +287,7 @@ def train_labelled(
     def predict(epoch: int) -> dict[str, Tensor]:
         return {split: splits[split].predictions(classifier, hidden_of[split], rows) for split, rows in scored.items()}
 
-    def evaluate(predicted: Mapping[str, Tensor]) -> Mapping[str, Any]:
+    def evaluate(predicted: Kept) -> Mapping[str, Any]:
         found = {split: splits[split].evaluate(task["metric"], own, scored[split]) for split, own in predicted.items()}
         result = found.pop("validation")
         apart = {split: {"score": own["score"], "examples": len(scored[split])} for split, own in found.items()}
@@ -194,14 +305,15 @@ def train_labelled(
         task,
         seed,
         about,
+        checkpoint,
     )
 
 
 def train_and_score(
     modules: Sequence[nn.Module],
     loss_of: Callable[[Tensor], Tensor],
-    predict: Callable[[int], Predicted],
-    evaluate: Callable[[Predicted], Mapping[str, Any]],
+    predict: Callable[[int], Kept],
+    evaluate: Callable[[Kept], Mapping[str, Any]],
     splits: Mapping[str, Tokens],
     features: Mapping[str, Any],
     run: PathLike,
@@ -209,37 +321,40 @@ def train_and_score(
     task: Mapping[str, Any],
     seed: int,
     about: Mapping[str, Any],
+    checkpoint: Checkpoint,
+    before_epoch: Callable[[int], None] = lambda epoch: None,
 ) -> str:
     """Train `modules`, a probe first, on `loss_of` example numbers, and write them and the run.
 
     After each epoch `predict(epoch)` says what they make of the validation split, and in the end `evaluate` scores
     that as `metrics.evaluate` does. Where the loss stops being finite, the state after the last good epoch is kept
-    beside the probe and `Diverged` is raised.
+    beside the probe and `Diverged` is raised. The `checkpoint` is gone when all is written.
     """
-    good = state_of(modules)
-    losses: list[float] = []
-    predicted: list[Predicted] = []
-
-    def after_epoch(epoch: int, loss: float) -> None:
-        predicted.append(predict(epoch))
-        losses.append(loss)
-        good.update(state_of(modules))
-
     parameters = [values for module in modules for values in module.parameters()]
     generator = torch.Generator().manual_seed(seed)
     try:
-        fit(parameters, loss_of, len(splits["train"]), task, generator, after_epoch, f"probe, seed {seed}")
+        epochs = fit(
+            parameters,
+            loss_of,
+            len(splits["train"]),
+            task,
+            generator,
+            predict,
+            f"probe, seed {seed}",
+            before_epoch,
+            checkpoint,
+        )
     except Diverged as error:
         kept = Path(probe).with_suffix(".last-good.safetensors")
-        save_state(good, kept)
-        raise Diverged(f"{error} The state after epoch {len(losses)} is kept in {kept}.") from None
-    save_state(good, probe)
+        save_state(state_of(modules), kept)
+        raise Diverged(f"{error} The state after epoch {error.good} is kept in {kept}.") from None
+    save_state(state_of(modules), probe)
     # only now that the memory of training is free, for what scores predictions is large itself
-    results = [evaluate(own) for own in predicted]
+    results = [evaluate(epoch.kept) for epoch in epochs]
     result = results[-1]
     curve = [
-        {"epoch": epoch, "loss": loss, "score": own["score"]}
-        for epoch, (loss, own) in enumerate(zip(losses, results, strict=True), start=1)
+        {"epoch": number, "loss": epoch.loss, "score": own["score"]}
+        for number, (epoch, own) in enumerate(zip(epochs, results, strict=True), start=1)
     ]
     source = splits["train"].provenance
     write_json(
@@ -261,7 +376,11 @@ def train_and_score(
         },
         run,
     )
-    return f"{task['metric']} {result['score']:.3f} with {features['kept']} of {features['heads']} heads, seed {seed}"
+    checkpoint.discard()
+    return (
+        f"{task['metric']} {result['score']:.3f} with {features['kept']} of {features['heads']} heads, seed {seed}"
+        f"{checkpoint.resumed}"
+    )
 
 
 def state_of(modules: Sequence[nn.Module]) -> dict[str, Tensor]:

@@ -278,6 +278,7 @@ def test_places_are_in_no_parameter():
 
     moved = edited(["models", "tiny"], {"package": "somewhere_else"})
     moved |= {"hub_mirror": "/mirror", "device": "cuda:1", "threads": {"encoder": 7}, "token_budget": 5}
+    moved["checkpoint_minutes"] = 0.5
     assert parameters(moved) == parameters(CONFIG)
     machine = json.loads(Parameters(checked(moved, SCHEMA)).machine())
     assert machine == {
@@ -286,6 +287,7 @@ def test_places_are_in_no_parameter():
         "encoder_threads": 7,
         "probe_threads": 1,
         "token_budget": 5,
+        "checkpoint_minutes": 0.5,
         "models": {"tiny": {"package": "somewhere_else"}},
     }
 

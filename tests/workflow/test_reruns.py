@@ -247,6 +247,7 @@ def test_slots_of_one_corpus(finished, config):
 def test_places_and_machine_rerun_nothing(finished, config):
     config |= {"hub_mirror": "data/hub", "device": "cpu", "threads": {"encoder": 1, "probe": 2}, "token_budget": 100}
     config["models"]["tiny"] = {"path": "elsewhere/tiny"}
+    config["checkpoint_minutes"] = 0
     assert finished.planned(config) == {}
 
 
@@ -327,10 +328,13 @@ def append_comment(path):
     path.write_text(path.read_text(encoding="utf-8") + "# edited\n", encoding="utf-8")
 
 
-def test_features_are_pruned_on_request_and_runs_stay(finished_copy):
+def test_features_and_checkpoints_are_pruned_on_request_and_runs_stay(finished_copy):
+    run = next(finished_copy.folder.rglob("seed-1.json"))
+    for left in (".seed-1.json.checkpoint", "..seed-1.json.checkpoint.77.partial"):
+        (run.parent / left).write_text("left by a kill", encoding="utf-8")
     process = finished_copy.snakemake("prune", "--cores", "1", "--configfile", "config.yaml")
     assert process.returncode == 0, process.stdout + process.stderr
-    assert not list(finished_copy.folder.rglob("*.hidden"))
+    assert not list(finished_copy.folder.rglob("*.hidden")) + list(finished_copy.folder.rglob(".*.checkpoint*"))
     assert list(finished_copy.folder.rglob("seed-1.json"))
     assert finished_copy.planned(CONFIG) == {}
 

@@ -62,7 +62,8 @@ rule features_of_task:
         "../scripts/features.py"
 
 
-# Only on request (snakemake prune): what is deleted is made again by the first job that reads it.
+# Only on request (snakemake prune): stored hidden states, which the first job that reads them makes again, and where
+# killed jobs were.
 rule prune:
     log:
         "<results>/logs/prune.log",
@@ -75,4 +76,4 @@ rule prune:
     params:
         models=f"results/{config['name']}/models",
     shell:
-        "find {params.models} -name '*.hidden' -print -delete > {log}"
+        "find {params.models} '(' -name '*.hidden' -o -name '.*.checkpoint*' ')' -print -delete > {log}"

@@ -1,0 +1,347 @@
+"""Jobs that are killed and started again: they go on where they were, to the same bytes; and states not to be used."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import torch
+from sizes import TRAIN
+
+from papa import checkpoints, constants, labelled, ranking, streaming, training
+from papa.artefacts import write_table
+from papa.checkpoints import Checkpoint, State
+from papa.constants import average_corpus
+from papa.features import extract_features
+from papa.ranking import train_lambda
+from papa.streaming import train_probe_through_encoder
+from papa.tokenizing import tokenize_corpus
+from papa.training import Diverged, train_probe
+
+TASK = {"metric": "accuracy", "learning_rate": 1e-2, "batch_size": 17, "epochs": 3}
+OF_WORDS = TASK | {"metric": "token_accuracy"}
+OF_MASKS = TASK | {"metric": "negative_log_perplexity"}
+STEPS = -(-TRAIN // TASK["batch_size"])
+EPOCH = [*["step"] * STEPS, "evaluate"]
+MOMENTS = {
+    "in the first epoch": 1,
+    "in the middle of an epoch": len(EPOCH) + 2,
+    "while an epoch is evaluated": 2 * len(EPOCH) - 1,
+    "right after an epoch": 2 * len(EPOCH),
+    "before the result is written": 3 * len(EPOCH),
+}
+
+
+class Killed(BaseException):
+    pass
+
+
+class Course:
+    """The steps, evaluations and results of jobs as they come; before number `killed_at` of a job it is killed."""
+
+    def __init__(self, monkeypatch):
+        self.events, self.killed_at = [], None
+        for place, name, event in (
+            (training.AdamW, "step", "step"),
+            (labelled.Labelled, "predictions", "evaluate"),
+            (streaming, "negative_log_perplexity", "evaluate"),
+            (training, "save_state", "write"),
+            (ranking, "write_table", "write"),
+            (constants.Averaging, "over", "group"),
+            (constants.ConstantMatrices, "save", "write"),
+        ):
+            monkeypatch.setattr(place, name, self.noting(getattr(place, name), event))
+
+    def noting(self, function, event):
+        def noted(*args, **kwargs):
+            if len(self.events) == self.killed_at:
+                raise Killed
+            self.events.append(event)
+            return function(*args, **kwargs)
+
+        return noted
+
+    def of(self, job, killed_at=None):
+        """What a job did before it was killed or done, and what it said."""
+        self.events, self.killed_at = [], killed_at
+        try:
+            said = job()
+        except Killed:
+            said = None
+        assert (said is None) == (killed_at is not None)
+        return self.events, said
+
+
+@pytest.fixture
+def course(monkeypatch):
+    return Course(monkeypatch)
+
+
+@pytest.fixture
+def always(monkeypatch, tiny):
+    """States are saved after every step."""
+    here = json.loads(os.environ["PAPA_MACHINE"]) | {"checkpoint_minutes": 0}
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps(here))
+
+
+def job_of(kind, model, folder, name, epochs=3):
+    """A stage, ready to run, and the artefacts that it makes."""
+    inputs = folder / "tokens.parquet", folder / "labels.parquet"
+    run, lambdas = (folder / f"{name}.json", folder / f"{name}.safetensors"), folder / f"{name}.parquet"
+    replaced = {"fraction": "0", "kind": "toeplitz"}
+    if kind in ("stored", "stored words"):
+        stored = folder / "1of1.hidden", folder / "1of1.json"
+        if not stored[1].exists():
+            extract_features(model, inputs[0], *stored)
+        task = (OF_WORDS if kind == "stored words" else TASK) | {"epochs": epochs}
+        return lambda: train_probe(*inputs, *([path] for path in stored), *run, task, 1, {"task": "t"}), run
+    if kind == "average":
+        average = folder / f"{name}.h5"
+        return lambda: average_corpus(model, inputs[0], average), [average]
+    if kind == "lambda":
+        return lambda: train_lambda(model, *inputs, lambdas, TASK, 1, kind="toeplitz", encoder_dropout=True), [lambdas]
+    if kind == "masked lambda":
+        return lambda: train_lambda(model, inputs[0], None, lambdas, OF_MASKS, 1, kind="toeplitz"), [lambdas]
+    if kind == "masked":
+        inputs, task = (inputs[0], None), OF_MASKS
+    else:
+        task = TASK
+        replaced |= {"trained constants": {"kind": "toeplitz-trained"}, "dropout": {"encoder_dropout": True}}.get(
+            kind, {}
+        )
+    return lambda: train_probe_through_encoder(model, *inputs, *run, task, 1, {}, **replaced), run
+
+
+def checkpoints_in(folder):
+    return [path for path in folder.rglob(".*.checkpoint*") if path.is_file()]
+
+
+def assert_goes_on(course, job_named, folder, moments, epoch):
+    """A job killed at all of these moments, one after the other, makes what it makes undisturbed, no step twice."""
+    job, undisturbed = job_named("undisturbed")
+    assert course.of(job)[0] == [*epoch * 3, "write"]
+    job, artefacts = job_named("killed")
+    begin = 0
+    for moment in moments:
+        done, _ = course.of(job, killed_at=moment - begin)
+        assert begin + len(done) == moment and not artefacts[0].exists()
+        assert len(checkpoints_in(folder)) == 1
+        begin = moment
+    rest, said = course.of(job)
+    assert rest == [*epoch * 3, "write"][begin:]
+    assert f", resumed in epoch {min(begin // len(epoch) + 1, 3)}" in said
+    for one, other in zip(undisturbed, artefacts, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert not checkpoints_in(folder)
+
+
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@pytest.mark.parametrize("kind", ["streamed", "dropout", "trained constants"])
+def test_a_probe_through_the_encoder_goes_on_to_the_same_bytes(always, course, tiny, corpus, kind):
+    assert_goes_on(course, lambda name: job_of(kind, tiny, corpus, name), corpus, MOMENTS.values(), EPOCH)
+
+
+@pytest.mark.parametrize("corpus", ["text", "words"], indirect=True)
+def test_a_probe_on_stored_states_goes_on_from_every_moment(always, course, tiny, corpus, request):
+    kind = {"text": "stored", "words": "stored words"}[request.node.callspec.params["corpus"]]
+    every = range(1, 3 * len(EPOCH) + 1)
+    assert_goes_on(course, lambda name: job_of(kind, tiny, corpus, name), corpus, every, EPOCH)
+
+
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+def test_lambda_goes_on_to_the_same_bytes(always, course, tiny, corpus):
+    moments = [1, STEPS + 2, 2 * STEPS, 3 * STEPS]
+    assert_goes_on(course, lambda name: job_of("lambda", tiny, corpus, name), corpus, moments, ["step"] * STEPS)
+
+
+def test_averaging_goes_on_from_every_group_to_the_same_bytes(always, course, tiny, corpus):
+    job, [undisturbed] = job_of("average", tiny, corpus, "undisturbed")
+    assert course.of(job)[0] == ["group", "group", "write"]
+    job, [killed] = job_of("average", tiny, corpus, "killed")
+    assert course.of(job, killed_at=1)[0] == ["group"] and len(checkpoints_in(corpus)) == 1
+    assert course.of(job, killed_at=1)[0] == ["group"] and not killed.exists()
+    done, said = course.of(job)
+    assert done == ["write"] and said.endswith("67 examples, resumed after 67")
+    assert killed.read_bytes() == undisturbed.read_bytes() and not checkpoints_in(corpus)
+
+
+@pytest.mark.parametrize("kind", ["masked", "masked lambda"])
+def test_masked_language_modelling_goes_on_to_the_same_bytes(always, course, tmp_path, monkeypatch, kind):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = {"name": "electra", "random": "electra"}
+    texts = [f"the old nurse near the {word} sees the teacher ." for word in ["doctors", "tree", "dogs"] * 33]
+    columns = {"split": ["train"] * TRAIN + ["validation"] * 32, "row": [*range(TRAIN), *range(32)], "first": texts}
+    about = {"fingerprint": "f", "rows": {}, "rows_available": {}}
+    write_table(pa.table(columns), tmp_path / "texts.parquet", about)
+    tokenize_corpus(model, tmp_path / "texts.parquet", tmp_path / "tokens.parquet", 17, "paper", "aligned")
+    epoch, moments = EPOCH, MOMENTS.values()
+    if kind == "masked lambda":
+        epoch, moments = ["step"] * STEPS, [STEPS + 2, 2 * STEPS]
+    assert_goes_on(course, lambda name: job_of(kind, model, tmp_path, name), tmp_path, moments, epoch)
+
+
+SLOWLY = """
+import json, sys, time, torch
+from papa.training import AdamW, train_probe
+torch.set_num_threads(1)
+plain = AdamW.step
+AdamW.step = lambda self: (time.sleep(0.05), plain(self))
+tokens, labels, hidden, index, *out, task = sys.argv[1:]
+train_probe(tokens, labels, [hidden], [index], *out, json.loads(task), 1, {"task": "t"})
+"""
+
+
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+def test_a_process_that_is_killed_leaves_what_the_next_goes_on_from(always, course, tiny, corpus):
+    undisturbed_job, undisturbed = job_of("stored", tiny, corpus, "undisturbed")
+    undisturbed_job()
+    job, artefacts = job_of("stored", tiny, corpus, "killed")
+    inputs = ("tokens.parquet", "labels.parquet", "1of1.hidden", "1of1.json")
+    paths = [str(path) for path in (*(corpus / name for name in inputs), *artefacts)]
+    process = subprocess.Popen([sys.executable, "-c", SLOWLY, *paths, json.dumps(TASK)], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (corpus / ".killed.json.checkpoint").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL and not artefacts[0].exists()
+    done, said = course.of(job)
+    assert len(done) < 3 * len(EPOCH) + 1 and "resumed in epoch" in said
+    for one, other in zip(undisturbed, artefacts, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert not checkpoints_in(corpus)
+
+
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+def test_a_full_disk_stops_no_training(always, tiny, corpus, monkeypatch, caplog):
+    job, undisturbed = job_of("stored", tiny, corpus, "undisturbed")
+    job()
+    plain = Path.write_bytes
+
+    def full(path, content):
+        plain(path, content[:100])
+        if "checkpoint" in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return plain(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    job, artefacts = job_of("stored", tiny, corpus, "full")
+    job()
+    assert "goes on without a checkpoint" in caplog.text and "No space left on device" in caplog.text
+    for one, other in zip(undisturbed, artefacts, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert not checkpoints_in(corpus)
+
+
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+def test_after_an_edit_a_job_begins_anew(always, course, tiny, corpus, caplog):
+    job, _ = job_of("stored", tiny, corpus, "run")
+    course.of(job, killed_at=7)
+    labels = corpus / "labels.parquet"
+    os.utime(labels, ns=(0, labels.stat().st_mtime_ns + 1000))
+    done, said = course.of(job)
+    assert done == [*EPOCH * 3, "write"] and "resumed" not in said
+    assert "other settings, inputs, code" in caplog.text and not checkpoints_in(corpus)
+
+
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+def test_what_diverges_after_it_went_on_keeps_the_last_good_state(always, course, tiny, corpus, monkeypatch):
+    job, (run, probe) = job_of("stored", tiny, corpus, "run")
+    course.of(job, killed_at=len(EPOCH) + 2)
+    plain = training.cross_entropy
+    monkeypatch.setattr(training, "cross_entropy", lambda *args: plain(*args) * float("nan"))
+    with pytest.raises(Diverged, match=r"became nan in epoch 2 .* The state after epoch 1 is kept"):
+        course.of(job)
+    monkeypatch.undo()
+    job, (_, after_one) = job_of("stored", tiny, corpus, "one", epochs=1)
+    job()
+    assert probe.with_suffix(".last-good.safetensors").read_bytes() == after_one.read_bytes()
+    assert not run.exists() and not checkpoints_in(corpus)
+
+
+@pytest.fixture
+def minutes(monkeypatch):
+    def say(minutes):
+        monkeypatch.setenv("PAPA_MACHINE", json.dumps({"checkpoint_minutes": minutes}))
+
+    say(0)
+    return say
+
+
+STATE = State({"half": torch.tensor([[1.5, -0.0]]), "whole": torch.arange(3)}, {"steps": 3, "loss": 0.1})
+
+
+def test_a_state_comes_back_as_it_was(minutes, tmp_path):
+    Checkpoint(tmp_path / "run.json", {"seed": 1}).save(lambda: STATE)
+    assert [path.name for path in tmp_path.iterdir()] == [".run.json.checkpoint"]
+    checkpoint = Checkpoint(tmp_path / "run.json", {"seed": 1})
+    found = checkpoint.restore()
+    assert found.values == STATE.values and found.tensors.keys() == STATE.tensors.keys()
+    for name, values in STATE.tensors.items():
+        assert found.tensors[name].dtype == values.dtype and torch.equal(found.tensors[name], values)
+    (tmp_path / "..run.json.checkpoint.77.partial").write_bytes(b"left by a kill")
+    checkpoint.discard()
+    assert not list(tmp_path.iterdir()) and checkpoint.restore() is None
+
+
+def test_nothing_damaged_is_trusted(minutes, tmp_path, caplog):
+    checkpoint = Checkpoint(tmp_path / "run.json", {})
+    checkpoint.save(lambda: STATE)
+    whole = checkpoint.path.read_bytes()
+    flipped = [whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :] for place in range(0, len(whole), 7)]
+    for content in (*flipped, b"", whole[:-1], whole + b"0", whole[: len(whole) // 2], bytes(len(whole))):
+        caplog.clear()
+        checkpoint.path.write_bytes(content)
+        assert checkpoint.restore() is None
+        assert "cannot be read" in caplog.text and "begins anew" in caplog.text
+    checkpoint.path.write_bytes(whole)
+    assert checkpoint.restore() is not None
+
+
+def test_a_state_is_used_by_its_own_job_alone(minutes, tmp_path, monkeypatch, caplog):
+    (tmp_path / "tokens").write_text("a")
+
+    def checkpoint(job=(("seed", 1),)):
+        return Checkpoint(tmp_path / "run.json", dict(job), [tmp_path / "tokens", None])
+
+    checkpoint().save(lambda: STATE)
+    assert checkpoint([("seed", 2)]).restore() is None
+    assert "other settings" in caplog.text
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "_code", lambda: "edited")
+        assert checkpoint().restore() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "get_num_threads", lambda: 7)
+        assert checkpoint().restore() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "version", lambda name: "9" if name == "torch" else "1")
+        assert checkpoint().restore() is None
+    minutes(60)
+    assert checkpoint().restore() is not None
+    (tmp_path / "tokens").write_text("ab")
+    assert checkpoint().restore() is None
+
+
+def test_states_are_saved_when_it_is_time(minutes, tmp_path, monkeypatch):
+    minutes(2)
+    clock, saved = [1000.0], []
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: clock[0])
+    checkpoint = Checkpoint(tmp_path / "run.json", {})
+    for seconds in (119, 0, 2, 1, 118, 2):
+        clock[0] += seconds
+        checkpoint.save(lambda: saved.append(clock[0]) or STATE)
+    assert saved == [1121.0, 1242.0]
+
+
+def test_a_folder_that_takes_no_file_is_survived(minutes, tmp_path, caplog):
+    (tmp_path / "folder").write_text("a file")
+    checkpoint = Checkpoint(tmp_path / "folder" / "run.json", {})
+    checkpoint.save(lambda: STATE)
+    assert "goes on without a checkpoint" in caplog.text
+    assert checkpoint.restore() is None
+    checkpoint.discard()

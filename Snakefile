@@ -36,20 +36,6 @@ include: "workflow/rules/tables.smk"
 include: "workflow/rules/plots.smk"
 
 
-localrules:
-    all,
-    prune,
-    rank,
-    order_heads,
-    collect,
-    summarise,
-    latex,
-    gather,
-    score_and_drop,
-    published,
-    patterns,
-
-
 rule all:
     default_target: True
     input:

@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from conftest import CONFIG, JOBS, REPOSITORY
+from tiny import CONFIG, JOBS, REPOSITORY
 
 
 @pytest.mark.parametrize("name", ["default", "gpu", "slurm"])

@@ -67,6 +67,7 @@ rule features_of_task:
 rule prune:
     log:
         "<results>/logs/prune.log",
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1

@@ -8,6 +8,7 @@ rule prepare_texts:
         "<results>/logs/corpora/{corpus}/texts.log",
     benchmark:
         "<results>/corpora/{corpus}/texts.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1
@@ -31,6 +32,7 @@ rule prepare_labels:
         "<results>/logs/tasks/{task}/labels.log",
     benchmark:
         "<results>/tasks/{task}/labels.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1

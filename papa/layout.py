@@ -18,7 +18,7 @@ from torch import Tensor
 
 from papa.artefacts import PathLike, provenance_of, read_table, write_table
 from papa.errors import InputError
-from papa.sources.models import tokenizer_of
+from papa.sources.models import sizes_of_model, tokenizer_of
 
 Style = Literal["paper", "published_code"]
 Segments = Literal["aligned", "published_code"]
@@ -274,6 +274,7 @@ def tokenize_corpus(
     laid_out_table = pa.concat_tables(parts)
     provenance = {
         "model": model["name"],
+        "sizes": sizes_of_model(model),
         # blocks are not the rows of their texts: what belongs to those, labels and averages, is refused for them
         "corpus": f"{about.get('fingerprint')} in blocks" if blocks else about.get("fingerprint"),
         "rows": about.get("rows"),

@@ -116,7 +116,7 @@ SwitchType=switch/none
 ReturnToService=2
 SlurmdParameters=config_overrides
 KillWait=2
-MinJobAge=300
+MinJobAge=3600
 NodeName={_node()} NodeHostname={host} NodeAddr=127.0.0.1 CPUs={CPUS} RealMemory={MEMORY} State=UNKNOWN
 PartitionName=all Nodes={_node()} Default=YES MaxTime=INFINITE State=UP
 """

@@ -32,6 +32,15 @@ def test_slurm_jobs_state_what_they_need(fresh):
             assert "mem_mb=" in job
 
 
+def test_jobs_ask_by_sizes_once_these_are_known(finished):
+    config = CONFIG | {"run": CONFIG["run"] | {"seeds": [2]}}
+    arguments = ["-n", "--configfile", finished.write(config, "edited.yaml"), "--quiet", "host"]
+    process = finished.snakemake(*arguments, "--cores", "8")
+    probes = [text.split("\n\n")[0] for text in process.stdout.split("\nrule probe:")[1:]]
+    assert len(probes) == 6
+    assert all("mem_mb=400" in probe and "runtime=15" in probe for probe in probes)
+
+
 def test_gpu_jobs_ask_for_a_gpu(fresh):
     profile = "workflow/profiles/gpu"
     process = fresh.snakemake(

@@ -13,8 +13,8 @@ rule average:
         "../envs/papa.yaml"
     threads: threads("encoder")
     resources:
-        mem_mb=growing(8000),
-        runtime=growing(240),
+        mem_mb=memory,
+        runtime=walltime,
     params:
         settings=lambda wildcards: {"model": PARAMETERS.model(wildcards.model)},
     script:

@@ -20,8 +20,8 @@ rule features_of_corpus:
         "../envs/papa.yaml"
     threads: threads("encoder")
     resources:
-        mem_mb=growing(8000),
-        runtime=growing(240),
+        mem_mb=memory,
+        runtime=walltime,
     params:
         settings=lambda wildcards: PARAMETERS.hidden(wildcards.model, wildcards.variant),
     script:
@@ -53,8 +53,8 @@ rule features_of_task:
         "../envs/papa.yaml"
     threads: threads("encoder")
     resources:
-        mem_mb=growing(8000),
-        runtime=growing(240),
+        mem_mb=memory,
+        runtime=walltime,
     params:
         settings=lambda wildcards: PARAMETERS.hidden(
             wildcards.model, f"{wildcards.constant}/{wildcards.order}/{wildcards.kept}"

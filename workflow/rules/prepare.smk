@@ -13,7 +13,7 @@ rule prepare_texts:
         "../envs/papa.yaml"
     threads: 1
     resources:
-        mem_mb=growing(4000),
+        mem_mb=memory_of_texts,
         runtime=growing(30),
     params:
         settings=lambda wildcards: {"corpus": PARAMETERS.corpus(wildcards.corpus)},
@@ -37,7 +37,7 @@ rule prepare_labels:
         "../envs/papa.yaml"
     threads: 1
     resources:
-        mem_mb=growing(4000),
+        mem_mb=memory_of_texts,
         runtime=growing(30),
     params:
         settings=lambda wildcards: PARAMETERS.labels(wildcards.task),

@@ -17,8 +17,8 @@ rule train_lambda:
         "../envs/papa.yaml"
     threads: threads("encoder")
     resources:
-        mem_mb=growing(8000),
-        runtime=growing(720),
+        mem_mb=memory,
+        runtime=walltime,
     params:
         settings=lambda wildcards: PARAMETERS.ranking(wildcards.model, wildcards.task, wildcards.constant),
     script:

@@ -38,22 +38,6 @@ include: "workflow/rules/tables.smk"
 include: "workflow/rules/plots.smk"
 
 
-localrules:
-    all,
-    fetch,
-    prune,
-    merge_averages,
-    rank,
-    order_heads,
-    collect,
-    summarise,
-    latex,
-    gather,
-    score_and_drop,
-    published,
-    patterns,
-
-
 rule all:
     default_target: True
     input:

@@ -167,5 +167,23 @@ def fingerprint_of_table(table: pa.Table) -> str:
     return digest.hexdigest()
 
 
+def footer_of(path: PathLike) -> tuple[dict[str, Any], dict[str, int]]:
+    """What the footer of a Parquet file tells, its data unread: the provenance, and how many values each column holds.
+
+    Of a column of lists these are the values in the lists. Raises FileNotFoundError with this path in `filename` where
+    there is no file.
+    """
+    import pyarrow.parquet as pq
+
+    os.stat(path)
+    footer = pq.read_metadata(path)
+    held: dict[str, int] = {}
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            name = column.path_in_schema.split(".")[0]
+            held[name] = held.get(name, 0) + column.num_values
+    return json.loads((footer.metadata or {}).get(PROVENANCE, b"{}")), held
+
+
 def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from papa.artefacts import PathLike, opened_table, provenance_of, replacing, with_provenance
 from papa.errors import InputError
 from papa.layout import CHUNK, Placed, Segments, Style, place, texts_in_blocks
-from papa.sources.models import tokenizer_of
+from papa.sources.models import sizes_of_model, tokenizer_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +60,7 @@ def tokenize_corpus(
 
         provenance = {
             "model": model["name"],
+            "sizes": sizes_of_model(model),
             # blocks are not the rows of their texts: what belongs to those, labels and averages, is refused for them
             "corpus": f"{about.get('fingerprint')} in blocks" if blocks else about.get("fingerprint"),
             "rows": about.get("rows"),

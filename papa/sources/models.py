@@ -76,11 +76,24 @@ def tokenizer_of(model: Model, words: bool = False) -> PreTrainedTokenizerBase:
 
 def shape_of_model(model: Model) -> tuple[int, int]:
     """(layers, heads per layer) as the model's config says, without loading its weights."""
+    sizes = sizes_of_model(model)
+    return sizes["layers"], sizes["heads"]
+
+
+def sizes_of_model(model: Model) -> dict[str, int]:
+    """Layers, heads per layer, sizes of hidden states and of the layers between them, and words of the vocabulary, as
+    the model's config says, without loading its weights."""
     from transformers import AutoConfig
 
     try:
         config = AutoConfig.from_pretrained(place_of(model), revision=revision_of(model), trust_remote_code=False)
-        return int(config.num_hidden_layers), int(config.num_attention_heads)
+        return {
+            "layers": int(config.num_hidden_layers),
+            "heads": int(config.num_attention_heads),
+            "hidden": int(config.hidden_size),
+            "intermediate": int(getattr(config, "intermediate_size", 4 * config.hidden_size)),
+            "vocabulary": int(config.vocab_size),
+        }
     except Exception as error:
         raise not_loaded(model, "config", error) from error
 

@@ -99,6 +99,7 @@ def texts_file(path, words=False):
 @pytest.mark.parametrize("words", [False, True])
 def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, tokenizer, monkeypatch, words):
     monkeypatch.setattr("papa.tokenizing.tokenizer_of", lambda model, words: tokenizer)
+    monkeypatch.setattr("papa.tokenizing.sizes_of_model", lambda model: {"layers": 2})
     said = tokenize_corpus(
         {"name": "tiny"}, texts_file(tmp_path / "texts.parquet", words), tmp_path / "t.parquet", 7, "paper", "aligned"
     )
@@ -115,6 +116,7 @@ def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, tokenizer, monkeypa
 
 def test_batches_hold_every_example_once_within_the_budget(tmp_path, tokenizer, monkeypatch):
     monkeypatch.setattr("papa.tokenizing.tokenizer_of", lambda model, words: tokenizer)
+    monkeypatch.setattr("papa.tokenizing.sizes_of_model", lambda model: {"layers": 2})
     texts = [" ".join("abcdefghij"[: 1 + number % 9]) for number in range(97)]
     table = pa.table({"split": ["train"] * 96 + ["validation"], "row": list(range(97)), "first": texts})
     write_table(table, tmp_path / "texts.parquet", {})

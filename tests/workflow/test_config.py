@@ -7,7 +7,7 @@ import re
 
 import pytest
 import yaml
-from conftest import CONFIG, REPOSITORY
+from tiny import CONFIG, REPOSITORY
 
 from papa.config import checked, fraction, pairs
 from papa.errors import InputError

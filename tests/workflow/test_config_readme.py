@@ -3,7 +3,7 @@
 import json
 
 import yaml
-from conftest import REPOSITORY
+from tiny import REPOSITORY
 
 KINDS = {
     "array": "list",

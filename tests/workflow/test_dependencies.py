@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from conftest import REPOSITORY
+from tiny import REPOSITORY
 
 from papa.dependencies import modules_behind
 

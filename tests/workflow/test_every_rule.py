@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import REPOSITORY, copy_of_repository
+from tiny import REPOSITORY, copy_of_repository
 
 from papa.artefacts import read_table
 

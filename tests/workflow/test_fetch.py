@@ -7,8 +7,8 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import CONFIG, Copy, copy_of_repository, write_model
 from hub import Hub
+from tiny import CONFIG, Copy, copy_of_repository, write_model
 
 from papa.errors import InputError
 from papa.fetch import fetch

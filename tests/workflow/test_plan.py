@@ -6,7 +6,7 @@ import re
 
 import pytest
 import yaml
-from conftest import CONFIG, JOBS, REPOSITORY
+from tiny import CONFIG, JOBS, REPOSITORY
 from typer.testing import CliRunner
 
 from papa.cli import SCHEMA, app, duration, size

@@ -1,11 +1,12 @@
 """Profiles for a cluster and for GPUs: they parse, and plan what a plain run plans."""
 
 import re
+import copy
 import shutil
 
 import pytest
 import yaml
-from conftest import CONFIG, JOBS, REPOSITORY, Copy
+from tiny import CONFIG, JOBS, REPOSITORY, Copy
 
 
 @pytest.mark.parametrize("name", ["default", "gpu", "slurm"])
@@ -53,8 +54,19 @@ def test_every_rule_that_runs_the_encoder_asks_for_a_gpu():
     assert profile["set-resources"] == {rule: {"gpu": 1} for rule in ENCODER}
 
 
+def test_jobs_ask_by_sizes_once_these_are_known(finished):
+    config = CONFIG | {"run": CONFIG["run"] | {"seeds": [2]}}
+    arguments = ["-n", "--configfile", finished.write(config, "edited.yaml"), "--quiet", "host"]
+    process = finished.snakemake(*arguments, "--cores", "8")
+    probes = [text.split("\n\n")[0] for text in process.stdout.split("\nrule probe:")[1:]]
+    assert len(probes) == 6
+    assert all("mem_mb=400" in probe and "runtime=15" in probe for probe in probes)
+
+
 def test_gpu_jobs_ask_for_a_gpu(fresh):
-    config = CONFIG | {"tasks": CONFIG["tasks"] | {"tags": CONFIG["tasks"]["tags"] | {"features": "stream"}}}
+    config = copy.deepcopy(CONFIG)
+    config["tasks"]["tags"]["features"] = "stream"
+    config["corpora"]["words"]["shards"] = 2
     profile = "workflow/profiles/gpu"
     process = fresh.snakemake(
         "-n", "--configfile", fresh.write(config), "--workflow-profile", profile, "--quiet", "host"

@@ -4,7 +4,7 @@ import copy
 import shutil
 
 import pytest
-from conftest import CONFIG, JOBS, a_task
+from tiny import CONFIG, JOBS, a_task
 
 FIGURES = {"plot_grid": 1, "plot_score_and_drop": 1}
 TABLES = {"collect": 1, "summarise": 1, "latex": 1, "gather": 1, "score_and_drop": 1} | FIGURES

@@ -8,7 +8,7 @@ from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 
 import papa
-from papa import dependencies
+from papa import dependencies, resources
 from papa.config import NAME, RUN, check_files, checked
 from papa.errors import InputError
 from papa.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, PART, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting
@@ -55,6 +55,23 @@ def hub_mirror():
     if config["hub_mirror"] is None:
         raise SystemExit("Config error: fetch brings models and data into hub_mirror; add --config hub_mirror=FOLDER.")
     return config["hub_mirror"]
+
+
+def memory(wildcards, input, attempt, rulename, threads):
+    """Megabytes of a job on a laid-out corpus; <TBD> in a dry run until the corpus is there."""
+    work = resources.Work.of(config, rulename, dict(wildcards.items()), threads)
+    return attempt * resources.memory(work, resources.sizes_of(input.tokens))
+
+
+def walltime(wildcards, input, attempt, rulename, threads):
+    """Minutes of a job on a laid-out corpus, likewise."""
+    work = resources.Work.of(config, rulename, dict(wildcards.items()), threads)
+    return attempt * resources.walltime(work, resources.sizes_of(input.tokens))
+
+
+def memory_of_texts(wildcards, input, attempt):
+    """Megabytes of a job that reads the files of a corpus; those from the hub are of sizes that are not known here."""
+    return attempt * (resources.memory_of_files(*input.files) if input.files else 4000)
 
 
 def show_summary():

@@ -15,8 +15,8 @@ rule average:
         "../envs/papa.yaml"
     threads: threads("encoder")
     resources:
-        mem_mb=growing(8000),
-        runtime=growing(240),
+        mem_mb=memory,
+        runtime=walltime,
     params:
         settings=lambda wildcards: {"model": PARAMETERS.encoder(wildcards.model)},
     script:
@@ -39,8 +39,8 @@ rule average_part:
         "../envs/papa.yaml"
     threads: threads("encoder")
     resources:
-        mem_mb=growing(8000),
-        runtime=growing(240),
+        mem_mb=memory,
+        runtime=walltime,
     params:
         settings=lambda wildcards: {"model": PARAMETERS.encoder(wildcards.model), "part": wildcards.part},
     script:
@@ -60,6 +60,7 @@ rule merge_averages:
     wildcard_constraints:
         laid_out=GRAPH.in_parts(True),
     priority: 3
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1

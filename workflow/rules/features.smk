@@ -19,8 +19,8 @@ rule features_of_corpus:
         "../envs/papa.yaml"
     threads: threads("encoder")
     resources:
-        mem_mb=growing(8000),
-        runtime=growing(240),
+        mem_mb=memory,
+        runtime=walltime,
     params:
         settings=lambda wildcards: PARAMETERS.hidden(wildcards.model, wildcards.variant) | {"part": wildcards.part},
     script:
@@ -51,8 +51,8 @@ rule features_of_task:
         "../envs/papa.yaml"
     threads: threads("encoder")
     resources:
-        mem_mb=growing(8000),
-        runtime=growing(240),
+        mem_mb=memory,
+        runtime=walltime,
     params:
         settings=lambda wildcards: PARAMETERS.hidden(
             wildcards.model, f"{wildcards.constant}/{wildcards.order}/{wildcards.kept}"
@@ -67,6 +67,7 @@ rule features_of_task:
 rule prune:
     log:
         "<results>/logs/prune.log",
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1

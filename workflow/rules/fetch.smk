@@ -3,6 +3,7 @@
 rule fetch:
     log:
         "<results>/logs/fetch.log",
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1

@@ -13,8 +13,8 @@ rule tokenize:
         "../envs/papa.yaml"
     threads: 1
     resources:
-        mem_mb=growing(4000),
-        runtime=growing(60),
+        mem_mb=growing(1000),
+        runtime=lambda wildcards, input, attempt: attempt * resources.walltime_of_files(input.texts),
     params:
         settings=lambda wildcards: PARAMETERS.layout(wildcards.model, wildcards.laid_out),
     script:

@@ -10,6 +10,7 @@ rule plot_grid:
         "<results>/logs/figures/{grid}.log",
     benchmark:
         "<results>/figures/{grid}.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1
@@ -34,6 +35,7 @@ rule plot_score_and_drop:
         "<results>/logs/figures/score_and_drop.log",
     benchmark:
         "<results>/figures/score_and_drop.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1
@@ -58,6 +60,7 @@ rule plot_patterns:
         "<results>/logs/figures/patterns/{model}/{corpus}.log",
     benchmark:
         "<results>/figures/patterns/{model}/{corpus}.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1

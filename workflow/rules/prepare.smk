@@ -8,11 +8,12 @@ rule prepare_texts:
         "<results>/logs/corpora/{corpus}/texts.log",
     benchmark:
         "<results>/corpora/{corpus}/texts.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1
     resources:
-        mem_mb=growing(4000),
+        mem_mb=memory_of_texts,
         runtime=growing(30),
     params:
         settings=lambda wildcards: {"corpus": PARAMETERS.corpus(wildcards.corpus)},
@@ -31,11 +32,12 @@ rule prepare_labels:
         "<results>/logs/tasks/{task}/labels.log",
     benchmark:
         "<results>/tasks/{task}/labels.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1
     resources:
-        mem_mb=growing(4000),
+        mem_mb=memory_of_texts,
         runtime=growing(30),
     params:
         settings=lambda wildcards: PARAMETERS.labels(wildcards.task),

@@ -23,8 +23,8 @@ rule probe:
         "../envs/papa.yaml"
     threads: threads("probe")
     resources:
-        mem_mb=growing(8000),
-        runtime=growing(240),
+        mem_mb=memory,
+        runtime=walltime,
     params:
         settings=lambda wildcards: PARAMETERS.probe(wildcards.model, wildcards.task, wildcards.variant, wildcards.seed),
     script:
@@ -52,8 +52,8 @@ rule probe_through_encoder:
         "../envs/papa.yaml"
     threads: threads("encoder")
     resources:
-        mem_mb=growing(8000),
-        runtime=growing(720),
+        mem_mb=memory,
+        runtime=walltime,
     params:
         settings=lambda wildcards: PARAMETERS.probe_through_encoder(
             wildcards.model, wildcards.task, wildcards.variant, wildcards.seed

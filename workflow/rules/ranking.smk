@@ -17,8 +17,8 @@ rule train_lambda:
         "../envs/papa.yaml"
     threads: threads("encoder")
     resources:
-        mem_mb=growing(8000),
-        runtime=growing(720),
+        mem_mb=memory,
+        runtime=walltime,
     params:
         settings=lambda wildcards: PARAMETERS.ranking(wildcards.model, wildcards.task, wildcards.constant),
     script:
@@ -35,6 +35,7 @@ rule rank:
         "<results>/logs/models/{model}/tasks/{task}/{constant}/{order}/order.log",
     benchmark:
         "<results>/models/{model}/tasks/{task}/{constant}/{order}/order.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1
@@ -57,6 +58,7 @@ rule order_heads:
         "<results>/logs/models/{model}/orders/{order}.log",
     benchmark:
         "<results>/models/{model}/orders/{order}.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1

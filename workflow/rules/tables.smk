@@ -8,6 +8,7 @@ rule collect:
         "<results>/logs/tables/runs.log",
     benchmark:
         "<results>/tables/runs.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1
@@ -31,6 +32,7 @@ rule summarise:
         "<results>/logs/tables/summary.log",
     benchmark:
         "<results>/tables/summary.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1
@@ -51,6 +53,7 @@ rule latex:
         "<results>/logs/tables/summary.tex.log",
     benchmark:
         "<results>/tables/latex.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1
@@ -74,6 +77,7 @@ rule gather:
         "<results>/logs/tables/{grid}.log",
     benchmark:
         "<results>/tables/{grid}.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1
@@ -98,6 +102,7 @@ rule score_and_drop:
         "<results>/logs/tables/score_and_drop.log",
     benchmark:
         "<results>/tables/score_and_drop.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1
@@ -121,6 +126,7 @@ rule published:
         "<results>/logs/tables/published.log",
     benchmark:
         "<results>/tables/published.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1
@@ -147,6 +153,7 @@ rule patterns:
         "<results>/logs/models/{model}/corpora/{corpus}/patterns.log",
     benchmark:
         "<results>/models/{model}/corpora/{corpus}/patterns.benchmark.tsv"
+    localrule: True
     conda:
         "../envs/papa.yaml"
     threads: 1

@@ -1,0 +1,126 @@
+"""The workflow on a real SLURM: jobs are killed while it runs, and what comes out is what a local run gives."""
+
+import copy
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+from tiny import CONFIG, Copy, copy_of_repository, write_data, write_model
+
+from papa.artefacts import read_table
+
+# what the profile says of clusters without accounting; jobs here take seconds, and files are there at once
+SLURM = (
+    *("--workflow-profile", "workflow/profiles/slurm", "--slurm-no-account", "--slurm-status-command", "squeue"),
+    *("--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "10"),
+)
+SECONDS = 600.0
+LAMBDA, PROBES = "rule_train_lambda_", "rule_probes-tiny-animals_"
+TASK = "results/tiny/models/tiny/tasks/animals"
+LOGS = "results/tiny/logs/models/tiny/tasks/animals"
+
+
+class Started:
+    """snakemake at work in a folder."""
+
+    def __init__(self, workflow, *arguments, **environment):
+        self.printed = workflow.folder / "printed.txt"
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PAPA_", "SNAKEMAKE_"))}
+        with open(self.printed, "w") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "snakemake", *arguments, "--configfile", "config.yaml"],
+                cwd=workflow.folder,
+                env=kept | environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    def kill(self, cluster, name, log):
+        """Kill the job of this name on the cluster, once it has its log and so is at work."""
+        end = time.monotonic() + SECONDS
+        while self.process.poll() is None and time.monotonic() < end:
+            found = [number for number, called in cluster.running().items() if called.startswith(name)]
+            if found and log.exists():
+                cluster.command("scancel", *found)
+                return
+            time.sleep(0.2)
+        raise AssertionError(f"No job {name} was at work:\n{self.printed.read_text(encoding='utf-8')}")
+
+    def ended(self):
+        """How it ended, and what it has printed."""
+        return self.process.wait(SECONDS), self.printed.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def runs(cluster, tmp_path_factory):
+    """The folder of a local run and that of one on SLURM, in which λ's job was killed, and later a group of probes."""
+    config = copy.deepcopy(CONFIG)
+    config["run"]["tasks"] = ["animals"]
+    config["ranking"] = {"epochs": 200}  # seconds, in which the job can be killed
+    config["threads"] = {"encoder": 1, "probe": 1}
+    local = copy_of_repository(tmp_path_factory.mktemp("runs") / "local")
+    write_model(local.folder / "models/tiny")
+    write_data(local.folder / "data")
+    local.write(config)
+    remote = Copy(local.folder.with_name("slurm"))
+    shutil.copytree(local.folder, remote.folder)
+
+    started = []
+    try:
+        started.append(Started(local, "--cores", "1"))
+        started.append(Started(remote, *SLURM, "--retries", "0", **cluster.environment))
+        started[-1].kill(cluster, LAMBDA, remote.folder / LOGS / "average/lambda.log")
+        status, printed = started[-1].ended()
+        assert status != 0 and "'CANCELLED'" in printed, printed
+        assert not (remote.folder / TASK / "average/lambda.parquet").exists()
+
+        started.append(Started(remote, *SLURM, **cluster.environment))
+        started[-1].kill(cluster, PROBES, remote.folder / LOGS / "runs/original/seed-1.log")
+        for process in (started[-1], started[0]):
+            status, printed = process.ended()
+            assert status == 0, printed
+    finally:
+        for process in started:
+            process.process.kill()  # asked kindly it would wait for its jobs
+            process.process.wait()
+    return local.folder / "results/tiny", remote.folder / "results/tiny"
+
+
+def files(folder, *forms):
+    found = {str(path.relative_to(folder)): path for form in forms for path in folder.rglob(f"*.{form}")}
+    assert found
+    return found
+
+
+def test_tables_are_those_of_a_local_run(runs):
+    local, remote = (files(folder, "parquet") for folder in runs)
+    assert local.keys() == remote.keys()
+    for name in local:
+        assert read_table(local[name]).equals(read_table(remote[name])), name
+
+
+def test_runs_and_probes_are_those_of_a_local_run(runs):
+    local, remote = (files(folder, "json", "safetensors", "md", "tex", "hidden") for folder in runs)
+    assert local.keys() == remote.keys()
+    for name in local:
+        assert local[name].read_bytes() == remote[name].read_bytes(), name
+
+
+def test_what_was_killed_is_tried_again_with_twice_the_memory(runs, cluster):
+    lines = cluster.command("squeue", "--noheader", "--states=all", "--sort=i", "--format=%k %T %m").splitlines()
+    states = {name: [line.split()[1:] for line in lines if line.startswith(name)] for name in (LAMBDA, PROBES)}
+    assert [state for state, _ in states[LAMBDA]] == ["CANCELLED", "COMPLETED"]
+    (killed, before), (again, after) = states[PROBES]
+    assert (killed, again) == ("CANCELLED", "COMPLETED")
+    assert int(after.rstrip("MG")) == 2 * int(before.rstrip("MG")) and before[-1] == after[-1]
+
+
+def test_only_what_takes_longer_than_seconds_is_queued(runs, cluster):
+    lines = cluster.command("squeue", "--noheader", "--states=all", "--format=%k").splitlines()
+    encoding = {"tokenize", "average", "features_of_corpus", "train_lambda", "features_of_task"}
+    assert {line.split("_wildcards")[0].removeprefix("rule_") for line in lines} == encoding | {
+        "probes-tiny-animals_probe"
+    }

@@ -1,0 +1,168 @@
+"""The workflow in a folder of its own, a tiny random BERT and a few rows of text to run it on."""
+
+import copy
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+REPOSITORY = Path(__file__).parents[1]
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "bird",
+    "sees",
+    "hears",
+    "finds",
+    "old",
+    "small",
+    "red",
+    "runs",
+    "sleeps",
+    "here",
+    "now",
+]
+ROWS = {"train": 24, "validation": 12}
+
+CONFIG = {
+    "name": "tiny",
+    "run": {"models": ["tiny"], "tasks": ["animals", "tags"], "fractions": ["1", "1/2", "0"], "seeds": [1]},
+    "models": {"tiny": {"path": "models/tiny"}},
+    "corpora": {
+        "sentences": {
+            "files": {split: f"data/sentences.{split}.csv" for split in ROWS},
+            "first": "sentence",
+            "slots": 13,
+        },
+        "words": {"files": {split: f"data/words.{split}.jsonl" for split in ROWS}, "words": "words", "slots": 11},
+    },
+    "tasks": {
+        "animals": {
+            "corpus": "sentences",
+            "label": "animal",
+            "metric": "accuracy",
+            "learning_rate": 0.001,
+            "batch_size": 8,
+            "epochs": 1,
+        },
+        "tags": {
+            "corpus": "words",
+            "label": "tags",
+            "metric": "token_accuracy",
+            "learning_rate": 0.001,
+            "batch_size": 8,
+            "epochs": 1,
+        },
+    },
+}
+"""Two tasks on two corpora, three fractions, one seed: enough for every rule, and to see what an edit leaves alone."""
+
+# how many jobs of each rule CONFIG needs
+JOBS = {
+    "prepare_texts": 2,
+    "prepare_labels": 2,
+    "tokenize": 2,
+    "average": 2,
+    "features_of_corpus": 4,
+    "train_lambda": 2,
+    "rank": 2,
+    "features_of_task": 2,
+    "probe": 6,
+    "collect": 1,
+    "summarise": 1,
+    "latex": 1,
+    "gather": 1,
+    "score_and_drop": 1,
+    "plot_grid": 1,
+    "plot_score_and_drop": 1,
+}
+
+
+def a_task(**keys):
+    return copy.deepcopy(CONFIG["tasks"]["animals"]) | keys
+
+
+class Copy:
+    """A copy of the repository's workflow in a folder of its own."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def write(self, config, name="config.yaml"):
+        (self.folder / name).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        return name
+
+    def snakemake(self, *arguments, **settings):
+        """Run snakemake; returns the finished process with its output as text."""
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("PAPA_", "SNAKEMAKE_"))}
+        command = [sys.executable, "-m", "snakemake", *arguments]
+        return subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=1800, **settings
+        )
+
+    def planned(self, config=CONFIG, *arguments):
+        """What a dry run of `config` would do: numbers of jobs by rule, without the total and the target rule."""
+        if config is not None:
+            arguments = ("--configfile", self.write(config, "edited.yaml"), *arguments)
+        process = self.snakemake("-n", "--quiet", "rules", *arguments)
+        output = process.stdout + process.stderr
+        assert process.returncode == 0, output
+        if "Nothing to be done" in output:
+            return {}
+        counts = dict(re.findall(r"^([a-z_]+) +(\d+)$", output.split("Job stats:")[1].split("\n\n")[0], re.MULTILINE))
+        return {rule: int(number) for rule, number in counts.items() if rule not in ("total", "all")}
+
+
+def copy_of_repository(folder: Path) -> Copy:
+    for part in ("papa", "workflow", "config"):
+        shutil.copytree(REPOSITORY / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy2(REPOSITORY / "Snakefile", folder)
+    return Copy(folder)
+
+
+def write_model(folder: Path):
+    """A BERT of 2 layers and 2 heads with random weights, and a tokenizer that knows `WORDS`."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    vocabulary = {word: number for number, word in enumerate([*special.values(), *WORDS])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=32, **special).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=32, **sizes)
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+
+
+def write_data(folder: Path):
+    """Sentences with two labellings, as CSV; words with tags, as JSON lines."""
+    import json
+    import random
+
+    chance = random.Random(0)
+    folder.mkdir()
+    for split, rows in ROWS.items():
+        sentences = [chance.choices(WORDS, k=chance.randint(3, 9)) for _ in range(rows)]
+        lines = ["sentence,animal,long"]
+        for row, sentence in enumerate(sentences):
+            lines.append(f"{' '.join(sentence)},{row % 2},{'long' if row % 3 else 'short'}")
+        (folder / f"sentences.{split}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        lines = [json.dumps({"words": words, "tags": [word[0] for word in words]}) for words in sentences]
+        if split == "train":  # every tag is in the training split
+            lines[0] = json.dumps({"words": WORDS[:8], "tags": [word[0] for word in WORDS[:8]]})
+            lines[1] = json.dumps({"words": WORDS[8:], "tags": [word[0] for word in WORDS[8:]]})
+        (folder / f"words.{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")

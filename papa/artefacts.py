@@ -6,6 +6,7 @@ cut, flipped or written over later is found when the file is read, before a numb
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import mmap
@@ -50,6 +51,8 @@ def replacing(path: PathLike, seal: bool = False) -> Iterator[Path]:
                 _seal(written)
             os.fsync(written.fileno())
         os.replace(temporary, place)
+        for left in place.parent.glob(f".{glob.escape(place.name)}.*.partial"):  # by processes that were killed
+            left.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(
             f"{place} could not be written ({error.strerror or error}); nothing was left behind."

@@ -90,6 +90,13 @@ def test_what_is_not_there_is_said(tmp_path):
         read_table(tmp_path)
 
 
+def test_what_a_killed_process_left_goes_with_the_next_that_writes(tmp_path):
+    for name in (".a.json.77.partial", ".b.json.77.partial"):
+        (tmp_path / name).write_text("half of")
+    write_json({}, tmp_path / "a.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".b.json.77.partial", "a.json"]
+
+
 def test_nothing_is_left_behind_where_writing_fails(tmp_path):
     with pytest.raises(ValueError, match="Out of range"):
         write_json({"score": float("nan")}, tmp_path / "a.json")

@@ -1,7 +1,7 @@
 """Profiles for a cluster and for GPUs: they parse, and plan what a plain run plans."""
 
-import re
 import copy
+import re
 import shutil
 
 import pytest

@@ -65,5 +65,9 @@ rule all:
         "<results>/tables/summary.tex",
 
 
+onstart:
+    check_results()
+
+
 onsuccess:
     show_summary()

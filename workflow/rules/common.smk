@@ -19,6 +19,8 @@ try:
     check_files(config)
 except InputError as error:
     raise SystemExit(f"Config error: {error}")
+except OSError as error:  # snakemake keeps a copy of the schema in its cache
+    raise SystemExit(f"{error.filename or 'The cache of snakemake'} could not be written or read ({error.strerror}).")
 
 GRAPH, PARAMETERS = Graph(config), Parameters(config)
 ROOT = os.path.relpath(Path(papa.__file__).parents[1])
@@ -55,6 +57,14 @@ def hub_mirror():
     if config["hub_mirror"] is None:
         raise SystemExit("Config error: fetch brings models and data into hub_mirror; add --config hub_mirror=FOLDER.")
     return config["hub_mirror"]
+
+
+def check_results():
+    """End where results cannot be written: snakemake itself would do so with a traceback."""
+    folder = Path(f"results/{config['name']}").resolve()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise SystemExit(f"Error: {there} cannot be written to; make it writable, or run in another folder.")
 
 
 def show_summary():

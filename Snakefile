@@ -49,5 +49,9 @@ rule all:
         "<results>/tables/summary.tex",
 
 
+onstart:
+    check_results()
+
+
 onsuccess:
     show_summary()

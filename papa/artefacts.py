@@ -1,7 +1,8 @@
 """Files that stages hand to each other: whole or absent, with their provenance inside, checked when read.
 
-Every file holds a seal: a digest of all its other bytes, in a place where the format has room for a text. Whatever is
-cut, flipped or written over later is found when the file is read, before a number of it is used.
+Every file holds a seal: a digest of all its other bytes, in a place where the format has room for a text, and beside it
+where below a workflow's results the file belongs. Whatever is cut, flipped, written over or put in the place of another
+is found when the file is read, before a number of it is used.
 """
 
 from __future__ import annotations
@@ -31,31 +32,38 @@ UNSEALED = "blake2b-" + "0" * 64
 """The seal of a file that is being written; `replacing` puts the digest in its place."""
 MEND = "delete it and run the workflow again"
 """What to do about a damaged file."""
-_SEALED = re.compile(rb"blake2b-[0-9a-f]{64}")
+_SEALED = re.compile(rb"blake2b-[0-9a-f]{64}(?: \(([^()]*)\))?")
+_BELOW_RESULTS = re.compile(r"(?:.*/)?results/[^/]+/((?:corpora|models|tables|tasks)/[\w./-]+)", re.ASCII)
+
+
+def unsealed(path: PathLike) -> str:
+    """The text to write where the seal of a file at `path` shall be: with its place, if it is one of a workflow."""
+    place = _place_of(path)
+    return f"{UNSEALED} ({place})" if place else UNSEALED
 
 
 @contextmanager
 def replacing(path: PathLike, seal: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it into place on success, remove it on any error.
 
-    A reader therefore sees the old file, the new file or none, never a part of one. With `seal` the digest of what was
-    written takes the place of the last `UNSEALED` in it.
+    A reader therefore sees the old file, the new file or none, never a part of one. What a writer that was killed left
+    of the same file is deleted. With `seal` the digest of what was written takes the place of the last `UNSEALED`.
     """
     place = Path(path)
     temporary = place.with_name(f".{place.name}.{os.getpid()}.partial")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
+        for left in place.parent.glob(f".{glob.escape(place.name)}.*.partial"):
+            left.unlink()
         yield temporary
         with open(temporary, "rb+") as written:
             if seal:
                 _seal(written)
             os.fsync(written.fileno())
         os.replace(temporary, place)
-        for left in place.parent.glob(f".{glob.escape(place.name)}.*.partial"):  # by processes that were killed
-            left.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(
-            f"{place} could not be written ({error.strerror or error}); nothing was left behind."
+            f"{place} could not be written ({_reason(error)}), and nothing of it was left; mend that and run again."
         ) from error
     finally:
         with suppress(OSError):
@@ -63,19 +71,29 @@ def replacing(path: PathLike, seal: bool = False) -> Iterator[Path]:
 
 
 def check_seal(path: PathLike) -> None:
-    """Raise `DamagedArtefact` where a file is not what was written: cut, changed or written over."""
+    """Raise `DamagedArtefact` where a file is not what was written (cut, changed, written over), or written as another.
+
+    A file outside of a workflow's results may be any.
+    """
     try:
         with open(path, "rb") as file, _mapped(file) as content:
-            places = [match.start() for match in _SEALED.finditer(content)]
+            seals = [(match.start(), (match[1] or b"").decode()) for match in _SEALED.finditer(content)]
             # texts of a corpus might look like a seal; only the real one fits
-            whole = any(content[place : place + len(UNSEALED)] == _seal_of(content, place) for place in places)
+            own = next((own for at, own in seals if content[at : at + len(UNSEALED)] == _seal_of(content, at)), None)
     except (OSError, ValueError) as error:  # mmap calls an empty file a wrong value
-        raise DamagedArtefact(
-            f"{path} cannot be read ({getattr(error, 'strerror', None) or error}); {MEND}."
-        ) from error
-    if not whole:
-        what = "it is not what was written" if places else "it has no seal, which papa puts into its files"
+        raise DamagedArtefact(f"{path} cannot be read ({_reason(error)}); {MEND}.") from error
+    if own is None:
+        what = "it is not what was written" if seals else "it has no seal, which papa puts into its files"
         raise DamagedArtefact(f"{path} cannot be read: it is damaged or no file of papa ({what}); {MEND}.")
+    place = _place_of(path)
+    if own and place and own != place:
+        raise DamagedArtefact(f"{path} was written as {own} and does not belong here; {MEND}.")
+
+
+def _place_of(path: PathLike) -> str:
+    """Where below the results of a workflow a file is, which says what it is of; empty for files elsewhere."""
+    found = _BELOW_RESULTS.fullmatch(os.fspath(path))
+    return found[1] if found else ""
 
 
 def _seal(file: Any) -> None:
@@ -107,13 +125,13 @@ def write_table(table: pa.Table, path: PathLike, provenance: Mapping[str, Any]) 
     import pyarrow.parquet as pq
 
     with replacing(path, seal=True) as temporary:
-        pq.write_table(with_provenance(table, provenance), temporary, compression="zstd")
+        pq.write_table(with_provenance(table, path, provenance), temporary, compression="zstd")
 
 
-def with_provenance(table: pa.Table | pa.Schema, provenance: Mapping[str, Any]) -> Any:
-    """A table or schema whose metadata has `provenance`, and room for the seal."""
+def with_provenance(table: pa.Table | pa.Schema, path: PathLike, provenance: Mapping[str, Any]) -> Any:
+    """A table or schema whose metadata has `provenance`, and room for the seal of the file at `path`."""
     text = json.dumps(provenance, sort_keys=True, allow_nan=False).encode()
-    metadata = {PROVENANCE: text, SEAL.encode(): UNSEALED.encode()}
+    metadata = {PROVENANCE: text, SEAL.encode(): unsealed(path).encode()}
     return table.with_metadata(metadata) if hasattr(table, "with_metadata") else table.replace_schema_metadata(metadata)
 
 
@@ -150,7 +168,7 @@ def provenance_of(table: Any) -> dict[str, Any]:
 
 def write_json(content: Mapping[str, Any], path: PathLike) -> None:
     """Write `content` as JSON with sorted keys: the same content gives the same bytes. NaN is refused."""
-    text = json.dumps({**content, SEAL: UNSEALED}, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    text = json.dumps({**content, SEAL: unsealed(path)}, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     with replacing(path, seal=True) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 
@@ -158,7 +176,10 @@ def write_json(content: Mapping[str, Any], path: PathLike) -> None:
 def read_json(path: PathLike) -> dict[str, Any]:
     """Read a JSON file that `write_json` wrote; raises `DamagedArtefact` where it is missing or not whole."""
     check_seal(path)
-    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:  # whole, but of another form
+        raise DamagedArtefact(f"{path} cannot be read as JSON ({_first_line(error)}); {MEND}.") from error
     return {key: value for key, value in content.items() if key != SEAL}
 
 
@@ -186,6 +207,12 @@ def footer_of(path: PathLike) -> tuple[dict[str, Any], dict[str, int]]:
             name = column.path_in_schema.split(".")[0]
             held[name] = held.get(name, 0) + column.num_values
     return json.loads((footer.metadata or {}).get(PROVENANCE, b"{}")), held
+
+
+def _reason(error: Exception) -> str:
+    """Why the system refused something, in its own words and without those of a library."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number else _first_line(error)
 
 
 def _first_line(error: Exception) -> str:

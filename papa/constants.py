@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from papa import __version__, machine
-from papa.artefacts import MEND, SEAL, UNSEALED, PathLike, check_seal, replacing
+from papa.artefacts import MEND, SEAL, PathLike, check_seal, replacing, unsealed
 from papa.checkpoints import Checkpoint, State
 from papa.encoder import Encoder, encoder_of
 from papa.errors import DamagedArtefact, InputError
@@ -71,14 +72,18 @@ class ConstantMatrices:
         """Write HDF5: datasets sum (float64), count, mean (float32), checksummed, and attributes."""
         import h5py
 
-        with replacing(path, seal=True) as temporary, h5py.File(temporary, "w") as store:
+        # in memory first, for where a disk is full the library ends the process at its exit
+        content = BytesIO()
+        with h5py.File(content, "w") as store:
             store.attrs.update({"format": FORMAT, "papa_version": __version__, "examples": self.examples, "n": self.n})
-            store.attrs[SEAL] = np.bytes_(UNSEALED)
+            store.attrs[SEAL] = np.bytes_(unsealed(path))
             store.attrs.update({f"about_{key}": value for key, value in self.about.items()})
             options = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
             for name, values in (("sum", self.sum), ("count", self.count), ("mean", self.mean)):
                 chunks = (1,) * (values.ndim - 2) + tuple(values.shape[-2:])
                 store.create_dataset(name, data=values.cpu().numpy(), chunks=chunks, **options)
+        with replacing(path, seal=True) as temporary:
+            temporary.write_bytes(content.getbuffer())
 
     @classmethod
     def load(cls, path: PathLike) -> ConstantMatrices:

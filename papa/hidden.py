@@ -15,7 +15,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,19 +76,15 @@ def writing_hidden(
 
     Raises `InputError` where the disk does not have the room, before anything is written.
     """
-    needed, folder = tokens * row + 4 * rows, Path(path).parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        raise InputError(f"{path} could not be written ({error.strerror}).") from error
-    if needed > free:
-        raise InputError(
-            f"The hidden states need {_size(needed)} and the disk of {path} has {_size(free)} free; set "
-            "`features: stream` for the task, lower train_limit, delete old features, or put results on a larger disk."
-        )
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        yield HiddenWriter(file, begin, first_token, rows, tokens, row)
+    with replacing(path) as temporary:
+        needed, free = tokens * row + 4 * rows, shutil.disk_usage(temporary.parent).free
+        if needed > free:
+            raise InputError(
+                f"The hidden states need {_size(needed)} and the disk of {path} has {_size(free)} free; set `features: "
+                "stream` for the task, lower train_limit, delete old features, or put results on a larger disk."
+            )
+        with open(temporary, "wb") as file:
+            yield HiddenWriter(file, begin, first_token, rows, tokens, row)
 
 
 class HiddenStates:
@@ -171,12 +166,17 @@ class HiddenStates:
 
 def _read_checksums(path: PathLike, about: Mapping[str, Any], row: int) -> np.ndarray:
     begin, end = about["rows"]
-    expected, found = about["tokens"] * row + 4 * (end - begin), os.path.getsize(path) if os.path.exists(path) else 0
+    expected = about["tokens"] * row + 4 * (end - begin)
+    try:
+        with open(path, "rb") as file:
+            found = file.seek(0, os.SEEK_END)
+            file.seek(about["tokens"] * row)
+            content = file.read()
+    except OSError as error:
+        raise DamagedArtefact(f"{path} cannot be read ({error.strerror}); {MEND}.") from error
     if expected != found:
         raise DamagedArtefact(f"{path} has {found:,} bytes and should have {expected:,}; {MEND}.")
-    with open(path, "rb") as file:
-        file.seek(about["tokens"] * row)
-        checksums = np.frombuffer(file.read(), dtype="<u4")
+    checksums = np.frombuffer(content, dtype="<u4")
     if _digest(checksums) != about["checksums"]:
         raise DamagedArtefact(f"{path} is damaged or of other hidden states than its index says; {MEND}.")
     return checksums
@@ -194,4 +194,5 @@ def _write_all(descriptor: int, content: memoryview, place: int) -> None:
 
 
 def _size(amount: int) -> str:
-    return f"{amount / 1e9:.1f} GB" if amount >= 1e9 else f"{amount / 1e6:.1f} MB"
+    unit, size = next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if amount >= size), ("kB", 1e3))
+    return f"{amount / size:.1f} {unit}"

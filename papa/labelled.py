@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from papa.artefacts import PathLike, provenance_of, read_table
+from papa.artefacts import MEND, PathLike, provenance_of, read_table
 from papa.errors import DamagedArtefact
 from papa.metrics import evaluate
 from papa.probes import SequenceProbe, TokenProbe
@@ -27,7 +27,7 @@ class Labelled:
         table = read_table(labels)
         about = provenance_of(table)
         if about.get("fingerprint") != tokens.provenance["corpus"]:
-            raise DamagedArtefact(f"{labels} labels other texts than these; delete it and run the workflow again.")
+            raise DamagedArtefact(f"{labels} labels other texts than these; {MEND}.")
         rows = table.slice(*tokens.rows)
         self.tokens, self.names = tokens, list(about["label_names"])
         self.subset = rows.column("subset").to_pylist() if "subset" in rows.column_names else None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -27,7 +29,8 @@ def stage(job: Any, threads: Literal["encoder", "probe"] | None = None, online: 
     `job` is what the workflow hands to a script (`rule`, `wildcards`, `log`, `threads`). Heavy imports belong inside,
     behind the settings of threads: what the config says for this kind of job, whatever the workflow's cores are, and
     the choice of a GPU for a job of the encoder. Where there is a mirror, nothing asks the hub but an `online` job.
-    An `InputError` ends the job with its message alone; anything else leaves its traceback in the log.
+    An `InputError` ends the job with its message alone, SIGINT and SIGTERM with one line; anything else leaves its
+    traceback in the log.
     """
     here = machine.current()
     number = {"encoder": here.encoder_threads, "probe": here.probe_threads, None: 1}[threads]
@@ -47,6 +50,8 @@ def stage(job: Any, threads: Literal["encoder", "probe"] | None = None, online: 
             sys.stdout.write(f"{message}\n")  # in one piece, for other jobs write to the same terminal
             sys.stdout.flush()
 
+        # so that what is half written is removed on the way out
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             if threads == "encoder":
                 devices.claim(here.device)
@@ -55,6 +60,10 @@ def stage(job: Any, threads: Literal["encoder", "probe"] | None = None, online: 
             print(f"Error: {error}", file=sys.stderr, flush=True)
             print(f"Error in {name}: {error}\nLog: {log}", file=terminal, flush=True)
             raise SystemExit(1) from None
+        except KeyboardInterrupt:
+            for stream in (sys.stderr, terminal):
+                print(f"Interrupted: {name}", file=stream, flush=True)
+            raise SystemExit(130) from None
         except Exception as error:
             traceback.print_exc()
             kind = type(error).__name__
@@ -65,9 +74,15 @@ def stage(job: Any, threads: Literal["encoder", "probe"] | None = None, online: 
 @contextmanager
 def _stderr_to(log: Path, alone: bool) -> Iterator[TextIO]:
     """Send stderr, that of C libraries too, to `log` and yield the terminal, where a job that runs alone draws bars."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "w", encoding="utf-8", buffering=1) as file, os.fdopen(os.dup(2), "w", buffering=1) as terminal:
-        os.dup2(file.fileno(), 2)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    except OSError as error:
+        raise SystemExit(f"Error: {log} could not be written ({error.strerror}); mend that and run again.") from None
+    with os.fdopen(os.dup(2), "w", buffering=1) as terminal:
+        os.dup2(opened, 2)
+        os.close(opened)
+        file = _Log()
         before, sys.stderr = sys.stderr, _WithBars(file, terminal) if alone and terminal.isatty() else file
         try:
             yield terminal
@@ -77,10 +92,22 @@ def _stderr_to(log: Path, alone: bool) -> Iterator[TextIO]:
             os.dup2(terminal.fileno(), 2)
 
 
+class _Log(io.TextIOBase):
+    """What is open as stderr. A line that finds no room on the disk is lost, and no job fails for it."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            os.write(2, text.encode("utf-8", "replace"))
+        return len(text)
+
+    def fileno(self) -> int:
+        return 2
+
+
 class _WithBars:
     """A log that also draws progress bars (lines that begin with a carriage return) in the terminal, and wipes them."""
 
-    def __init__(self, log: TextIO, terminal: TextIO):
+    def __init__(self, log: _Log, terminal: TextIO):
         self.log, self.terminal = log, terminal
         self.bar, self.logged = "", -BETWEEN_LINES
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from statistics import fmean
 from typing import Any
 
-from papa.artefacts import PathLike, read_table
+from papa.artefacts import MEND, PathLike, read_table
 from papa.errors import DamagedArtefact
 
 Row = dict[str, Any]
@@ -60,7 +60,7 @@ def read_rows(path: PathLike, columns: Mapping[str, str] = SUMMARY_COLUMNS) -> l
     if missing or not table.num_rows:
         found = f"has no column {missing[0]!r}" if missing else "has no rows"
         kind = "summary" if columns is SUMMARY_COLUMNS else "table of runs"
-        raise DamagedArtefact(f"{path} {found}, so it is no {kind} of papa; delete it and run the workflow again.")
+        raise DamagedArtefact(f"{path} {found}, so it is no {kind} of papa; {MEND}.")
     return table.to_pylist()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from papa.artefacts import PathLike, read_json, replacing, write_table
+from papa.artefacts import MEND, PathLike, read_json, replacing, write_table
 from papa.errors import DamagedArtefact, InputError
 from papa.kinds import order_of
 from papa.summary import (
@@ -143,9 +143,7 @@ def _rows_of_run(run: Any, path: PathLike, titles: Mapping[str, str]) -> list[Ro
 
 
 def _not_a_run(path: PathLike, why: str) -> DamagedArtefact:
-    return DamagedArtefact(
-        f"{path} is no whole run of papa ({why}); delete it and run the workflow again to rebuild it."
-    )
+    return DamagedArtefact(f"{path} is no whole run of papa ({why}); {MEND}.")
 
 
 def _undrawn(run: Row) -> Row:

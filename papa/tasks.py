@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from papa.artefacts import PathLike, fingerprint_of_table, provenance_of, read_table, write_table
+from papa.artefacts import MEND, PathLike, fingerprint_of_table, provenance_of, read_table, write_table
 from papa.errors import DamagedArtefact, InputError
 from papa.sources.columns import Columns
 from papa.sources.texts import Corpus, describe, load_rows, splits_of
@@ -99,9 +99,7 @@ def prepare_labels(task: Mapping[str, Any], corpus: Corpus, texts: PathLike, lab
     table = _texts(corpus, parts)
     fingerprint = fingerprint_of_table(table)
     if provenance_of(read_table(texts)).get("fingerprint") != fingerprint:
-        raise DamagedArtefact(
-            f"{texts} holds other texts than the source has now; delete it and run the workflow again."
-        )
+        raise DamagedArtefact(f"{texts} holds other texts than the source has now; {MEND}.")
 
     words = [part.columns.words(corpus["words"]) if kind == "token" else None for part in parts]
     given = _given_names(task)

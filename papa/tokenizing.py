@@ -88,7 +88,7 @@ def write_groups(groups: Iterable[pa.Table], schema: pa.Schema, tokens: PathLike
     """Write tables of one split each as the groups of a tokens file."""
     import pyarrow.parquet as pq
 
-    described = with_provenance(schema, provenance)
+    described = with_provenance(schema, tokens, provenance)
     with replacing(tokens, seal=True) as temporary, pq.ParquetWriter(temporary, described, compression="zstd") as file:
         for group in groups:
             file.write_table(group.cast(described), row_group_size=group.num_rows)

@@ -98,13 +98,22 @@ class Copy:
         (self.folder / name).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
         return name
 
-    def snakemake(self, *arguments, **settings):
-        """Run snakemake; returns the finished process with its output as text."""
+    def snakemake(self, *arguments, before=(), **settings):
+        """Run snakemake, behind the words of a command `before` it; returns the finished process with its output."""
+        command = [*before, *self.command(arguments)]
+        return subprocess.run(command, **self.settings(), capture_output=True, timeout=1800, **settings)
+
+    def started(self, *arguments):
+        """As `snakemake`, but only started, in a group of processes of its own."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(self.command(arguments), **self.settings(), **pipes, start_new_session=True)
+
+    def command(self, arguments):
+        return [sys.executable, "-m", "snakemake", *arguments]
+
+    def settings(self):
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PAPA_", "SNAKEMAKE_"))}
-        command = [sys.executable, "-m", "snakemake", *arguments]
-        return subprocess.run(
-            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=1800, **settings
-        )
+        return {"cwd": self.folder, "env": environment, "text": True}
 
     def planned(self, config=CONFIG, *arguments):
         """What a dry run of `config` would do: numbers of jobs by rule, without the total and the target rule."""

@@ -19,6 +19,8 @@ try:
     check_files(config)
 except InputError as error:
     raise SystemExit(f"Config error: {error}")
+except OSError as error:  # snakemake keeps a copy of the schema in its cache
+    raise SystemExit(f"{error.filename or 'The cache of snakemake'} could not be written or read ({error.strerror}).")
 
 GRAPH, PARAMETERS = Graph(config), Parameters(config)
 ROOT = os.path.relpath(Path(papa.__file__).parents[1])
@@ -72,6 +74,14 @@ def walltime(wildcards, input, attempt, rulename, threads):
 def memory_of_texts(wildcards, input, attempt):
     """Megabytes of a job that reads the files of a corpus; those from the hub are of sizes that are not known here."""
     return attempt * (resources.memory_of_files(*input.files) if input.files else 4000)
+
+
+def check_results():
+    """End where results cannot be written: snakemake itself would do so with a traceback."""
+    folder = Path(f"results/{config['name']}").resolve()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise SystemExit(f"Error: {there} cannot be written to; make it writable, or run in another folder.")
 
 
 def show_summary():

@@ -1,0 +1,177 @@
+"""A machine that is full, read-only, in use or stopped: the workflow says so, and leaves nothing broken."""
+
+import ctypes
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from comparing import all_whole, same_results
+
+RESULTS = Path("results/tiny")
+TOKENS = RESULTS / "models/tiny/corpora/sentences/tokens.parquet"
+TASK = RESULTS / "models/tiny/tasks/animals"
+FEATURES = TASK / "features/average/lambda/kept-1of2"
+RUN = TASK / "runs/average/lambda/kept-1of2/seed-1.json"
+LOG = RESULTS / "logs" / FEATURES.relative_to(RESULTS) / "1of1.log"
+MADE = (str(RUN), "--cores", "1", "--configfile", "config.yaml")
+"""Two jobs: the hidden states of a task, and the probe on them."""
+
+
+@pytest.fixture
+def unfinished(finished_copy):
+    """The finished workflow without what `MADE` makes."""
+    shutil.rmtree(finished_copy.folder / FEATURES)
+    shutil.rmtree(finished_copy.folder / RUN.parent)
+    (finished_copy.folder / LOG).unlink()
+    return finished_copy
+
+
+def fails(process: subprocess.CompletedProcess, *sentences: str) -> None:
+    """Assert that a run ended with these sentences and without a traceback."""
+    output = process.stdout + process.stderr
+    assert process.returncode == 1, output
+    assert "Traceback" not in output, output
+    for sentence in sentences:
+        assert sentence in output, output
+
+
+def completes(workflow, finished) -> None:
+    """Assert that the next run makes what is missing, so that all is as if nothing had happened."""
+    all_whole(workflow.folder / RESULTS)
+    process = workflow.snakemake(*MADE, "--rerun-incomplete")
+    assert process.returncode == 0, process.stderr
+    same_results(finished.folder / RESULTS, workflow.folder / RESULTS)
+
+
+def as_owner_of_nothing() -> None:
+    """For a child that is about to start: root obeys the permissions of files like anybody else."""
+    if os.geteuid() == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+            if libc.prctl(24, capability, 0, 0, 0):  # PR_CAPBSET_DROP
+                raise OSError(ctypes.get_errno(), "root cannot be made to obey permissions here")
+
+
+def test_results_that_cannot_be_written_to(finished, unfinished):
+    folders = [path for path in (unfinished.folder / "results").rglob("*") if path.is_dir()]
+    for path in folders:
+        path.chmod(0o555)
+    process = unfinished.snakemake(*MADE, preexec_fn=as_owner_of_nothing)
+    for path in folders:
+        path.chmod(0o755)
+    fails(process, "results/tiny cannot be written to; make it writable, or run in another folder.")
+    assert not (unfinished.folder / FEATURES).exists()
+    completes(unfinished, finished)
+
+
+def test_an_artefact_that_must_not_be_read(finished, unfinished):
+    (unfinished.folder / TOKENS).chmod(0)
+    process = unfinished.snakemake(*MADE, preexec_fn=as_owner_of_nothing)
+    (unfinished.folder / TOKENS).chmod(0o644)
+    fails(process, "Error in features_of_task ", f"{TOKENS} cannot be read (Permission denied)")
+    completes(unfinished, finished)
+
+
+def test_data_that_must_not_be_read(finished_copy):
+    (finished_copy.folder / "data/sentences.train.csv").chmod(0)
+    texts = RESULTS / "corpora/sentences/texts.parquet"
+    (finished_copy.folder / texts).unlink()
+    process = finished_copy.snakemake(str(texts), *MADE[1:], preexec_fn=as_owner_of_nothing)
+    fails(process, "Error in prepare_texts sentences: data/sentences.train.csv cannot be read", "Permission denied")
+    assert not (finished_copy.folder / texts).exists()
+
+
+@pytest.mark.parametrize(
+    ("bytes_allowed", "sentence"),
+    [
+        (500_000, "results/tiny/figures/score_by_fraction.html could not be written (File too large)"),
+        (4_000, "The cache of snakemake could not be written or read (File too large)."),
+    ],
+)
+def test_files_that_must_not_grow(finished, finished_copy, bytes_allowed, sentence):
+    """As under a quota: no file may have more bytes than these, and the page of a figure does."""
+    figure = RESULTS / "figures/score_by_fraction.html"
+    (finished_copy.folder / figure).unlink()
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_allowed, bytes_allowed))
+
+    fails(finished_copy.snakemake(str(figure), *MADE[1:], preexec_fn=limit), sentence)
+    assert not (finished_copy.folder / figure).exists()
+    all_whole(finished_copy.folder / RESULTS)
+
+
+ON_A_FULL_DISK = """
+mount -t tmpfs -o size=64m tmpfs "$2" && cp -a "$1/." "$2" && cd "$2" || exit 99
+head -c $(( ($(df --output=avail -k . | tail -1) - $3) * 1024 )) /dev/zero > filler || exit 99
+mine="$1"; shift 3
+"$@"; ended=$?
+rm -r "$mine/results" && cp -a results "$mine" || exit 99
+exit $ended
+"""
+"""Mounts a small disk that only this shell sees: folder of a workflow, where to mount, kB that are free, command."""
+
+
+@pytest.mark.parametrize("free", [0, 32])
+def test_a_full_disk(finished, unfinished, tmp_path, free):
+    """The whole folder on it, with what snakemake notes down for itself."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    apart = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
+    if subprocess.run([*apart, "mount", "-t", "tmpfs", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here; the test of a quota stands for this one")
+    command = [*apart, "sh", "-c", ON_A_FULL_DISK, "sh", str(unfinished.folder), str(disk), str(free)]
+    process = unfinished.snakemake(*MADE, before=command)
+    fails(process, f"Error in {'probe' if free else 'features_of_task'} ")
+    assert ("No space left on device" if free else "has 0.0 kB free") in process.stderr
+    completes(unfinished, finished)
+
+
+def test_two_workflows_at_once(finished, unfinished):
+    first = unfinished.started(*MADE)
+    wait_for(lambda: any((unfinished.folder / ".snakemake/locks").iterdir()), first)
+    fails(unfinished.snakemake(*MADE), "Directory cannot be locked.")
+    _, errors = first.communicate()
+    assert first.returncode == 0, errors
+    completes(unfinished, finished)
+
+
+@pytest.mark.parametrize("days", [-9000, 2])
+def test_a_clock_that_jumped(finished, unfinished, days):
+    """What is there was written by a clock that was years behind or days ahead of the one that there is now."""
+    for folder in ("data", "results"):
+        for path in (unfinished.folder / folder).rglob("*"):
+            os.utime(path, times=(time.time() + 86400 * days,) * 2)
+    completes(unfinished, finished)
+    assert unfinished.planned() == {}
+
+
+@pytest.mark.parametrize(
+    ("number", "everybody", "said"),
+    [
+        (signal.SIGINT, True, "Terminating processes on user request"),
+        (signal.SIGTERM, True, "Interrupted: features_of_task tiny animals"),
+        (signal.SIGTERM, False, "Will exit after finishing currently running jobs"),
+    ],
+)
+def test_stopped_in_the_middle(finished, unfinished, number, everybody, said):
+    """By Ctrl-C or a machine that goes down, which every process of the workflow hears of, or by a kill of it alone."""
+    process = unfinished.started(*MADE)
+    features = unfinished.folder / FEATURES
+    wait_for(lambda: any(features.glob(".*.partial")) or (features / "1of1.json").exists(), process)
+    (os.killpg if everybody else os.kill)(process.pid, number)
+    output, errors = process.communicate()
+    fails(subprocess.CompletedProcess(MADE, process.returncode, output, errors), said)
+    completes(unfinished, finished)
+
+
+def wait_for(event: Callable[[], bool], process: subprocess.Popen) -> None:
+    while not event():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)

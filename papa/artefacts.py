@@ -142,16 +142,12 @@ def read_table(path: PathLike) -> pa.Table:
 
 
 @contextmanager
-def opened_table(path: PathLike, sealed: bool = True) -> Iterator[pq.ParquetFile]:
-    """A Parquet file to read in parts; raises `DamagedArtefact` where it is missing or not whole.
-
-    Its seal is checked first, all of it once, unless `sealed` is false: for a look at the footer alone.
-    """
+def opened_table(path: PathLike) -> Iterator[pq.ParquetFile]:
+    """A Parquet file to read in parts; raises `DamagedArtefact` where it is missing or not whole."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if sealed:
-        check_seal(path)
+    check_seal(path)
     try:
         # pq.read_table would load what reads datasets of many files: 50 MB of every job
         with pq.ParquetFile(path) as file:

@@ -27,6 +27,8 @@ MARGIN, SLACK = 1.3, 2.0
 """How many times the memory and the walltime that were reckoned are asked for."""
 START_MB, START_ENCODER_MB, START_CUDA_MB = 300, 480, 3000
 """Megabytes of Python with torch, the same with transformers, and what CUDA's libraries add."""
+UNKNOWN_MB = 1000
+"""For a job whose corpus cannot be read, to say so."""
 LOADED = 1.75
 """How many times the weights are in memory: as they are loaded, and as linear layers keep them in another order."""
 START_MINUTES = 10
@@ -90,20 +92,21 @@ class Sizes:
         return examples * min(self.slots, LONGER * self.tokens / max(self.examples, 1))
 
 
-def sizes_of(tokens: PathLike) -> Sizes:
-    """The sizes behind a laid-out corpus.
+def sizes_of(tokens: PathLike) -> Sizes | None:
+    """The sizes behind a laid-out corpus; None where they cannot be read, which the job itself will say more of.
 
-    Raises FileNotFoundError where it is not there, or is of a time when its footer had no sizes and will be made anew.
+    Raises FileNotFoundError where there is no file.
     """
     return _sizes_of(str(tokens), os.stat(tokens).st_mtime_ns)
 
 
 @cache
-def _sizes_of(tokens: str, changed: int) -> Sizes:
-    about, held = footer_of(tokens)
-    if "sizes" not in about:
-        raise FileNotFoundError(2, "no sizes in the footer", tokens)
-    return Sizes(**about["sizes"], slots=about["slots"], examples=held["split"], tokens=held["ids"])
+def _sizes_of(tokens: str, changed: int) -> Sizes | None:
+    try:
+        about, held = footer_of(tokens)
+        return Sizes(**about["sizes"], slots=about["slots"], examples=held["split"], tokens=held["ids"])
+    except Exception:  # a damaged footer may hold anything
+        return None
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,7 @@ class Work:
         return self.rule == "train_lambda" or self.trained
 
 
-def memory(work: Work, sizes: Sizes) -> int:
+def memory(work: Work, sizes: Sizes | None) -> int:
     """Megabytes that a job asks for: those of Python and its libraries, and
 
     - average: weights; constants in double precision, twice, and in single; activations of the token budget
@@ -160,6 +163,8 @@ def memory(work: Work, sizes: Sizes) -> int:
 
     Neither average nor features holds a corpus.
     """
+    if sizes is None:
+        return UNKNOWN_MB
     if work.rule == "probe":
         return _rounded_up(MARGIN * (START_MB + _of_probe(sizes, work.training or {}) / MB), 100)
     between = 8 * sizes.hidden + 2 * sizes.intermediate + 2 * sizes.heads * sizes.slots  # numbers of a token in a layer
@@ -175,13 +180,15 @@ def memory(work: Work, sizes: Sizes) -> int:
     return _rounded_up(MARGIN * (START_ENCODER_MB + START_CUDA_MB * work.gpu + held / MB), 100)
 
 
-def walltime(work: Work, sizes: Sizes) -> int:
+def walltime(work: Work, sizes: Sizes | None) -> int:
     """Minutes that a job asks for.
 
     Operations over their rate: 2 for each weight of the layers and each token that the encoder takes, 3 times that
     where gradients go through it, 6 for each parameter of a probe and what it classifies; and the optimiser's steps and
     the reading of hidden states by their bytes. All of it as often as there are epochs.
     """
+    if sizes is None:
+        return START_MINUTES
     encoding = (2 * sizes.matrices + 4 * sizes.layers * sizes.slots * sizes.hidden) * sizes.tokens / work.flops
     if work.training is None:
         return _rounded_up(START_MINUTES + SLACK * encoding / work.parts / 60, 5)

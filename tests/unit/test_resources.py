@@ -44,15 +44,19 @@ def test_sizes_are_read_again_after_a_change(tmp_path):
     assert sizes_of(path).layers == 6
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_what_is_not_known_yet_is_a_missing_file(tmp_path, there):
-    """Which is what the workflow shows as <TBD>; a corpus of an older version has no sizes and is made anew."""
-    path = tmp_path / "tokens.parquet"
-    if there:
-        lay_out(path)
+def test_what_is_not_there_yet_is_a_missing_file(tmp_path):
+    """Which is what the workflow shows as <TBD>."""
     with pytest.raises(FileNotFoundError) as error:
-        sizes_of(path)
-    assert error.value.filename == str(path)
+        sizes_of(tmp_path / "tokens.parquet")
+    assert error.value.filename == str(tmp_path / "tokens.parquet")
+
+
+def test_for_what_cannot_be_read_a_job_asks_enough_to_say_so(tmp_path):
+    lay_out(tmp_path / "old.parquet")  # without sizes
+    (tmp_path / "damaged.parquet").write_bytes(b"PAR1 and no more")
+    for name in ("old.parquet", "damaged.parquet"):
+        sizes = sizes_of(tmp_path / name)
+        assert sizes is None and memory(AVERAGE, sizes) == 1000 and walltime(AVERAGE, sizes) == 10
 
 
 @pytest.mark.parametrize("work", [AVERAGE, FEATURES])

@@ -275,7 +275,7 @@ def test_damage_is_said_and_nothing_made(folder, tmp_path, kind, stage):
     [
         (ORDER, "models/tiny/tasks/tags/average/lambda/order.parquet", "features_of_task", TASK / f"runs/{VARIANT}"),
         (HIDDEN, None, "probe", RUN.parent),
-        (TABLES / "summary.parquet", "tables/runs.parquet", "latex", None),
+        (TABLES / "summary.parquet", "tables/runs.parquet", "latex|gather", None),
     ],
 )
 def test_the_advice_mends_it(finished, finished_copy, path, content, rule, target):
@@ -286,7 +286,7 @@ def test_the_advice_mends_it(finished, finished_copy, path, content, rule, targe
     wanted = [] if target is None else [str(target / "seed-1.json")]
     process = finished_copy.snakemake(*wanted, "--cores", "1", "--configfile", "config.yaml")
     assert process.returncode == 1 and "Traceback" not in process.stdout + process.stderr
-    [said] = [line for line in process.stderr.splitlines() if line.startswith(f"Error in {rule} ")]
+    [said] = [line for line in process.stderr.splitlines() if re.match(f"Error in ({rule}) ", line)]
     assert str(path) in said and said.endswith(f"; {MEND}.")
     place.unlink()
     process = finished_copy.snakemake("--cores", "2", "--configfile", "config.yaml")

@@ -1,6 +1,7 @@
 """Artefacts that were damaged or swapped on the disk: whoever reads them says so in one sentence and makes nothing."""
 
 import copy
+import re
 import shutil
 from fnmatch import fnmatchcase
 from pathlib import Path

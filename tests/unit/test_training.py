@@ -75,7 +75,7 @@ def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, monk
 
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("papa.hidden.shutil.disk_usage", lambda path: usage(10, 9, 1))
-    with pytest.raises(papa.InputError, match=r"the disk of .* has 0\.0 MB free"):
+    with pytest.raises(papa.InputError, match=r"the disk of .* has 0\.0 kB free"):
         extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "x"))
     assert list((corpus / "x").iterdir()) == []
 

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -26,10 +26,9 @@ BETWEEN_LINES = 30.0
 def stage(job: Any, threads: Literal["encoder", "probe"] | None = None, online: bool = False) -> Iterator[Say]:
     """Run a script's one call: its stderr goes to the job's log, `say` prints its result as one line in the terminal.
 
-    `job` is what the workflow hands to a script (`rule`, `wildcards`, `input`, `output`, `log`, `threads`). Heavy
-    imports belong inside, behind the settings of threads: what the config says for this kind of job, whatever the
-    workflow's cores are, and the choice of a GPU for a job of the encoder. Where there is a mirror, nothing asks the
-    hub but an `online` job.
+    `job` is what the workflow hands to a script (`rule`, `wildcards`, `log`, `threads`). Heavy imports belong inside,
+    behind the settings of threads: what the config says for this kind of job, whatever the workflow's cores are, and
+    the choice of a GPU for a job of the encoder. Where there is a mirror, nothing asks the hub but an `online` job.
     An `InputError` ends the job with its message alone, SIGINT and SIGTERM with one line; anything else leaves its
     traceback in the log.
     """
@@ -57,7 +56,6 @@ def stage(job: Any, threads: Literal["encoder", "probe"] | None = None, online: 
             if threads == "encoder":
                 devices.claim(here.device)
             yield say
-            _date(job.output, job.input)
         except InputError as error:
             print(f"Error: {error}", file=sys.stderr, flush=True)
             print(f"Error in {name}: {error}\nLog: {log}", file=terminal, flush=True)
@@ -71,14 +69,6 @@ def stage(job: Any, threads: Literal["encoder", "probe"] | None = None, online: 
             kind = type(error).__name__
             print(f"Error in {name}: {kind}: {error}\nThe traceback is in the log: {log}", file=terminal, flush=True)
             raise SystemExit(1) from None
-
-
-def _date(outputs: Iterable[str], inputs: Iterable[str]) -> None:
-    """Make no output older than an input, as it is where a clock was put back in between: snakemake would refuse it."""
-    newest = max((os.stat(path).st_mtime_ns for path in inputs), default=0)
-    for path in outputs:
-        if os.stat(path).st_mtime_ns < newest:
-            os.utime(path, ns=(newest, newest))
 
 
 @contextmanager

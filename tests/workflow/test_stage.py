@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from papa.errors import InputError
 from papa.stage import stage
 
-job = SimpleNamespace(rule="probe", wildcards=["tiny", "tags"], input=[], output=[], log=["logs/job.log"], threads=1)
+job = SimpleNamespace(rule="probe", wildcards=["tiny", "tags"], log=["logs/job.log"], threads=1)
 with stage(job, threads="probe") as say:
     {}
 """

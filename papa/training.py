@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim.adamw import adamw
 
 from papa import __version__
-from papa.artefacts import MEND, SEAL, UNSEALED, PathLike, replacing, write_json
+from papa.artefacts import MEND, SEAL, PathLike, replacing, unsealed, write_json
 from papa.checkpoints import Checkpoint, State
 from papa.errors import DamagedArtefact, InputError
 from papa.features import kept_heads
@@ -391,4 +391,4 @@ def state_of(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
 def save_state(state: dict[str, Tensor], path: PathLike) -> None:
     """Write what `state_of` gave as safetensors."""
     with replacing(path, seal=True) as temporary:
-        temporary.write_bytes(save(state, {SEAL: UNSEALED}))
+        temporary.write_bytes(save(state, {SEAL: unsealed(path)}))

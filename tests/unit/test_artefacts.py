@@ -1,6 +1,10 @@
 """Every byte of every kind of artefact counts: what is cut, flipped or written over is found before it is used."""
 
+import os
+import resource
 import shutil
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -104,3 +108,53 @@ def test_nothing_is_left_behind_where_writing_fails(tmp_path):
     with pytest.raises(InputError, match="could not be written"):
         write_json({}, tmp_path / "file/a.json")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_belongs_in_one_place_of_the_results(tmp_path, kind):
+    one, two = (tmp_path / f"results/tiny/tasks/{task}/a.{kind}" for task in ("one", "two"))
+    write(kind, one)
+    check_seal(one)
+    two.parent.mkdir()
+    shutil.copy(one, two)
+    with pytest.raises(DamagedArtefact, match=f"two/a.{kind} was written as tasks/one/a.{kind} and does not belong"):
+        check_seal(two)
+    for elsewhere in (tmp_path / "results/other/tasks/one/a", tmp_path / "mine/a"):
+        elsewhere.parent.mkdir(parents=True)
+        shutil.copy(one, elsewhere.with_suffix(f".{kind}"))
+        check_seal(elsewhere.with_suffix(f".{kind}"))
+
+
+def test_a_whole_file_of_another_form(tmp_path):
+    write("parquet", tmp_path / "a.json")
+    with pytest.raises(DamagedArtefact, match=r"a\.json cannot be read as JSON"):
+        read_json(tmp_path / "a.json")
+    write("json", tmp_path / "a.h5")
+    with pytest.raises(DamagedArtefact, match=r"a\.h5 is damaged"):
+        ConstantMatrices.load(tmp_path / "a.h5")
+    with pytest.raises(DamagedArtefact, match=r"a\.h5 cannot be read as Parquet"):
+        read_table(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_room_is_said_and_nothing_left(tmp_path, kind):
+    """In a process of its own, which a library might take down at its exit."""
+    script = f"import pathlib, test_artefacts; test_artefacts.write({kind!r}, pathlib.Path({str(tmp_path / kind)!r}))"
+    folder = os.path.dirname(__file__)
+    process = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([folder, os.path.dirname(os.path.dirname(folder))])},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (40, 40)),
+        capture_output=True,
+        text=True,
+    )
+    reason = f"{tmp_path / kind} could not be written (File too large), and nothing of it was left"
+    assert process.returncode == 1 and f"InputError: {reason}" in process.stderr, process.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_writer_left_goes_with_the_next(tmp_path):
+    (tmp_path / ".a.json.123.partial").write_text("half")
+    (tmp_path / ".b.json.123.partial").write_text("of another file")
+    write_json({}, tmp_path / "a.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".b.json.123.partial", "a.json"]

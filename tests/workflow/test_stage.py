@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import os, sys
 from types import SimpleNamespace
@@ -55,6 +57,37 @@ def test_what_nobody_expected_leaves_its_traceback_in_the_log(tmp_path):
     assert process.stderr.startswith("Error in probe tiny tags: KeyError: 'missing'\nThe traceback is in the log: ")
     assert "Traceback" not in process.stderr
     assert "Traceback" in log(tmp_path)
+
+
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
+def test_a_stopped_job_says_so_and_leaves_nothing(tmp_path, signal):
+    body = f"""
+    import signal
+    from papa.artefacts import replacing
+    with replacing("half.json") as temporary:
+        temporary.write_text("half")
+        os.kill(os.getpid(), signal.{signal})
+        say("not reached")
+    """
+    process = run(tmp_path, body)
+    assert (process.returncode, process.stdout) == (130, "")
+    assert process.stderr == "Interrupted: probe tiny tags\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+def test_a_log_without_room_fails_no_job(tmp_path):
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (5, 5)); print('1234567', file=sys.stderr)"
+    process = run(tmp_path, f"{limited}; say('done')")
+    assert process.stdout.startswith("probe tiny tags: done")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert log(tmp_path) == "12345"
+
+
+def test_a_log_that_cannot_be_begun(tmp_path):
+    (tmp_path / "logs").write_text("a file")
+    process = run(tmp_path, "say('not reached')")
+    assert (process.returncode, process.stdout) == (1, "")
+    assert process.stderr == "Error: logs/job.log could not be written (File exists); mend that and run again.\n"
 
 
 def test_threads_are_those_of_the_machine(tmp_path):

@@ -157,10 +157,11 @@ class Averaging:
             else:
                 both = examples.real[:, :, None] & examples.real[:, None, :]
                 where, values = where[both], values[both]
-            if layer == 0:
-                repeats = len(examples.slots) if examples.alike else 1
-                self.count += torch.bincount(where, minlength=self.n**2) * repeats
+            repeats = len(examples.slots) if examples.alike else 1
+            pairs = torch.bincount(where, minlength=self.n**2) * repeats if layer == 0 else None
             self.total[layer].index_add_(0, where, values)
+            if pairs is not None:  # last, where no memory is asked for any more: a layer is in with its counts, or not
+                self.count += pairs
             self.added = layer + 1
 
         with torch.no_grad():

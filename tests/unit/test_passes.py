@@ -160,6 +160,27 @@ def test_less_memory_gives_the_same_averages(tiny, corpus, layer, caplog):
     torch.testing.assert_close(sums[0].sum, sums[1].sum, atol=1e-5, rtol=1e-6)
 
 
+@pytest.mark.parametrize("number", [0, 1, LAYERS])
+def test_a_layer_that_cannot_be_added_is_not_counted(tiny, corpus, monkeypatch, number):
+    train, encoder = Tokens.read(corpus / "tokens.parquet")["train"], encoder_of(tiny)
+    sums, calls, plain = [], [], torch.Tensor.index_add_
+
+    def failing(self, *arguments):
+        calls.append(1)
+        if len(sums) == 1 and len(calls) == number + 1:
+            raise torch.OutOfMemoryError("out of memory")
+        return plain(self, *arguments)
+
+    monkeypatch.setattr(torch.Tensor, "index_add_", failing)
+    for _ in range(2):
+        calls.clear()
+        averaging = Averaging(encoder, train.n)
+        list(averaging.over(train, TokenBudget(100)))
+        sums.append(averaging.constants())
+    assert sums[0].examples == sums[1].examples and torch.equal(sums[0].count, sums[1].count)
+    torch.testing.assert_close(sums[0].sum, sums[1].sum, atol=1e-5, rtol=1e-6)
+
+
 def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, caplog):
     [hidden], [index] = stored(tiny, corpus, 1)
     whole, _ = HiddenStates.opened([hidden], [index])

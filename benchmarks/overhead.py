@@ -23,7 +23,7 @@ begin = time.perf_counter()
 import os
 os.environ["OMP_NUM_THREADS"] = "1"
 from pathlib import Path
-from papa import training
+from papa import fitting, training
 
 class Reached(BaseException):
     pass
@@ -31,7 +31,7 @@ class Reached(BaseException):
 def step(self):
     raise Reached(time.perf_counter() - begin)
 
-training.AdamW.step = step
+fitting.AdamW.step = step
 results = Path("results/demo")
 task = results / "models/minilm/tasks/agreement"
 corpus = results / "models/minilm/corpora/agreement"

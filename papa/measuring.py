@@ -30,6 +30,7 @@ from papa.constants import average_attention, constant_matrices
 from papa.encoder import Encoder, encoder_of
 from papa.errors import InputError
 from papa.features import probe_sizes
+from papa.fitting import fit
 from papa.hidden import HiddenPart, HiddenStates
 from papa.jobs import Job
 from papa.labelled import EVALUATED_AT_ONCE, HiddenOf, Labelled
@@ -43,7 +44,6 @@ from papa.streaming import TrainedConstants
 from papa.tasks import prepare_labels, prepare_texts
 from papa.tokenizing import tokenize_corpus
 from papa.tokens import Tokens
-from papa.training import fit
 
 Plans = Callable[[], list[LayerPlan]]
 SAMPLE = 1024

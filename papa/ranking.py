@@ -16,13 +16,13 @@ from papa.checkpoints import Checkpoint
 from papa.encoder import Encoder, encoder_of
 from papa.errors import InputError
 from papa.features import matrices_of, probe_sizes
+from papa.fitting import Kept, fit
 from papa.kinds import BY_LAMBDA, order_of
 from papa.labelled import Labelled
 from papa.masking import Masking
 from papa.mlm import MaskedTraining
 from papa.sources.models import shape_of_model, tokenizer_of, weights_digest
 from papa.tokens import Tokens
-from papa.training import Kept, fit
 
 LossWith = Callable[[Tensor, list[LayerPlan]], Tensor]
 """From example numbers and what the layers do with their heads to the mean loss of these examples."""

@@ -19,13 +19,14 @@ from papa.checkpoints import Checkpoint
 from papa.encoder import Encoder, encoder_of
 from papa.errors import InputError
 from papa.features import heads_to_replace, matrices_of, probe_sizes
+from papa.fitting import Diverged, Kept
 from papa.kinds import kind_of
 from papa.labelled import HiddenOf, Labelled
 from papa.masking import VALIDATION, Masking
 from papa.mlm import MaskedTraining, negative_log_perplexity
 from papa.sources.models import tokenizer_of, weights_digest
 from papa.tokens import Tokens
-from papa.training import Diverged, Kept, train_and_score, train_labelled
+from papa.training import train_and_score, train_labelled
 
 
 class TrainedConstants(nn.Module):

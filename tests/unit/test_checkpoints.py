@@ -14,15 +14,16 @@ import pytest
 import torch
 from sizes import TRAIN
 
-from papa import checkpoints, constants, labelled, ranking, streaming, training
+from papa import checkpoints, constants, fitting, labelled, ranking, streaming, training
 from papa.artefacts import write_table
 from papa.checkpoints import Checkpoint, State
 from papa.constants import average_corpus
 from papa.features import extract_features
+from papa.fitting import Diverged
 from papa.ranking import train_lambda
 from papa.streaming import train_probe_through_encoder
 from papa.tokenizing import tokenize_corpus
-from papa.training import Diverged, train_probe
+from papa.training import train_probe
 
 TASK = {"metric": "accuracy", "learning_rate": 1e-2, "batch_size": 17, "epochs": 3}
 OF_WORDS = TASK | {"metric": "token_accuracy"}
@@ -48,7 +49,7 @@ class Course:
     def __init__(self, monkeypatch):
         self.events, self.killed_at = [], None
         for place, name, event in (
-            (training.AdamW, "step", "step"),
+            (fitting.AdamW, "step", "step"),
             (labelled.Labelled, "predictions", "evaluate"),
             (streaming, "negative_log_perplexity", "evaluate"),
             (training, "save_state", "write"),
@@ -188,7 +189,8 @@ def test_masked_language_modelling_goes_on_to_the_same_bytes(always, course, tmp
 
 SLOWLY = """
 import json, sys, time, torch
-from papa.training import AdamW, train_probe
+from papa.fitting import AdamW
+from papa.training import train_probe
 torch.set_num_threads(1)
 plain = AdamW.step
 AdamW.step = lambda self: (time.sleep(0.05), plain(self))

@@ -14,6 +14,7 @@ import papa
 from papa import mlm
 from papa.artefacts import provenance_of, read_table, write_table
 from papa.constants import average_corpus
+from papa.fitting import Diverged
 from papa.labelled import Labelled
 from papa.layout import texts_in_blocks
 from papa.masking import VALIDATION, Masking, masked_batch
@@ -22,7 +23,6 @@ from papa.ranking import rank_heads, train_lambda
 from papa.streaming import train_probe_through_encoder
 from papa.tokenizing import tokenize_corpus
 from papa.tokens import Tokens
-from papa.training import Diverged
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
 TASK = {"metric": "negative_log_perplexity", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}

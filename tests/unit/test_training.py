@@ -13,11 +13,12 @@ import papa
 from papa.artefacts import read_table, write_table
 from papa.constants import average_corpus
 from papa.features import extract_features, heads_to_replace, kept_heads
+from papa.fitting import AdamW, Diverged
 from papa.hidden import HiddenStates
 from papa.labelled import Labelled
 from papa.ranking import rank_heads, train_lambda
 from papa.tokens import Tokens
-from papa.training import AdamW, Diverged, train_probe
+from papa.training import train_probe
 
 TASK = {"metric": "accuracy", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}
 WORDS = TASK | {"metric": "token_accuracy"}
@@ -241,7 +242,7 @@ def test_the_optimiser_takes_the_steps_of_torch():
 def test_training_probes_does_not_load_the_compiler():
     """It takes a second and 90 MB of every job."""
     script = (
-        "import sys, torch; from papa.training import fit;"
+        "import sys, torch; from papa.fitting import fit;"
         "w = torch.nn.Parameter(torch.ones(3)); task = {'learning_rate': 0.1, 'batch_size': 2, 'epochs': 2};"
         "fit([w], lambda rows: (w * rows.sum()).sum(), 5, task, torch.Generator(), lambda epoch: {}, 'fitting');"
         "sys.exit('torch._dynamo' in sys.modules or bool((w == 1).any()))"

@@ -89,15 +89,17 @@ def draw(rows: list[dict[str, Any]], figure: Path) -> None:
     """Memory and time against the number of sentences, a line for each stage."""
     import altair as alt
 
+    short = "datum.value < 1e6 ? datum.value / 1e3 + 'k' : datum.value / 1e6 + 'M'"
+    sizes = sorted({row["sentences"] for row in rows})
     data = alt.Data(values=[{key: row[key] for key in ("sentences", "stage", "megabytes", "seconds")} for row in rows])
     panels = [
         alt.Chart(data, title=title, width=300, height=220)
         .mark_line(point=True)
         .encode(
-            alt.X("sentences:Q", title="sentences", axis=alt.Axis(format="~s")),
+            alt.X("sentences:Q", title="sentences", axis=alt.Axis(values=sizes, labelExpr=short)),
             alt.Y(f"{name}:Q", title=title),
             alt.Color("stage:N", sort=list(STAGES)),
-            alt.StrokeDash("stage:N", sort=list(STAGES)),
+            alt.StrokeDash("stage:N", sort=list(STAGES), legend=None),
         )
         for name, title in (("megabytes", "peak memory (MB)"), ("seconds", "processor time (s)"))
     ]

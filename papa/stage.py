@@ -14,12 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from papa import devices, machine
+from papa import devices, live, machine
 from papa.errors import InputError
 
 Say = Callable[[str], None]
-BETWEEN_LINES = 30.0
-"""Seconds between two lines of a progress bar in a log."""
 
 
 @contextmanager
@@ -41,14 +39,13 @@ def stage(job: Any, threads: Literal["encoder", "probe"] | None = None, online: 
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own keeps 13 MB of every job
     name = " ".join([job.rule, *(f"{value}" for value in job.wildcards)])
     log, begin = Path(job.log[0]), time.monotonic()
-    with _stderr_to(log, alone=str(job.threads) == os.environ.get("PAPA_CORES")) as terminal:
+    with _stderr_to(log) as terminal:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
 
         def say(line: str) -> None:
             message = f"{name}: {line} ({time.monotonic() - begin:.0f} s)"
             print(message, file=sys.stderr, flush=True)
-            sys.stdout.write(f"{message}\n")  # in one piece, for other jobs write to the same terminal
-            sys.stdout.flush()
+            _show(message, sys.stdout)
 
         # so that what is half written is removed on the way out
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -58,22 +55,31 @@ def stage(job: Any, threads: Literal["encoder", "probe"] | None = None, online: 
             yield say
         except InputError as error:
             print(f"Error: {error}", file=sys.stderr, flush=True)
-            print(f"Error in {name}: {error}\nLog: {log}", file=terminal, flush=True)
+            _show(f"Error in {name}: {error}\nLog: {log}", terminal)
             raise SystemExit(1) from None
         except KeyboardInterrupt:
-            for stream in (sys.stderr, terminal):
-                print(f"Interrupted: {name}", file=stream, flush=True)
+            print(f"Interrupted: {name}", file=sys.stderr, flush=True)
+            _show(f"Interrupted: {name}", terminal)
             raise SystemExit(130) from None
         except Exception as error:
             traceback.print_exc()
             kind = type(error).__name__
-            print(f"Error in {name}: {kind}: {error}\nThe traceback is in the log: {log}", file=terminal, flush=True)
+            _show(f"Error in {name}: {kind}: {error}\nThe traceback is in the log: {log}", terminal)
             raise SystemExit(1) from None
 
 
+def _show(line: str, stream: TextIO) -> None:
+    """Print a line in one piece, for other jobs write to the same terminal: through its live view where it has one."""
+    with suppress(KeyError, OSError), open(os.open(os.environ[live.LINES], os.O_WRONLY | os.O_APPEND), "w") as view:
+        view.write(f"{line}\n")
+        return
+    stream.write(f"{line}\n")
+    stream.flush()
+
+
 @contextmanager
-def _stderr_to(log: Path, alone: bool) -> Iterator[TextIO]:
-    """Send stderr, that of C libraries too, to `log` and yield the terminal, where a job that runs alone draws bars."""
+def _stderr_to(log: Path) -> Iterator[TextIO]:
+    """Send stderr, that of C libraries too, to `log`; yield what it was before."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -82,8 +88,7 @@ def _stderr_to(log: Path, alone: bool) -> Iterator[TextIO]:
     with os.fdopen(os.dup(2), "w", buffering=1) as terminal:
         os.dup2(opened, 2)
         os.close(opened)
-        file = _Log()
-        before, sys.stderr = sys.stderr, _WithBars(file, terminal) if alone and terminal.isatty() else file
+        before, sys.stderr = sys.stderr, _Log()
         try:
             yield terminal
         finally:
@@ -102,33 +107,3 @@ class _Log(io.TextIOBase):
 
     def fileno(self) -> int:
         return 2
-
-
-class _WithBars:
-    """A log that also draws progress bars (lines that begin with a carriage return) in the terminal, and wipes them."""
-
-    def __init__(self, log: _Log, terminal: TextIO):
-        self.log, self.terminal = log, terminal
-        self.bar, self.logged = "", -BETWEEN_LINES
-
-    def write(self, text: str) -> int:
-        if text.startswith("\r"):
-            self.bar = text.strip()
-            self.terminal.write(text)
-            self.terminal.flush()
-            if time.monotonic() - self.logged > BETWEEN_LINES:
-                self.logged = time.monotonic()
-                self.log.write(self.bar + "\n")
-            return len(text)
-        if self.bar and text:
-            self.log.write(self.bar + "\n")
-            self.terminal.write("\r\x1b[K")
-            self.terminal.flush()
-            self.bar = ""
-        return self.log.write(text)
-
-    def flush(self) -> None:
-        self.log.flush()
-
-    def isatty(self) -> bool:
-        return True

@@ -1,7 +1,6 @@
 """A job seen from its script: what goes to the log, what to the terminal, with which threads."""
 
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -20,15 +19,14 @@ with stage(job, threads="probe") as say:
 """
 
 
-def run(folder: Path, body: str, cores: str = "2", terminal: int = subprocess.PIPE, **environment: str):
-    """Run a script with one stage in `folder`; its stderr is a pipe, or `terminal`."""
-    settings = {"PAPA_CORES": cores, "PYTHONPATH": str(Path(__file__).parents[2])}
+def run(folder: Path, body: str, **environment: str):
+    """Run a script with one stage in `folder`; its stderr is a pipe."""
+    settings = {"PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.run(
         [sys.executable, "-c", SCRIPT.format(body)],
         cwd=folder,
         env=os.environ | settings | environment,
-        stdout=subprocess.PIPE,
-        stderr=terminal,
+        capture_output=True,
         text=True,
         timeout=60,
     )
@@ -101,30 +99,3 @@ def test_jobs_do_not_ask_the_hub_where_there_is_a_mirror(tmp_path):
     for machine, offline in (('{"hub_mirror": "hub"}', 1), ("{}", 0)):
         process = run(tmp_path, body, PAPA_MACHINE=machine, HF_HUB_OFFLINE="0")
         assert process.stdout == f"probe tiny tags: {offline} (0 s)\n"
-
-
-BARS = r"[print(f'\r{number} of 3', end='', file=sys.stderr, flush=True) for number in range(4)]; say('done')"
-
-
-def shown(folder: Path, cores: str) -> str:
-    """What a terminal shows of a job that draws bars, where the workflow has so many cores."""
-    ours, theirs = pty.openpty()
-    process = run(folder, BARS, cores, theirs)
-    assert process.returncode == 0
-    os.close(theirs)
-    try:
-        return os.read(ours, 10_000).decode()
-    except OSError:  # nothing was written
-        return ""
-    finally:
-        os.close(ours)
-
-
-def test_a_job_that_runs_alone_draws_its_bars_in_the_terminal(tmp_path):
-    assert shown(tmp_path, cores="1") == "\r0 of 3\r1 of 3\r2 of 3\r3 of 3\r\x1b[K"
-    assert log(tmp_path) == "0 of 3\n3 of 3\nprobe tiny tags: done (0 s)\n"
-
-
-def test_jobs_that_run_side_by_side_draw_none(tmp_path):
-    assert shown(tmp_path, cores="2") == ""
-    assert "3 of 3" in log(tmp_path)

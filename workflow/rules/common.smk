@@ -8,7 +8,7 @@ from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 
 import papa
-from papa import dependencies, resources
+from papa import dependencies, live, resources
 from papa.config import NAME, RUN, check_files, checked
 from papa.errors import InputError
 from papa.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, PART, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting
@@ -29,13 +29,26 @@ ROOT = os.path.relpath(Path(papa.__file__).parents[1])
 os.environ.update(
     PYTHONPATH=os.pathsep.join(filter(None, [os.path.abspath(ROOT), os.environ.get("PYTHONPATH")])),
     PAPA_MACHINE=PARAMETERS.machine(),
-    PAPA_CORES=str(workflow.resource_settings.cores),
 )
 
-# `--quiet progress` leaves two lines for every job that say nothing.
-if Quietness.PROGRESS in (workflow.output_settings.quiet or ()):
-    CHATTER = re.compile("Select jobs|Execute [0-9]+ jobs|Using shell|Conda environments|Building DAG")
-    logger.addFilter(lambda record: not CHATTER.match(str(record.msg)))
+QUIET = workflow.output_settings.quiet or ()
+
+
+def says_something(record):
+    """Whether a message of snakemake tells more than that there is another job."""
+    events = ("run_info", "resources_info", "job_finished", "progress")
+    chatter = re.match("Select jobs|Execute [0-9]+ jobs|Using shell|Conda environments|Building DAG", str(record.msg))
+    return workflow.dryrun or not (chatter or getattr(record, "event", None) in events)
+
+
+# Where rules are quiet each job still leaves some lines; the view and the line of each stage stand for them.
+if Quietness.RULES in QUIET:
+    for handler in logger.handlers:
+        handler.addFilter(says_something)
+
+# Another workflow that has this one as a module keeps its own view.
+if workflow.modifier.is_main_snakefile():
+    live.watch(logger, quiet=not {Quietness.PROGRESS, Quietness.ALL}.isdisjoint(QUIET))
 
 
 def modules(script):

@@ -22,6 +22,10 @@ except InputError as error:
 except OSError as error:  # snakemake keeps a copy of the schema in its cache
     raise SystemExit(f"{error.filename or 'The cache of snakemake'} could not be written or read ({error.strerror}).")
 
+
+report: "../report/workflow.rst"
+
+
 GRAPH, PARAMETERS = Graph(config), Parameters(config)
 ROOT = os.path.relpath(Path(papa.__file__).parents[1])
 

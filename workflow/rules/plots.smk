@@ -3,7 +3,12 @@ rule plot_grid:
         table="<results>/tables/{grid}.parquet",
         code=modules("plot_grid"),
     output:
-        svg="<results>/figures/{grid}.svg",
+        svg=report(
+            "<results>/figures/{grid}.svg",
+            caption="../report/grid.rst",
+            category="Figures",
+            labels={"figure": "{grid}"},
+        ),
         png="<results>/figures/{grid}.png",
         html="<results>/figures/{grid}.html",
     log:
@@ -28,7 +33,12 @@ rule plot_score_and_drop:
         table="<results>/tables/score_and_drop.parquet",
         code=modules("plot_score_and_drop"),
     output:
-        svg="<results>/figures/score_and_drop.svg",
+        svg=report(
+            "<results>/figures/score_and_drop.svg",
+            caption="../report/score_and_drop.rst",
+            category="Figures",
+            labels={"figure": "score_and_drop"},
+        ),
         png="<results>/figures/score_and_drop.png",
         html="<results>/figures/score_and_drop.html",
     log:
@@ -53,7 +63,12 @@ rule plot_patterns:
         constants="<results>/models/{model}/corpora/{corpus}/average.h5",
         code=modules("plot_patterns"),
     output:
-        svg="<results>/figures/patterns/{model}/{corpus}.svg",
+        svg=report(
+            "<results>/figures/patterns/{model}/{corpus}.svg",
+            caption="../report/patterns.rst",
+            category="Averaged attention",
+            labels={"model": "{model}", "texts": "{corpus}", "form": "figure"},
+        ),
         png="<results>/figures/patterns/{model}/{corpus}.png",
         html="<results>/figures/patterns/{model}/{corpus}.html",
     log:

@@ -27,7 +27,12 @@ rule summarise:
         code=modules("summarise"),
     output:
         summary="<results>/tables/summary.parquet",
-        markdown="<results>/tables/summary.md",
+        markdown=report(
+            "<results>/tables/summary.md",
+            caption="../report/summary.rst",
+            category="Tables",
+            labels={"table": "summary"},
+        ),
     log:
         "<results>/logs/tables/summary.log",
     benchmark:
@@ -71,7 +76,12 @@ rule gather:
         code=modules("gather"),
     output:
         table="<results>/tables/{grid}.parquet",
-        markdown="<results>/tables/{grid}.md",
+        markdown=report(
+            "<results>/tables/{grid}.md",
+            caption="../report/grid_table.rst",
+            category="Tables",
+            labels={"table": "{grid}"},
+        ),
         latex="<results>/tables/{grid}.tex",
     log:
         "<results>/logs/tables/{grid}.log",
@@ -96,7 +106,12 @@ rule score_and_drop:
         code=modules("score_and_drop"),
     output:
         table="<results>/tables/score_and_drop.parquet",
-        markdown="<results>/tables/score_and_drop.md",
+        markdown=report(
+            "<results>/tables/score_and_drop.md",
+            caption="../report/score_and_drop_table.rst",
+            category="Tables",
+            labels={"table": "score_and_drop"},
+        ),
         latex="<results>/tables/score_and_drop.tex",
     log:
         "<results>/logs/tables/score_and_drop.log",
@@ -120,7 +135,12 @@ rule published:
         code=modules("published"),
     output:
         table="<results>/tables/published.parquet",
-        markdown="<results>/tables/published.md",
+        markdown=report(
+            "<results>/tables/published.md",
+            caption="../report/published.rst",
+            category="Tables",
+            labels={"table": "published"},
+        ),
         latex="<results>/tables/published.tex",
     log:
         "<results>/logs/tables/published.log",
@@ -147,7 +167,12 @@ rule patterns:
         code=modules("patterns"),
     output:
         table="<results>/models/{model}/corpora/{corpus}/patterns.parquet",
-        markdown="<results>/models/{model}/corpora/{corpus}/patterns.md",
+        markdown=report(
+            "<results>/models/{model}/corpora/{corpus}/patterns.md",
+            caption="../report/patterns_table.rst",
+            category="Averaged attention",
+            labels={"model": "{model}", "texts": "{corpus}", "form": "table"},
+        ),
         latex="<results>/models/{model}/corpora/{corpus}/patterns.tex",
     log:
         "<results>/logs/models/{model}/corpora/{corpus}/patterns.log",

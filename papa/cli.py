@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SCHEMA = Path(__file__).parents[1] / "workflow/schemas/config.schema.yaml"
 WRONG_INPUT = 2
-NOTHING_KNOWN = DAMAGED = 1
+NOTHING_KNOWN = DAMAGED = DIFFERENT = 1
 
 app = typer.Typer(
     help="How much does a pretrained encoder use input-dependent attention?",
@@ -133,6 +133,36 @@ def inspect(
         print_artefact(found)
     if found["whole"] is False:
         raise typer.Exit(DAMAGED)
+
+
+@app.command(
+    epilog="Examples: `papa compare results/demo results/demo2` or `papa compare old/summary.parquet "
+    "results/demo/tables/summary.parquet --json`\n\n"
+    "Exit codes: 0 the same, or differences within intervals, 1 a difference beyond them, 2 something that cannot be "
+    "compared, or a wrong command."
+)
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A results folder, or its summary.parquet or runs.parquet.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say what differs between two results beyond what seeds make differ, and which settings differ.
+
+    Scores of the same model, task and setting are held against each other by Welch's t-test over seeds, at 5 % for all
+    of them together (Holm's correction).
+    """
+    from papa.comparing import compare as compared
+
+    with _wrong_input():
+        found = compared(a, b)
+    if as_json:
+        _print_json(found)
+    else:
+        from papa.terminal.differences import print_differences
+
+        print_differences(found)
+    if found["beyond"]:
+        raise typer.Exit(DIFFERENT)
 
 
 def _checked(path: Path, places: dict[str, Any]) -> Config:

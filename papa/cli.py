@@ -60,6 +60,39 @@ def _print_json(content: dict[str, Any]) -> None:
 
 
 @app.command(
+    epilog="Examples: `papa init` or `papa init mine.yaml --model google-bert/bert-base-uncased --train train.csv "
+    "--validation dev.csv --text sentence --label mood`\n\n"
+    "Exit codes: 0 written, 2 nothing was written: the file is there already, or what was given is wrong."
+)
+def init(
+    config: Annotated[Path, typer.Argument(metavar="[FILE]", help="Where to write it.")] = Path("papa.yaml"),
+    name: Annotated[str, typer.Option(help="Name of the config; results go to results/NAME/.")] = "mine",
+    model: Annotated[
+        str | None, typer.Option(metavar="HUB_ID_OR_FOLDER", help="An encoder on the hub, or its folder here.")
+    ] = None,
+    train: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Training texts: Parquet, JSONL, CSV, TSV, CoNLL, text.")
+    ] = None,
+    validation: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same form.")] = None,
+    text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Texts, or lists of words; or guessed.")] = None,
+    second: Annotated[str | None, typer.Option(metavar="COLUMN", help="Second texts of pairs; or guessed.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Labels; or guessed.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a commented config for one model and one local data set. Asks nothing, and never overwrites.
+
+    With --train the file is read: columns are checked or guessed, and slots, metric and training chosen to fit, each
+    with its reason beside it. Without, the config names example paths to replace.
+    """
+    from papa.starting import start
+    from papa.terminal.starting import print_started
+
+    with _wrong_input():
+        found = start(config, _schema(), name, model, train, validation, text, second, label)
+    _print_json(found) if as_json else print_started(found)
+
+
+@app.command(
     epilog="Example: `papa plan config/minilm.yaml --hub-mirror /data/hub --cores 8`\n\n"
     "Exit codes: 0 something was estimated, 1 nothing could be, 2 the config or the command is wrong."
 )

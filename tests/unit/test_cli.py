@@ -19,7 +19,7 @@ from papa.constants import ConstantMatrices
 from papa.errors import InputError
 
 LAYERS, HEADS, SLOTS = 2, 3, 7
-VERBS = ("plan", "inspect", "compare")
+VERBS = ("init", "plan", "inspect", "compare")
 REPOSITORY = Path(__file__).parents[2]
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from papa import __version__
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,8 +41,18 @@ app = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", help="Print the same as JSON, and nothing else.")]
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"papa {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def papa() -> None:
+def papa(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """How much does a pretrained encoder use input-dependent attention?"""
 
 
@@ -60,12 +71,12 @@ def _print_json(content: dict[str, Any]) -> None:
 
 
 @app.command(
-    epilog="Examples: `papa init` or `papa init mine.yaml --model google-bert/bert-base-uncased --train train.csv "
-    "--validation dev.csv --text sentence --label mood`\n\n"
+    epilog="Examples:\n\n- `papa init`\n"
+    "- `papa init mine.yaml --model models/mine --train train.csv --label mood`\n\n"
     "Exit codes: 0 written, 2 nothing was written: the file is there already, or what was given is wrong."
 )
 def init(
-    config: Annotated[Path, typer.Argument(metavar="[FILE]", help="Where to write it.")] = Path("papa.yaml"),
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")] = Path("papa.yaml"),
     name: Annotated[str, typer.Option(help="Name of the config; results go to results/NAME/.")] = "mine",
     model: Annotated[
         str | None, typer.Option(metavar="HUB_ID_OR_FOLDER", help="An encoder on the hub, or its folder here.")
@@ -93,7 +104,8 @@ def init(
 
 
 @app.command(
-    epilog="Example: `papa plan config/minilm.yaml --hub-mirror /data/hub --cores 8`\n\n"
+    epilog="Examples:\n\n- `papa plan config/config.yaml`\n"
+    "- `papa plan config/minilm.yaml --hub-mirror /data/hub --cores 8`\n\n"
     "Exit codes: 0 something was estimated, 1 nothing could be, 2 the config or the command is wrong."
 )
 def plan(
@@ -136,15 +148,15 @@ def plan(
 
 
 @app.command(
-    epilog="Examples: `papa inspect results/demo/tables/summary.parquet` or `papa inspect "
-    "results/demo/models/minilm/corpora/negation/average.h5 --layer 2 --head 7`\n\n"
+    epilog="Examples:\n\n- `papa inspect results/demo/tables/summary.parquet`\n"
+    "- `papa inspect results/demo/models/minilm/corpora/roles/average.h5 --layer 4`\n\n"
     "Exit codes: 0 whole (or of a form that has no seal), 1 damaged, 2 no file of papa, none at all, or a wrong "
     "command."
 )
 def inspect(
     file: Annotated[Path, typer.Argument(help="Any file below results/.")],
     layer: Annotated[int | None, typer.Option(min=0, help="Of averages: show heads of this layer.")] = None,
-    head: Annotated[int | None, typer.Option(min=0, help="Of averages: show this head; of all layers alone.")] = None,
+    head: Annotated[int | None, typer.Option(min=0, help="Of averages: show this head; alone: of all layers.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a file is, of what, where it came from, whether it is whole, and show the beginning of it.
@@ -169,8 +181,8 @@ def inspect(
 
 
 @app.command(
-    epilog="Examples: `papa compare results/demo results/demo2` or `papa compare old/summary.parquet "
-    "results/demo/tables/summary.parquet --json`\n\n"
+    epilog="Examples:\n\n- `papa compare results/demo results/demo2`\n"
+    "- `papa compare old/summary.parquet results/demo/tables/summary.parquet --json`\n\n"
     "Exit codes: 0 the same, or differences within intervals, 1 a difference beyond them, 2 something that cannot be "
     "compared, or a wrong command."
 )

@@ -94,17 +94,22 @@ def _check_hidden(file: Path) -> None:
     index = file.with_suffix(".json")
     if not index.is_file():
         raise DamagedArtefact(f"{file} has no {index.name} beside it, which says what it is; {MEND}.")
-    tokens = tokens_behind(index)
-    if tokens is None:
-        check_part(file, index)
-        return
+    check_part(file, index, _lengths(index))
+
+
+def _lengths(index: Path) -> list[int] | None:
+    """How many tokens each example has of which there are hidden states; None where the tokens are not there, or are
+    others by now."""
     from papa.tokens import TokensFile
 
-    begin, end = read_json(index)["rows"]
+    about, tokens = read_json(index), tokens_behind(index)
+    if tokens is None:
+        return None
     with TokensFile.opened(tokens) as laid_out:
-        check_part(
-            file, index, (length for _, group in laid_out.between(begin, end) for length in group.lengths.tolist())
-        )
+        groups = laid_out.between(*about["rows"])
+        lengths = [length for _, group in groups for length in group.lengths.tolist()]
+    same = (len(lengths), sum(lengths)) == (about["rows"][1] - about["rows"][0], about["tokens"])
+    return lengths if same else None
 
 
 def tokens_behind(index: PathLike) -> Path | None:

@@ -118,7 +118,7 @@ def _shade(share: float | None) -> str:
 
 
 def _on(share: float) -> Style:
-    return Style(color="white" if share < 0.6 else "black", bgcolor=_colour(share))
+    return Style(color="#ffffff" if share < 0.45 else "#000000", bgcolor=_colour(share))
 
 
 def _colour(share: float | None) -> Color:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import papa.cli
 from papa.artefacts import write_json, write_table
+from papa.checkpoints import Checkpoint, State
 from papa.cli import app
 from papa.constants import ConstantMatrices
 from papa.errors import InputError
@@ -66,11 +67,12 @@ def on_a_terminal(*arguments, **more):
 def test_help_has_an_example_and_exit_codes(verb):
     result = CliRunner().invoke(app, [verb, "--help"])
     said = " ".join(result.stdout.split())
-    assert result.exit_code == 0 and f": papa {verb}" in said and "Exit codes: 0" in said and "--json" in said
+    assert result.exit_code == 0 and f"• papa {verb}" in said and "Exit codes: 0" in said and "--json" in said
 
 
 def test_all_commands_are_those():
     assert {command.callback.__name__ for command in app.registered_commands} == set(VERBS)
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"papa {papa.__version__}\n"
     assert CliRunner().invoke(app, ["inspct"]).exit_code == 2
     assert CliRunner().invoke(app, ["inspect"]).exit_code == 2
 
@@ -160,6 +162,18 @@ def test_files_of_other_versions_and_of_killed_jobs_are_said(tmp_path, monkeypat
     (tmp_path / "results/x/figures").mkdir()
     (tmp_path / "results/x/figures/strange.bmp").write_bytes(b"BM")
     assert CliRunner().invoke(app, ["inspect", "results/x/figures/strange.bmp"]).exit_code == 2
+
+
+def test_a_checkpoint_says_how_far_its_job_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"checkpoint_minutes": 0}))
+    checkpoint = Checkpoint("results/x/models/m/tasks/t/average/lambda.parquet", {})
+    checkpoint.path.parent.mkdir(parents=True)
+    checkpoint.save(lambda: State({"raw": torch.zeros(LAYERS, HEADS)}, {"epochs": 3}))
+    found = json.loads(CliRunner().invoke(app, ["inspect", str(checkpoint.path), "--json"]).stdout)
+    assert found["whole"] is True and found["words"] == "Where a job that was killed goes on from"
+    assert found["content"]["facts"] == {"epochs": 3}
+    assert found["content"]["tables"][0]["rows"] == [["raw", "2 × 3", "F32"]]
 
 
 def test_texts_cannot_steer_the_terminal(tmp_path, monkeypatch):

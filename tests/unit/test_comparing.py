@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from scipy.stats import ttest_ind
 from test_tables import run
 from typer.testing import CliRunner
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from papa.artefacts import write_json
 from papa.cli import app
 from papa.comparing import compare, holm
+from papa.constants import ConstantMatrices
 from papa.errors import InputError
 from papa.summary import ALL
 from papa.tables import collect_runs, summarise
@@ -130,6 +132,16 @@ def test_versions_and_weights_of_runs_are_settings(tmp_path):
     b = results(tmp_path / "b", scores, provenance={"weights": "f" * 64, "papa_version": "2"})
     assert {row["setting"] for row in compare(a, b)["settings"]} == {"weights", "papa_version"}
     assert "agree to the last digit; settings differ." in said(a, b, code=0)
+
+
+def test_precision_is_read_from_averages(tmp_path):
+    folders = [results(tmp_path / name, {("cola", "1"): FAR}) for name in "ab"]
+    for folder, about in zip(folders, ({}, {"precision": "bfloat16", "revision": "main"}), strict=True):
+        ones = torch.ones(5, 5)
+        path = folder / "models/tiny/corpora/c/average.h5"
+        ConstantMatrices(ones.expand(2, 3, 5, 5).double(), ones.long(), 1, about).save(path)
+    settings = {row["setting"]: (row["a"], row["b"]) for row in compare(*folders)["settings"]}
+    assert settings == {"precision": (["float32"], ["bfloat16"]), "revision": ([""], ["main"])}
 
 
 def test_without_any_spread_a_difference_is_beyond(tmp_path):

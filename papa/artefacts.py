@@ -70,10 +70,10 @@ def replacing(path: PathLike, seal: bool = False) -> Iterator[Path]:
             temporary.unlink()
 
 
-def check_seal(path: PathLike) -> None:
+def check_seal(path: PathLike) -> str:
     """Raise `DamagedArtefact` where a file is not what was written (cut, changed, written over), or written as another.
 
-    A file outside of a workflow's results may be any.
+    A file outside of a workflow's results may be any. Returns where below results it was written; empty for elsewhere.
     """
     try:
         with open(path, "rb") as file, _mapped(file) as content:
@@ -88,6 +88,16 @@ def check_seal(path: PathLike) -> None:
     place = _place_of(path)
     if own and place and own != place:
         raise DamagedArtefact(f"{path} was written as {own} and does not belong here; {MEND}.")
+    return own
+
+
+def is_sealed(path: PathLike) -> bool:
+    """Whether a file has a seal at all, be it broken."""
+    try:
+        with open(path, "rb") as file, _mapped(file) as content:
+            return _SEALED.search(content) is not None
+    except (OSError, ValueError):
+        return False
 
 
 def _place_of(path: PathLike) -> str:

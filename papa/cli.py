@@ -1,4 +1,8 @@
-"""The command `papa`: what people ask of a config without running it."""
+"""The command `papa`: what people ask before a workflow is run, and of what it left.
+
+Commands read, say and end: 0 where all is well, 1 where something is not, 2 where the command or what it was given is
+wrong, which is said on stderr in one sentence.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,15 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from papa import __version__
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
 
 SCHEMA = Path(__file__).parents[1] / "workflow/schemas/config.schema.yaml"
 WRONG_INPUT = 2
-NOTHING_KNOWN = 1
+NOTHING_KNOWN = DAMAGED = DIFFERENT = 1
 
 app = typer.Typer(
     help="How much does a pretrained encoder use input-dependent attention?",
@@ -28,16 +35,77 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the same as JSON, and nothing else.")]
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"papa {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def papa() -> None:
+def papa(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """How much does a pretrained encoder use input-dependent attention?"""
 
 
+@contextmanager
+def _wrong_input(prefix: str = "") -> Iterator[None]:
+    """End with one sentence where something given is wrong."""
+    try:
+        yield
+    except InputError as error:
+        typer.echo(f"{prefix}{error}", err=True)
+        raise typer.Exit(WRONG_INPUT) from None
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
+
+
 @app.command(
-    epilog="Example: `papa plan config/minilm.yaml --hub-mirror /data/hub --cores 8`\n\n"
+    epilog="Examples:\n\n- `papa init`\n"
+    "- `papa init mine.yaml --model models/mine --train train.csv --label mood`\n\n"
+    "Exit codes: 0 written, 2 nothing was written: the file is there already, or what was given is wrong."
+)
+def init(
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")] = Path("papa.yaml"),
+    name: Annotated[str, typer.Option(help="Name of the config; results go to results/NAME/.")] = "mine",
+    model: Annotated[
+        str | None, typer.Option(metavar="HUB_ID_OR_FOLDER", help="An encoder on the hub, or its folder here.")
+    ] = None,
+    train: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Training texts: Parquet, JSONL, CSV, TSV, CoNLL, text.")
+    ] = None,
+    validation: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same form.")] = None,
+    text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Texts, or lists of words; or guessed.")] = None,
+    second: Annotated[str | None, typer.Option(metavar="COLUMN", help="Second texts of pairs; or guessed.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Labels; or guessed.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a commented config for one model and one local data set. Asks nothing, and never overwrites.
+
+    With --train the file is read: columns are checked or guessed, and slots, metric and training chosen to fit, each
+    with its reason beside it. Without, the config names example paths to replace.
+    """
+    from papa.starting import start
+    from papa.terminal.starting import print_started
+
+    with _wrong_input():
+        found = start(config, _schema(), name, model, train, validation, text, second, label)
+    _print_json(found) if as_json else print_started(found)
+
+
+@app.command(
+    epilog="Examples:\n\n- `papa plan config/config.yaml`\n"
+    "- `papa plan config/minilm.yaml --hub-mirror /data/hub --cores 8`\n\n"
     "Exit codes: 0 something was estimated, 1 nothing could be, 2 the config or the command is wrong."
 )
 def plan(
@@ -47,7 +115,7 @@ def plan(
     ] = None,
     device: Annotated[str | None, typer.Option(help="Where encoders run: the key device.")] = None,
     cores: Annotated[int | None, typer.Option(min=1, help="Cores the workflow is to have; all by default.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the same numbers as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what a config will take before it is run: jobs, passes of the encoder, time and disk, for each model.
 
@@ -56,17 +124,15 @@ def plan(
     """
     from rich.console import Console
 
-    try:
+    with _wrong_input("Config error: "):
         checked = _checked(config, {"hub_mirror": hub_mirror and str(hub_mirror), "device": device})
-    except InputError as error:
-        typer.echo(f"Config error: {error}", err=True)
-        raise typer.Exit(WRONG_INPUT) from None
     terminal = Console(file=sys.stderr)
     with terminal.status("Loading libraries") as status:
         from papa.graph import Graph
         from papa.jobs import jobs_of
         from papa.measuring import measure
         from papa.planning import notes_on, plan_of
+        from papa.terminal.plan import print_plan
 
         jobs = jobs_of(Graph(checked))
         measured = measure(checked, jobs, status.update)
@@ -76,12 +142,72 @@ def plan(
     free = shutil.disk_usage(existing).free
     shown = _content(found, checked, measured, cores or _all_cores())
     shown |= {"free_disk_bytes": free, "notes": notes_on(found, checked, free)}
-    if as_json:
-        typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
-    else:
-        _print(shown)
+    _print_json(shown) if as_json else print_plan(shown)
     if not measured.layouts:
         raise typer.Exit(NOTHING_KNOWN)
+
+
+@app.command(
+    epilog="Examples:\n\n- `papa inspect results/demo/tables/summary.parquet`\n"
+    "- `papa inspect results/demo/models/minilm/corpora/roles/average.h5 --layer 4`\n\n"
+    "Exit codes: 0 whole (or of a form that has no seal), 1 damaged, 2 no file of papa, none at all, or a wrong "
+    "command."
+)
+def inspect(
+    file: Annotated[Path, typer.Argument(help="Any file below results/.")],
+    layer: Annotated[int | None, typer.Option(min=0, help="Of averages: show heads of this layer.")] = None,
+    head: Annotated[int | None, typer.Option(min=0, help="Of averages: show this head; alone: of all layers.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a file is, of what, where it came from, whether it is whole, and show the beginning of it.
+
+    Averages are drawn: the head that looks at single slots most, or those that --layer and --head choose. Hidden
+    states are held against their checksums, which reads all of them.
+    """
+    from rich.console import Console
+
+    with _wrong_input(), Console(file=sys.stderr).status(f"Reading {file}"):
+        from papa.inspecting import inspect as inspected
+
+        found = inspected(file, layer, head)
+    if as_json:
+        _print_json(found)
+    else:
+        from papa.terminal.artefacts import print_artefact
+
+        print_artefact(found)
+    if found["whole"] is False:
+        raise typer.Exit(DAMAGED)
+
+
+@app.command(
+    epilog="Examples:\n\n- `papa compare results/demo results/demo2`\n"
+    "- `papa compare old/summary.parquet results/demo/tables/summary.parquet --json`\n\n"
+    "Exit codes: 0 the same, or differences within intervals, 1 a difference beyond them, 2 something that cannot be "
+    "compared, or a wrong command."
+)
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A results folder, or its summary.parquet or runs.parquet.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say what differs between two results beyond what seeds make differ, and which settings differ.
+
+    Scores of the same model, task and setting are held against each other by Welch's t-test over seeds, at 5 % for all
+    of them together (Holm's correction).
+    """
+    from papa.comparing import compare as compared
+
+    with _wrong_input():
+        found = compared(a, b)
+    if as_json:
+        _print_json(found)
+    else:
+        from papa.terminal.differences import print_differences
+
+        print_differences(found)
+    if found["beyond"]:
+        raise typer.Exit(DIFFERENT)
 
 
 def _checked(path: Path, places: dict[str, Any]) -> Config:
@@ -97,9 +223,19 @@ def _checked(path: Path, places: dict[str, Any]) -> Config:
         raise InputError(f"{path} cannot be read as YAML ({why}).") from error
     if isinstance(given, dict):
         given |= {key: value for key, value in places.items() if value is not None}
-    config = checked(given, SCHEMA)
+    config = checked(given, _schema())
     check_files(config)
     return config
+
+
+def _schema() -> Path:
+    """The schema of configs, which is part of the workflow beside the package."""
+    if not SCHEMA.is_file():
+        raise InputError(
+            f"The workflow is not beside the package ({SCHEMA} is missing); install papa from its repository by "
+            "`pip install -e .`."
+        )
+    return SCHEMA
 
 
 def _all_cores() -> int:
@@ -134,80 +270,10 @@ def _of_cost(cost: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _print(content: dict[str, Any]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(markup=False, highlight=False, emoji=False)
-    for model in dict.fromkeys(row["model"] for row in content["rows"]):
-        own = [row for row in content["rows"] if row["model"] == model]
-        if model and f"model {model}" in content["problems"]:
-            console.print(f"Model {model}", style="bold")
-            console.print(", ".join(f"{row['rule']} {row['jobs']:,}" for row in own) + " jobs\n")
-            continue
-        title = f"Model {model}" if model else "Data and tables"
-        table = Table(
-            box=SIMPLE_HEAD, show_edge=False, padding=(0, 1), title=title, title_justify="left", title_style="bold"
-        )
-        for name in ("", "jobs", "encoder\npasses", "encoder\ntokens", "disk", "processor\ntime"):
-            table.add_column(name, justify="right" if name else "left")
-        for row in own:
-            jobs, known = f"{row['jobs']:,}", row["estimated_jobs"]
-            shown = {"passes": _short, "tokens": _count, "bytes": size, "seconds": duration}
-            numbers = [
-                shown[key.split("_")[1]](row[key]) if row[key] else ""
-                for key in ("encoder_passes", "encoder_tokens", "disk_bytes", "processor_seconds")
-            ]
-            jobs += f" ({known:,} known)" if 0 < known < row["jobs"] else ""
-            table.add_row(row["rule"], jobs, *(numbers if known else ["?"] * 4))
-        console.print(table, "")
-    total = content["total"]
-    known = "" if total["estimated_jobs"] == total["jobs"] else f", {total['estimated_jobs']:,} of them estimated"
-    console.print(
-        f"{total['jobs']:,} jobs{known}: about {duration(content['elapsed_seconds'])} on {content['cores']} cores "
-        f"({duration(total['processor_seconds'])} of processor time; encoders on {content['device']}) and "
-        f"{size(total['disk_bytes'])} of disk ({size(content['free_disk_bytes'])} are free).",
-        style="bold",
-    )
-    for note in content["notes"]:
-        console.print(note)
-    for what, problem in content["problems"].items():
-        console.print(f"Not estimated: {what}. {problem}", style="yellow")
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say it: "40 s", "5 min", "1.2 hours", "3.4 days"."""
-    if 0 < seconds < 1:
-        return "< 1 s"
-    for limit, unit, name, digits in ((120, 1, "s", 0), (7200, 60, "min", 0), (172800, 3600, "hours", 1)):
-        if seconds < limit:
-            return f"{seconds / unit:.{digits}f} {name}"
-    return f"{seconds / 86400:.1f} days"
-
-
-def size(amount: float) -> str:
-    """Bytes as people say it: "41 GB"."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{_short(amount)} {unit}"
-        amount /= 1000
-    return f"{_short(amount)} TB"
-
-
-def _count(number: float) -> str:
-    for unit in ("", " k", " M"):
-        if number < 1000:
-            return f"{_short(number)}{unit}"
-        number /= 1000
-    return f"{_short(number)} G"
-
-
-def _short(number: float) -> str:
-    return f"{number:.1f}" if 0 < number < 9.95 and number != int(number) else f"{number:,.0f}"
-
-
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):  # where λ cannot be written, a question mark is
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     app(prog_name="papa")
 
 

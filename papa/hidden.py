@@ -12,7 +12,7 @@ import os
 import shutil
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -156,12 +156,31 @@ class HiddenStates:
                 raise DamagedArtefact(f"{part.path} ends too early; {MEND}.")
             if part.checksums is not None and not self._checked[row]:
                 if zlib.crc32(own) != part.checksums[row - part.begin]:
-                    raise DamagedArtefact(
-                        f"{part.path} is damaged: the hidden states of row {row} are not what was written; {MEND}."
-                    )
+                    raise _damaged(part.path, row)
                 self._checked[row] = True
             held += len(own)
         return half.float()
+
+
+def check_part(path: PathLike, index: PathLike, lengths: Iterable[int] | None = None) -> None:
+    """Raise `DamagedArtefact` where a file of hidden states is not what its index says.
+
+    Its size and the digest of its checksums are looked at; with `lengths`, how many tokens each of its examples has,
+    every example is read and held against its checksum.
+    """
+    about = read_json(index)
+    row = about["layers"] * about["hidden"] * 2
+    checksums = _read_checksums(path, about, row)
+    if lengths is None:
+        return
+    with open(path, "rb") as file:
+        for number, (length, checksum) in enumerate(zip(lengths, checksums, strict=True)):
+            if zlib.crc32(file.read(length * row)) != checksum:
+                raise _damaged(path, about["rows"][0] + number)
+
+
+def _damaged(path: PathLike, row: int) -> DamagedArtefact:
+    return DamagedArtefact(f"{path} is damaged: the hidden states of row {row} are not what was written; {MEND}.")
 
 
 def _read_checksums(path: PathLike, about: Mapping[str, Any], row: int) -> np.ndarray:

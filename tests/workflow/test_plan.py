@@ -9,11 +9,12 @@ import yaml
 from tiny import CONFIG, JOBS, REPOSITORY
 from typer.testing import CliRunner
 
-from papa.cli import SCHEMA, app, duration, size
+from papa.cli import SCHEMA, app
 from papa.config import checked
 from papa.graph import Graph
 from papa.jobs import jobs_of
 from papa.planning import Measured, plan_of
+from papa.terminal import duration, size
 
 
 @pytest.fixture

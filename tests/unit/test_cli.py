@@ -1,0 +1,193 @@
+"""The command: help with examples, exit codes, errors on stderr, colours on a terminal alone, a quick start."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import papa.cli
+from papa.artefacts import write_json, write_table
+from papa.checkpoints import Checkpoint, State
+from papa.cli import app
+from papa.constants import ConstantMatrices
+from papa.errors import InputError
+
+LAYERS, HEADS, SLOTS = 2, 3, 7
+VERBS = ("init", "plan", "inspect", "compare")
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def averages(tmp_path):
+    """Averages over 5 examples that use all slots but one."""
+    count = torch.full((SLOTS, SLOTS), 5)
+    count[3] = count[:, 3] = 0
+    total = torch.rand(LAYERS, HEADS, SLOTS, SLOTS, dtype=torch.double) * (count > 0)
+    path = tmp_path / "average.h5"
+    ConstantMatrices(total, count, 5, {"model": "tiny"}).save(path)
+    return path
+
+
+def environment(**more):
+    kept = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    return kept | {"PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color", "COLORTERM": "truecolor"} | more
+
+
+def in_a_pipe(*arguments, **more):
+    return subprocess.run(
+        [sys.executable, "-m", "papa.cli", *arguments], env=environment(**more), capture_output=True, text=True
+    )
+
+
+def on_a_terminal(*arguments, **more):
+    """What a command writes to a terminal, and its exit code."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "papa.cli", *arguments], stdin=its, stdout=its, stderr=its, env=environment(**more)
+    )
+    os.close(its)
+    written = b""
+    try:
+        while part := os.read(ours, 65536):
+            written += part
+    except OSError:  # how Linux says that nobody has the terminal open any more
+        pass
+    os.close(ours)
+    return written.decode(), process.wait()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_has_an_example_and_exit_codes(verb):
+    result = CliRunner().invoke(app, [verb, "--help"])
+    said = " ".join(result.stdout.split())
+    assert result.exit_code == 0 and f"• papa {verb}" in said and "Exit codes: 0" in said and "--json" in said
+
+
+def test_all_commands_are_those():
+    assert {command.callback.__name__ for command in app.registered_commands} == set(VERBS)
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"papa {papa.__version__}\n"
+    assert CliRunner().invoke(app, ["inspct"]).exit_code == 2
+    assert CliRunner().invoke(app, ["inspect"]).exit_code == 2
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from papa.cli import main; sys.argv = ['papa', '--help']\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    loaded = set(result.stdout.strip().splitlines()[-1].strip("[]").replace("'", "").split(", "))
+    assert "typer" in loaded
+    heavy = {"torch", "transformers", "pandas", "pyarrow", "numpy", "scipy", "h5py", "datasets", "altair", "yaml"}
+    assert not heavy & loaded
+
+
+def test_colours_are_on_a_terminal_alone(averages):
+    shown, code = on_a_terminal("inspect", str(averages))
+    assert code == 0 and "\x1b[38;2;" in shown and "▀" in shown
+    piped = in_a_pipe("inspect", str(averages))
+    assert piped.returncode == 0 and "\x1b" not in piped.stdout and "▀" not in piped.stdout
+    assert "@" in piped.stdout and not piped.stderr
+    plain, code = on_a_terminal("inspect", str(averages), NO_COLOR="1")
+    assert code == 0 and "▀" not in plain and "\x1b[38;" not in plain and "@" in plain
+    ascii_only = in_a_pipe("inspect", str(averages), PYTHONIOENCODING="ascii")
+    assert ascii_only.returncode == 0 and not ascii_only.stderr
+
+
+def test_pictures_keep_to_the_width_of_the_terminal(averages):
+    for columns in (10, 40, 120):
+        piped = in_a_pipe("inspect", str(averages), "--layer", "0", COLUMNS=str(columns)).stdout
+        lines = piped[piped.index("layer 0, h") :].splitlines()
+        assert max(map(len, lines)) <= columns
+        assert lines[0].count("layer 0, h") == (3 if columns == 120 else 1)
+
+
+def test_json_is_all_that_is_printed(averages):
+    piped = in_a_pipe("inspect", str(averages), "--json")
+    assert json.loads(piped.stdout)["whole"] is True and not piped.stderr
+    shown, code = on_a_terminal("inspect", str(averages), "--json")
+    assert code == 0 and json.loads(shown[shown.index("{") :])["whole"] is True
+
+
+def test_averages_leave_what_no_example_has_blank(averages):
+    [picture] = json.loads(CliRunner().invoke(app, ["inspect", str(averages), "--json"]).stdout)["content"]["pictures"]
+    constants = ConstantMatrices.load(averages)
+    assert picture["slots"] == [0, 1, 2, 4, 5, 6]
+    for row, query in enumerate(picture["slots"]):
+        for column, key in enumerate(picture["slots"]):
+            expected = float(constants.mean[picture["layer"], picture["head"], query, key])
+            assert picture["values"][row][column] == pytest.approx(expected, abs=1e-4)
+
+
+def test_what_is_no_file_of_papa_is_one_sentence(tmp_path):
+    foreign = tmp_path / "foreign.parquet"
+    pa.parquet.write_table(pa.table({"a": [1]}), foreign)
+    cases = [
+        (tmp_path, "is a folder"),
+        (tmp_path / "nowhere.json", "There is no file"),
+        (foreign, "is no file of papa"),
+        (REPOSITORY / "README.md", "is no file of papa"),
+    ]
+    for path, expected in cases:
+        result = CliRunner().invoke(app, ["inspect", str(path)])
+        assert result.exit_code == 2 and not result.stdout, path
+        assert expected in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+def test_a_cut_file_without_a_place_is_damaged(averages):
+    averages.write_bytes(averages.read_bytes()[:-9] + b"?" * 9)
+    result = CliRunner().invoke(app, ["inspect", str(averages), "--json"])
+    assert result.exit_code == 1 and "it is not what was written" in json.loads(result.stdout)["damage"]
+
+
+def test_files_of_other_versions_and_of_killed_jobs_are_said(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = Path("results/x/models/m/tasks/t/runs/original/seed-1.json")
+    write_json({"score": 1.0}, run)
+    result = CliRunner().invoke(app, ["inspect", str(run)])
+    assert result.exit_code == 1 and "another version of papa wrote it" in " ".join(result.stdout.split())
+    partial = run.with_name(".seed-1.json.17.partial")
+    partial.write_text("{", encoding="utf-8")
+    result = CliRunner().invoke(app, ["inspect", str(partial)])
+    assert result.exit_code == 1 and "half-written" in result.stdout
+    (tmp_path / "results/x/figures").mkdir()
+    (tmp_path / "results/x/figures/strange.bmp").write_bytes(b"BM")
+    assert CliRunner().invoke(app, ["inspect", "results/x/figures/strange.bmp"]).exit_code == 2
+
+
+def test_a_checkpoint_says_how_far_its_job_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"checkpoint_minutes": 0}))
+    checkpoint = Checkpoint("results/x/models/m/tasks/t/average/lambda.parquet", {})
+    checkpoint.path.parent.mkdir(parents=True)
+    checkpoint.save(lambda: State({"raw": torch.zeros(LAYERS, HEADS)}, {"epochs": 3}))
+    found = json.loads(CliRunner().invoke(app, ["inspect", str(checkpoint.path), "--json"]).stdout)
+    assert found["whole"] is True and found["words"] == "Where a job that was killed goes on from"
+    assert found["content"]["facts"] == {"epochs": 3}
+    assert found["content"]["tables"][0]["rows"] == [["raw", "2 × 3", "F32"]]
+
+
+def test_texts_cannot_steer_the_terminal(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = Path("results/x/corpora/c/texts.parquet")
+    about = {"rows": {"train": 1}, "rows_available": {"train": 1}, "source": {"first": "\x1b[31mred"}}
+    write_table(pa.table({"split": ["train"], "row": [0], "first": ["a\x1b[2Jb\rc\x9bd\nnext"]}), path, about)
+    shown, code = on_a_terminal("inspect", str(path.absolute()))
+    assert code == 0 and "a·[2Jb·c·d·next" in shown and "\x1b[2J" not in shown and "\x1b[31mred" not in shown
+
+
+def test_plan_outside_of_the_repository_says_what_it_needs(tmp_path, monkeypatch):
+    monkeypatch.setattr("papa.cli.SCHEMA", tmp_path / "nowhere.yaml")
+    config = tmp_path / "config.yaml"
+    config.write_text("name: x\n", encoding="utf-8")
+    with pytest.raises(InputError, match="install papa from its repository"):
+        papa.cli._checked(config, {})

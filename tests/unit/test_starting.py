@@ -1,0 +1,153 @@
+"""`papa init`: what it writes loads, what it guesses is said, and nothing is overwritten."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from papa.cli import SCHEMA, app
+from papa.config import checked
+from papa.starting import text_of
+from papa.starting.data import Data, look_at
+
+ROWS = [("the cat sees a dog", "good"), ("a dog", "bad"), ("here and now", "bad"), ("one", "good")] * 10
+NONE = {"first": None, "second": None, "label": None}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def csv(path, header, rows):
+    path.write_text("\n".join([header, *(",".join(row) for row in rows)]) + "\n", encoding="utf-8")
+    return path
+
+
+def init(*arguments, code=0):
+    result = CliRunner().invoke(app, ["init", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def loaded(path="papa.yaml"):
+    with open(path, encoding="utf-8") as file:
+        return checked(yaml.safe_load(file), SCHEMA)
+
+
+def test_without_options_it_names_examples(here):
+    said = " ".join(init().stdout.split())
+    config = loaded()
+    assert config["name"] == "mine" and config["models"]["model"]["hub"] == "google-bert/bert-base-uncased"
+    assert config["corpora"]["texts"]["files"]["train"] == "data/train.csv"
+    assert "replace both paths" in (here / "papa.yaml").read_text(encoding="utf-8")
+    assert "papa plan papa.yaml" in said and "snakemake --cores 2 --configfile papa.yaml" in said
+    assert "There is no data/train.csv and data/validation.csv yet" in said
+
+
+def test_nothing_is_overwritten(here):
+    (here / "papa.yaml").write_text("mine", encoding="utf-8")
+    result = init(code=2)
+    assert not result.stdout and "is there already and is never overwritten" in result.stderr
+    assert (here / "papa.yaml").read_text(encoding="utf-8") == "mine"
+
+
+def test_columns_are_guessed_and_said(here):
+    train, validation = (csv(here / f"{name}.csv", "Sentence,mood", ROWS) for name in ("train", "dev"))
+    content = json.loads(
+        init("--train", train.name, "--validation", validation.name, "--name", "mood", "--json").stdout
+    )
+    assert content["columns"] == {"first": "Sentence", "label": "mood"} and not content["missing_files"]
+    assert content["reasons"]["label"] == "guessed from the columns Sentence, mood"
+    config = loaded()
+    assert config["name"] == "mood" and config["tasks"]["task"]["label"] == "mood"
+    assert (config["tasks"]["task"]["metric"], config["corpora"]["texts"]["slots"]) == ("accuracy", 16)
+
+
+def test_pairs_need_room_for_both(here):
+    rows = [(" ".join(["word"] * 20), "one two", label) for label in ("yes", "no", "maybe")] * 5
+    data = look_at(csv(here / "train.csv", "premise,hypothesis,label", rows), None, NONE)
+    assert data.columns == {"first": "premise", "second": "hypothesis", "label": "label"}
+    assert data.slots == 56  # two halves of 20 words at 1.3 tokens, 3 special tokens, in steps of 8
+
+
+def test_words_and_their_metric(here):
+    for tags, metric in ((["B-PER", "O"], "entity_f1"), (["NOUN", "VERB"], "token_accuracy")):
+        line = json.dumps({"tokens": ["ann", "runs"], "ner_tags": tags})
+        (here / "train.jsonl").write_text(f"{line}\n" * 5, encoding="utf-8")
+        data = look_at(here / "train.jsonl", None, NONE)
+        assert (data.columns, data.metric) == ({"words": "tokens", "label": "ner_tags"}, metric)
+    (here / "train.conll").write_text("ann NNP B-PER\nruns VBZ O\n\nbob NNP B-PER\nran VBD O\n", encoding="utf-8")
+    data = look_at(here / "train.conll", None, {**NONE, "label": "column_3"})
+    config = checked(yaml.safe_load(text_of("c", "owner/name", data)), SCHEMA)
+    assert config["corpora"]["texts"]["columns"] == ["words", "column_2", "column_3"] and data.metric == "entity_f1"
+
+
+def test_a_rare_class_is_not_scored_by_accuracy(here):
+    rows = [("some text", "no")] * 9 + [("other text", "yes")]
+    assert look_at(csv(here / "train.csv", "text,label", rows), None, NONE).metric == "matthews_correlation"
+
+
+def test_running_text_is_masked_language_modelling(here):
+    (here / "train.txt").write_text("some words\nmore words\n", encoding="utf-8")
+    init("--train", "train.txt")
+    config = loaded()
+    assert config["tasks"]["masked"]["metric"] == "negative_log_perplexity" and config["corpora"]["texts"]["blocks"]
+
+
+def test_a_validation_file_that_is_missing_can_be_made(here):
+    csv(here / "train.csv", "text,label", ROWS)
+    content = json.loads(init("--train", "train.csv", "--json").stdout)
+    assert content["missing_files"] == {"validation": "validation.csv"}
+    command = content["to_split"].replace("python ", f"{sys.executable} ", 1)
+    subprocess.run(command, shell=True, check=True, cwd=here)
+    held, rest = (
+        (here / f"{name}.csv").read_text(encoding="utf-8").splitlines() for name in ("validation", "train.rest")
+    )
+    whole = (here / "train.csv").read_text(encoding="utf-8").splitlines()
+    assert len(held) == 5 and sorted(held[1:] + rest[1:]) == sorted(whole[1:]) and held[0] == rest[0] == whole[0]
+
+
+def test_size_of_the_model_chooses_the_training(here):
+    model = here / "small"
+    model.mkdir()
+    (model / "config.json").write_text('{"hidden_size": 384}', encoding="utf-8")
+    for given, rate in ((str(model), 1.0e-3), ("owner/base", 2.0e-5), ("owner/MiniLM", 1.0e-3)):
+        (here / "papa.yaml").unlink(missing_ok=True)
+        init("--model", given)
+        assert loaded()["tasks"]["task"]["learning_rate"] == rate
+    assert loaded()["models"]["model"] == {"hub": "owner/MiniLM"}
+
+
+def test_strange_columns_stay_what_they_are(here):
+    data = Data({"train": "a b.csv", "validation": "c#d.csv"}, {"first": "on", "label": 'the "label": #1'}, 16,
+                "accuracy", 3, dict.fromkeys(("first", "label", "slots", "metric"), "why"))  # fmt: skip
+    config = checked(yaml.safe_load(text_of("c", "owner/name", data)), SCHEMA)
+    assert config["corpora"]["texts"]["first"] == "on" and config["tasks"]["task"]["label"] == 'the "label": #1'
+    assert list(config["corpora"]["texts"]["files"].values()) == ["a b.csv", "c#d.csv"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--train", "nowhere.csv"], "There is no file nowhere.csv"),
+        (["--label", "mood"], "add --train FILE"),
+        (["--train", "train.csv", "--label", "nope"], "has no column 'nope'"),
+        (["--train", "train.csv", "--validation", "other.csv"], "other.csv has no column"),
+        (["--train", "ids.csv"], "No column of ids.csv looks like labels"),
+        (["--name", "Not A Name"], "cannot be a name"),
+        (["--model", "./gone"], "neither a folder here nor an id"),
+        (["--model", "."], "without a config.json"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_and_nothing_is_written(here, arguments, expected):
+    csv(here / "train.csv", "text,label", ROWS)
+    csv(here / "other.csv", "texts,mood", ROWS)
+    csv(here / "ids.csv", "id,body", [(str(number), f"text {number}") for number in range(60)])
+    result = init(*arguments, code=2)
+    assert expected in result.stderr and len(result.stderr.splitlines()) == 1 and not result.stdout
+    assert not (here / "papa.yaml").exists()

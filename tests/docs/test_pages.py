@@ -65,7 +65,7 @@ def test_one_version_everywhere():
 
 def test_the_workflow_catalog_finds_what_it_looks_for():
     described = yaml.safe_load(text_of(".snakemake-workflow-catalog.yml"))["usage"]
-    assert set(described) == {"mandatory-flags", "software-stack-deployment", "report"}
+    assert set(described) == {"software-stack-deployment", "report"}
     assert any(described["software-stack-deployment"].values())
     assert (REPOSITORY / "workflow/Snakefile").exists() and list((REPOSITORY / "workflow/rules").glob("*.smk"))
     readme = text_of("README.md").lower()

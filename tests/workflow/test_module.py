@@ -4,7 +4,7 @@ import copy
 import re
 
 import pytest
-from tiny import CONFIG, Copy, copy_of_repository, write_data, write_model
+from tiny import CONFIG, JOBS, Copy, copy_of_repository, write_data, write_model
 
 SNAKEFILE = """
 configfile: "study.yaml"
@@ -63,11 +63,20 @@ def test_another_workflow_runs_papa_as_a_module(study, finished):
         assert run.read_bytes() == (finished.folder / run.relative_to(study.folder)).read_bytes()
     assert study.planned(None) == {}, "nothing is left to do"
 
-
-def test_jobs_ask_for_what_they_take_under_another_name(study):
-    """Memory is reckoned by rule, also where another workflow has renamed the rule."""
+    # what a job asks for is reckoned by its rule, also under the rule's other name: an average needs the encoder
     process = study.snakemake("-n", "--forcerun", "papa_average")
-    assert re.search(r"rule papa_average:.*?mem_mb=<TBD>", process.stdout, re.DOTALL), process.stdout + process.stderr
+    asked = dict(re.findall(r"^rule (papa_\w+):.*?mem_mb=(\d+)", process.stdout, re.DOTALL | re.MULTILINE))
+    assert int(asked["papa_probe"]) < int(asked["papa_average"]), asked
+
+
+def test_deployed_as_it_is_everything_is_the_target(study, fresh):
+    """What snakedeploy writes, and the file that it refers to, run by itself."""
+    study.write(CONFIG, "study.yaml")
+    snakefile = (study.folder / "Snakefile").read_text(encoding="utf-8").split("rule conclude")[0]
+    snakefile = snakefile.replace('config["attention"]', "config").replace(" as papa_*", "")
+    (study.folder / "Snakefile").write_text(snakefile, encoding="utf-8")
+    assert study.planned(None) == JOBS
+    assert fresh.planned(CONFIG, "--snakefile", "workflow/Snakefile") == JOBS
 
 
 def test_a_config_is_checked_where_it_comes_from_another_workflow(study):

@@ -8,11 +8,12 @@ TORCH := 2.13.0
 # Few lines: one for each finished stage, and what goes wrong.
 SNAKEMAKE := $(BIN)/snakemake --workflow-profile workflow/profiles/default
 
-.PHONY: help demo test lint smoke-hub constraints
+.PHONY: help demo test lint docs smoke-hub constraints
 
 help:
 	@echo "make demo         run the embedded default: tables and figures in results/demo/"
 	@echo "make test         check the code and run all tests"
+	@echo "make docs         write what config/README.md says of each key anew, and run the notebook"
 	@echo "make smoke-hub    three batches of a real model and data from the hub itself (needs a network)"
 	@echo "make constraints  pin the newest fitting packages anew in constraints.txt"
 
@@ -29,6 +30,11 @@ lint: $(READY)
 	@$(BIN)/snakefmt --check Snakefile workflow
 	@$(BIN)/mypy
 	@$(BIN)/snakemake --lint --quiet host
+
+docs: $(READY)
+	@$(BIN)/python -m papa.reference workflow/schemas/config.schema.yaml config/README.md
+	@$(BIN)/python -c "import nbclient, nbformat; page = 'docs/notebook.ipynb'; notebook = nbformat.read(page, 4); \
+	  nbclient.NotebookClient(notebook, record_timing=False).execute(); nbformat.write(notebook, page)"
 
 smoke-hub: $(READY)
 	@$(BIN)/python benchmarks/smoke_hub.py

@@ -21,6 +21,8 @@ from papa.kinds import kind_of
 
 MB = 10**6
 TRAINING = ("train_lambda", "probe", THROUGH_ENCODER)
+SIZED = ("average", "average_part", "features_of_corpus", "features_of_task", *TRAINING)
+"""Rules whose jobs ask for what their model and their laid-out corpus take."""
 FLOAT, HALF, DOUBLE = 4, 2, 8
 """Bytes of a number: of weights and activations, of stored hidden states, of sums of attention."""
 MARGIN, SLACK = 1.3, 2.0

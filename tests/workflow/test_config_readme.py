@@ -1,45 +1,47 @@
 """config/README.md describes every key, in the words of the schema."""
 
-import json
+import copy
 
+import pytest
 import yaml
 from tiny import REPOSITORY
 
-KINDS = {
-    "array": "list",
-    "boolean": "true or false",
-    "integer": "whole number",
-    "null": "null",
-    "number": "number",
-    "object": "keys",
-    "string": "text",
-}
+from papa.errors import InputError
+from papa.reference import keys, table_of_keys, with_keys
+
+SCHEMA = yaml.safe_load((REPOSITORY / "workflow/schemas/config.schema.yaml").read_text(encoding="utf-8"))
+README = (REPOSITORY / "config/README.md").read_text(encoding="utf-8")
 
 
-def kind(rules):
-    if "enum" in rules:
-        return ", ".join(f"`{value}`" for value in rules["enum"])
-    kinds = [rules["type"]] if isinstance(rules["type"], str) else rules["type"]
-    if kinds == ["array"]:
-        return f"list of {kind(rules['items'])}"
-    return " or ".join(KINDS[name] for name in kinds)
+def test_the_page_is_what_the_schema_says():
+    assert with_keys(README, SCHEMA) == README, "config/README.md is behind the schema; run `make docs`"
 
 
-def lines(rules, where=""):
-    """One line of the table for every key below `rules`."""
-    for name, own in rules.get("properties", {}).items():
-        key = f"{where}{name}"
-        needed = "needed" if name in rules.get("required", []) else ""
-        default = f"`{json.dumps(own['default'])}`" if own.get("default", {}) != {} else needed
-        yield f"| `{key}` | {kind(own)} | {default} | {own['description']} |"
-        yield from lines(own, f"{key}.")
-        if isinstance(own.get("additionalProperties"), dict):
-            yield from lines(own["additionalProperties"], f"{key}.NAME.")
+def test_a_page_behind_the_schema_is_noticed():
+    edited = copy.deepcopy(SCHEMA)
+    edited["properties"]["token_budget"]["default"] = 17
+    assert with_keys(README, edited) != README
+    assert "| `token_budget` | whole number ≥ 1 | `17` | tokens |" in with_keys(README, edited)
 
 
-def test_every_key_is_described():
-    schema = yaml.safe_load((REPOSITORY / "workflow/schemas/config.schema.yaml").read_text(encoding="utf-8"))
-    expected = ["| key | type | default | meaning |", "|---|---|---|---|", *lines(schema)]
-    readme = (REPOSITORY / "config/README.md").read_text(encoding="utf-8")
-    found = [line for line in readme.splitlines() if line.startswith("|")]
-    assert found == expected, "the table of keys in config/README.md should be:\n" + "\n".join(expected)
+def test_a_page_without_the_marks_is_refused():
+    with pytest.raises(InputError, match="lacks the lines"):
+        with_keys("# Configs\n", SCHEMA)
+
+
+def test_each_key_has_a_line_with_its_effect():
+    lines = table_of_keys(SCHEMA).splitlines()[2:]
+    assert len(lines) == len(list(keys(SCHEMA))) > 80
+    for line in lines:
+        key, kind, _, _, effect = (cell.strip() for cell in line.strip("|").split("|"))
+        assert key.startswith("`") and kind and len(effect) > 10, line
+
+
+def test_every_number_says_its_unit_or_that_it_has_none():
+    def numbers(rules):
+        kinds = [rules.get("type")] if isinstance(rules.get("type"), str) else rules.get("type", [])
+        return bool({"integer", "number"} & set(kinds)) or ("items" in rules and numbers(rules["items"]))
+
+    without = [key for key, rules, _ in keys(SCHEMA) if numbers(rules) and "unit" not in rules]
+    assert not without
+    assert not [key for key, rules, _ in keys(SCHEMA) if "unit" in rules and not numbers(rules)]

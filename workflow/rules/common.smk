@@ -76,15 +76,19 @@ def hub_mirror():
     return config["hub_mirror"]
 
 
+# Another workflow may give these rules names of its own: `use rule * from papa as papa_*`.
+SIZED = {workflow.modifier.modify_rulename(rule): rule for rule in resources.SIZED}
+
+
 def memory(wildcards, input, attempt, rulename, threads):
     """Megabytes of a job on a laid-out corpus; <TBD> in a dry run until the corpus is there."""
-    work = resources.Work.of(config, rulename, dict(wildcards.items()), threads)
+    work = resources.Work.of(config, SIZED[rulename], dict(wildcards.items()), threads)
     return attempt * resources.memory(work, resources.sizes_of(input.tokens))
 
 
 def walltime(wildcards, input, attempt, rulename, threads):
     """Minutes of a job on a laid-out corpus, likewise."""
-    work = resources.Work.of(config, rulename, dict(wildcards.items()), threads)
+    work = resources.Work.of(config, SIZED[rulename], dict(wildcards.items()), threads)
     return attempt * resources.walltime(work, resources.sizes_of(input.tokens))
 
 

@@ -1,0 +1,72 @@
+"""The pages of the project: links that lead somewhere, a short README, one version everywhere."""
+
+import re
+import tomllib
+from datetime import date
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+import yaml
+
+import papa
+from papa.config import checked
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = [
+    page
+    for folder in (".", "docs", "config", "benchmarks", "data", "results")
+    for page in sorted((REPOSITORY / folder).glob("*.md"))
+]
+
+
+def text_of(page):
+    return (REPOSITORY / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_links_lead_somewhere(page):
+    text = re.sub("```.*?```", "", text_of(page), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match("[a-z]+:", target):
+            continue
+        path, _, heading = target.partition("#")
+        place = page.parent / unquote(path) if path else page
+        assert place.exists(), f"{page.name} links to {target}, which is not there"
+        if heading:
+            headings = re.findall("^#+ (.*)", place.read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = [re.sub(r"[^\w -]", "", own.lower()).replace(" ", "-") for own in headings]
+            assert heading in anchors, f"{page.name} links to {target}, and {place.name} has no such heading"
+
+
+def test_the_readme_is_short_and_leads_to_every_page():
+    readme = text_of("README.md")
+    assert len(readme.splitlines()) < 150
+    for page in (REPOSITORY / "docs").glob("*.*"):
+        assert f"docs/{page.name}" in readme or page.name in text_of("docs/results.md"), f"nothing leads to {page.name}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "config/README.md"])
+def test_the_first_config_of_a_page_is_one(page):
+    block = re.search("```yaml\n(name: .*?)```", text_of(page), re.DOTALL)
+    assert checked(yaml.safe_load(block[1]), REPOSITORY / "workflow/schemas/config.schema.yaml")["name"] == "mine"
+
+
+def test_one_version_everywhere():
+    citation = yaml.safe_load(text_of("CITATION.cff"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    released = re.search(r"^## \[([0-9.]+)\] - (\S+)$", text_of("CHANGELOG.md"), re.MULTILINE)
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    assert citation["version"] == project["version"] == papa.__version__ == released[1]
+    assert citation["date-released"] == released[2] == date.fromisoformat(released[2]).isoformat()
+    assert citation["license"] == project["license"]
+    assert citation["preferred-citation"]["doi"] in text_of("README.md")
+
+
+def test_the_workflow_catalog_finds_what_it_looks_for():
+    described = yaml.safe_load(text_of(".snakemake-workflow-catalog.yml"))["usage"]
+    assert set(described) == {"software-stack-deployment", "report"}
+    assert any(described["software-stack-deployment"].values())
+    assert (REPOSITORY / "workflow/Snakefile").exists() and list((REPOSITORY / "workflow/rules").glob("*.smk"))
+    readme = text_of("README.md").lower()
+    assert "snakemake" in readme and "workflow" in readme and (REPOSITORY / "config/README.md").exists()

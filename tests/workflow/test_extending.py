@@ -1,0 +1,98 @@
+"""The changes that docs/extending.md shows apply as they stand there, and do what it says of them."""
+
+import copy
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+from tiny import CONFIG, REPOSITORY, copy_of_repository, write_data, write_model
+
+PAGE = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
+DIFFS = {
+    heading: re.findall("```diff\n(.*?)```", section, re.DOTALL)
+    for heading, section in re.findall("^## (.*?)\n(.*?)(?=^## |\\Z)", PAGE, re.DOTALL | re.MULTILINE)
+}
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """From a heading of the page to a copy of the project with the change below it."""
+
+    def apply(heading):
+        workflow = copy_of_repository(tmp_path / "papa")
+        for part in ("docs", "tests/unit"):
+            shutil.copytree(REPOSITORY / part, workflow.folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        for part in ("tests/conftest.py", "pyproject.toml"):
+            shutil.copy2(REPOSITORY / part, workflow.folder / part)
+        write_model(workflow.folder / "models/tiny")
+        write_data(workflow.folder / "data")
+        (diff,) = DIFFS[heading]
+        command = ["git", "apply", "--verbose", "-"]
+        applied = subprocess.run(command, input=diff, cwd=workflow.folder, capture_output=True, text=True)
+        assert applied.returncode == 0, applied.stderr
+        return workflow
+
+    return apply
+
+
+def passes(workflow, *arguments):
+    """Run tests of a copy on the copy's own code; the number of those that passed."""
+    environment = os.environ | {"PYTHONPATH": str(workflow.folder)}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    process = subprocess.run(command, cwd=workflow.folder, env=environment, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return int(re.search("([0-9]+) passed", process.stdout)[1])
+
+
+def tiny_with(**run):
+    config = copy.deepcopy(CONFIG)
+    config["run"] |= {"tasks": ["animals"]} | run
+    return config
+
+
+def test_every_change_has_a_test():
+    assert [heading for heading, diffs in DIFFS.items() if diffs] == [
+        "A family of encoders",
+        "A task",
+        "A constant",
+        "An order of heads",
+    ]
+
+
+def test_a_family(changed):
+    workflow = changed("A family of encoders")
+    assert passes(workflow, "tests/unit/test_families.py", "-k", "visual-bert") >= 5
+
+
+def test_a_task(changed):
+    workflow = changed("A task")
+    for split in ("train", "validation"):
+        rows = [
+            f"is the {word} here,{topic}" for word, topic in (("cat", "animals"), ("red", "colours")) for _ in "abcd"
+        ]
+        text = "\n".join(["question,topic", *rows]) + "\n"
+        (workflow.folder / f"data/questions.{split}.csv").write_text(text, encoding="utf-8")
+    config = yaml.safe_load((workflow.folder / "config/config.yaml").read_text(encoding="utf-8"))
+    config["models"]["minilm"] = CONFIG["models"]["tiny"]
+    run = "results/demo/models/minilm/tasks/topics/runs/average/all/seed-1.json"
+    process = workflow.snakemake(run, "--cores", "1", "--configfile", workflow.write(config))
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "2 labels in column topic" in process.stdout and (workflow.folder / run).exists()
+
+
+def test_a_constant(changed):
+    workflow = changed("A constant")
+    assert passes(workflow, "tests/unit/test_kinds.py") >= 5
+    planned = workflow.planned(tiny_with(constants=["uniform"]))
+    assert planned["train_lambda"] == 1 and planned["probe"] == 3 and "average" not in planned
+
+
+def test_an_order(changed):
+    workflow = changed("An order of heads")
+    assert passes(workflow, "tests/unit/test_kinds.py") >= 5
+    planned = workflow.planned(tiny_with(orders=["layers-in-turn"]))
+    assert planned["order_heads"] == 1 and planned["probe"] == 3 and "train_lambda" not in planned

@@ -1,0 +1,88 @@
+"""Another workflow takes papa as a module: its rules under other names, its results in the other workflow's folder."""
+
+import copy
+import re
+
+import pytest
+from tiny import CONFIG, JOBS, Copy, copy_of_repository, write_data, write_model
+
+SNAKEFILE = """
+configfile: "study.yaml"
+
+
+module papa:
+    snakefile:
+        "{snakefile}"
+    config:
+        config["attention"]
+
+
+use rule * from papa as papa_*
+
+
+rule conclude:
+    default_target: True
+    input:
+        rules.papa_summarise.output.markdown,
+        rules.papa_plot_grid.output.svg.replace("{{grid}}", "score_by_fraction"),
+    output:
+        "conclusion.txt",
+    shell:
+        "head -n 1 {{input[0]}} > {{output}}"
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A workflow of somebody else's, in a folder of its own, that asks one question of papa."""
+    papa = copy_of_repository(tmp_path / "papa")
+    study = Copy(tmp_path / "study")
+    study.folder.mkdir()
+    write_model(study.folder / "models/tiny")
+    write_data(study.folder / "data")
+    config = copy.deepcopy(CONFIG)
+    config["run"] |= {"tasks": ["animals"], "fractions": ["1", "0"]}
+    study.write({"attention": config}, "study.yaml")
+    snakefile = SNAKEFILE.format(snakefile=papa.folder / "workflow/Snakefile")
+    (study.folder / "Snakefile").write_text(snakefile, encoding="utf-8")
+    return study
+
+
+def test_another_workflow_runs_papa_as_a_module(study, finished):
+    planned = study.planned(None)
+    assert planned["conclude"] == 1 and planned["papa_probe"] == 2 and planned["papa_average"] == 1
+    assert all(rule == "conclude" or rule.startswith("papa_") for rule in planned)
+
+    process = study.snakemake("--cores", "1")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "papa_probe: " not in process.stderr and "Error" not in process.stdout + process.stderr
+    assert (study.folder / "conclusion.txt").read_text(encoding="utf-8").strip()
+    runs = sorted((study.folder / "results/tiny").glob("models/*/tasks/animals/runs/**/seed-1.json"))
+    assert len(runs) == 2
+    for run in runs:  # the numbers are those that papa gives by itself
+        assert run.read_bytes() == (finished.folder / run.relative_to(study.folder)).read_bytes()
+    assert study.planned(None) == {}, "nothing is left to do"
+
+    # what a job asks for is reckoned by its rule, also under the rule's other name: an average needs the encoder
+    process = study.snakemake("-n", "--forcerun", "papa_average")
+    asked = dict(re.findall(r"^rule (papa_\w+):.*?mem_mb=(\d+)", process.stdout, re.DOTALL | re.MULTILINE))
+    assert int(asked["papa_probe"]) < int(asked["papa_average"]), asked
+
+
+def test_deployed_as_it_is_everything_is_the_target(study, fresh):
+    """What snakedeploy writes, and the file that it refers to, run by itself."""
+    study.write(CONFIG, "study.yaml")
+    snakefile = (study.folder / "Snakefile").read_text(encoding="utf-8").split("rule conclude")[0]
+    snakefile = snakefile.replace('config["attention"]', "config").replace(" as papa_*", "")
+    (study.folder / "Snakefile").write_text(snakefile, encoding="utf-8")
+    assert study.planned(None) == JOBS
+    assert fresh.planned(CONFIG, "--snakefile", "workflow/Snakefile") == JOBS
+
+
+def test_a_config_is_checked_where_it_comes_from_another_workflow(study):
+    config = copy.deepcopy(CONFIG)
+    config["run"]["fractons"] = config["run"].pop("fractions")
+    study.write({"attention": config}, "study.yaml")
+    process = study.snakemake("-n")
+    assert process.returncode == 1
+    assert "Config error: The config has an unknown key run.fractons; did you mean fractions?" in process.stderr

@@ -159,7 +159,7 @@ class LiveView(logging.Handler):
         from rich.table import Table
         from rich.text import Text
 
-        from papa.cli import duration
+        from papa.terminal import duration
 
         jobs = self.jobs
         done, planned = sum(jobs.done.values()), sum(jobs.planned.values())

@@ -11,10 +11,13 @@ from papa.tables import half_width
 Scores = dict[int, float]
 """Scores of one task and fraction by seed."""
 
+UNKNOWN: Row = {"mean": None, "low": None, "high": None}
+"""A mean relative drop that is not defined."""
+
 ABOUT_DROP = (
     "Mean relative drop: the mean over tasks of (original - score) / |original|, where that is defined. Its interval is"
-    " the 95 % Student-t interval over seeds: each seed gives one mean over the tasks, of its own original minus its own"
-    " score, in shares of the task's mean original score. It tells how far training the probes again would move the"
+    " the 95 % Student-t interval over seeds: each seed gives one mean over the tasks, of its own original minus its"
+    " own score, in shares of the task's mean original score. It tells how far training the probes again would move the"
     " number, and nothing of other tasks or other texts."
 )
 ABOUT_FREE = (
@@ -22,7 +25,7 @@ ABOUT_FREE = (
     " smaller measured number no task lost: the 95 % Student-t interval over seeds of original minus score, seed by"
     " seed, does not lie above 0. It is not corrected for the number of tasks, which would call more heads free. The"
     " true number lies from there up to the next measured one, at which some task lost. That no loss was seen is no"
-    " proof that there is none: the drop at the free heads, with its interval, says how much may be hidden."
+    " proof that there is none: the mean drop beside it, with its interval, says how much may be hidden."
 )
 
 
@@ -33,8 +36,10 @@ def claims_of(summary: Sequence[Row], runs: Sequence[Row]) -> list[Row]:
       where the line has no such row or no task has a drop; `low` and `high` are None where fewer than two seeds are
       common to all these tasks. `without` names the tasks without a drop.
     - `free`: how many of `heads` are free, see `ABOUT_FREE`; None where there are fewer than two seeds, or nothing
-      beside the original. `next` is the next measured number, None where there is none.
-    - `free_drop`: as `drop`, with the free heads replaced; None where there are none.
+      beside the original. `next` is the next measured number, None where there is none, and `lost` names the tasks
+      that lost with so many replaced.
+    - `part`: as `drop`, with `heads` replaced: the free ones, or the next measured number where none are free. None
+      where `free` is.
     """
     return [
         _claim([row for row in summary if row["line"] == line], [row for row in runs if row["line"] == line])
@@ -47,7 +52,9 @@ def _claim(summary: Sequence[Row], runs: Sequence[Row]) -> Row:
     scores = _scores(runs)
     replaced = {row["fraction"]: row["heads"] - row["kept"] for row in rows}
     fractions = [fraction for fraction in fractions_of(rows) if replaced[fraction]]
-    free, following = _free(fractions, unique(row["task"] for row in rows), scores)
+    titles = {row["task"]: row["title"] for row in rows}
+    free, following, lost = _free(fractions, list(titles), scores)
+    partly = following if free == "1" else free
     at_end = [row for row in rows if row["fraction"] == "0"]
     return {
         "line": rows[0]["line"],
@@ -61,7 +68,8 @@ def _claim(summary: Sequence[Row], runs: Sequence[Row]) -> Row:
         "drop": _drop(rows, "0", scores),
         "free": free and replaced.get(free, 0),
         "next": following and replaced[following],
-        "free_drop": _drop(rows, free, scores) if free in replaced and replaced[free] else None,
+        "lost": [titles[task] for task in lost],
+        "part": {"heads": replaced[partly], **(_drop(rows, partly, scores) or UNKNOWN)} if partly else None,
     }
 
 
@@ -76,20 +84,19 @@ def _scores(runs: Sequence[Row]) -> dict[tuple[str, str], Scores]:
 
 def _free(
     fractions: Sequence[str], tasks: Sequence[str], scores: Mapping[tuple[str, str], Scores]
-) -> tuple[str | None, str | None]:
-    """The last of `fractions` (falling) up to which no task lost, "1" where there is none, and the one after it.
-
-    None where it cannot be told.
+) -> tuple[str | None, str | None, list[str]]:
+    """The last of `fractions` (falling) up to which no task lost ("1" where there is none), the one after it, and who
+    lost there; None where it cannot be told.
     """
     free: str | None = None
     for fraction in fractions:
-        losses = [_losses(task, fraction, scores) for task in tasks if (task, fraction) in scores]
-        if not losses or any(len(own) < 2 for own in losses):
+        losses = {task: _losses(task, fraction, scores) for task in tasks if (task, fraction) in scores}
+        if not losses or any(len(own) < 2 for own in losses.values()):
             break
-        if any(fmean(own) - half_width(own) > 0 for own in losses):
-            return free or "1", fraction
+        if lost := [task for task, own in losses.items() if fmean(own) - half_width(own) > 0]:
+            return free or "1", fraction, lost
         free = fraction
-    return free, None
+    return free, None, []
 
 
 def _losses(task: str, fraction: str, scores: Mapping[tuple[str, str], Scores]) -> list[float]:
@@ -98,10 +105,10 @@ def _losses(task: str, fraction: str, scores: Mapping[tuple[str, str], Scores]) 
     return [original[seed] - own[seed] for seed in sorted(original.keys() & own.keys())]
 
 
-def _drop(rows: Sequence[Row], fraction: str | None, scores: Mapping[tuple[str, str], Scores]) -> Row | None:
+def _drop(rows: Sequence[Row], fraction: str, scores: Mapping[tuple[str, str], Scores]) -> Row | None:
     """Mean relative drop at a fraction over the tasks where it is defined, and its interval over common seeds."""
     own = [row for row in rows if row["fraction"] == fraction and row["relative_drop"] is not None]
-    if not own or fraction is None:
+    if not own:
         return None
     means = {row["task"]: abs(row["mean"]) for row in rows if row["fraction"] == "1"}
     by_seed = [scores[row["task"], at] for row in own for at in ("1", fraction)]
@@ -115,4 +122,3 @@ def _drop(rows: Sequence[Row], fraction: str | None, scores: Mapping[tuple[str, 
     ]
     half = half_width(each)
     return {"mean": mean, "low": mean - half, "high": mean + half}
-

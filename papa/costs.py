@@ -16,7 +16,7 @@ FORMS = ("parquet", "h5", "json", "svg")
 
 
 def costs_of(results: Path, graph: Graph) -> list[Row]:
-    """Each rule's `jobs`, how many of them are `measured`, their `seconds` in all and the largest `memory` in megabytes.
+    """Each rule's `jobs`, how many are `measured`, their `seconds` in all and the largest `memory` in megabytes.
 
     Results that were made elsewhere may have no such files; what is not known is None. Files of jobs that the config
     does not ask for (any more) are passed over.

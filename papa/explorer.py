@@ -63,13 +63,12 @@ def explored(results: Path, graph: Graph, grid: Mapping[str, Any], summary: Sequ
                 {"model": model, "task": task, "constant": constant, "order": order, "title": own[0]["title"]}
                 | {"layers": sizes["layers"], "heads": sizes["heads"], "set": held, "of": heads}
             )
-    heads = {entry["set"]: entry["layers"] * entry["heads"] for entry in entries if entry["set"]}
-    most = most_slots(list(heads.values()))
+    sizes_of_sets = {entry["set"]: entry["layers"] * entry["heads"] for entry in entries if entry["set"]}
+    most = most_slots(list(sizes_of_sets.values()))
     sets = {}
-    for path in heads:
-        averages = _place(results, path)
-        special = special_slots_of(averages.with_name("tokens.parquet"))
-        sets[path] = matrices_of(ConstantMatrices.load(averages), special, most)
+    for path in sizes_of_sets:
+        file = _place(results, path)
+        sets[path] = matrices_of(ConstantMatrices.load(file), special_slots_of(file.with_name("tokens.parquet")), most)
     return {"entries": entries, "sets": sets}
 
 
@@ -114,7 +113,7 @@ def special_slots_of(tokens: PathLike) -> list[int]:
 
 def most_slots(heads: Sequence[int]) -> int:
     """How many slots of each set of matrices fit into a page; `heads` are how many heads each set has."""
-    return max(8, min(MOST_SLOTS, isqrt(MOST_BYTES // max(1, sum(heads)))))
+    return max(1, min(MOST_SLOTS, isqrt(MOST_BYTES // max(1, sum(heads)))))
 
 
 def heads_of(
@@ -150,8 +149,6 @@ def heads_of(
 
 
 def _least(rows: Sequence[Row], rank: int | None) -> Row | None:
-    """The row of `rows` with the fewest heads replaced, that of `rank` among them."""
-    if rank is None:
-        return None
-    there = [row for row in rows if row["heads"] - row["kept"] > rank]
+    """The row of `rows` with the fewest heads replaced, that of `rank` among them; without a rank, all of them."""
+    there = [row for row in rows if (row["heads"] - row["kept"] > rank if rank is not None else not row["kept"])]
     return max(there, key=lambda row: Fraction(row["fraction"]), default=None)

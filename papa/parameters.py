@@ -151,10 +151,7 @@ class Parameters:
     def machine(self) -> str:
         """Places and sizes of this machine as JSON, the value of PAPA_MACHINE; see `papa.machine`."""
         config = self.config
-        places = {
-            name: {key: model[key] for key in PLACES if key in model}
-            for name, model in config["models"].items()
-        }
+        places = {name: {key: model[key] for key in PLACES if key in model} for name, model in config["models"].items()}
         return json.dumps(
             {
                 "hub_mirror": config["hub_mirror"],

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from papa.config import Config
 from papa.graph import setting
-from papa.jobs import MERGED, OUTPUTS, ONCE, THROUGH_ENCODER, Job
+from papa.jobs import MERGED, ONCE, OUTPUTS, THROUGH_ENCODER, Job
 
 ENCODING = ("average", "average_part", "train_lambda", "features_of_corpus", "features_of_task", THROUGH_ENCODER)
 WITH_TORCH = ("rank", "order_heads", "probe", "patterns", "plot_patterns", MERGED)

@@ -32,7 +32,7 @@ from papa.patterns import NOTE as ABOUT_PATTERNS
 from papa.plots import drop_figure, full_style, grid_figure
 from papa.published import NOTE as ABOUT_PUBLISHED
 from papa.published import tables_of as tables_of_published
-from papa.summary import Row, is_main, percent, read_rows, unique
+from papa.summary import Row, is_main, read_rows, unique
 from papa.tables import RUN_COLUMNS, undrawn
 
 PAGES = files("papa") / "pages"
@@ -55,7 +55,8 @@ def write_report(results: PathLike, page: PathLike, config: Config) -> str:
     sections, specifications = _sections(folder, graph, summary)
     heads = explored(folder, graph, grid, summary)
     for entry in heads["entries"]:
-        entry["words"] = constant_name(entry["constant"]) + (f", {order_name(entry['order'])} order" * bool(entry["order"]))
+        order = entry["order"] and f"{order_name(entry['order'])} order"
+        entry["words"] = ", ".join(filter(None, [constant_name(entry["constant"]), order]))
     content = {
         "name": config["name"],
         "version": __version__,
@@ -94,8 +95,8 @@ def _sections(folder: Path, graph: Graph, summary: Sequence[Row]) -> tuple[list[
     if f"<results>/tables/{(name := 'score_and_drop')}.parquet" in wanted:
         table = folder / f"tables/{name}.parquet"
         section = _section(name, SCORE_AND_DROP, ABOUT_DROPS, tables_of_drops(read_rows(table, DROP_COLUMNS)))
-        figure, section["shown"] = drop_figure(table, style)
-        specifications[name] = _for_page(figure)
+        drops, section["shown"] = drop_figure(table, style)
+        specifications[name] = _for_page(drops)
         sections.append(section)
     if f"<results>/tables/{(name := 'published')}.parquet" in wanted:
         rows = read_table(folder / f"tables/{name}.parquet").to_pylist()
@@ -124,7 +125,7 @@ def _tables(name: str, tables: Sequence[tuple[str, Sequence[Part], int]]) -> lis
 
 def _told(claim: Row) -> Row:
     """A claim as three numbers with what they are."""
-    heads, free, tasks = claim["heads"], claim["free"], claim["tasks"]
+    heads, free, tasks, part = claim["heads"], claim["free"], claim["tasks"], claim["part"]
     seeds = f"{' to '.join(map(str, unique([claim['seeds'][0], claim['seeds'][-1]])))} seeds"
     numbers = [
         {
@@ -134,13 +135,13 @@ def _told(claim: Row) -> Row:
         },
         {
             "value": "–" if free is None else f"{free} of {heads}",
-            "name": "heads are free: no task lost" + (f" ({free / heads:.0%} of all)" if free is not None else ""),
+            "name": "heads are free: no task lost" + (f" ({100 * free / heads:.0f} %)" if free is not None else ""),
             "interval": _bracket(claim),
         },
         {
-            "value": _percent(claim["free_drop"]),
-            "name": f"mean relative drop with those {free} replaced" if free else "mean relative drop with the free heads",
-            "interval": _interval(claim["free_drop"]),
+            "value": _percent(part),
+            "name": f"mean relative drop with {part['heads'] if part else 'some'} heads replaced",
+            "interval": _interval(part),
         },
     ]
     without = f"No drop is defined for {', '.join(claim['without'])}." if claim["without"] else ""
@@ -148,12 +149,12 @@ def _told(claim: Row) -> Row:
 
 
 def _percent(drop: Row | None) -> str:
-    return "–" if drop is None else f"{100 * drop['mean']:.1f} %".replace("-", "−")
+    return "–" if drop is None or drop["mean"] is None else f"{100 * drop['mean']:.1f} %".replace("-", "−")
 
 
 def _interval(drop: Row | None) -> str:
     """The interval of a drop in words."""
-    if drop is None:
+    if drop is None or drop["mean"] is None:
         return "not measured, or not defined"
     if drop["low"] is None:
         return "no interval: one seed"
@@ -166,7 +167,7 @@ def _bracket(claim: Row) -> str:
         return "not known: to tell a loss from chance takes two seeds or more"
     if claim["next"] is None:
         return "all that were measured"
-    return f"measured: {claim['free']} without a loss, {claim['next']} with one"
+    return f"measured: with {claim['next']} replaced, {', '.join(claim['lost'])} lost"
 
 
 def _about_patterns() -> str:
@@ -229,7 +230,7 @@ def _page(content: Mapping[str, Any]) -> str:
     import vl_convert
     from jinja2 import BaseLoader, Environment, StrictUndefined
 
-    scripts = [vl_convert.javascript_bundle(), _text("report.js")]
+    scripts = [vl_convert.javascript_bundle("Object.assign(window, {vega, vegaEmbed});"), _text("report.js")]
     digests = [f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts]
     policy = [
         "default-src 'none'",

@@ -22,6 +22,7 @@
     text: { fill: "currentColor" },
     view: { stroke: null },
   };
+  const MENU = () => (matchMedia("(max-width: 45rem)").matches ? 0 : 38); // what saves a figure stands beside it
   const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 
   const merged = (one, two) => {
@@ -55,10 +56,10 @@
   // As many panels in a row as there is room for, each as wide as its share.
   function fitted(spec, room) {
     const fits = structuredClone(spec);
-    const margin = 64;
+    const margin = 72;
     if (fits.concat) {
       const own = Math.max(...fits.concat.map((panel) => panel.width));
-      fits.columns = Math.max(1, Math.min(fits.columns, fits.concat.length, Math.floor(room / (own + margin - 20))));
+      fits.columns = Math.max(1, Math.min(fits.columns, fits.concat.length, Math.floor(room / (own + margin - 24))));
       const width = Math.floor(Math.min(room / fits.columns - margin, 1.6 * own));
       for (const panel of fits.concat) panel.width = width;
       fits.config = merged(fits.config || {}, { legend: { columns: fits.columns } });
@@ -71,7 +72,7 @@
 
   async function drawFigure(name) {
     const id = `figure-${name}`;
-    const view = await draw(id, fitted(told.figures[name], by(id).clientWidth));
+    const view = await draw(id, fitted(told.figures[name], by(id).clientWidth - MENU()));
     if (!view || !has(view, "lines_store")) return;
     mark(view);
     // a click in a legend
@@ -179,7 +180,7 @@
   async function drawGrid() {
     const { entry, measure } = chosen;
     const [title, format] = MEASURES[measure];
-    const room = by("grid").clientWidth - 110;
+    const room = by("grid").clientWidth - MENU() - 95;
     const side = Math.max(12, Math.min(36, Math.floor(room / entry.heads)));
     const here = "datum.layer === layer && datum.head === head";
     const axis = { labelAngle: 0, ticks: false, domain: false, grid: false, labelOverlap: true };
@@ -193,7 +194,7 @@
       encoding: {
         x: { field: "head", type: "ordinal", title: "head", axis, scale: { paddingInner: 0.12 } },
         y: { field: "layer", type: "ordinal", title: "layer", axis, scale: { paddingInner: 0.12 } },
-        color: { field: measure, type: "quantitative", scale: { range: "ramp", zero: false, nice: false },
+        color: { field: measure, type: "quantitative", scale: { range: "ramp", interpolate: "rgb", zero: false, nice: false },
           legend: { title, format, tickCount: 4, gradientLength: Math.min(160, entry.layers * Math.min(side, 28)) } },
         stroke: { condition: { test: here, value: isDark() ? "#ffb454" : "#D55E00" }, value: isDark() ? "#343a41" : "#dde1e5" },
         strokeWidth: { condition: { test: here, value: 3 }, value: 0.5 },
@@ -232,7 +233,7 @@
     const labelled = set.slots.filter((slot, number) => slot in set.special || (number % step === 0 && far(slot)));
     const axis = { values: labelled, labelAngle: 0, labelOverlap: false, ticks: false, domain: false, grid: false,
       labelExpr: `${JSON.stringify(set.special)}[datum.value] || datum.value` };
-    const room = Math.min(420, by("matrix").clientWidth - 130);
+    const room = Math.min(420, by("matrix").clientWidth - MENU() - 115);
     const side = Math.max(1, Math.floor(room / n)) * n;
     const of = (field, title, more) => ({ field, type: "ordinal", title, scale: { domain: set.slots }, axis: { ...axis, ...more } });
     await draw("matrix", {
@@ -243,7 +244,7 @@
       encoding: {
         x: of("key", "key slot", { labelAngle: -90, labelAlign: "right", labelBaseline: "middle" }),
         y: of("query", "query slot"),
-        color: { field: "mean", type: "quantitative", scale: { range: "ramp", domain: [0, set.largest[place] || 1] },
+        color: { field: "mean", type: "quantitative", scale: { range: "ramp", interpolate: "rgb", domain: [0, set.largest[place] || 1] },
           legend: { title: null, gradientLength: Math.min(side, 200), tickCount: 4 } },
         tooltip: [
           { field: "query", title: "query slot" }, { field: "key", title: "key slot" },

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from papa.artefacts import PathLike, footer_of, read_table
+from papa.artefacts import PathLike, read_table
 from papa.constants import ConstantMatrices
 from papa.graph import Graph
 from papa.heatmaps import MOST_SLOTS, drawn_slots
@@ -45,7 +45,8 @@ def explored(results: Path, graph: Graph, grid: Mapping[str, Any], summary: Sequ
     entries: list[dict[str, Any]] = []
     for model, task, constant in product(grid["models"], grid["tasks"], grid["constants"]):
         name = on_corpus(constant, graph.corpus_of(task))
-        sizes = footer_of(_place(results, graph.tokens(model, task)))[0]["sizes"]
+        with TokensFile.opened(_place(results, graph.tokens(model, task))) as file:
+            sizes = file.provenance["sizes"]
         own = [row for row in summary if (row["model"], row["task"]) == (model, task) and is_main(row)]
         averages = graph.constants(model, graph.corpus_of(task), name)
         held = averages if isinstance(averages, str) and averages in there else None

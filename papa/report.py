@@ -230,7 +230,7 @@ def _page(content: Mapping[str, Any]) -> str:
     import vl_convert
     from jinja2 import BaseLoader, Environment, StrictUndefined
 
-    scripts = [vl_convert.javascript_bundle("Object.assign(window, {vega, vegaEmbed});"), _text("report.js")]
+    scripts = [vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"), _text("report.js")]
     digests = [f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts]
     policy = [
         "default-src 'none'",

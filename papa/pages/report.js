@@ -92,7 +92,7 @@
     const now = view.data("lines_store").map((own) => own.values[0])[0] ?? null;
     if (now === line) return;
     const entry = { unit: "", fields: [{ type: "E", field: "line" }], values: [line] };
-    view.change("lines_store", vega.changeset().remove(() => true).insert(line === null ? [] : [entry])).run();
+    view.data("lines_store", line === null ? [] : [entry]).run();
   }
 
   // ---- What is chosen.

@@ -241,6 +241,7 @@ def _page(content: Mapping[str, Any]) -> str:
     environment = Environment(
         loader=BaseLoader(), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # and keys in the order that they have
     template = environment.from_string(_text("report.html"))
     return template.render(content, scripts=scripts, style=_text("report.css"), policy="; ".join(policy))
 

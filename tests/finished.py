@@ -16,6 +16,7 @@ from papa.config import checked
 from papa.drops import score_and_drop
 from papa.graph import Graph, setting
 from papa.parameters import Parameters
+from papa.published import beside_published
 from papa.ranking import order_heads, rank_heads
 from papa.tables import collect_runs, summarise
 
@@ -107,6 +108,9 @@ def write_results(folder: Path, **changes: Any) -> Path:
         gather(tables / "summary.parquet", **made, **parameters.grid(name))
     made = {form: tables / f"score_and_drop.{suffix}" for form, suffix in forms.items()}
     score_and_drop(tables / "score_by_fraction.parquet", **made)
+    if "<results>/tables/published.parquet" in graph.analyses():
+        made = {form: tables / f"published.{suffix}" for form, suffix in forms.items()}
+        beside_published(tables / "summary.parquet", **made, **parameters.published())
     (tables / "runs.benchmark.tsv").write_text("s\th:m:s\tmax_rss\n1.5\t0:00:01\t101.25\n", encoding="utf-8")
     for seed in (1, 2):
         line = f"s\tmax_rss\n{seed}.25\t{'-' if seed == 2 else 300}\n"

@@ -161,7 +161,7 @@
   // ---- Heads.
 
   const RAMP = () => (isDark() ? ["#1c2125", "#0072B2", "#bfe3ff"] : ["#ffffff", "#0072B2", "#00213a"]);
-  const percent = (share) => (share === null ? "–" : `${(100 * share).toFixed(1)} %`.replace("-", "−"));
+  const percent = (share) => (share === null ? "–" : `${(100 * share).toFixed(1)}\u00a0%`.replace("-", "−"));
   const MEASURES = { lambda: ["λ", ".3f"], rank: ["rank", "d"], drop: ["drop", ".1%"] };
 
   function rowsOf(entry) {
@@ -292,6 +292,7 @@
     const table = by("heads");
     table.tHead.rows[0].replaceChildren(...header.map((name) => {
       const cell = document.createElement("th");
+      if (name !== "pattern") cell.className = "number";
       cell.scope = "col";
       const button = document.createElement("button");
       button.type = "button";
@@ -303,8 +304,9 @@
       const line = document.createElement("tr");
       line.dataset.place = place;
       const cells = [row.layer, row.head, row.lambda === null ? "–" : row.lambda.toFixed(3), row.rank ?? "–", percent(row.drop), row.at ?? "–", row.pattern];
-      line.append(...cells.map((text) => {
+      line.append(...cells.map((text, column) => {
         const cell = document.createElement("td");
+        if (header[column] !== "pattern") cell.className = "number";
         cell.textContent = text;
         return cell;
       }));

@@ -4,19 +4,30 @@ import os
 import shutil
 
 import pytest
-from finished import config, write_results
+from finished import CONFIG, config, write_results
 
 from papa.report import write_report
 
 PACKAGES = "chromium chromium-driver"
 
 
+def address(folder, **changes):
+    """The address of a report of made-up results, in `folder`."""
+    results = write_results(folder, **changes)
+    write_report(results, folder / "index.html", config(**changes))
+    return (folder / "index.html").as_uri()
+
+
 @pytest.fixture(scope="session")
 def page(tmp_path_factory):
-    """The address of the report."""
-    results = write_results(tmp_path_factory.mktemp("browser"))
-    write_report(results, results / "report/index.html", config())
-    return (results / "report/index.html").as_uri()
+    return address(tmp_path_factory.mktemp("browser"))
+
+
+@pytest.fixture(scope="session")
+def page_without_averages(tmp_path_factory):
+    """Two constants that need no text, and no order."""
+    run = CONFIG["run"] | {"constants": ["zeros", "identity"], "fractions": ["1", "0"]}
+    return address(tmp_path_factory.mktemp("browser"), run=run, grids={})
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 SECONDS = 60
 DRAWN = """
 return document.documentElement.dataset.drawn === "all"
-  && ["figure-score_by_fraction", "figure-score_and_drop", "grid", "matrix"]
-    .every((id) => document.querySelector(`#${id} svg`))
+  && arguments[0].every((id) => document.querySelector(`#${id} svg`))
 """
+FIGURES = ("figure-score_by_fraction", "figure-score_and_drop", "grid", "matrix")
 
 
 class Report:
@@ -23,14 +23,14 @@ class Report:
     def __init__(self, browser, address):
         self.browser, self.address = browser, address
 
-    def open(self, width=1440, theme="light"):
+    def open(self, width=1440, theme="light", figures=FIGURES):
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
         self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
         self.browser.get_log("browser"), self.browser.get_log("performance")
         self.browser.get(self.address)
-        self.until(lambda: self.run(DRAWN))
+        self.until(lambda: self.run(DRAWN, figures))
         return self
 
     def until(self, condition):
@@ -132,6 +132,16 @@ def test_a_click_on_a_head_shows_its_matrix(report):
         "return [...document.querySelectorAll('#matrix .role-axis-label text')].map((one) => one.textContent)"
     )
     assert labels.count("[CLS]") == labels.count("[SEP]") == 2
+
+
+def test_constants_that_need_no_text_have_no_matrix(chromium, page_without_averages):
+    report = Report(chromium, page_without_averages).open(figures=FIGURES[:-1])
+    assert not report.all("#matrix svg") and "the same for every head" in report.one("#slots").text
+    assert "(small, zeros)" in report.said() and "λ" not in report.said()
+    assert [option.is_enabled() for option in Select(report.one("#measure")).options] == [False, False, True]
+    Select(report.one("#line")).select_by_visible_text("other / identity")
+    report.until(lambda: "(other, identity)" in report.said())
+    assert [entry for entry in report.browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
 def test_keys_do_the_same(report):

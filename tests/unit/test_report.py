@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished import SUBSET, TITLE, config, write_results
+from finished import CONFIG, SUBSET, TITLE, config, write_results
 
 from papa.costs import costs_of
 from papa.errors import DamagedArtefact
@@ -121,6 +121,18 @@ def test_every_analysis_is_there_with_its_figure_and_table(page: Page) -> None:
     assert page.tables["ends-0"][0] == ["constants", TITLE, "Second"]
     assert not any("**" in cell for line in page.tables["ends-0"] for cell in line)
     assert page.tables["data-0"][1] == [TITLE, "small", "1,024", "2,048", "24", "24", "3", "0"]
+
+
+def test_published_values_stand_beside_ours(tmp_path: Path) -> None:
+    models = CONFIG["models"] | {"small": {"hub": "FacebookAI/roberta-base"}}
+    tasks = CONFIG["tasks"] | {"second": CONFIG["tasks"]["second"] | {"published": "sst2"}}
+    results = write_results(tmp_path, models=models, tasks=tasks)
+    write_report(results, tmp_path / "page.html", config(models=models, tasks=tasks))
+    page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    header, *lines = page.tables["published-0"]
+    assert header[:5] == ["setting", "task", "metric", "published", "ours"]
+    assert {(line[1], line[3]) for line in lines if line[0] == "original"} == {("Second", "0.91")}
+    assert page.tables["models-0"][1][1] == "FacebookAI/roberta-base"
 
 
 def test_models_and_config_are_told_without_places(page: Page, written: str) -> None:

@@ -180,7 +180,7 @@
   async function drawGrid() {
     const { entry, measure } = chosen;
     const [title, format] = MEASURES[measure];
-    const room = by("grid").clientWidth - MENU() - 95;
+    const room = by("grid").clientWidth - MENU() - 110;
     const side = Math.max(12, Math.min(36, Math.floor(room / entry.heads)));
     const here = "datum.layer === layer && datum.head === head";
     const axis = { labelAngle: 0, ticks: false, domain: false, grid: false, labelOverlap: true };

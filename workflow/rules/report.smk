@@ -6,7 +6,7 @@ rule report:
         runs="<results>/tables/runs.parquet",
         summary="<results>/tables/summary.parquet",
         latex="<results>/tables/summary.tex",
-        page=expand(f"{ROOT}/papa/pages/report.{{form}}", form=["html", "css", "js"]),
+        page=[str(Path(ROOT, "papa/pages", f"report.{form}")) for form in ("html", "css", "js")],
         code=modules("report"),
     output:
         page="<results>/report/index.html",

@@ -36,6 +36,7 @@ include: "workflow/rules/features.smk"
 include: "workflow/rules/probes.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/plots.smk"
+include: "workflow/rules/report.smk"
 
 
 rule all:
@@ -47,6 +48,7 @@ rule all:
         "<results>/tables/summary.parquet",
         "<results>/tables/summary.md",
         "<results>/tables/summary.tex",
+        "<results>/report/index.html",
 
 
 onstart:

@@ -53,8 +53,7 @@ def gather(summary: PathLike, table: PathLike, markdown: PathLike, latex: PathLi
     schema = pa.schema(list(GRID_COLUMNS.items()))
     about = {"table": "grid", "title": title, "lines": " / ".join(_varied(grid))}
     write_table(pa.Table.from_pylist(rows, schema=schema), table, about)
-    layout = along_fractions if _has_between(grid) else by_task
-    write_pages(title, layout(grid, rows), _note(grid, rows), markdown, latex)
+    write_pages(title, tables_of(grid, rows), note_on(grid, rows), markdown, latex)
     return f"{title}: {len(rows)} rows as Parquet, Markdown and LaTeX"
 
 
@@ -96,6 +95,11 @@ def rows_of(grid: Grid, summary: Sequence[Row]) -> list[Row]:
             asked = {"line": line, "constant": kind and constant}
             rows += [row | asked for row in found.get((model, task, kind, ordered, fraction), [])]
     return rows
+
+
+def tables_of(grid: Grid, rows: Sequence[Row]) -> list[tuple[str, list[Part], int]]:
+    """The tables of a grid, as text: heading or "", header and parts of lines, number of columns with names."""
+    return (along_fractions if _has_between(grid) else by_task)(grid, rows)
 
 
 def by_task(grid: Grid, rows: Sequence[Row]) -> list[tuple[str, list[Part], int]]:
@@ -168,7 +172,7 @@ def _varied(grid: Grid) -> list[str]:
     return [name for name, values in several.items() if len(values) > 1] or ["model"]
 
 
-def _note(grid: Grid, rows: Sequence[Row]) -> str:
+def note_on(grid: Grid, rows: Sequence[Row]) -> str:
     """What lines, columns and cells mean, and what a grid has but once, which is in no line."""
     metrics = dict.fromkeys((row["title"], metric_name(row["metric"])) for row in rows if is_main(row))
     if _has_between(grid):

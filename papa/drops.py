@@ -7,6 +7,7 @@ from statistics import fmean
 
 from papa.analyses import GRID_COLUMNS, constant_name, write_pages
 from papa.artefacts import PathLike, write_table
+from papa.latex import Part
 from papa.summary import (
     ABOUT_DROPS,
     ABOUT_MEANS,
@@ -47,6 +48,12 @@ def score_and_drop(grid: PathLike, table: PathLike, markdown: PathLike, latex: P
     rows = drops_of(read_rows(grid, GRID_COLUMNS))
     schema = pa.schema(list(COLUMNS.items()))
     write_table(pa.Table.from_pylist(rows, schema=schema), table, {"table": "score_and_drop"})
+    write_pages(TITLE, tables_of(rows), NOTE, markdown, latex)
+    return f"{len(rows)} mean drops as Parquet, Markdown and LaTeX"
+
+
+def tables_of(rows: Sequence[Row]) -> list[tuple[str, list[Part], int]]:
+    """The rows of `score_and_drop` as people read them."""
     header = ["model", "constants", "mean original score", "tasks", "mean drop", "tasks with a drop", "tasks without"]
     lines = [
         [
@@ -60,8 +67,7 @@ def score_and_drop(grid: PathLike, table: PathLike, markdown: PathLike, latex: P
         ]
         for row in rows
     ]
-    write_pages(TITLE, [("", [[header], lines], 2)], NOTE, markdown, latex)
-    return f"{len(rows)} mean drops as Parquet, Markdown and LaTeX"
+    return [("", [[header], lines], 2)]
 
 
 def drops_of(rows: Sequence[Row]) -> list[Row]:

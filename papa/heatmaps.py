@@ -54,13 +54,13 @@ def plot_heads(
     return f"{len(heads)} heads drawn in {len(slots)} of {used} used slots, as SVG, PNG and HTML"
 
 
-def drawn_slots(averages: ConstantMatrices) -> list[int]:
-    """The slots to draw, in rising order: at most `MOST_SLOTS` of those that `LEAST_USE` of the examples use."""
+def drawn_slots(averages: ConstantMatrices, most: int = MOST_SLOTS) -> list[int]:
+    """The slots to draw, in rising order: at most `most` of those that `LEAST_USE` of the examples use."""
     uses = averages.count.diagonal().tolist()
     enough = [slot for slot, use in enumerate(uses) if use and use >= LEAST_USE * averages.examples]
     if not enough:
         raise InputError("These constants are an average over no token; average the attention of a corpus.")
-    return sorted(sorted(enough, key=lambda slot: -uses[slot])[:MOST_SLOTS])
+    return sorted(sorted(enough, key=lambda slot: -uses[slot])[:most])
 
 
 def _figure(averages: ConstantMatrices, heads: Sequence[Sequence[int]], slots: list[int], side: int) -> alt.ConcatChart:

@@ -39,8 +39,13 @@ THROUGH_ENCODER = "probe_through_encoder"
 """The rule of a probe whose hidden states are not stored."""
 NEEDED = {"patterns": "average", "average": "tokenize", "average_part": "tokenize", "tokenize": "prepare_texts"}
 """Jobs whose artefacts the graph may leave unsaid, for another corpus's averages: each needs one of the other rule."""
-TABLES = ("collect", "summarise", "latex")
-"""Rules that run once for every config."""
+ONCE = {
+    "collect": "tables/runs",
+    "summarise": "tables/summary",
+    "latex": "tables/latex",
+    "report": "report/index",
+}
+"""Rules that run once for every config, and what the file with their seconds is called."""
 
 
 @dataclass(frozen=True)
@@ -70,22 +75,33 @@ def jobs_of(graph: Graph) -> list[Job]:
     """All jobs that the workflow runs for a config, each once."""
     found: dict[Job, None] = {}
     for path in [*graph.artefacts(), *graph.analyses()]:
-        for rule, pattern in OUTPUTS.items():
-            match = re.fullmatch(f"<results>/{pattern}", path)
-            if match:
-                job = Job(rule, **match.groupdict())
-                job = replace(job, corpus=graph.corpus_of(job.task)) if job.task else job
-                if rule == "probe" and graph.streamed(job.task, job.variant):
-                    job = replace(job, rule=THROUGH_ENCODER)
-                found |= dict.fromkeys(_with_needed(job, graph))
-                break
-    return [*found, *map(Job, TABLES)]
+        job = job_of(path, graph)
+        found |= dict.fromkeys(_with_needed(job, graph) if job else ())
+    return [*found, *map(Job, ONCE)]
+
+
+def job_of(path: str, graph: Graph) -> Job | None:
+    """The job that makes what a graph calls `path`; None where that is not the output which `OUTPUTS` has."""
+    for rule, pattern in OUTPUTS.items():
+        match = re.fullmatch(f"<results>/{pattern}", path)
+        if match:
+            job = Job(rule, **match.groupdict())
+            job = replace(job, corpus=graph.corpus_of(job.task)) if job.task else job
+            return replace(job, rule=_rule_of(job, graph))
+    return None
+
+
+def _rule_of(job: Job, graph: Graph) -> str:
+    """The rule of a job, where two rules make files of the same name."""
+    if job.rule == "probe" and graph.streamed(job.task, job.variant):
+        return THROUGH_ENCODER
+    return MERGED if job.rule == "average" and len(graph.parts(job.corpus)) > 1 else job.rule
 
 
 def _with_needed(job: Job, graph: Graph) -> Iterator[Job]:
-    if job.rule == "average" and len(parts := graph.parts(job.corpus)) > 1:
-        yield replace(job, rule=MERGED)
-        for part in parts:
+    if job.rule == MERGED:
+        yield job
+        for part in graph.parts(job.corpus):
             yield from _with_needed(replace(job, rule="average_part", part=part), graph)
         return
     yield job
@@ -93,4 +109,5 @@ def _with_needed(job: Job, graph: Graph) -> Iterator[Job]:
     if needed == "prepare_texts":
         yield Job(needed, corpus=job.corpus.split("/")[0])
     elif needed:
-        yield from _with_needed(replace(job, rule=needed, part=""), graph)
+        job = replace(job, rule=needed, part="")
+        yield from _with_needed(replace(job, rule=_rule_of(job, graph)), graph)

@@ -16,6 +16,11 @@ from papa.kinds import OF, RANDOM, kind_of, order_of
 
 Params = dict[str, Any]
 
+PLACES = ("path", "package")
+"""Where a model lies on this machine."""
+MACHINE = ("hub_mirror", "device", "threads", "token_budget", "checkpoint_minutes")
+"""What else may differ from machine to machine."""
+
 
 class Parameters:
     """The parameters of the jobs of one config."""
@@ -132,13 +137,21 @@ class Parameters:
         """What the tasks that are run are called in tables and figures."""
         return {"titles": {task: self.config["tasks"][task].get("title", task) for _, task in pairs(self.config)}}
 
+    def told(self) -> Params:
+        """What the report tells of the config, which is what the results depend on: what is run, and no places."""
+        config = self.config
+        run = pairs(config)
+        named = {
+            "models": {name: _without(config["models"][name], PLACES) for name, _ in run},
+            "corpora": {name: config["corpora"][name] for name in corpora_of_runs(config)},
+            "tasks": {name: config["tasks"][name] for _, name in run},
+        }
+        return _without(config, MACHINE) | named
+
     def machine(self) -> str:
         """Places and sizes of this machine as JSON, the value of PAPA_MACHINE; see `papa.machine`."""
         config = self.config
-        places = {
-            name: {key: model[key] for key in ("path", "package") if key in model}
-            for name, model in config["models"].items()
-        }
+        places = {name: {key: model[key] for key in PLACES if key in model} for name, model in config["models"].items()}
         return json.dumps(
             {
                 "hub_mirror": config["hub_mirror"],
@@ -150,3 +163,7 @@ class Parameters:
                 "models": {name: place for name, place in places.items() if place},
             }
         )
+
+
+def _without(mapping: Params, keys: tuple[str, ...]) -> Params:
+    return {key: value for key, value in mapping.items() if key not in keys}

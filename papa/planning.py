@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from papa.config import Config
 from papa.graph import setting
-from papa.jobs import MERGED, OUTPUTS, TABLES, THROUGH_ENCODER, Job
+from papa.jobs import MERGED, ONCE, OUTPUTS, THROUGH_ENCODER, Job
 
 ENCODING = ("average", "average_part", "train_lambda", "features_of_corpus", "features_of_task", THROUGH_ENCODER)
 WITH_TORCH = ("rank", "order_heads", "probe", "patterns", "plot_patterns", MERGED)
@@ -203,7 +203,7 @@ def plan_of(jobs: Sequence[Job], config: Config, measured: Measured) -> Plan:
     costs = {job: cost_of(job, config, measured) for job in jobs}
     known = {job: cost for job, cost in costs.items() if cost is not None}
     rows = []
-    rules = [*OUTPUTS, *TABLES]
+    rules = [*OUTPUTS, *ONCE]
     rules.insert(rules.index("probe") + 1, THROUGH_ENCODER)
     rules.insert(rules.index("average_part") + 1, MERGED)
     kinds = dict.fromkeys((job.model, job.rule) for job in jobs)

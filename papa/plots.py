@@ -38,13 +38,20 @@ def plot_grid(table: PathLike, svg: PathLike, png: PathLike, html: PathLike, sty
     `width` and `height` of a panel and the `scale` of the PNG.
     """
     style = full_style(style)
+    figure, shown = grid_figure(table, style)
+    save_figure(figure, svg, png, html, style["scale"])
+    return f"{shown}, as SVG, PNG and HTML"
+
+
+def grid_figure(table: PathLike, style: Mapping[str, float]) -> tuple[alt.ConcatChart, str]:
+    """The figure of `plot_grid`, and what it shows in words."""
     rows = [row for row in read_rows(table, GRID_COLUMNS) if row["main"] and row["mean"] is not None]
     if not rows:
         raise InputError(f"{table} has no score to plot; rebuild it from runs that have one.")
     about = provenance_of(read_table(table))
-    save_figure(_figure(_points(rows), about, fractions_of(rows), style), svg, png, html, style["scale"])
     tasks, lines = unique(row["task"] for row in rows), unique(row["line"] for row in rows)
-    return f"{about['title']}: {len(tasks)} tasks, {len(lines)} lines, as SVG, PNG and HTML"
+    shown = f"{about['title']}: {len(tasks)} tasks, {len(lines)} lines"
+    return _figure(_points(rows), about, fractions_of(rows), style), shown
 
 
 def save_figure(figure: alt.TopLevelMixin, svg: PathLike, png: PathLike, html: PathLike, scale: float) -> None:
@@ -159,14 +166,21 @@ def plot_score_and_drop(table: PathLike, svg: PathLike, png: PathLike, html: Pat
     as a panel of `style`.
     """
     style = full_style(style)
+    figure, shown = drop_figure(table, style)
+    save_figure(figure, svg, png, html, style["scale"])
+    return f"{shown}, as SVG, PNG and HTML"
+
+
+def drop_figure(table: PathLike, style: Mapping[str, float]) -> tuple[alt.LayerChart, str]:
+    """The figure of `plot_score_and_drop`, and what it shows in words."""
     rows = read_rows(table, DROP_COLUMNS)
     several = len(unique(row["constant"] for row in rows)) > 1
     for row in rows:
         row["name"] = f"{row['model']} / {constant_name(row['constant'])}" if several else row["model"]
     points = [row for row in rows if row["mean_relative_drop"] is not None]
     without = [row["name"] for row in rows if row["mean_relative_drop"] is None]
-    save_figure(_scatter(points, without, 2 * style["width"], 2 * style["height"]), svg, png, html, style["scale"])
-    return f"{len(points)} mean drops against original scores, as SVG, PNG and HTML"
+    shown = f"{len(points)} mean drops against original scores"
+    return _scatter(points, without, 2 * style["width"], 2 * style["height"]), shown
 
 
 def _scatter(points: Sequence[Row], without: Sequence[str], width: float, height: float) -> alt.LayerChart:

@@ -107,7 +107,7 @@ def beside_published(
     schema = pa.schema(list(COLUMNS.items()))
     write_table(pa.Table.from_pylist(rows, schema=schema), table, {"table": "published", "rounding": ROUNDING})
     note = NOTE if rows else "None of these models, tasks and settings is in the paper's tables."
-    write_pages("Beside the published values", _tables(rows), note, markdown, latex)
+    write_pages("Beside the published values", tables_of(rows), note, markdown, latex)
     known = [row["inside"] for row in rows if row["inside"] is not None]
     return f"{len(rows)} published values beside ours; {sum(known)} of {len(known)} inside our interval"
 
@@ -159,7 +159,7 @@ def _row(value: Row, row: Row) -> Row:
     }
 
 
-def _tables(rows: Sequence[Row]) -> list[tuple[str, list[Part], int]]:
+def tables_of(rows: Sequence[Row]) -> list[tuple[str, list[Part], int]]:
     """A table for each of the paper's tables and each of our models."""
     tables: list[tuple[str, list[Part], int]] = []
     for number, model in unique((row["table"], row["model"]) for row in rows):

@@ -31,7 +31,7 @@ from papa.summary import (
     unique,
 )
 
-__all__ = ["RUN_COLUMNS", "collect_runs", "print_summary", "summarise"]
+__all__ = ["RUN_COLUMNS", "collect_runs", "half_width", "print_summary", "summarise", "undrawn"]
 
 CONFIDENCE = 0.95
 TRAINING_COLUMNS = {"learning_rate": "float64", "batch_size": "int64", "epochs": "int64"}
@@ -73,7 +73,7 @@ def summarise(table: PathLike, summary: PathLike, markdown: PathLike) -> str:
     original's interval holds 0, where the original has one seed and so no interval (null, never 0), and for log-scaled
     metrics. `same_heads_as` lists other fractions at which the same model keeps as many heads.
     """
-    runs = [_undrawn(run) for run in read_rows(table, RUN_COLUMNS)]
+    runs = [undrawn(run) for run in read_rows(table, RUN_COLUMNS)]
     keys = (*SETTING_COLUMNS, "metric", "subset")
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for run in runs:
@@ -146,7 +146,7 @@ def _not_a_run(path: PathLike, why: str) -> DamagedArtefact:
     return DamagedArtefact(f"{path} is no whole run of papa ({why}); {MEND}.")
 
 
-def _undrawn(run: Row) -> Row:
+def undrawn(run: Row) -> Row:
     """The run with its order named as if there were one draw of it."""
     return run if run["order"] is None else run | {"order": order_of(run["order"])[0]}
 
@@ -161,13 +161,14 @@ def _summary_of(group: Sequence[Row]) -> Row:
     mean = fmean(scores) if scores else None
     half = low = high = None
     if mean is not None and len(scores) > 1:
-        half = _half_width(scores)
+        half = half_width(scores)
         low, high = mean - half, mean + half
     same = {name: group[0][name] for name in (*SETTING_COLUMNS, *READING_COLUMNS, *DATA_COLUMNS)}
     return same | {"mean": mean, "seeds": len(scores), "half_width": half, "low": low, "high": high}
 
 
-def _half_width(scores: Sequence[float]) -> float:
+def half_width(scores: Sequence[float]) -> float:
+    """Half of the 95 % Student-t interval of the mean of `scores`, of which there are at least two."""
     from scipy.stats import t
 
     return float(t.ppf((1 + CONFIDENCE) / 2, len(scores) - 1)) * stdev(scores) / math.sqrt(len(scores))

@@ -81,6 +81,7 @@ JOBS = {
     "score_and_drop": 1,
     "plot_grid": 1,
     "plot_score_and_drop": 1,
+    "report": 1,
 }
 
 

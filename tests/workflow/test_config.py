@@ -274,6 +274,7 @@ def test_places_are_in_no_parameter():
             own.training("tags"),
             own.ranking("tiny", "tags", "average"),
             own.probe("tiny", "tags", "average/lambda/kept-1of2", "1"),
+            own.told(),
         ]
 
     moved = edited(["models", "tiny"], {"package": "somewhere_else"})
@@ -290,6 +291,16 @@ def test_places_are_in_no_parameter():
         "checkpoint_minutes": 0.5,
         "models": {"tiny": {"package": "somewhere_else"}},
     }
+
+
+def test_the_report_tells_what_is_run_and_is_a_config_itself():
+    more = edited(["tasks", "unused"], CONFIG["tasks"]["tags"]) | {"grids": {"tags": {"tasks": ["tags"]}}}
+    more["corpora"]["unused"], more["models"]["unused"] = more["corpora"]["words"], {"hub": "a/b"}
+    told = Parameters(checked(more, SCHEMA)).told()
+    assert (list(told["models"]), list(told["tasks"])) == (["tiny"], ["animals", "tags"])
+    assert list(told["corpora"]) == ["sentences", "words"] and told["grids"] == more["grids"]
+    assert Graph(told).runs() == Graph(checked(more, SCHEMA)).runs()
+    assert Graph(told).analyses() == Graph(checked(more, SCHEMA)).analyses()
 
 
 def test_grids_take_from_run_what_they_leave_out():

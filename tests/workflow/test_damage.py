@@ -24,6 +24,7 @@ from papa.patterns import describe_patterns
 from papa.plots import plot_grid, plot_score_and_drop
 from papa.published import beside_published
 from papa.ranking import order_heads, rank_heads, train_lambda
+from papa.report import write_report
 from papa.streaming import train_probe_through_encoder
 from papa.summary import print_summary
 from papa.tables import collect_runs, summarise
@@ -55,12 +56,12 @@ KINDS = {
     "models/*/corpora/*/tokens.parquet": (
         TOKENS,
         "models/tiny/corpora/sentences/slots-17/tokens.parquet",
-        "average features train_lambda probe probe_through_encoder patterns",
+        "average features train_lambda probe probe_through_encoder patterns report",
     ),
     "models/*/corpora/*/average.h5": (
         AVERAGE,
         "models/tiny/corpora/words/average.h5",
-        "features train_lambda probe_through_encoder patterns plot_patterns",
+        "features train_lambda probe_through_encoder patterns plot_patterns report",
     ),
     "models/*/corpora/*/average/*.h5": (
         CORPUS / "average/1of2.h5",
@@ -70,33 +71,33 @@ KINDS = {
     "models/*/tasks/*/lambda.parquet": (
         TASK / "average/lambda.parquet",
         "models/tiny/tasks/animals/zeros/lambda.parquet",
-        "rank",
+        "rank report",
     ),
     "models/*/tasks/*/order.parquet": (
         ORDER,
         "models/tiny/tasks/animals/average/lambda-reversed/order.parquet",
-        "features probe_through_encoder",
+        "features probe_through_encoder report",
     ),
     "models/*/orders/*.parquet": (BY_LAYER, "models/tiny/orders/first-layer-first.parquet", "features_by_layer"),
     "models/*/features/*.hidden": (HIDDEN, "models/tiny/corpora/sentences/features/average/all/1of1.hidden", "probe"),
     "models/*/features/*.json": (INDEX, "models/tiny/corpora/sentences/features/average/all/1of1.json", "probe"),
-    "models/*/runs/*.json": (RUN, "models/tiny/tasks/tags/runs/original/seed-1.json", "collect"),
-    "tables/runs.parquet": (TABLES / "runs.parquet", "tables/summary.parquet", "summarise"),
+    "models/*/runs/*.json": (RUN, "models/tiny/tasks/tags/runs/original/seed-1.json", "collect report"),
+    "tables/runs.parquet": (TABLES / "runs.parquet", "tables/summary.parquet", "summarise report"),
     "tables/summary.parquet": (
         TABLES / "summary.parquet",
         "tables/score_by_fraction.parquet",
-        "latex gather published print_summary",
+        "latex gather published print_summary report",
     ),
     "tables/score_by_fraction.parquet": (
         TABLES / "score_by_fraction.parquet",
         "tables/tags.parquet",
-        "plot_grid score_and_drop",
+        "plot_grid score_and_drop report",
     ),
-    "tables/tags.parquet": (TABLES / "tags.parquet", "tables/score_by_fraction.parquet", "plot_second_grid"),
+    "tables/tags.parquet": (TABLES / "tags.parquet", "tables/score_by_fraction.parquet", "plot_second_grid report"),
     "tables/score_and_drop.parquet": (
         TABLES / "score_and_drop.parquet",
         "tables/score_by_fraction.parquet",
-        "plot_score_and_drop",
+        "plot_score_and_drop report",
     ),
 }
 """For each kind of artefact that a stage reads: one of them, another that it could be taken for, and the stages."""
@@ -181,6 +182,7 @@ STAGES = {
     "score_and_drop": lambda out: score_and_drop(TABLES / "score_by_fraction.parquet", **written(out)),
     "plot_score_and_drop": lambda out: plot_score_and_drop(TABLES / "score_and_drop.parquet", **drawn(out), **STYLE),
     "patterns": lambda out: describe_patterns(AVERAGE, TOKENS, **written(out)),
+    "report": lambda out: write_report(RESULTS, out / "index.html", GIVEN.told()),
     "plot_patterns": lambda out: plot_heads(AVERAGE, **drawn(out), **STYLE, heads=[(0, 1)]),
 }
 

@@ -7,7 +7,7 @@ import pytest
 from tiny import CONFIG, JOBS, a_task
 
 FIGURES = {"plot_grid": 1, "plot_score_and_drop": 1}
-TABLES = {"collect": 1, "summarise": 1, "latex": 1, "gather": 1, "score_and_drop": 1} | FIGURES
+TABLES = {"collect": 1, "summarise": 1, "latex": 1, "gather": 1, "score_and_drop": 1, "report": 1} | FIGURES
 OF_A_TASK = {"train_lambda": 1, "rank": 1, "features_of_task": 1, "probe": 3}
 OF_A_LAYOUT = {"train_lambda": 2, "rank": 2, "features_of_corpus": 4, "features_of_task": 2, "probe": 6}
 OF_A_CORPUS = {"tokenize": 1, "average": 1, "features_of_corpus": 2}

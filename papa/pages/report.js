@@ -1,0 +1,418 @@
+"use strict";
+// What the page does: draws the figures, keeps what is chosen the same everywhere, sorts tables and hands them out.
+(() => {
+  const told = JSON.parse(document.getElementById("told").textContent);
+  const { entries, sets } = told.explorer;
+  const by = (id) => document.getElementById(id);
+  const unique = (values) => [...new Set(values)];
+  const chosen = { line: null, entry: entries[0], layer: 0, head: 0, measure: "lambda" };
+
+  // ---- Figures. Their text is in the colour of the page's text, so that a theme changes it without drawing anew.
+
+  const drawn = new Map(); // by the id of the element: vega-embed's result
+  const last = new Map(); // the newest drawing of each element: an older one that ends later is thrown away
+  const TEXT = { labelColor: "currentColor", titleColor: "currentColor" };
+  const LOOK = {
+    background: null,
+    font: "system-ui, sans-serif",
+    axis: { ...TEXT, gridColor: "currentColor", gridOpacity: 0.13, domainColor: "currentColor", domainOpacity: 0.4,
+      tickColor: "currentColor", tickOpacity: 0.4, labelFontSize: 11, titleFontSize: 12, titleFontWeight: "normal" },
+    legend: { ...TEXT, labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal" },
+    title: { color: "currentColor", subtitleColor: "currentColor", fontWeight: 600 },
+    text: { fill: "currentColor" },
+    view: { stroke: null },
+  };
+  const MENU = () => (matchMedia("(max-width: 45rem)").matches ? 0 : 38); // what saves a figure stands beside it
+  const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+
+  const merged = (one, two) => {
+    const both = { ...one };
+    for (const [key, value] of Object.entries(two)) {
+      const deep = value && typeof value === "object" && !Array.isArray(value) && both[key];
+      both[key] = deep ? merged(both[key], value) : value;
+    }
+    return both;
+  };
+
+  async function draw(id, spec) {
+    const turn = (last.get(id) || 0) + 1;
+    last.set(id, turn);
+    const place = document.createElement("div");
+    const result = await vegaEmbed(place, { ...spec, config: merged(spec.config || {}, LOOK) }, {
+      renderer: "svg",
+      mode: "vega-lite",
+      actions: { export: true, source: false, compiled: false, editor: false },
+      downloadFileName: `papa-${id}`,
+      tooltip: { theme: isDark() ? "dark" : "light" },
+      loader: { load: () => Promise.reject(new Error("The page loads nothing.")) },
+    });
+    if (last.get(id) !== turn) return result.finalize();
+    drawn.get(id)?.finalize();
+    drawn.set(id, result);
+    by(id).replaceChildren(place);
+    return result.view;
+  }
+
+  // As many panels in a row as there is room for, each as wide as its share.
+  function fitted(spec, room) {
+    const fits = structuredClone(spec);
+    const margin = 72;
+    if (fits.concat) {
+      const own = Math.max(...fits.concat.map((panel) => panel.width));
+      fits.columns = Math.max(1, Math.min(fits.columns, fits.concat.length, Math.floor(room / (own + margin - 24))));
+      const width = Math.floor(Math.min(room / fits.columns - margin, 1.6 * own));
+      for (const panel of fits.concat) panel.width = width;
+      fits.config = merged(fits.config || {}, { legend: { columns: fits.columns } });
+    } else if (fits.width > room - margin) {
+      fits.width = room - margin;
+    }
+    // the last of the colours is black, which a dark page would swallow
+    return JSON.parse(JSON.stringify(fits).replaceAll('"#000000"', '"currentColor"'));
+  }
+
+  async function drawFigure(name) {
+    const id = `figure-${name}`;
+    const view = await draw(id, fitted(told.figures[name], by(id).clientWidth - MENU()));
+    if (!view || !has(view, "lines_store")) return;
+    mark(view);
+    // a click in a legend
+    view.addSignalListener("lines", (_, value) => {
+      const [line] = value?.line || [null];
+      if (line !== chosen.line && (line === null || line in told.lines)) chooseLine(line);
+    });
+  }
+
+  const has = (view, data) => { try { view.data(data); return true; } catch { return false; } };
+
+  // Put the chosen line into a figure's own selection, if the figure has such a line.
+  function mark(view) {
+    const there = unique(Object.keys(view.getState({ data: () => true }).data)
+      .flatMap((name) => (has(view, name) ? view.data(name) : [])).map((row) => row.line));
+    const line = there.includes(chosen.line) ? chosen.line : null;
+    const now = view.data("lines_store").map((own) => own.values[0])[0] ?? null;
+    if (now === line) return;
+    const entry = { unit: "", fields: [{ type: "E", field: "line" }], values: [line] };
+    view.data("lines_store", line === null ? [] : [entry]).run();
+  }
+
+  // ---- What is chosen.
+
+  function chooseLine(line) {
+    chosen.line = line;
+    for (const [, result] of drawn) if (has(result.view, "lines_store")) mark(result.view);
+    showClaim();
+    const about = told.lines[line];
+    if (!about) return;
+    const fits = (entry) => ["model", "constant", "order"].filter((key) => about[key] === null || entry[key] === about[key]).length;
+    const own = entries.filter((entry) => entry.model === about.model);
+    const best = own.sort((one, two) => fits(two) - fits(one) || (two.task === chosen.entry.task) - (one.task === chosen.entry.task))[0];
+    if (best && best !== chosen.entry) chooseEntry(best);
+  }
+
+  function showClaim() {
+    const claims = [...document.querySelectorAll(".claim")];
+    const line = chosen.line ?? claims[0].dataset.line;
+    for (const claim of claims) claim.hidden = claim.dataset.line !== line;
+    by("line").value = line;
+  }
+
+  function chooseEntry(entry) {
+    chosen.entry = entry;
+    chosen.layer = Math.min(chosen.layer, entry.layers - 1);
+    chosen.head = Math.min(chosen.head, entry.heads - 1);
+    const model = entries.filter((one) => one.model === entry.model);
+    const task = model.filter((one) => one.task === entry.task);
+    options("model", unique(entries.map((one) => one.model)).map((name) => [name, name]), entry.model);
+    options("task", unique(model.map((one) => one.task)).map((name) => [name, model.find((one) => one.task === name).title]), entry.task);
+    options("constants", task.map((one, place) => [String(place), one.words]), String(task.indexOf(entry)));
+    options("layer", numbers(entry.layers), String(chosen.layer));
+    options("head", numbers(entry.heads), String(chosen.head));
+    for (const option of by("measure").options) option.disabled = entry.of[option.value].every((value) => value === null);
+    const measure = by("measure");
+    if (measure.selectedOptions[0].disabled) measure.value = [...measure.options].find((option) => !option.disabled)?.value ?? "drop";
+    chosen.measure = measure.value;
+    drawGrid();
+    listHeads();
+    showHead();
+    // the model that is looked at stands out in the figures
+    const line = Object.keys(told.lines).find((name) => told.lines[name].model === entry.model && fitsLine(told.lines[name], entry));
+    if (chosen.line !== null && line && line !== chosen.line) chooseLine(line);
+  }
+
+  const fitsLine = (about, entry) => [about.constant, null].includes(entry.constant) && (about.order === null || entry.order === null || about.order === entry.order);
+  const numbers = (count) => Array.from({ length: count }, (_, place) => [String(place), String(place)]);
+
+  function options(id, pairs, value) {
+    by(id).replaceChildren(...pairs.map(([own, text]) => new Option(text, own)));
+    by(id).value = value;
+    by(id).parentElement.hidden = pairs.length < 2;
+  }
+
+  function chooseHead(layer, head) {
+    const { layers, heads } = chosen.entry;
+    chosen.layer = Math.max(0, Math.min(layers - 1, layer));
+    chosen.head = Math.max(0, Math.min(heads - 1, head));
+    by("layer").value = chosen.layer;
+    by("head").value = chosen.head;
+    drawn.get("grid")?.view.signal("layer", chosen.layer).signal("head", chosen.head).runAsync();
+    showHead();
+  }
+
+  // ---- Heads.
+
+  const RAMP = () => (isDark() ? ["#1c2125", "#0072B2", "#bfe3ff"] : ["#ffffff", "#0072B2", "#00213a"]);
+  const percent = (share) => (share === null ? "–" : `${(100 * share).toFixed(1)}\u00a0%`.replace("-", "−"));
+  const MEASURES = { lambda: ["λ", ".3f"], rank: ["rank", "d"], drop: ["drop", ".1%"] };
+
+  function rowsOf(entry) {
+    const patterns = sets[entry.set]?.patterns;
+    return entry.of.rank.map((rank, place) => ({
+      layer: Math.floor(place / entry.heads),
+      head: place % entry.heads,
+      lambda: entry.of.lambda[place],
+      rank: rank === null ? null : rank + 1,
+      drop: entry.of.drop[place],
+      at: entry.of.replaced_at[place],
+      pattern: patterns ? Object.keys(told.flags).filter((flag) => patterns[place][flag]).map((flag) => told.flags[flag]).join(", ") || "none of these" : "",
+    }));
+  }
+
+  async function drawGrid() {
+    const { entry, measure } = chosen;
+    const [title, format] = MEASURES[measure];
+    const room = by("grid").clientWidth - MENU() - 110;
+    const side = Math.max(12, Math.min(36, Math.floor(room / entry.heads)));
+    const here = "datum.layer === layer && datum.head === head";
+    const axis = { labelAngle: 0, ticks: false, domain: false, grid: false, labelOverlap: true };
+    by("grid-title").textContent = `${by("measure").selectedOptions[0].textContent}: ${entry.title}`;
+    const view = await draw("grid", {
+      data: { values: rowsOf(entry) },
+      params: [{ name: "layer", value: chosen.layer }, { name: "head", value: chosen.head }],
+      width: { step: side },
+      height: { step: Math.min(side, 28) },
+      mark: { type: "rect", cornerRadius: 2, strokeWidth: 2.5 },
+      encoding: {
+        x: { field: "head", type: "ordinal", title: "head", axis, scale: { paddingInner: 0.12 } },
+        y: { field: "layer", type: "ordinal", title: "layer", axis, scale: { paddingInner: 0.12 } },
+        color: { field: measure, type: "quantitative", scale: { range: "ramp", interpolate: "rgb", zero: false, nice: false },
+          legend: { title, format, tickCount: 4, gradientLength: Math.min(160, entry.layers * Math.min(side, 28)) } },
+        stroke: { condition: { test: here, value: isDark() ? "#ffb454" : "#D55E00" }, value: isDark() ? "#343a41" : "#dde1e5" },
+        strokeWidth: { condition: { test: here, value: 3 }, value: 0.5 },
+        tooltip: [
+          { field: "layer" }, { field: "head" },
+          { field: "lambda", type: "quantitative", title: "λ", format: ".3f" },
+          { field: "rank" },
+          { field: "drop", type: "quantitative", format: ".1%" },
+          { field: "at", title: "replaced at fraction" },
+          { field: "pattern" },
+        ],
+      },
+      config: { range: { ramp: RAMP() } },
+    });
+    view?.addEventListener("click", (_, item) => {
+      if (item?.datum && "layer" in item.datum) chooseHead(item.datum.layer, item.datum.head);
+    });
+    view?.signal("layer", chosen.layer).signal("head", chosen.head).runAsync();
+  }
+
+  // Cells of one head, as numbers again.
+  const unpacked = new Map();
+  function cellsOf(set, place) {
+    if (!unpacked.has(set)) unpacked.set(set, Uint8Array.from(atob(set.cells), (letter) => letter.charCodeAt(0)));
+    const n = set.slots.length;
+    const largest = set.largest[place];
+    return [...unpacked.get(set).subarray(place * n * n, (place + 1) * n * n)].flatMap((step, cell) =>
+      step === 255 ? [] : [{ query: set.slots[Math.floor(cell / n)], key: set.slots[cell % n], mean: (step / 254) * largest }]);
+  }
+
+  async function drawMatrix(set, place) {
+    const n = set.slots.length;
+    const step = 1 + Math.floor(n / 16);
+    const special = set.slots.filter((slot) => slot in set.special);
+    const far = (slot) => special.every((own) => Math.abs(own - slot) >= step || own === slot);
+    const labelled = set.slots.filter((slot, number) => slot in set.special || (number % step === 0 && far(slot)));
+    const axis = { values: labelled, labelAngle: 0, labelOverlap: false, ticks: false, domain: false, grid: false,
+      labelExpr: `${JSON.stringify(set.special)}[datum.value] || datum.value` };
+    const room = Math.min(420, by("matrix").clientWidth - MENU() - 115);
+    const side = Math.max(1, Math.floor(room / n)) * n;
+    const of = (field, title, more) => ({ field, type: "ordinal", title, scale: { domain: set.slots }, axis: { ...axis, ...more } });
+    await draw("matrix", {
+      data: { values: cellsOf(set, place) },
+      width: side,
+      height: side,
+      mark: { type: "rect", aria: false },
+      encoding: {
+        x: of("key", "key slot", { labelAngle: -90, labelAlign: "right", labelBaseline: "middle" }),
+        y: of("query", "query slot"),
+        color: { field: "mean", type: "quantitative", scale: { range: "ramp", interpolate: "rgb", domain: [0, set.largest[place] || 1] },
+          legend: { title: null, gradientLength: Math.min(side, 200), tickCount: 4 } },
+        tooltip: [
+          { field: "query", title: "query slot" }, { field: "key", title: "key slot" },
+          { field: "mean", type: "quantitative", title: "mean attention", format: ".4f" },
+        ],
+      },
+      config: { range: { ramp: RAMP() }, view: { fill: isDark() ? "#343a41" : "#e6e6e6" } },
+    });
+  }
+
+  function showHead() {
+    const { entry, layer, head } = chosen;
+    const place = layer * entry.heads + head;
+    const row = rowsOf(entry)[place];
+    const set = sets[entry.set];
+    by("matrix-title").textContent = `Constant matrix of layer ${layer}, head ${head}`;
+    const said = [`Layer ${layer}, head ${head} on ${entry.title} (${entry.model}, ${entry.words}).`];
+    if (row.lambda !== null) said.push(`λ ${row.lambda.toFixed(3)}.`);
+    if (row.rank !== null) said.push(`Rank ${row.rank} of ${entry.layers * entry.heads}: rank 1 is replaced first.`);
+    if (row.drop !== null) said.push(`Drop ${percent(row.drop)} at fraction ${row.at}, the largest at which this head is replaced.`);
+    if (set) {
+      const about = set.patterns[place];
+      said.push(`Pattern: ${row.pattern}.`);
+      said.push(`[CLS] gets ${percent(about.first_mass)} of its attention, separators ${percent(about.separator_mass)}` +
+        (about.offset === null ? "." : `; the strongest diagonal looks ${looks(about.offset)}, ${about.diagonal_lift.toFixed(1)} times an even share.`));
+      drawMatrix(set, place);
+      const n = set.slots.length;
+      by("slots").textContent = `Mean over ${set.examples.toLocaleString("en")} examples` +
+        (n < set.used ? `; ${n} of ${set.used} used slots are drawn, those in most use.` : ".") + " Grey: no example has both slots.";
+    } else {
+      last.set("matrix", (last.get("matrix") || 0) + 1);
+      drawn.get("matrix")?.finalize();
+      drawn.delete("matrix");
+      by("matrix").replaceChildren();
+      by("slots").textContent = "These constants are no average over texts and the same for every head.";
+    }
+    by("chosen").textContent = said.join(" ");
+    for (const line of by("heads").tBodies[0].rows) line.setAttribute("aria-selected", String(line.dataset.place === String(place)));
+  }
+
+  const looks = (offset) => (offset === 0 ? "at the token itself" : `${Math.abs(offset)} token${Math.abs(offset) > 1 ? "s" : ""} ${offset > 0 ? "back" : "ahead"}`);
+
+  function listHeads() {
+    const header = ["layer", "head", "λ", "rank", "drop", "replaced at", "pattern"];
+    const table = by("heads");
+    table.tHead.rows[0].replaceChildren(...header.map((name) => {
+      const cell = document.createElement("th");
+      if (name !== "pattern") cell.className = "number";
+      cell.scope = "col";
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = name;
+      cell.append(button);
+      return cell;
+    }));
+    table.tBodies[0].replaceChildren(...rowsOf(chosen.entry).map((row, place) => {
+      const line = document.createElement("tr");
+      line.dataset.place = place;
+      const cells = [row.layer, row.head, row.lambda === null ? "–" : row.lambda.toFixed(3), row.rank ?? "–", percent(row.drop), row.at ?? "–", row.pattern];
+      line.append(...cells.map((text, column) => {
+        const cell = document.createElement("td");
+        if (header[column] !== "pattern") cell.className = "number";
+        cell.textContent = text;
+        return cell;
+      }));
+      return line;
+    }));
+  }
+
+  // ---- Tables.
+
+  const numberIn = (text) => {
+    const match = text.replaceAll(",", "").match(/^(all )?([+−-]?[\d.]+)(?:\/(\d+))?/);
+    return match ? Number(match[2].replace("−", "-")) / Number(match[3] || 1) : null;
+  };
+
+  function sort(cell) {
+    const table = cell.closest("table");
+    const place = cell.cellIndex;
+    const up = cell.getAttribute("aria-sort") !== "ascending";
+    for (const other of cell.parentElement.cells) other.removeAttribute("aria-sort");
+    cell.setAttribute("aria-sort", up ? "ascending" : "descending");
+    const rows = [...table.tBodies[0].rows].map((row) => ({ row, text: row.cells[place]?.textContent.trim() ?? "" }));
+    const empty = ({ text }) => ["", "-", "–"].includes(text);
+    const asNumbers = rows.every((one) => empty(one) || numberIn(one.text) !== null);
+    rows.sort((one, two) => {
+      if (empty(one) || empty(two)) return empty(one) - empty(two); // last, whichever way
+      const order = asNumbers ? numberIn(one.text) - numberIn(two.text) : one.text.localeCompare(two.text);
+      return up ? order : -order;
+    });
+    table.tBodies[0].append(...rows.map(({ row }) => row));
+  }
+
+  function download(id) {
+    const lines = [...by(id).rows].map((row) => [...row.cells].map((cell) => `"${cell.textContent.trim().replaceAll('"', '""')}"`).join(","));
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([`${lines.join("\r\n")}\r\n`], { type: "text/csv" }));
+    link.download = `${id}.csv`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
+  // ---- Events.
+
+  document.addEventListener("click", (event) => {
+    const sorted = event.target.closest("th button");
+    if (sorted) return sort(sorted.parentElement);
+    const csv = event.target.closest("button.csv");
+    if (csv) return download(csv.dataset.table);
+    const row = event.target.closest("#heads tbody tr");
+    if (row) chooseHead(Math.floor(row.dataset.place / chosen.entry.heads), row.dataset.place % chosen.entry.heads);
+  });
+  by("line").addEventListener("change", (event) => chooseLine(event.target.value));
+  for (const id of ["model", "task", "constants"]) {
+    by(id).addEventListener("change", () => {
+      const model = entries.filter((entry) => entry.model === by("model").value);
+      const task = model.filter((entry) => entry.task === by("task").value);
+      const own = id === "constants" ? task[Number(by("constants").value)] : (task.length ? task : model).find((entry) => entry.words === chosen.entry.words);
+      chooseEntry(own || task[0] || model[0]);
+    });
+  }
+  by("measure").addEventListener("change", (event) => { chosen.measure = event.target.value; drawGrid(); });
+  for (const id of ["layer", "head"]) {
+    by(id).addEventListener("change", () => chooseHead(Number(by("layer").value), Number(by("head").value)));
+  }
+  by("grid").addEventListener("keydown", (event) => {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    chooseHead(chosen.layer + step[0], chosen.head + step[1]);
+  });
+
+  // What has colours of its own is drawn anew when the theme changes.
+  function themed() {
+    by("theme").textContent = isDark() ? "Light" : "Dark";
+    drawAll();
+  }
+  by("theme").addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    themed();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themed);
+
+  function drawAll() {
+    const ready = [...Object.keys(told.figures).map(drawFigure), drawGrid()];
+    showHead();
+    return Promise.all(ready);
+  }
+  let width = document.documentElement.clientWidth;
+  let waiting;
+  addEventListener("resize", () => {
+    if (document.documentElement.clientWidth === width) return;
+    width = document.documentElement.clientWidth;
+    clearTimeout(waiting);
+    waiting = setTimeout(drawAll, 150);
+  });
+  addEventListener("beforeprint", () => {
+    for (const part of document.querySelectorAll("main details:not([open])")) part.dataset.printed = part.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const part of document.querySelectorAll("details[data-printed]")) {
+      part.open = false;
+      delete part.dataset.printed;
+    }
+  });
+
+  by("theme").textContent = isDark() ? "Light" : "Dark";
+  showClaim();
+  chooseEntry(entries[0]);
+  Promise.all(Object.keys(told.figures).map(drawFigure)).then(() => { document.documentElement.dataset.drawn = "all"; });
+})();

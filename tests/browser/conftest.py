@@ -1,0 +1,51 @@
+"""A headless Chromium with the report of made-up results, where this machine has one."""
+
+import os
+import shutil
+
+import pytest
+from finished import CONFIG, config, write_results
+
+from papa.report import write_report
+
+PACKAGES = "chromium chromium-driver"
+
+
+def address(folder, **changes):
+    """The address of a report of made-up results, in `folder`."""
+    results = write_results(folder, **changes)
+    write_report(results, folder / "index.html", config(**changes))
+    return (folder / "index.html").as_uri()
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory):
+    return address(tmp_path_factory.mktemp("browser"))
+
+
+@pytest.fixture(scope="session")
+def page_without_averages(tmp_path_factory):
+    """Two constants that need no text, and no order."""
+    run = CONFIG["run"] | {"constants": ["zeros", "identity"], "fractions": ["1", "0"]}
+    return address(tmp_path_factory.mktemp("browser"), run=run, grids={})
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    driver = shutil.which("chromedriver")
+    binary = shutil.which("chromium")
+    if not (driver and binary):
+        why = f"no chromium with its chromedriver; on Debian: apt-get install {PACKAGES}"
+        # where it must be tested, as in continuous integration, a skip would pass for a success
+        pytest.fail(why) if os.environ.get("PAPA_REQUIRE_BROWSER") else pytest.skip(why)
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    browser.set_page_load_timeout(90)
+    yield browser
+    browser.quit()

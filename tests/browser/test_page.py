@@ -1,0 +1,209 @@
+"""The report in a real browser: it draws without an error, asks no network, and answers mouse and keyboard."""
+
+import base64
+import json
+
+import pytest
+from finished import HEADS, LAYERS, TITLE
+from selenium.webdriver import ActionChains, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+SECONDS = 60
+DRAWN = """
+return document.documentElement.dataset.drawn === "all"
+  && arguments[0].every((id) => document.querySelector(`#${id} svg`))
+"""
+FIGURES = ("figure-score_by_fraction", "figure-score_and_drop", "grid", "matrix")
+
+
+class Report:
+    """The page, opened anew in a browser of some size and theme."""
+
+    def __init__(self, browser, address):
+        self.browser, self.address = browser, address
+
+    def open(self, width=1440, theme="light", figures=FIGURES):
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        self.browser.get_log("browser"), self.browser.get_log("performance")
+        self.browser.get(self.address)
+        self.until(lambda: self.run(DRAWN, figures))
+        return self
+
+    def until(self, condition):
+        return WebDriverWait(self.browser, SECONDS, 0.1).until(lambda _: condition())
+
+    def run(self, script, *arguments):
+        return self.browser.execute_script(script, *arguments)
+
+    def all(self, selector):
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector):
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def click(self, element):
+        self.to_the_middle(element)
+        ActionChains(self.browser).move_to_element(element).click().perform()
+
+    def hover(self, element):
+        self.to_the_middle(element)
+        ActionChains(self.browser).move_to_element(element).perform()
+
+    def to_the_middle(self, element):
+        self.run("arguments[0].scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'})", element)
+
+    def tooltip(self):
+        self.until(lambda: self.all("#vg-tooltip-element.visible"))
+        return self.one("#vg-tooltip-element").text
+
+    def cells(self):
+        """What the cells of the matrix are filled with."""
+        return self.run(
+            "return [...document.querySelectorAll('#matrix .mark-rect.role-mark path')].map((one) => one.outerHTML)"
+        )
+
+    def said(self):
+        return self.one("#chosen").text
+
+
+@pytest.fixture
+def report(chromium, page):
+    return Report(chromium, page)
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
+def test_draws_without_errors_or_network_and_fits(report, width, theme):
+    report.open(width, theme)
+    assert [entry for entry in report.browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    sent = [json.loads(entry["message"])["message"] for entry in report.browser.get_log("performance")]
+    asked = [one["params"]["request"]["url"] for one in sent if one["method"] == "Network.requestWillBeSent"]
+    assert report.address in asked and all(url.startswith(("file:", "data:", "blob:")) for url in asked)
+    assert report.browser.title == "made: how much attention depends on its input"  # and not "owned"
+    assert report.run("const all = document.documentElement; return all.scrollWidth - all.clientWidth") == 0
+    dark = report.run("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+    assert dark == (theme == "dark")
+
+
+def test_hover_tells_mean_interval_and_seeds(report):
+    report.open()
+    report.hover(report.all("#figure-score_by_fraction .mark-symbol path")[0])
+    words = report.tooltip()
+    assert all(word in words for word in ("mean", "95 % interval", " to ", "seeds", "heads kept"))
+    assert "0.8" in words
+
+
+def test_a_line_chosen_in_a_legend_stands_out_everywhere(report):
+    report.open()
+
+    def opacities():
+        lines = "document.querySelectorAll('#figure-score_by_fraction .mark-line path')"
+        return report.run(f"return [...{lines}].map((one) => one.getAttribute('opacity') ?? '1')")
+
+    assert set(opacities()) == {"1"}
+    [label] = [one for one in report.all("#figure-score_by_fraction .role-legend-label text") if one.text == "other"]
+    report.click(label)
+    report.until(lambda: len(set(opacities())) > 1)
+    report.until(lambda: report.one(".claim:not([hidden]) h2").text == "other")
+    report.until(lambda: Select(report.one("#model")).first_selected_option.text == "other")
+    assert "(other, average" in report.said()
+    # and from the field back to the legend
+    before = opacities()
+    Select(report.one("#line")).select_by_visible_text("small")
+    report.until(lambda: opacities() != before)
+    assert sorted(opacities()) == sorted(before)
+    assert Select(report.one("#model")).first_selected_option.text == "small"
+
+
+def test_a_click_on_a_head_shows_its_matrix(report):
+    report.open()
+    before = report.cells()
+    assert len(before) == 7 * 7 - 2 and "Layer 0, head 0" in report.said()
+    assert TITLE in report.said()
+    report.click(report.all("#grid .mark-rect.role-mark path")[HEADS + 2])  # in the order of the rows
+    report.until(lambda: "Layer 1, head 2" in report.said())
+    report.until(lambda: report.cells() != before)
+    assert "λ 0.570. Rank 8 of 15" in report.said() and "at fraction 1/2" in report.said()
+    assert Select(report.one("#layer")).first_selected_option.text == "1"
+    labels = report.run(
+        "return [...document.querySelectorAll('#matrix .role-axis-label text')].map((one) => one.textContent)"
+    )
+    assert labels.count("[CLS]") == labels.count("[SEP]") == 2
+
+
+def test_constants_that_need_no_text_have_no_matrix(chromium, page_without_averages):
+    report = Report(chromium, page_without_averages).open(figures=FIGURES[:-1])
+    assert not report.all("#matrix svg") and "the same for every head" in report.one("#slots").text
+    assert "(small, zeros)" in report.said() and "λ" not in report.said()
+    assert [option.is_enabled() for option in Select(report.one("#measure")).options] == [False, False, True]
+    Select(report.one("#line")).select_by_visible_text("other / identity")
+    report.until(lambda: "(other, identity)" in report.said())
+    assert [entry for entry in report.browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_keys_do_the_same(report):
+    report.open()
+    report.one("#grid").send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    report.until(lambda: "Layer 1, head 2" in report.said())
+    report.one("#grid").send_keys(*[Keys.ARROW_DOWN] * LAYERS)
+    report.until(lambda: f"Layer {LAYERS - 1}, head 2" in report.said())
+    Select(report.one("#head")).select_by_visible_text("4")
+    report.until(lambda: f"Layer {LAYERS - 1}, head 4" in report.said())
+    assert report.one("#chosen").get_attribute("aria-live") == "polite"
+    Select(report.one("#task")).select_by_visible_text("Second")
+    report.until(lambda: "head 4 on Second" in report.said())
+    Select(report.one("#measure")).select_by_value("rank")
+    report.until(lambda: "Rank" in report.one("#grid-title").text)
+
+
+def test_what_can_be_used_can_be_reached_by_keys(report):
+    report.open()
+    seen = []
+    report.run("document.activeElement.blur(); document.body.focus()")
+    for _ in range(80):
+        ActionChains(report.browser).send_keys(Keys.TAB).perform()
+        seen.append(report.run("const one = document.activeElement; return one.id || one.className || one.tagName"))
+        if seen[-1] == "BODY":
+            break
+    assert seen[0] == "skip"
+    assert {"theme", "line", "grid", "layer", "head", "SUMMARY"} <= set(seen)
+    nameless = """
+    return [...document.querySelectorAll("button, select, a, [role=group], [role=region]")].filter((one) =>
+      !(one.textContent.trim() || one.ariaLabel || one.labels?.length || one.getAttribute("aria-labelledby"))).length
+    """
+    assert report.run(nameless) == 0
+
+
+def test_a_table_sorts_by_numbers_both_ways(report):
+    report.open()
+    column = "return [...document.querySelectorAll('#jobs-0 tbody tr')].map((row) => row.cells[1].textContent.trim())"
+    header = report.all("#jobs-0 th")[1]
+    report.click(header.find_element(By.TAG_NAME, "button"))
+    rising = [int(cell) for cell in report.run(column)]
+    assert rising == sorted(rising) and len(set(rising)) > 2 and header.get_attribute("aria-sort") == "ascending"
+    header.find_element(By.TAG_NAME, "button").send_keys(Keys.ENTER)
+    assert [int(cell) for cell in report.run(column)] == rising[::-1]
+    assert header.get_attribute("aria-sort") == "descending"
+
+
+def test_the_theme_can_be_chosen(report):
+    report.open(theme="light")
+    before = report.cells()
+    report.one("#theme").click()
+    report.until(lambda: report.cells() not in ([], before))
+    assert report.run("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+    assert report.one("#theme").text == "Light"
+
+
+def test_print_holds_everything_opened(report):
+    report.open()
+    closed = "document.querySelectorAll('main details:not([open])').length"
+    assert report.run(f"return {closed}") > 0
+    report.run(f"addEventListener('beforeprint', () => {{ window.seen = {closed}; }})")
+    pdf = base64.b64decode(report.browser.execute_cdp_cmd("Page.printToPDF", {})["data"])
+    assert pdf.startswith(b"%PDF") and pdf.count(b"/Type /Page\n") >= 3
+    assert report.run("return window.seen") == 0
+    assert report.run(f"return {closed}") > 0

@@ -9,7 +9,12 @@ rule report:
         page=[str(Path(ROOT, "papa/pages", f"report.{form}")) for form in ("html", "css", "js")],
         code=modules("report"),
     output:
-        page="<results>/report/index.html",
+        page=report(
+            "<results>/report/index.html",
+            caption="../report/page.rst",
+            category="Report",
+            labels={"page": "everything"},
+        ),
     log:
         "<results>/logs/report/index.log",
     benchmark:

@@ -61,6 +61,7 @@ def write_report(results: PathLike, page: PathLike, config: Config) -> str:
         "name": config["name"],
         "version": __version__,
         "claims": [_told(claim) for claim in claims],
+        "all_claims": _tables("all-claims", [("", _all_claims(claims), 1)] if len(claims) > 1 else []),
         "about_claims": [ABOUT_DROP, ABOUT_FREE],
         "sections": sections,
         "about_patterns": _about_patterns(),
@@ -146,6 +147,18 @@ def _told(claim: Row) -> Row:
     ]
     without = f"No drop is defined for {', '.join(claim['without'])}." if claim["without"] else ""
     return {"line": claim["line"], "numbers": numbers, "without": without}
+
+
+def _all_claims(claims: Sequence[Row]) -> list[Part]:
+    """The claims of all lines, to be compared."""
+    header = ["line", "drop, all heads", "95 % interval", "heads", "free", "next measured", "lost there"]
+    lines = [
+        [claim["line"], _percent(claim["drop"]), _interval(claim["drop"]).removeprefix("95 % interval ")]
+        + ["–" if claim[name] is None else str(claim[name]) for name in ("heads", "free", "next")]
+        + [", ".join(claim["lost"])]
+        for claim in claims
+    ]
+    return [[header], lines]
 
 
 def _percent(drop: Row | None) -> str:

@@ -113,6 +113,13 @@ def test_claims_come_first(page: Page) -> None:
     assert words.index("95 % interval") < words.index("Score by fraction", words.index("heads are free"))
 
 
+def test_lines_can_be_compared(page: Page) -> None:
+    header, *lines = page.tables["all-claims-0"]
+    assert header == ["line", "drop, all heads", "95 % interval", "heads", "free", "next measured", "lost there"]
+    assert [line[0] for line in lines] == ["small", "other"]
+    assert lines[0][3:] == ["15", "8", "15", f"{TITLE}, Second"]
+
+
 def test_every_analysis_is_there_with_its_figure_and_table(page: Page) -> None:
     assert set(told(page)["figures"]) == {"score_by_fraction", "score_and_drop"}
     ids = {own.get("id") for _, own in page.tags}

@@ -76,6 +76,7 @@ KINDS = (
     Kind("page", "Table for a paper", rf"(?:tables/{{table}}|{_OF_MODEL}corpora/{{corpus}}/patterns)\.tex", False),
     Kind("figure", "Pictures of averaged attention", r"figures/patterns/{model}/{corpus}\.(?:svg|png|html)", False),
     Kind("figure", "Figure of a grid of runs", r"figures/{figure}\.(?:svg|png|html)", False),
+    Kind("report", "Report: all results on one page", r"report/index\.html", False),
     Kind("benchmark", "Time and memory of a job", r".+\.benchmark\.tsv", False),
     Kind("log", "Log of a job", r"logs/.+\.log", False),
     Kind("tensors", "Where a job that was killed goes on from", r".+/\.[^/]+\.checkpoint"),

@@ -18,6 +18,7 @@ from papa.checkpoints import Checkpoint, State
 from papa.cli import app
 from papa.constants import ConstantMatrices
 from papa.errors import InputError
+from papa.inspecting.places import kind_at
 
 LAYERS, HEADS, SLOTS = 2, 3, 7
 VERBS = ("init", "plan", "inspect", "compare")
@@ -147,6 +148,36 @@ def test_a_cut_file_without_a_place_is_damaged(averages):
     averages.write_bytes(averages.read_bytes()[:-9] + b"?" * 9)
     result = CliRunner().invoke(app, ["inspect", str(averages), "--json"])
     assert result.exit_code == 1 and "it is not what was written" in json.loads(result.stdout)["damage"]
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "of"),
+    [
+        ("report/index.html", "report", {}),
+        ("tables/published.parquet", "published", {}),
+        ("tables/published.tex", "page", {"table": "published"}),
+        (
+            "models/m/corpora/c/slots-64/average/2of3.h5",
+            "averages",
+            {"model": "m", "laid_out": "c/slots-64", "part": "2of3"},
+        ),
+        ("models/m/orders/random-2.parquet", "order", {"model": "m", "order": "random-2"}),
+        (
+            "models/m/tasks/t/runs/average-trained/all/seed-3.last-good.safetensors",
+            "tensors",
+            {"model": "m", "task": "t", "variant": "average-trained/all", "seed": "3"},
+        ),
+        (
+            "models/m/tasks/t/features/average-of-wiki/lambda/kept-1of8/1of1.hidden",
+            "hidden",
+            {"model": "m", "task": "t", "variant": "average-of-wiki/lambda/kept-1of8", "part": "1of1"},
+        ),
+    ],
+)
+def test_places_say_what_files_are(place, kind, of):
+    found = kind_at(place)
+    assert found is not None and (found[0].name, found[1]) == (kind, of)
+    assert kind_at(f"{place}.other") is None
 
 
 def test_files_of_other_versions_and_of_killed_jobs_are_said(tmp_path, monkeypatch):

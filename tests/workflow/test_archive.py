@@ -13,9 +13,9 @@ def test_the_archive_has_figures_and_tables_with_captions(finished_copy):
     with zipfile.ZipFile(finished_copy.folder / "report.zip") as archive:
         names = {Path(name).name: name for name in archive.namelist()}
         page = archive.read(names["report.html"]).decode()
-        for figure in ("index.html", "score_by_fraction.svg", "score_and_drop.svg", "summary.md", "score_by_fraction.md"):
-            kept = (finished_copy.folder / "results/tiny").glob(f"*/{figure}")
-            assert archive.read(names[figure]) == next(kept).read_bytes()
+        for read in ("index.html", "score_by_fraction.svg", "score_by_fraction.md", "score_and_drop.svg", "summary.md"):
+            kept = (finished_copy.folder / "results/tiny").glob(f"*/{read}")
+            assert archive.read(names[read]) == next(kept).read_bytes()
     for said in ("for the grid", "Validation score against the fraction", "Mean relative drop", "Run <strong>tiny"):
         assert said in page
     for category in ("Report", "Figures", "Tables"):

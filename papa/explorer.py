@@ -68,8 +68,9 @@ def explored(results: Path, graph: Graph, grid: Mapping[str, Any], summary: Sequ
     most = most_slots(list(sizes_of_sets.values()))
     sets = {}
     for path in sizes_of_sets:
-        file = _place(results, path)
-        sets[path] = matrices_of(ConstantMatrices.load(file), special_slots_of(file.with_name("tokens.parquet")), most)
+        average = _place(results, path)
+        special = special_slots_of(average.with_name("tokens.parquet"))
+        sets[path] = matrices_of(ConstantMatrices.load(average), special, most)
     return {"entries": entries, "sets": sets}
 
 

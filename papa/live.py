@@ -206,5 +206,6 @@ def _per_time(rate: float | None) -> str:
         return ""
     for unit, name in ((1, "s"), (60, "min"), (3600, "hour")):
         if rate * unit >= 1 or name == "hour":
-            return f"{rate * unit:,.1f} / {name}"
+            number = rate * unit
+            return f"{number:,.1f} / {name}" if number < 10 else f"{number:,.0f} / {name}"
     raise AssertionError

@@ -45,8 +45,8 @@ def explored(results: Path, graph: Graph, grid: Mapping[str, Any], summary: Sequ
     entries: list[dict[str, Any]] = []
     for model, task, constant in product(grid["models"], grid["tasks"], grid["constants"]):
         name = on_corpus(constant, graph.corpus_of(task))
-        with TokensFile.opened(_place(results, graph.tokens(model, task))) as file:
-            sizes = file.provenance["sizes"]
+        with TokensFile.opened(_place(results, graph.tokens(model, task))) as tokens:
+            sizes = tokens.provenance["sizes"]
         own = [row for row in summary if (row["model"], row["task"]) == (model, task) and is_main(row)]
         averages = graph.constants(model, graph.corpus_of(task), name)
         held = averages if isinstance(averages, str) and averages in there else None

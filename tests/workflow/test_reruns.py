@@ -6,8 +6,9 @@ import shutil
 import pytest
 from tiny import CONFIG, JOBS, a_task
 
+REPORT = {"report": 1}  # it reads everything, and shows the config
 FIGURES = {"plot_grid": 1, "plot_score_and_drop": 1}
-TABLES = {"collect": 1, "summarise": 1, "latex": 1, "gather": 1, "score_and_drop": 1, "report": 1} | FIGURES
+TABLES = {"collect": 1, "summarise": 1, "latex": 1, "gather": 1, "score_and_drop": 1} | FIGURES | REPORT
 OF_A_TASK = {"train_lambda": 1, "rank": 1, "features_of_task": 1, "probe": 3}
 OF_A_LAYOUT = {"train_lambda": 2, "rank": 2, "features_of_corpus": 4, "features_of_task": 2, "probe": 6}
 OF_A_CORPUS = {"tokenize": 1, "average": 1, "features_of_corpus": 2}
@@ -188,14 +189,14 @@ def test_averages_of_one_corpus_are_shared_by_tasks_of_the_same_slots(finished, 
 
 def test_style_of_plots(finished, config):
     config["plots"] = {"width": 300}
-    assert finished.planned(config) == FIGURES
+    assert finished.planned(config) == FIGURES | REPORT
 
 
 @pytest.mark.parametrize(
     ("grid", "jobs"),
     [
-        ({"tasks": ["tags"]}, {"gather": 1, "plot_grid": 1}),
-        ({"title": "Kinds", "fractions": ["0", "1"]}, {"gather": 1}),
+        ({"tasks": ["tags"]}, {"gather": 1, "plot_grid": 1} | REPORT),
+        ({"title": "Kinds", "fractions": ["0", "1"]}, {"gather": 1} | REPORT),
         (
             {"constants": ["average", "zeros"], "fractions": ["1", "0"]},
             {"features_of_corpus": 2, "probe": 2} | TABLES | {"gather": 2},
@@ -215,7 +216,7 @@ THROUGH_ENCODER = {"train_lambda": 2, "rank": 2, "probe_through_encoder": 6}
     [
         ({"fidelity": "paper"}, {}),
         ({"encoder_dropout": True}, THROUGH_ENCODER | TABLES),
-        ({"score_validation": "all"}, {}),  # these corpora have no further splits
+        ({"score_validation": "all"}, REPORT),  # these corpora have no further splits
         ({"layout": {"style": "published_code"}}, {"tokenize": 2, "average": 2} | OF_A_LAYOUT | TABLES),
         ({"fidelity": "published_code"}, {"tokenize": 2, "average": 2} | THROUGH_ENCODER | TABLES),
         ({"fidelity": "published_code", "layout": {"style": "paper", "segments": "aligned"}}, THROUGH_ENCODER | TABLES),
@@ -230,7 +231,7 @@ def test_streaming_a_task_trains_its_probes_again_and_may_leave_them(finished, c
     assert finished.planned(config) == {"probe_through_encoder": 3} | TABLES
     assert finished.planned(config, "--rerun-triggers", "mtime") == {}
     config["tasks"]["tags"]["features"] = "store"
-    assert finished.planned(config) == {}
+    assert finished.planned(config) == REPORT
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"epochs": 7}])
@@ -258,12 +259,12 @@ def test_mirror_given_on_the_command_line(finished, config):
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
-        ("plots", FIGURES),
+        ("plots", FIGURES | REPORT),
         ("summary", TABLES),
         ("probes", {"train_lambda": 2, "rank": 2, "features_of_task": 2, "probe": 6} | TABLES),
         ("stage", {}),
-        ("config", {}),
-        ("graph", {}),
+        ("config", REPORT),
+        ("graph", REPORT),
     ],
 )
 def test_module_edited(finished_copy, module, expected):

@@ -18,19 +18,19 @@ def address(folder, **changes):
     return (folder / "index.html").as_uri()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def page(tmp_path_factory):
     return address(tmp_path_factory.mktemp("browser"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def page_without_averages(tmp_path_factory):
     """Two constants that need no text, and no order."""
     run = CONFIG["run"] | {"constants": ["zeros", "identity"], "fractions": ["1", "0"]}
     return address(tmp_path_factory.mktemp("browser"), run=run, grids={})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
     driver = shutil.which("chromedriver")
     binary = shutil.which("chromium")

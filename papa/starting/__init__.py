@@ -90,7 +90,8 @@ def text_of(name: str, model: str, data: Data) -> str:
     place, hidden = _model(model)
     small = hidden < SMALL_HIDDEN if hidden else bool(SMALL_NAMES.search(model))
     rate, epochs = _training(small, data.rows)
-    task = "masked" if data.masked else "task"
+    own = _name(Path(model).name, "model")
+    task = "masked" if data.masked else _name(data.columns["label"], "task")
     why = data.reasons
     texts = [
         f"    {key}: {_scalar(data.columns[key])}  # {why[key]}"
@@ -111,14 +112,14 @@ def text_of(name: str, model: str, data: Data) -> str:
             f"name: {name}  # results go to results/{name}/",
             "",
             "run:",
-            "  models: [model]",
+            f"  models: [{own}]",
             f"  tasks: [{task}]",
             "  # of heads that keep their attention; the others get its average over the training texts",
             '  fractions: ["1", "1/2", "1/8", "0"]',
             "  seeds: [1, 2, 3]  # a probe for each; scores come with an interval over them",
             "",
             "models:",
-            f"  model: {{{place}}}  # an encoder of the BERT, RoBERTa, ELECTRA or (first) DeBERTa family",
+            f"  {own}: {{{place}}}  # an encoder of the BERT, RoBERTa, ELECTRA or (first) DeBERTa family",
             "",
             "corpora:",
             "  texts:",
@@ -156,6 +157,14 @@ def _model(model: str) -> tuple[str, int]:
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", model, re.ASCII):
         raise InputError(f"{model!r} is neither a folder here nor an id on the hub, owner/name.")
     return f"hub: {_scalar(model)}", 0
+
+
+def _name(text: str, otherwise: str) -> str:
+    """What a model or a task may be called after its id, folder or column, in tables and paths."""
+    name = re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")[:64].strip("-")
+    # what YAML would not read as a text, or what every column of labels is called, is no name
+    said = name[:1].isalpha() and _scalar(name) == name and name not in ("label", "labels")
+    return name if said else otherwise
 
 
 def _training(small: bool, rows: int) -> tuple[str, int]:

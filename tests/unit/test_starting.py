@@ -42,7 +42,7 @@ def loaded(path="papa.yaml"):
 def test_without_options_it_names_examples(here):
     said = " ".join(init().stdout.split())
     config = loaded()
-    assert config["name"] == "mine" and config["models"]["model"]["hub"] == "google-bert/bert-base-uncased"
+    assert config["name"] == "mine" and config["models"]["bert-base-uncased"]["hub"] == "google-bert/bert-base-uncased"
     assert config["corpora"]["texts"]["files"]["train"] == "data/train.csv"
     assert "replace both paths" in (here / "papa.yaml").read_text(encoding="utf-8")
     assert "papa plan papa.yaml" in said and "snakemake --cores 2 --configfile papa.yaml" in said
@@ -64,8 +64,8 @@ def test_columns_are_guessed_and_said(here):
     assert content["columns"] == {"first": "Sentence", "label": "mood"} and not content["missing_files"]
     assert content["reasons"]["label"] == "guessed from the columns Sentence, mood"
     config = loaded()
-    assert config["name"] == "mood" and config["tasks"]["task"]["label"] == "mood"
-    assert (config["tasks"]["task"]["metric"], config["corpora"]["texts"]["slots"]) == ("accuracy", 16)
+    assert config["name"] == "mood" and config["tasks"]["mood"]["label"] == "mood"
+    assert (config["tasks"]["mood"]["metric"], config["corpora"]["texts"]["slots"]) == ("accuracy", 16)
 
 
 def test_pairs_need_room_for_both(here):
@@ -120,14 +120,14 @@ def test_size_of_the_model_chooses_the_training(here):
         (here / "papa.yaml").unlink(missing_ok=True)
         init("--model", given)
         assert loaded()["tasks"]["task"]["learning_rate"] == rate
-    assert loaded()["models"]["model"] == {"hub": "owner/MiniLM"}
+    assert loaded()["models"] == {"minilm": {"hub": "owner/MiniLM"}}
 
 
 def test_strange_columns_stay_what_they_are(here):
     data = Data({"train": "a b.csv", "validation": "c#d.csv"}, {"first": "on", "label": 'the "label": #1'}, 16,
                 "accuracy", 3, dict.fromkeys(("first", "label", "slots", "metric"), "why"))  # fmt: skip
     config = checked(yaml.safe_load(text_of("c", "owner/name", data)), SCHEMA)
-    assert config["corpora"]["texts"]["first"] == "on" and config["tasks"]["task"]["label"] == 'the "label": #1'
+    assert config["corpora"]["texts"]["first"] == "on" and config["tasks"]["the-label-1"]["label"] == 'the "label": #1'
     assert list(config["corpora"]["texts"]["files"].values()) == ["a b.csv", "c#d.csv"]
 
 

@@ -214,9 +214,10 @@ def _main() -> None:
     except InputError as error:
         raise SystemExit(str(error)) from None
     print(f"\nTables:  {summary.parent}/")
-    figures = summary.parent.parent / "figures"
-    if figures.is_dir():
-        print(f"Figures: {figures}/")
+    results = summary.parent.parent
+    for what, place in (("Figures: ", "figures"), ("Report:  ", "report/index.html")):
+        if (results / place).exists():
+            print(f"{what}{results / place}{'/' if (results / place).is_dir() else ''}")
 
 
 if __name__ == "__main__":

@@ -15,9 +15,10 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -98,13 +99,15 @@ class LiveView(logging.Handler):
         self.console, self.logger = console, logger
         self.jobs = Jobs()
         self.logs: dict[Any, Path] = {}
+        self.hearing = Lock()
         self.over = Event()
         self.drawing: Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take note of what snakemake says of its jobs."""
         now, event = time.monotonic(), getattr(record, "event", None)
-        with suppress(AttributeError):  # other versions of snakemake may say less: then less is shown
+        # other versions of snakemake may say less, and a disk may be full: then less is shown
+        with self.hearing, suppress(AttributeError, OSError):
             if event == "run_info":
                 self.jobs.planned = {str(stage): n for stage, n in record.stats.items() if stage != "total"}  # type: ignore[attr-defined]
             elif event == "job_started" and self.drawing is None:  # in a dry run none is
@@ -116,8 +119,8 @@ class LiveView(logging.Handler):
                 self.jobs.end(record.job_id, now)  # type: ignore[attr-defined]
             elif event == "job_error":
                 self.jobs.end(record.jobid, now, well=False)  # type: ignore[attr-defined]
-            elif event == "progress" and record.done == record.total:  # type: ignore[attr-defined]
-                self.close()
+        if event == "progress" and getattr(record, "done", 0) == getattr(record, "total", None):
+            self.close()
 
     def close(self) -> None:
         """Wipe the picture; what was printed stays."""
@@ -143,14 +146,16 @@ class LiveView(logging.Handler):
                 for handler in self.logger.handlers
                 if isinstance(handler, logging.StreamHandler) and handler.stream.isatty()
             ]
-            last = False
-            while not last:
-                last = self.over.wait(BETWEEN_DRAWINGS)
-                if printed := lines.read().decode("utf-8", "replace"):
-                    self.console.print(printed, end="", markup=False, soft_wrap=True)
-                live.update(self.picture(time.monotonic()), refresh=True)
-            for handler, before in ours:
-                handler.setStream(before)
+            try:
+                last = False
+                while not last:
+                    last = self.over.wait(BETWEEN_DRAWINGS)
+                    if printed := lines.read().decode("utf-8", "replace"):
+                        self.console.print(printed, end="", markup=False, soft_wrap=True)
+                    live.update(self.picture(time.monotonic()), refresh=True)
+            finally:
+                for handler, before in ours:
+                    handler.setStream(before)
 
     def picture(self, now: float) -> Group:
         """A row for all jobs, one for each stage that runs, and how far long jobs say they are."""
@@ -161,9 +166,10 @@ class LiveView(logging.Handler):
 
         from papa.terminal import duration
 
-        jobs = self.jobs
+        with self.hearing:  # snakemake's threads go on telling
+            jobs = deepcopy(self.jobs)
         done, planned = sum(jobs.done.values()), sum(jobs.planned.values())
-        running = Counter(stage for stage, _ in list(jobs.running.values()))
+        running = Counter(stage for stage, _ in jobs.running.values())
         rows = Table.grid(padding=(0, 2))
         for name in ("stage", "bar", "done", "rate", "left"):
             rows.add_column(name, justify="left" if name in ("stage", "bar") else "right", no_wrap=True)
@@ -186,7 +192,7 @@ class LiveView(logging.Handler):
             _per_time(done / (now - begun) if done else None),
             f"{'' if left[1] else 'over '}{duration(left[0])} left" if left else "",
         )
-        return Group(*map(self._said, list(jobs.running)), rows)
+        return Group(*map(self._said, jobs.running), rows)
 
     def _said(self, job: Any) -> Any:
         """The last progress bar in the log of a job, or nothing."""

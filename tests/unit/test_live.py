@@ -1,15 +1,19 @@
 """The live view: what it works out of the jobs, and what a terminal and a pipe get to see."""
 
+import logging
 import os
 import pty
 import re
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from papa.live import Jobs
+from papa.live import Jobs, LiveView
 
 HEARD = '''
 import logging, os, sys, time
@@ -96,6 +100,30 @@ def test_rates_and_times_left_follow_from_the_jobs():
     assert jobs.left(now=110) == (pytest.approx(7 * 5 / 1.5), False)
     jobs.planned["collect"] = 0
     assert jobs.left(now=110) == (pytest.approx(7 * 5 / 1.5), True)
+
+
+def test_jobs_may_begin_and_end_while_it_draws():
+    between = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns all the time
+    view = LiveView(Console(), logging.getLogger("none"))
+    over = threading.Event()
+
+    def tell():
+        while not over.is_set():
+            for event in ("job_info", "job_finished"):
+                for number in range(500):
+                    about = {"jobid": number, "rule_name": f"stage {number % 7}", "log": [], "job_id": number}
+                    view.handle(logging.makeLogRecord({"event": event, **about}))
+
+    teller = threading.Thread(target=tell)
+    teller.start()
+    try:
+        drawn = [view.picture(now=time.monotonic()) for _ in range(300)]
+    finally:
+        over.set()
+        teller.join()
+        sys.setswitchinterval(between)
+    assert len(drawn) == 300 and sum(view.jobs.done.values()) > 300
 
 
 def test_a_terminal_sees_stages_move_and_every_line(tmp_path):

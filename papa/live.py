@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LINES = "PAPA_LINES"
 """The environment variable that names the file to which jobs append what the terminal shall show."""
 BETWEEN_DRAWINGS = 0.25
+MOST_BARS = 8
+"""Jobs whose logs are looked at for a progress bar: a cluster may run hundreds."""
 BAR = re.compile(r"\S.*\d%\|.*")
 """What a progress bar leaves in a log."""
 
@@ -192,7 +194,8 @@ class LiveView(logging.Handler):
             _per_time(done / (now - begun) if done else None),
             f"{'' if left[1] else 'over '}{duration(left[0])} left" if left else "",
         )
-        return Group(*map(self._said, jobs.running), rows)
+        longest = list(jobs.running)[:MOST_BARS]  # they stand in the order in which they began
+        return Group(*map(self._said, longest), rows)
 
     def _said(self, job: Any) -> Any:
         """The last progress bar in the log of a job, or nothing."""

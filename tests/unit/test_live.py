@@ -1,5 +1,6 @@
 """The live view: what it works out of the jobs, and what a terminal and a pipe get to see."""
 
+import io
 import logging
 import os
 import pty
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from papa.live import Jobs, LiveView
+from papa.live import MOST_BARS, Jobs, LiveView
 
 HEARD = '''
 import logging, os, sys, time
@@ -137,6 +138,19 @@ def test_a_terminal_sees_stages_move_and_every_line(tmp_path):
     # the picture is wiped: nothing is drawn behind the last line
     assert plain.rindex("all stages") < plain.rindex("the end")
     assert re.search(r"\x1b\[2K[^━]*the end\r?\n$", received)
+
+
+def test_of_many_jobs_the_oldest_show_their_bars(tmp_path):
+    console = Console(width=100, file=io.StringIO())
+    view = LiveView(console, logging.getLogger("none"))
+    for number in range(3 * MOST_BARS):
+        log = tmp_path / f"{number}.log"
+        log.write_text(f"training {number}:  34%|###   |", encoding="utf-8")
+        about = {"event": "job_info", "jobid": number, "rule_name": "probe", "log": [str(log)]}
+        view.handle(logging.makeLogRecord(about))
+    console.print(view.picture(now=time.monotonic()))
+    bars = [line.split(":")[0] for line in console.file.getvalue().splitlines() if "34%" in line]
+    assert bars == [f"training {number}" for number in range(MOST_BARS)]
 
 
 def test_asked_to_be_quiet_it_draws_nothing(tmp_path):

@@ -22,7 +22,7 @@ from papa import __version__
 from papa.errors import InputError
 
 if TYPE_CHECKING:
-    from papa.config import Config
+    from papa.grids import Config
     from papa.planning import Measured, Plan
 
 SCHEMA = Path(__file__).parents[1] / "workflow/schemas/config.schema.yaml"

@@ -12,23 +12,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 from papa.errors import InputError
+from papa.grids import RUN, Config, corpora_of_runs, grids, is_masked
 from papa.kinds import kind_of
 from papa.schema import filled_in, short
 from papa.sources.texts import splits_of
 from papa.tasks import METRICS, check_metric
 
-Config = dict[str, Any]
-
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 """Names (of configs, models, corpora, tasks, grids) become parts of paths; with these letters they stay in results/."""
-
-RUN = "score_by_fraction"
-"""What the table and figure of `run` are called, beside those of the named grids."""
 
 TAKEN = (RUN, "runs", "summary", "published", "score_and_drop")
 """Tables of every config, so no names of grids."""
@@ -108,33 +103,6 @@ def fraction(written: Any) -> str:
             f'{written!r} is no fraction between 0 and 1; write it as "a/b", for example "1/8", or 0 or 1.'
         )
     return str(Fraction(match[0]))
-
-
-def analyses(config: Config) -> dict[str, dict[str, Any]]:
-    """The grids of runs of a checked config by name: `run`, then `grids`, where what one leaves out is as in `run`."""
-    return {RUN: config["run"]} | {name: config["run"] | grid for name, grid in config["grids"].items()}
-
-
-def grids(config: Config) -> list[dict[str, Any]]:
-    """The same grids without their names."""
-    return list(analyses(config).values())
-
-
-def pairs(config: Config) -> list[tuple[str, str]]:
-    """The models and tasks that are run together, each pair once."""
-    return list(dict.fromkeys(pair for grid in grids(config) for pair in product(grid["models"], grid["tasks"])))
-
-
-def is_masked(task: Mapping[str, Any]) -> bool:
-    """Whether a task is masked language modelling: one without labels."""
-    return "label" not in task
-
-
-def corpora_of_runs(config: Config) -> list[str]:
-    """The corpora of the tasks that are run, and those that averages are made of, each once."""
-    used = [config["tasks"][task]["corpus"] for grid in grids(config) for task in grid["tasks"]]
-    used += [corpus for grid in grids(config) for name in grid["constants"] if (corpus := kind_of(name).corpus)]
-    return list(dict.fromkeys(used))
 
 
 def check_files(config: Config) -> None:

@@ -9,7 +9,7 @@ import re
 from itertools import product
 from typing import Any
 
-from papa.config import RUN, Config, analyses, is_masked, pairs
+from papa.grids import RUN, Config, analyses, is_masked, pairs
 from papa.kinds import BY_LAMBDA, RANDOM, kind_of, on_corpus
 from papa.shards import parts_of
 

@@ -25,18 +25,18 @@ from torch.nn.functional import cross_entropy
 from papa import machine
 from papa.artefacts import provenance_of, read_table, write_table
 from papa.attention.replacement import LayerPlan
-from papa.config import Config, is_masked
 from papa.constants import average_attention, constant_matrices
 from papa.encoder import Encoder, encoder_of
 from papa.errors import InputError
 from papa.features import probe_sizes
 from papa.fitting import fit
+from papa.grids import Config, is_masked
 from papa.hidden import HiddenPart, HiddenStates
 from papa.jobs import Job
 from papa.labelled import EVALUATED_AT_ONCE, HiddenOf, Labelled
 from papa.masking import VALIDATION, Masking
 from papa.mlm import MaskedTraining, negative_log_perplexity
-from papa.pacing import clock_of, paced, processor_seconds, seconds_of
+from papa.pacing import clock_of, paced, processor_seconds, seconds_each, seconds_of
 from papa.parameters import Parameters
 from papa.planning import LaidOut, Measured, Shape, Training
 from papa.sources.models import tokenizer_of
@@ -229,12 +229,10 @@ class _Measuring:
             predicted = splits["validation"].predictions(probe, hidden_of["validation"], examples)
             splits["validation"].evaluate(given["metric"], predicted, examples)
 
-        number, seconds = paced(train, math.ceil(len(splits["train"]) / given["batch_size"]), clock)
-        step = seconds / min(number * given["batch_size"], len(splits["train"]))
+        step = seconds_each(train, len(splits["train"]), given["batch_size"], clock)
         of_score = 0.0
         if training != "lambda":  # λ is learned on the training split alone
-            number, seconds = paced(score, math.ceil(len(splits["validation"]) / EVALUATED_AT_ONCE), clock)
-            of_score = seconds / min(number * EVALUATED_AT_ONCE, len(splits["validation"]))
+            of_score = seconds_each(score, len(splits["validation"]), EVALUATED_AT_ONCE, clock)
         self.trainings[model, task, training] = Training(step, of_score, parameters)
 
     def _measure_masked(self, model: str, encoder: Encoder, task: str, training: str) -> None:
@@ -261,8 +259,7 @@ class _Measuring:
         def score() -> None:
             negative_log_perplexity(masked.probe, encoder, plan(), validation, masks)
 
-        number, seconds = paced(train, math.ceil(len(train_split) / given["batch_size"]), clock)
-        step = seconds / min(number * given["batch_size"], len(train_split))
+        step = seconds_each(train, len(train_split), given["batch_size"], clock)
         of_score = 0.0 if training == "lambda" else seconds_of(score, clock) / len(validation)
         parameters = sum(values.numel() for values in learned)
         self.trainings[model, task, training] = Training(step, of_score, parameters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -26,6 +27,12 @@ def paced(run: Callable[[int], object], most: int, clock: Callable[[], float]) -
     if number > few:
         run(number)
     return number, seconds_of(lambda: run(number), clock)
+
+
+def seconds_each(run: Callable[[int], object], examples: int, at_once: int, clock: Callable[[], float]) -> float:
+    """Seconds for each of `examples` where `run(number)` does `number` batches of `at_once`, the last one the rest."""
+    number, seconds = paced(run, math.ceil(examples / at_once), clock)
+    return seconds / min(number * at_once, examples)
 
 
 def seconds_of(run: Callable[[], object], clock: Callable[[], float]) -> float:

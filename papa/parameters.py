@@ -10,8 +10,8 @@ import json
 import re
 from typing import Any
 
-from papa.config import Config, analyses, corpora_of_runs, pairs
 from papa.graph import setting
+from papa.grids import Config, analyses, corpora_of_runs, pairs
 from papa.kinds import OF, RANDOM, kind_of, order_of
 
 Params = dict[str, Any]

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from papa.config import Config
 from papa.graph import setting
+from papa.grids import Config
 from papa.jobs import MERGED, ONCE, OUTPUTS, THROUGH_ENCODER, Job
 
 ENCODING = ("average", "average_part", "train_lambda", "features_of_corpus", "features_of_task", THROUGH_ENCODER)

@@ -17,7 +17,6 @@ from papa import __version__
 from papa.analyses import constant_name, note_on, order_name, rows_of, tables_of
 from papa.artefacts import PathLike, read_json, read_table, replacing
 from papa.claims import ABOUT_DROP, ABOUT_FREE, claims_of
-from papa.config import RUN, Config
 from papa.costs import costs_of
 from papa.drops import COLUMNS as DROP_COLUMNS
 from papa.drops import NOTE as ABOUT_DROPS
@@ -25,6 +24,7 @@ from papa.drops import TITLE as SCORE_AND_DROP
 from papa.drops import tables_of as tables_of_drops
 from papa.explorer import explored
 from papa.graph import Graph
+from papa.grids import RUN, Config
 from papa.latex import Part
 from papa.parameters import Parameters
 from papa.patterns import DIAGONAL_LIFT, DOMINANT_ENTRY, DOMINANT_ROWS, FLAGS, SPECIAL_MASS

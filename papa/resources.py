@@ -14,8 +14,8 @@ from functools import cache
 from typing import Any
 
 from papa.artefacts import PathLike, footer_of
-from papa.config import Config
 from papa.graph import setting
+from papa.grids import Config
 from papa.jobs import THROUGH_ENCODER
 from papa.kinds import kind_of
 

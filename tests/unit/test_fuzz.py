@@ -13,9 +13,10 @@ import yaml
 from typer.testing import CliRunner
 
 from papa.cli import SCHEMA, _checked, app
-from papa.config import NAME, checked, pairs
+from papa.config import NAME, checked
 from papa.errors import InputError
 from papa.graph import Graph
+from papa.grids import pairs
 from papa.jobs import jobs_of
 from papa.parameters import Parameters
 

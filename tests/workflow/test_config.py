@@ -9,9 +9,10 @@ import pytest
 import yaml
 from tiny import CONFIG, REPOSITORY
 
-from papa.config import checked, fraction, pairs
+from papa.config import checked, fraction
 from papa.errors import InputError
 from papa.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, TRAINED_VARIANTS, Graph, setting, variant
+from papa.grids import pairs
 from papa.parameters import Parameters
 from papa.schema import filled_in
 

@@ -9,7 +9,8 @@ from snakemake.settings.enums import Quietness
 
 import papa
 from papa import dependencies, live, resources
-from papa.config import NAME, RUN, check_files, checked
+from papa.config import NAME, check_files, checked
+from papa.grids import RUN
 from papa.errors import InputError
 from papa.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, PART, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting
 from papa.parameters import Parameters

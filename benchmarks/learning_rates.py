@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from papa.fitting import fit
-from papa.hidden import HiddenStates
-from papa.labelled import Labelled
-from papa.tokens import Tokens
+from papa.data.tokens import Tokens
+from papa.method.fitting import fit
+from papa.method.hidden import HiddenStates
+from papa.method.labelled import Labelled
 
 
 def search(

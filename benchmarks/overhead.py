@@ -23,7 +23,7 @@ begin = time.perf_counter()
 import os
 os.environ["OMP_NUM_THREADS"] = "1"
 from pathlib import Path
-from papa import fitting, training
+from papa.method import fitting, training
 
 class Reached(BaseException):
     pass

@@ -42,8 +42,8 @@ def published_part(settings: Settings) -> Callable[[], Report]:
     from transformers import AutoTokenizer
 
     from benchmarks import published
-    from papa.artefacts import read_table
-    from papa.sources.models import place_of
+    from papa.data.weights import place_of
+    from papa.files import read_table
 
     files, task, size = places(Path(settings["work"])), settings["task"], settings["task"]["batch_size"]
     folder = place_of(settings["model"])
@@ -88,32 +88,32 @@ def project_part(settings: Settings) -> Callable[[], Report]:
     features = {name: files[name] for name in ("hidden", "index")}
     step = settings["step"]
     if step == "tokenize":
-        from papa.tokenizing import tokenize_corpus
+        from papa.data.tokenize import tokenize_corpus
 
         return lambda: said(
             tokenize_corpus(model, files["texts"], files["tokens"], settings["slots"], "paper", "aligned")
         )
     if step == "average":
-        from papa.constants import average_corpus
+        from papa.method.averages import average_corpus
 
         return lambda: said(average_corpus(model, files["tokens"], files["constants"]))
     if step == "lambda":
-        from papa.ranking import train_lambda
+        from papa.method.ranking import train_lambda
 
         used = {name: files[name] for name in ("tokens", "labels", "constants", "lambdas")}
         return lambda: said(train_lambda(model, **used, task=task, seed=0))
     if step == "rank":
-        from papa.ranking import rank_heads
+        from papa.method.ranking import rank_heads
 
         return lambda: said(rank_heads(files["lambdas"], files["order"], "lambda"))
     if step == "features":
-        from papa.features import extract_features
+        from papa.method.features import extract_features
 
         behind = {name: files[name] for name in ("constants", "order")}
         return lambda: said(
             extract_features(model, files["tokens"], **features, **behind, fraction=settings["fraction"])
         )
-    from papa.training import train_probe
+    from papa.method.training import train_probe
 
     seed = settings["seed"]
     run, probe = (files["index"].with_name(f"seed-{seed}.{end}") for end in ("json", "safetensors"))
@@ -125,7 +125,7 @@ def project_part(settings: Settings) -> Callable[[], Report]:
 
 def prepare(settings: Settings) -> Callable[[], Report]:
     """The texts and labels that both sides read; not timed."""
-    from papa.tasks import prepare_labels, prepare_texts
+    from papa.data.prepare import prepare_labels, prepare_texts
 
     files = places(Path(settings["work"]))
     corpus, task = settings["corpus"], {"label": "label", "metric": settings["task"]["metric"]}
@@ -142,7 +142,7 @@ def difference(settings: Settings) -> Callable[[], Report]:
     """The largest difference between the two sides' averages: that they did the same work."""
     from safetensors.torch import load_file
 
-    from papa.constants import ConstantMatrices
+    from papa.method.averages import ConstantMatrices
 
     files = places(Path(settings["work"]))
     return lambda: {
@@ -154,7 +154,7 @@ def difference(settings: Settings) -> Callable[[], Report]:
 
 def replaced_heads(settings: Settings) -> list[tuple[int, int]]:
     """The heads that the project's order replaces at the fraction, for both sides the same."""
-    from papa.features import heads_to_replace
+    from papa.method.features import heads_to_replace
 
     return heads_to_replace(places(Path(settings["work"]))["order"], settings["fraction"])
 

@@ -11,9 +11,9 @@ import torch
 from huggingface_hub.utils import logging
 
 import papa
+from papa.data.sources import load_rows
+from papa.data.weights import tokenizer_of
 from papa.errors import InputError
-from papa.sources.models import tokenizer_of
-from papa.sources.texts import load_rows
 
 MODEL = "google-bert/bert-base-uncased"
 CORPUS = {"hub": "nyu-mll/glue", "config": "mrpc"}

@@ -47,20 +47,20 @@ def run_stage(stage: str, folder: Path, model: str) -> dict[str, Any]:
     identity = {"name": "model", "hub": None, "revision": None, "sha256": None}
     os.environ["PAPA_MACHINE"] = json.dumps({"models": {"model": {"path": model}}, "device": "cpu"})
     if stage == "prepare":
-        from papa.tasks import prepare_texts
+        from papa.data.prepare import prepare_texts
 
         files = {split: str(folder / f"{split}.txt") for split in ("train", "validation")}
         said = prepare_texts({"files": files, "first": "text"}, texts)
     elif stage == "tokenize":
-        from papa.tokenizing import tokenize_corpus
+        from papa.data.tokenize import tokenize_corpus
 
         said = tokenize_corpus(identity, texts, tokens, SLOTS, "paper", "aligned")
     elif stage == "average":
-        from papa.constants import average_corpus
+        from papa.method.averages import average_corpus
 
         said = average_corpus(identity, tokens, constants)
     else:
-        from papa.features import extract_features
+        from papa.method.features import extract_features
 
         said = extract_features(identity, tokens, folder / "1of1.hidden", folder / "1of1.json", constants, fraction="0")
     return {

@@ -10,26 +10,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from papa.attention import replaced_attention
-    from papa.constants import ConstantMatrices, average_attention, constant_matrices
-    from papa.encoder import Encoder, load_encoder
+    from papa.data.layout import lay_out
     from papa.errors import DamagedArtefact, InputError
-    from papa.layout import lay_out
-    from papa.probes import MlmProbe, SequenceProbe, TokenProbe
+    from papa.method.averages import ConstantMatrices, average_attention, constant_matrices
+    from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
+    from papa.model.model import Encoder, load_encoder
+    from papa.model.surgery import replaced_attention
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "lay_out": "papa.layout",
-    "load_encoder": "papa.encoder",
-    "Encoder": "papa.encoder",
-    "average_attention": "papa.constants",
-    "ConstantMatrices": "papa.constants",
-    "constant_matrices": "papa.constants",
-    "SequenceProbe": "papa.probes",
-    "TokenProbe": "papa.probes",
-    "MlmProbe": "papa.probes",
-    "replaced_attention": "papa.attention",
+    "lay_out": "papa.data.layout",
+    "load_encoder": "papa.model.model",
+    "Encoder": "papa.model.model",
+    "average_attention": "papa.method.averages",
+    "ConstantMatrices": "papa.method.averages",
+    "constant_matrices": "papa.method.averages",
+    "SequenceProbe": "papa.method.probes",
+    "TokenProbe": "papa.method.probes",
+    "MlmProbe": "papa.method.probes",
+    "replaced_attention": "papa.model.surgery",
     "InputError": "papa.errors",
     "DamagedArtefact": "papa.errors",
 }

@@ -22,8 +22,8 @@ from papa import __version__
 from papa.errors import InputError
 
 if TYPE_CHECKING:
-    from papa.grids import Config
-    from papa.planning import Measured, Plan
+    from papa.config.grids import Config
+    from papa.jobs.planning import Measured, Plan
 
 SCHEMA = Path(__file__).parents[1] / "workflow/schemas/config.schema.yaml"
 WRONG_INPUT = 2
@@ -95,8 +95,8 @@ def init(
     With --train the file is read: columns are checked or guessed, and slots, metric and training chosen to fit, each
     with its reason beside it. Without, the config names example paths to replace.
     """
-    from papa.starting import start
-    from papa.terminal.starting import print_started
+    from papa.jobs.starting import start
+    from papa.jobs.terminal.starting import print_started
 
     with _wrong_input():
         found = start(config, _schema(), name, model, train, validation, text, second, label)
@@ -128,11 +128,11 @@ def plan(
         checked = _checked(config, {"hub_mirror": hub_mirror and str(hub_mirror), "device": device})
     terminal = Console(file=sys.stderr)
     with terminal.status("Loading libraries") as status:
-        from papa.graph import Graph
-        from papa.jobs import jobs_of
-        from papa.measuring import measure
-        from papa.planning import notes_on, plan_of
-        from papa.terminal.plan import print_plan
+        from papa.config.graph import Graph
+        from papa.config.jobs import jobs_of
+        from papa.jobs.measuring import measure
+        from papa.jobs.planning import notes_on, plan_of
+        from papa.jobs.terminal.plan import print_plan
 
         jobs = jobs_of(Graph(checked))
         measured = measure(checked, jobs, status.update)
@@ -167,13 +167,13 @@ def inspect(
     from rich.console import Console
 
     with _wrong_input(), Console(file=sys.stderr).status(f"Reading {file}"):
-        from papa.inspecting import inspect as inspected
+        from papa.jobs.inspecting import inspect as inspected
 
         found = inspected(file, layer, head)
     if as_json:
         _print_json(found)
     else:
-        from papa.terminal.artefacts import print_artefact
+        from papa.jobs.terminal.artefacts import print_artefact
 
         print_artefact(found)
     if found["whole"] is False:
@@ -196,14 +196,14 @@ def compare(
     Scores of the same model, task and setting are held against each other by Welch's t-test over seeds, at 5 % for all
     of them together (Holm's correction).
     """
-    from papa.comparing import compare as compared
+    from papa.results.compare import compare as compared
 
     with _wrong_input():
         found = compared(a, b)
     if as_json:
         _print_json(found)
     else:
-        from papa.terminal.differences import print_differences
+        from papa.jobs.terminal.differences import print_differences
 
         print_differences(found)
     if found["beyond"]:
@@ -214,7 +214,7 @@ def _checked(path: Path, places: dict[str, Any]) -> Config:
     """The config in a file, checked as the workflow does; `places` that are given take the place of its own."""
     import yaml
 
-    from papa.config import check_files, checked
+    from papa.config.settings import check_files, checked
 
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -1,5 +1,19 @@
 """Errors that a user can mend. Their text is the whole message: what was given, what was expected, what to do."""
 
+from __future__ import annotations
+
+HOW_TO_FETCH = (
+    "run `snakemake fetch --cores 1 --configfile CONFIG --config hub_mirror=FOLDER` where there is a network, "
+    "then the workflow with the same hub_mirror"
+)
+"""What messages tell a user whose model or data can neither be found here nor be asked for."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error of a library, to be quoted inside a message of ours."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
 
 class InputError(ValueError):
     """Something given to papa (a config, a file, a model, an argument) is not what it has to be."""

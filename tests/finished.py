@@ -10,15 +10,15 @@ import pyarrow as pa
 import torch
 
 import papa
-from papa.analyses import gather
-from papa.artefacts import write_json, write_table
-from papa.config import checked
-from papa.drops import score_and_drop
-from papa.graph import Graph, setting
-from papa.parameters import Parameters
-from papa.published import beside_published
-from papa.ranking import order_heads, rank_heads
-from papa.tables import collect_runs, summarise
+from papa.config.graph import Graph, setting
+from papa.config.parameters import Parameters
+from papa.config.settings import checked
+from papa.files import write_json, write_table
+from papa.method.ranking import order_heads, rank_heads
+from papa.results.analyses import gather
+from papa.results.drops import score_and_drop
+from papa.results.published import beside_published
+from papa.results.tables import collect_runs, summarise
 
 SCHEMA = Path(__file__).parents[1] / "workflow/schemas/config.schema.yaml"
 LAYERS, HEADS, SLOTS = 3, 5, 7

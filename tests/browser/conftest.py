@@ -6,7 +6,7 @@ import shutil
 import pytest
 from finished import CONFIG, config, write_results
 
-from papa.report import write_report
+from papa.results.page import write_report
 
 PACKAGES = "chromium chromium-driver"
 

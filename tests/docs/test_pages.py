@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import papa
-from papa.config import checked
+from papa.config.settings import checked
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [

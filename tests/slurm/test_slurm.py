@@ -10,7 +10,7 @@ import time
 import pytest
 from tiny import CONFIG, Copy, copy_of_repository, write_data, write_model
 
-from papa.artefacts import read_table
+from papa.files import read_table
 
 # what the profile says of clusters without accounting; jobs here take seconds, and files are there at once
 SLURM = (

@@ -13,8 +13,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from papa.artefacts import write_table
-from papa.tokenizing import write_groups
+from papa.data.tokenize import write_groups
+from papa.files import write_table
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from papa.analyses import GRID_COLUMNS, constant_name, gather
-from papa.artefacts import provenance_of, read_table, write_table
 from papa.errors import DamagedArtefact, InputError
-from papa.summary import SUMMARY_COLUMNS
+from papa.files import provenance_of, read_table, write_table
+from papa.results.analyses import GRID_COLUMNS, constant_name, gather
+from papa.results.summary import SUMMARY_COLUMNS
 
 KEPT = {"1": 23, "1/2": 11, "1/16": 1, "1/19": 1, "0": 0}
 GRID = {

@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.artefacts import UNSEALED, check_seal, provenance_of, read_json, read_table, write_json, write_table
-from papa.constants import ConstantMatrices
 from papa.errors import DamagedArtefact, InputError
-from papa.training import save_state
+from papa.files import UNSEALED, check_seal, provenance_of, read_json, read_table, write_json, write_table
+from papa.method.averages import ConstantMatrices
+from papa.method.training import save_state
 
 
 def write(kind, path):

@@ -14,16 +14,17 @@ import pytest
 import torch
 from sizes import TRAIN
 
-from papa import checkpoints, constants, fitting, labelled, ranking, streaming, training
-from papa.artefacts import write_table
-from papa.checkpoints import Checkpoint, State
-from papa.constants import average_corpus
-from papa.features import extract_features
-from papa.fitting import Diverged
-from papa.ranking import train_lambda
-from papa.streaming import train_probe_through_encoder
-from papa.tokenizing import tokenize_corpus
-from papa.training import train_probe
+from papa.data.tokenize import tokenize_corpus
+from papa.files import write_table
+from papa.method import averages as constants
+from papa.method import checkpoints, fitting, labelled, ranking, streaming, training
+from papa.method.averages import average_corpus
+from papa.method.checkpoints import Checkpoint, State
+from papa.method.features import extract_features
+from papa.method.fitting import Diverged
+from papa.method.ranking import train_lambda
+from papa.method.streaming import train_probe_through_encoder
+from papa.method.training import train_probe
 
 TASK = {"metric": "accuracy", "learning_rate": 1e-2, "batch_size": 17, "epochs": 3}
 OF_WORDS = TASK | {"metric": "token_accuracy"}
@@ -189,8 +190,8 @@ def test_masked_language_modelling_goes_on_to_the_same_bytes(always, course, tmp
 
 SLOWLY = """
 import json, sys, time, torch
-from papa.fitting import AdamW
-from papa.training import train_probe
+from papa.method.fitting import AdamW
+from papa.method.training import train_probe
 torch.set_num_threads(1)
 plain = AdamW.step
 AdamW.step = lambda self: (time.sleep(0.05), plain(self))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scipy.stats import t
 
-from papa.claims import claims_of
+from papa.results.claims import claims_of
 
 ORIGINAL = {"a": [0.80, 0.82, 0.84], "b": [0.50, 0.52, 0.51]}
 HALF = {"a": [0.81, 0.80, 0.85], "b": [0.50, 0.50, 0.52]}

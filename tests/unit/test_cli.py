@@ -13,12 +13,12 @@ import torch
 from typer.testing import CliRunner
 
 import papa.cli
-from papa.artefacts import write_json, write_table
-from papa.checkpoints import Checkpoint, State
 from papa.cli import app
-from papa.constants import ConstantMatrices
 from papa.errors import InputError
-from papa.inspecting.places import kind_at
+from papa.files import write_json, write_table
+from papa.jobs.inspecting.places import kind_at
+from papa.method.averages import ConstantMatrices
+from papa.method.checkpoints import Checkpoint, State
 
 LAYERS, HEADS, SLOTS = 2, 3, 7
 VERBS = ("init", "plan", "inspect", "compare")

@@ -8,13 +8,13 @@ from scipy.stats import ttest_ind
 from test_tables import run
 from typer.testing import CliRunner
 
-from papa.artefacts import write_json
 from papa.cli import app
-from papa.comparing import compare, holm
-from papa.constants import ConstantMatrices
 from papa.errors import InputError
-from papa.summary import ALL
-from papa.tables import collect_runs, summarise
+from papa.files import write_json
+from papa.method.averages import ConstantMatrices
+from papa.results.compare import compare, holm
+from papa.results.summary import ALL
+from papa.results.tables import collect_runs, summarise
 
 NEAR, FAR = (0.70, 0.72, 0.71), (0.90, 0.93, 0.91)
 VARIANTS = {"1": "original", "0": "average/all", "1/2": "average/lambda/kept-1of2"}

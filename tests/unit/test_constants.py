@@ -6,7 +6,7 @@ import torch
 from sizes import EXAMPLES, HEADS, LAYERS, SLOTS
 
 import papa
-from papa.encoder import Encoder
+from papa.model.model import Encoder
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from papa import devices
 from papa.errors import InputError
+from papa.jobs import gpu as devices
 
 JOB = """
 import os, sys, time
 from pathlib import Path
-from papa import devices
+from papa.jobs import gpu as devices
 
 folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
 devices.BETWEEN_TRIES = 0.02

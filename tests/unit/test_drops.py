@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from papa.analyses import GRID_COLUMNS
-from papa.artefacts import read_table, write_table
-from papa.drops import COLUMNS, score_and_drop
+from papa.files import read_table, write_table
+from papa.results.analyses import GRID_COLUMNS
+from papa.results.drops import COLUMNS, score_and_drop
 
 MLM = {"metric": "negative_log_perplexity"}
 

@@ -7,9 +7,9 @@ from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 from transformers import BertConfig, GPT2Config, GPT2Model
 
 import papa
-from papa.attention.replacement import restrict
-from papa.encoder import Encoder
-from papa.packed import Examples, Packed
+from papa.data.packed import Examples, Packed
+from papa.model.model import Encoder
+from papa.model.replacement import restrict
 
 
 @pytest.fixture

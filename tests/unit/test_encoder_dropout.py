@@ -8,9 +8,9 @@ from families import DISTINCT, close, only, real, stock_states
 from sizes import HEADS, LAYERS
 from torch import nn
 
-from papa.attention.replacement import Session, attend, plan_layers
-from papa.encoder import Encoder
-from papa.packed import Examples, Packed
+from papa.data.packed import Examples, Packed
+from papa.model.model import Encoder
+from papa.model.replacement import Session, attend, plan_layers
 
 KINDS = ("embeddings.dropout", "attention.self.dropout", "pos_dropout", "attention.output.dropout", "output.dropout")
 EXAMPLE_COUNT, PLACES, SHARE = 701, 7, 0.3

@@ -11,10 +11,10 @@ import torch
 from finished import HEADS, LAYERS, SLOTS, averages, config, write_results
 
 import papa
-from papa.explorer import MOST_BYTES, NEVER, STEPS, explored, heads_of, matrices_of, most_slots
-from papa.graph import Graph
-from papa.heatmaps import MOST_SLOTS
-from papa.summary import read_rows
+from papa.config.graph import Graph
+from papa.results.explorer import MOST_BYTES, NEVER, STEPS, explored, heads_of, matrices_of, most_slots
+from papa.results.heatmaps import MOST_SLOTS
+from papa.results.summary import read_rows
 
 
 def test_bytes_come_back_as_the_matrices() -> None:

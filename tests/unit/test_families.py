@@ -12,8 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import papa
-from papa.encoder import Encoder
-from papa.linear import rounded_up
+from papa.model.linear import rounded_up
+from papa.model.model import Encoder
 
 
 @pytest.fixture(params=FAMILIES)
@@ -68,7 +68,7 @@ def operations(encoder, inputs, constants=None, heads=None):
 
 
 def test_a_replaced_head_computes_no_query_no_key_and_no_distances(model, inputs, matrices, monkeypatch):
-    monkeypatch.setattr("papa.linear._onednn_takes", lambda _: False)  # the counter does not know its products
+    monkeypatch.setattr("papa.model.linear._onednn_takes", lambda _: False)  # the counter does not know its products
     tokens, hidden = rounded_up(int(inputs["attention_mask"].sum())), HEADS * CHANNELS
     none, some, every = (
         operations(Encoder(copy.deepcopy(model)), inputs, *given)

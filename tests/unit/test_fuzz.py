@@ -13,12 +13,12 @@ import yaml
 from typer.testing import CliRunner
 
 from papa.cli import SCHEMA, _checked, app
-from papa.config import NAME, checked
+from papa.config.graph import Graph
+from papa.config.grids import pairs
+from papa.config.jobs import jobs_of
+from papa.config.parameters import Parameters
+from papa.config.settings import NAME, checked
 from papa.errors import InputError
-from papa.graph import Graph
-from papa.grids import pairs
-from papa.jobs import jobs_of
-from papa.parameters import Parameters
 
 CONFIGS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(SCHEMA.parents[2].glob("config/*.yaml"))}
 CONFIGS["small"] = """

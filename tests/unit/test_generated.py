@@ -2,8 +2,8 @@
 
 import pytest
 
+from papa.data.generated import NAMES, generate
 from papa.errors import InputError
-from papa.sources.generated import NAMES, generate
 
 ROWS = {"train": 601, "validation": 307}
 TEXTS = [name for name in NAMES if name != "reading"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import papa
-from papa.heatmaps import MOST_SLOTS, drawn_slots, plot_heads
+from papa.results.heatmaps import MOST_SLOTS, drawn_slots, plot_heads
 
 LAYERS, HEADS, N = 3, 5, 7
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import papa
-from papa.artefacts import read_table
-from papa.attention.replacement import restrict
-from papa.kinds import Kind, kind_of, order_of
-from papa.packed import Examples
-from papa.ranking import order_heads
+from papa.config.kinds import Kind, kind_of, order_of
+from papa.data.packed import Examples
+from papa.files import read_table
+from papa.method.ranking import order_heads
+from papa.model.replacement import restrict
 
 
 @pytest.mark.parametrize(

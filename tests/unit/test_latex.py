@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from papa.artefacts import write_table
 from papa.errors import DamagedArtefact
-from papa.latex import escape, write_latex
-from papa.summary import SUMMARY_COLUMNS
+from papa.files import write_table
+from papa.results.latex import escape, write_latex
+from papa.results.summary import SUMMARY_COLUMNS
 
 KEPT = {"1": 23, "1/2": 11, "0": 0}
 

@@ -3,10 +3,10 @@ import pytest
 import torch
 
 import papa
-from papa.artefacts import write_table
-from papa.layout import place
-from papa.tokenizing import tokenize_corpus
-from papa.tokens import Tokens
+from papa.data.layout import place
+from papa.data.tokenize import tokenize_corpus
+from papa.data.tokens import Tokens
+from papa.files import write_table
 
 
 def tokens_at(tokenizer, inputs, row):
@@ -98,8 +98,8 @@ def texts_file(path, words=False):
 
 @pytest.mark.parametrize("words", [False, True])
 def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, tokenizer, monkeypatch, words):
-    monkeypatch.setattr("papa.tokenizing.tokenizer_of", lambda model, words: tokenizer)
-    monkeypatch.setattr("papa.tokenizing.sizes_of_model", lambda model: {"layers": 2})
+    monkeypatch.setattr("papa.data.tokenize.tokenizer_of", lambda model, words: tokenizer)
+    monkeypatch.setattr("papa.data.tokenize.sizes_of_model", lambda model: {"layers": 2})
     said = tokenize_corpus(
         {"name": "tiny"}, texts_file(tmp_path / "texts.parquet", words), tmp_path / "t.parquet", 7, "paper", "aligned"
     )
@@ -115,8 +115,8 @@ def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, tokenizer, monkeypa
 
 
 def test_batches_hold_every_example_once_within_the_budget(tmp_path, tokenizer, monkeypatch):
-    monkeypatch.setattr("papa.tokenizing.tokenizer_of", lambda model, words: tokenizer)
-    monkeypatch.setattr("papa.tokenizing.sizes_of_model", lambda model: {"layers": 2})
+    monkeypatch.setattr("papa.data.tokenize.tokenizer_of", lambda model, words: tokenizer)
+    monkeypatch.setattr("papa.data.tokenize.sizes_of_model", lambda model: {"layers": 2})
     texts = [" ".join("abcdefghij"[: 1 + number % 9]) for number in range(97)]
     table = pa.table({"split": ["train"] * 96 + ["validation"], "row": list(range(97)), "first": texts})
     write_table(table, tmp_path / "texts.parquet", {})

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from papa.linear import FrozenLinear, freeze_linears, linear, rounded_up
+from papa.model.linear import FrozenLinear, freeze_linears, linear, rounded_up
 
 SHAPES = [(23,), (1, 23), (5, 23), (2, 3, 23), (67, 23), (1, 1031, 23)]
 

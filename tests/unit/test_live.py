@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from papa.live import MOST_BARS, Jobs, LiveView
+from papa.jobs.live import MOST_BARS, Jobs, LiveView
 
 HEARD = '''
 import logging, os, sys, time
-from papa import live
+from papa.jobs import live
 
 def tell(event=None, message=None, **more):
     logger.info(message, extra={"event": event, **more})

@@ -9,10 +9,10 @@ from families import DISTINCT, FAMILIES, close, only, real, stock_states
 from sizes import SLOTS, VOCABULARY
 
 import papa
-from papa import selfcheck
-from papa.attention.replacement import attend, plan_layers
-from papa.encoder import _pickled as is_pickled
-from papa.features import probe_sizes
+from papa.method.features import probe_sizes
+from papa.model import selfcheck
+from papa.model.model import _pickled as is_pickled
+from papa.model.replacement import attend, plan_layers
 
 
 @pytest.fixture(params=FAMILIES)
@@ -65,14 +65,17 @@ def test_weights_of_the_hub_are_looked_up_where_they_were_put(monkeypatch, cache
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda patch: patch.setattr("papa.encoder.patch", lambda *_: None), "was not replaced"),
-        (lambda patch: patch.setattr("papa.architecture.positions_of", lambda _, batch: batch.slots), "from those of"),
+        (lambda patch: patch.setattr("papa.model.model.patch", lambda *_: None), "was not replaced"),
         (
-            lambda patch: patch.setattr("papa.encoder.plan_layers", lambda shape, *_, **__: plan_layers(shape)),
+            lambda patch: patch.setattr("papa.model.families.positions_of", lambda _, batch: batch.slots),
+            "from those of",
+        ),
+        (
+            lambda patch: patch.setattr("papa.model.model.plan_layers", lambda shape, *_, **__: plan_layers(shape)),
             "changes nothing",
         ),
         (
-            lambda patch: patch.setattr("papa.attention.bert.attend", lambda *_, **__: 0.99 * attend(*_, **__)),
+            lambda patch: patch.setattr("papa.model.bert.attend", lambda *_, **__: 0.99 * attend(*_, **__)),
             "from those of",
         ),
         (lambda patch: patch.setattr(selfcheck, "stock_states", lambda _: torch.tensor(torch.inf)), "not finite"),

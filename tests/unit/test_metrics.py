@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from papa.errors import InputError
-from papa.metrics import METRICS, evaluate
+from papa.method.metrics import METRICS, evaluate
 
 ENTITY = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 

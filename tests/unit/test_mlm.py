@@ -11,18 +11,18 @@ from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 from torch.nn.functional import cross_entropy, gelu
 
 import papa
-from papa import mlm
-from papa.artefacts import provenance_of, read_table, write_table
-from papa.constants import average_corpus
-from papa.fitting import Diverged
-from papa.labelled import Labelled
-from papa.layout import texts_in_blocks
-from papa.masking import VALIDATION, Masking, masked_batch
-from papa.probes import MlmProbe
-from papa.ranking import rank_heads, train_lambda
-from papa.streaming import train_probe_through_encoder
-from papa.tokenizing import tokenize_corpus
-from papa.tokens import Tokens
+from papa.data.layout import texts_in_blocks
+from papa.data.masking import VALIDATION, Masking, masked_batch
+from papa.data.tokenize import tokenize_corpus
+from papa.data.tokens import Tokens
+from papa.files import provenance_of, read_table, write_table
+from papa.method import mlm
+from papa.method.averages import average_corpus
+from papa.method.fitting import Diverged
+from papa.method.labelled import Labelled
+from papa.method.probes import MlmProbe
+from papa.method.ranking import rank_heads, train_lambda
+from papa.method.streaming import train_probe_through_encoder
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
 TASK = {"metric": "negative_log_perplexity", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 import papa
 from papa.cli import app
-from papa.constants import ConstantMatrices
+from papa.data.sources import load_rows
+from papa.data.weights import shape_of_model, tokenizer_of
 from papa.errors import DamagedArtefact, InputError
-from papa.plots import save_figure
-from papa.sources.models import shape_of_model, tokenizer_of
-from papa.sources.texts import load_rows
+from papa.method.averages import ConstantMatrices
+from papa.results.plots import save_figure
 
 PACKAGE = Path(papa.__file__).parent
 

@@ -10,16 +10,16 @@ import torch
 from sizes import CHANNELS, HEADS, LAYERS, TRAIN, VALIDATION
 
 import papa
-from papa.artefacts import write_json
-from papa.constants import Averaging, average_corpus, merge_averages
-from papa.encoder import encoder_of
+from papa.config.shards import parts_of, rows_of
+from papa.data.tokens import Tokens, TokensFile
 from papa.errors import DamagedArtefact, InputError
-from papa.features import extract_features
-from papa.hidden import HiddenStates
-from papa.passes import TokenBudget
-from papa.shards import parts_of, rows_of
-from papa.tokens import Tokens, TokensFile
-from papa.training import train_probe
+from papa.files import write_json
+from papa.method.averages import Averaging, average_corpus, merge_averages
+from papa.method.features import extract_features
+from papa.method.hidden import HiddenStates
+from papa.method.training import train_probe
+from papa.model.budget import TokenBudget
+from papa.model.model import encoder_of
 
 ROWS = TRAIN + VALIDATION
 
@@ -193,8 +193,8 @@ def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, cap
             raise torch.OutOfMemoryError("out of memory")
         return run(self, batch, *options)
 
-    monkeypatch.setattr("papa.encoder.Encoder.run", short)
-    monkeypatch.setattr("papa.selfcheck.check", lambda *_: None)
+    monkeypatch.setattr("papa.model.model.Encoder.run", short)
+    monkeypatch.setattr("papa.model.selfcheck.check", lambda *_: None)
     with caplog.at_level(logging.WARNING):
         files = stored(tiny, corpus, 1)
     assert "going on with token_budget" in caplog.text

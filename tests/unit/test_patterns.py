@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import papa
-from papa.artefacts import provenance_of, read_table, write_table
-from papa.patterns import COLUMNS, describe_patterns, measure_patterns, special_slots
-from papa.tokenizing import tokenize_corpus
-from papa.tokens import Tokens
+from papa.data.tokenize import tokenize_corpus
+from papa.data.tokens import Tokens
+from papa.files import provenance_of, read_table, write_table
+from papa.method.patterns import COLUMNS, describe_patterns, measure_patterns, special_slots
 
 N, TIMES = 13, 7
 SPECIAL = [0, N - 1]

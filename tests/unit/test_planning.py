@@ -2,9 +2,9 @@
 
 import pytest
 
-from papa.graph import Graph
-from papa.jobs import Job, jobs_of
-from papa.planning import Cost, LaidOut, Measured, Shape, Training, cost_of, notes_on, plan_of
+from papa.config.graph import Graph
+from papa.config.jobs import Job, jobs_of
+from papa.jobs.planning import Cost, LaidOut, Measured, Shape, Training, cost_of, notes_on, plan_of
 
 CONFIG = {
     "run": {"models": ["m"], "tasks": ["t"], "constants": ["average", "average-trained"], "orders": ["lambda"]}

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from papa.analyses import GRID_COLUMNS
-from papa.artefacts import write_table
-from papa.drops import COLUMNS as DROP_COLUMNS
 from papa.errors import DamagedArtefact, InputError
-from papa.plots import plot_grid, plot_score_and_drop
+from papa.files import write_table
+from papa.results.analyses import GRID_COLUMNS
+from papa.results.drops import COLUMNS as DROP_COLUMNS
+from papa.results.plots import plot_grid, plot_score_and_drop
 
 FRACTIONS = {"1": 24, "1/2": 12, "0": 0}
 

@@ -3,7 +3,7 @@ import torch
 from sizes import EXAMPLES, LAYERS, SLOTS
 
 import papa
-from papa.packed import Packed
+from papa.data.packed import Packed
 
 HIDDEN, LABELS = 13, 2
 

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from papa.artefacts import provenance_of, read_table, write_table
+from papa.data.prepare import METRICS as TASK_METRICS
 from papa.errors import DamagedArtefact, InputError
-from papa.published import COLUMNS, METRICS, SETTINGS, beside_published, published_values
-from papa.summary import SUMMARY_COLUMNS
-from papa.tasks import METRICS as TASK_METRICS
+from papa.files import provenance_of, read_table, write_table
+from papa.results.published import COLUMNS, METRICS, SETTINGS, beside_published, published_values
+from papa.results.summary import SUMMARY_COLUMNS
 
 LARGE = {"big": "FacebookAI/roberta-large"}
 

@@ -3,8 +3,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import papa
-from papa.sources.models import place_of, weights_digest
-from papa.sources.random_models import FAMILIES, random_model
+from papa.data.generated.models import FAMILIES, random_model
+from papa.data.weights import place_of, weights_digest
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_a_family_is_one_model_with_its_own_tokenizer(family, caches, monkeypatc
 def test_what_is_half_made_is_not_taken(caches, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(
-        "papa.sources.random_models._make", lambda family, folder: (_ for _ in ()).throw(OSError("disk"))
+        "papa.data.generated.models._make", lambda family, folder: (_ for _ in ()).throw(OSError("disk"))
     )
     with pytest.raises(OSError, match="disk"):
         random_model("bert")

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from finished import CONFIG, SUBSET, TITLE, config, write_results
 
-from papa.costs import costs_of
+from papa.config.graph import Graph
 from papa.errors import DamagedArtefact
-from papa.graph import Graph
-from papa.report import write_report
+from papa.results.costs import costs_of
+from papa.results.page import write_report
 
 
 class Page(HTMLParser):

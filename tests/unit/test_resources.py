@@ -6,8 +6,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from papa.artefacts import footer_of, write_table
-from papa.resources import Sizes, Work, memory, memory_of_files, sizes_of, walltime
+from papa.files import footer_of, write_table
+from papa.jobs.resources import Sizes, Work, memory, memory_of_files, sizes_of, walltime
 
 MODEL = {"layers": 12, "heads": 12, "hidden": 768, "intermediate": 3072, "vocabulary": 30522}
 BERT_BASE = Sizes(**MODEL, slots=128, examples=10_000, tokens=300_000)

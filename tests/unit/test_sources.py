@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from papa.data.mirror import RECORD, Record
+from papa.data.sources import load_rows, splits_of
+from papa.data.weights import place_of, revision_of, tokenizer_of, weights_digest
 from papa.errors import DamagedArtefact, InputError
-from papa.sources.mirror import RECORD, Record
-from papa.sources.models import place_of, revision_of, tokenizer_of, weights_digest
-from papa.sources.texts import load_rows, splits_of
 
 TEXTS = ["A cat sat.", 'She said "NA", twice', "1984"]
 LABELS = ["yes", "no", "yes"]
@@ -225,7 +225,7 @@ def test_missing_files_and_sources_are_named(tmp_path: Path) -> None:
 def test_generated_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     import pandas as pd
 
-    import papa.sources
+    import papa.errors
 
     asked = []
 
@@ -234,8 +234,8 @@ def test_generated_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         return pd.DataFrame({"words": [["a", "b"]], "kind": ["lookup"]})
 
     generated = types.SimpleNamespace(generate=generate)
-    monkeypatch.setitem(sys.modules, "papa.sources.generated", generated)
-    monkeypatch.setattr(papa.sources, "generated", generated, raising=False)
+    monkeypatch.setitem(sys.modules, "papa.data.generated", generated)
+    monkeypatch.setattr(papa.errors, "generated", generated, raising=False)
     rows = load_rows({"generated": "names", "rows": {"train": 7, "validation": 5}, "seed": 3}, "validation")
     assert asked == [("names", "validation", 5, 3)]
     assert rows.table.to_pydict() == {"words": [["a", "b"]], "kind": ["lookup"]}

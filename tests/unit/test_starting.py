@@ -9,9 +9,9 @@ import yaml
 from typer.testing import CliRunner
 
 from papa.cli import SCHEMA, app
-from papa.config import checked
-from papa.starting import text_of
-from papa.starting.data import Data, look_at
+from papa.config.settings import checked
+from papa.jobs.starting import text_of
+from papa.jobs.starting.data import Data, look_at
 
 ROWS = [("the cat sees a dog", "good"), ("a dog", "bad"), ("here and now", "bad"), ("one", "good")] * 10
 NONE = {"first": None, "second": None, "label": None}

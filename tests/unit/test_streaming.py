@@ -9,14 +9,14 @@ from safetensors.torch import load_file
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 
 import papa
-from papa.artefacts import provenance_of, read_table, write_table
-from papa.constants import average_corpus
-from papa.features import extract_features, heads_to_replace
-from papa.ranking import rank_heads, train_lambda
-from papa.streaming import TrainedConstants, train_probe_through_encoder
-from papa.tokenizing import write_groups
-from papa.tokens import Tokens
-from papa.training import train_probe
+from papa.data.tokenize import write_groups
+from papa.data.tokens import Tokens
+from papa.files import provenance_of, read_table, write_table
+from papa.method.averages import average_corpus
+from papa.method.features import extract_features, heads_to_replace
+from papa.method.ranking import rank_heads, train_lambda
+from papa.method.streaming import TrainedConstants, train_probe_through_encoder
+from papa.method.training import train_probe
 
 TASK = {"metric": "accuracy", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}
 

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from papa.artefacts import SEAL, UNSEALED, provenance_of, read_table, replacing, write_json
 from papa.errors import DamagedArtefact, InputError
-from papa.summary import mean_relative_drops, metric_name, series
-from papa.tables import RUN_COLUMNS, collect_runs, print_summary, summarise
+from papa.files import SEAL, UNSEALED, provenance_of, read_table, replacing, write_json
+from papa.results.summary import mean_relative_drops, metric_name, series
+from papa.results.tables import RUN_COLUMNS, collect_runs, print_summary, summarise
 
 # Student's t at 97.5 %, from printed tables.
 T_OF_2_DEGREES = 4.302653
@@ -232,7 +232,7 @@ def test_command_prints_where_things_are(tmp_path: Path) -> None:
     results = Results(tmp_path, [run("t", "1", 1, 0.8)])
     results.make()
     (tmp_path / "figures").mkdir()
-    command = [sys.executable, "-W", "error", "-m", "papa.tables"]
+    command = [sys.executable, "-W", "error", "-m", "papa.results.tables"]
     done = subprocess.run([*command, str(results.summary)], capture_output=True, text=True, check=True)
     assert f"Tables:  {tmp_path / 'tables'}/" in done.stdout
     assert f"Figures: {tmp_path / 'figures'}/" in done.stdout
@@ -283,6 +283,6 @@ def test_bad_tables_are_named(tmp_path: Path) -> None:
 
 def test_no_model_library_is_imported() -> None:
     heavy = {"torch", "transformers", "scipy", "altair"}
-    code = f"import sys, papa.plots, papa.tables; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, papa.results.plots, papa.results.tables; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

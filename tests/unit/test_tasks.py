@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from papa.artefacts import fingerprint_of_table, provenance_of, read_table
+from papa.data.prepare import KINDS, METRICS, check_metric, prepare_labels, prepare_texts
 from papa.errors import DamagedArtefact, InputError
-from papa.tasks import KINDS, METRICS, check_metric, prepare_labels, prepare_texts
+from papa.files import fingerprint_of_table, provenance_of, read_table
 
 Prepare = Callable[..., pa.Table]
 TEXT = {"text": ["a", "b", "c"], "label": ["yes", "no", "yes"]}
@@ -298,6 +298,7 @@ def test_entity_tags_are_accepted() -> None:
 
 def test_importing_tasks_and_metrics_is_cheap() -> None:
     heavy = "{'torch', 'transformers', 'datasets', 'pandas', 'sklearn', 'seqeval'}"
-    code = f"import sys, papa.tasks, papa.metrics; loaded = {heavy} & set(sys.modules); sys.exit(str(loaded or ''))"
+    load = "import sys, papa.data.prepare, papa.method.metrics"
+    code = f"{load}; loaded = {heavy} & set(sys.modules); sys.exit(str(loaded or ''))"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stderr.strip() == ""

@@ -10,15 +10,15 @@ import torch
 from sizes import CHANNELS, CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 
 import papa
-from papa.artefacts import read_table, write_table
-from papa.constants import average_corpus
-from papa.features import extract_features, heads_to_replace, kept_heads
-from papa.fitting import AdamW, Diverged
-from papa.hidden import HiddenStates
-from papa.labelled import Labelled
-from papa.ranking import rank_heads, train_lambda
-from papa.tokens import Tokens
-from papa.training import train_probe
+from papa.data.tokens import Tokens
+from papa.files import read_table, write_table
+from papa.method.averages import average_corpus
+from papa.method.features import extract_features, heads_to_replace, kept_heads
+from papa.method.fitting import AdamW, Diverged
+from papa.method.hidden import HiddenStates
+from papa.method.labelled import Labelled
+from papa.method.ranking import rank_heads, train_lambda
+from papa.method.training import train_probe
 
 TASK = {"metric": "accuracy", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}
 WORDS = TASK | {"metric": "token_accuracy"}
@@ -75,7 +75,7 @@ def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, monk
     from collections import namedtuple
 
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr("papa.hidden.shutil.disk_usage", lambda path: usage(10, 9, 1))
+    monkeypatch.setattr("papa.method.hidden.shutil.disk_usage", lambda path: usage(10, 9, 1))
     with pytest.raises(papa.InputError, match=r"the disk of .* has 0\.0 kB free"):
         extract_features(tiny, corpus / "tokens.parquet", *files(corpus, "x"))
     assert list((corpus / "x").iterdir()) == []
@@ -242,7 +242,7 @@ def test_the_optimiser_takes_the_steps_of_torch():
 def test_training_probes_does_not_load_the_compiler():
     """It takes a second and 90 MB of every job."""
     script = (
-        "import sys, torch; from papa.fitting import fit;"
+        "import sys, torch; from papa.method.fitting import fit;"
         "w = torch.nn.Parameter(torch.ones(3)); task = {'learning_rate': 0.1, 'batch_size': 2, 'epochs': 2};"
         "fit([w], lambda rows: (w * rows.sum()).sum(), 5, task, torch.Generator(), lambda epoch: {}, 'fitting');"
         "sys.exit('torch._dynamo' in sys.modules or bool((w == 1).any()))"

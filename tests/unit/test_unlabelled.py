@@ -4,13 +4,13 @@ import pytest
 import torch
 
 import papa
-from papa.artefacts import provenance_of, read_table
-from papa.constants import average_corpus
-from papa.ranking import train_lambda
-from papa.streaming import train_probe_through_encoder
-from papa.tasks import prepare_texts
-from papa.tokenizing import tokenize_corpus
-from papa.tokens import Tokens
+from papa.data.prepare import prepare_texts
+from papa.data.tokenize import tokenize_corpus
+from papa.data.tokens import Tokens
+from papa.files import provenance_of, read_table
+from papa.method.averages import average_corpus
+from papa.method.ranking import train_lambda
+from papa.method.streaming import train_probe_through_encoder
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from papa.artefacts import SEAL, check_seal, read_table
+from papa.files import SEAL, check_seal, read_table
 
 SEALED = (".parquet", ".json", ".h5", ".safetensors")
 BY_BYTES = (".json", ".safetensors", ".hidden", ".h5", ".md", ".tex")

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from tiny import CONFIG, REPOSITORY
 
-from papa.config import checked, fraction
+from papa.config.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, TRAINED_VARIANTS, Graph, setting, variant
+from papa.config.grids import pairs
+from papa.config.parameters import Parameters
+from papa.config.schema import filled_in
+from papa.config.settings import checked, fraction
 from papa.errors import InputError
-from papa.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, TRAINED_VARIANTS, Graph, setting, variant
-from papa.grids import pairs
-from papa.parameters import Parameters
-from papa.schema import filled_in
 
 SCHEMA = REPOSITORY / "workflow/schemas/config.schema.yaml"
 

@@ -6,8 +6,8 @@ import pytest
 import yaml
 from tiny import REPOSITORY
 
+from papa.config.reference import keys, table_of_keys, with_keys
 from papa.errors import InputError
-from papa.reference import keys, table_of_keys, with_keys
 
 SCHEMA = yaml.safe_load((REPOSITORY / "workflow/schemas/config.schema.yaml").read_text(encoding="utf-8"))
 README = (REPOSITORY / "config/README.md").read_text(encoding="utf-8")

@@ -9,28 +9,28 @@ import pytest
 from comparing import DRAWN, PASSING, same_results
 from tiny import CONFIG, REPOSITORY, a_task
 
-from papa.analyses import gather
-from papa.artefacts import MEND
-from papa.config import checked
-from papa.constants import average_corpus, merge_averages
-from papa.drops import score_and_drop
+from papa.config.machine import VARIABLE
+from papa.config.parameters import Parameters
+from papa.config.settings import checked
+from papa.data.prepare import prepare_labels
+from papa.data.tokenize import tokenize_corpus
 from papa.errors import DamagedArtefact
-from papa.features import extract_features
-from papa.heatmaps import plot_heads
-from papa.latex import write_latex
-from papa.machine import VARIABLE
-from papa.parameters import Parameters
-from papa.patterns import describe_patterns
-from papa.plots import plot_grid, plot_score_and_drop
-from papa.published import beside_published
-from papa.ranking import order_heads, rank_heads, train_lambda
-from papa.report import write_report
-from papa.streaming import train_probe_through_encoder
-from papa.summary import print_summary
-from papa.tables import collect_runs, summarise
-from papa.tasks import prepare_labels
-from papa.tokenizing import tokenize_corpus
-from papa.training import train_probe
+from papa.files import MEND
+from papa.method.averages import average_corpus, merge_averages
+from papa.method.features import extract_features
+from papa.method.patterns import describe_patterns
+from papa.method.ranking import order_heads, rank_heads, train_lambda
+from papa.method.streaming import train_probe_through_encoder
+from papa.method.training import train_probe
+from papa.results.analyses import gather
+from papa.results.drops import score_and_drop
+from papa.results.heatmaps import plot_heads
+from papa.results.latex import write_latex
+from papa.results.page import write_report
+from papa.results.plots import plot_grid, plot_score_and_drop
+from papa.results.published import beside_published
+from papa.results.summary import print_summary
+from papa.results.tables import collect_runs, summarise
 
 MORE = copy.deepcopy(CONFIG)
 MORE["tasks"]["lengths"] = a_task(label="long")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tiny import REPOSITORY
 
-from papa.dependencies import modules_behind
+from papa.jobs.dependencies import modules_behind
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -20,7 +20,7 @@ def behind(root: Path) -> list[str]:
 
 def test_imports_are_followed_wherever_they_stand(tmp_path):
     files = {
-        "script.py": "from papa.stage import stage\nwith stage():\n    from papa.a import f\n",
+        "script.py": "from papa.jobs.stage import stage\nwith stage():\n    from papa.a import f\n",
         "papa/a.py": "import os\nfrom papa import b, missing\ndef f():\n    import papa.c\n",
         "papa/b.py": "if TYPE_CHECKING:\n    from papa.e import T\nelse:\n    import papa.d\n",
         "papa/c.py": "from papa.a import f\n",
@@ -35,7 +35,7 @@ def test_imports_are_followed_wherever_they_stand(tmp_path):
 
 def test_a_package_counts_with_its_init_but_for_papas_own(tmp_path):
     files = {
-        "script.py": "from papa.sources.texts import load\n",
+        "script.py": "from papa.data.sources import load\n",
         "papa/__init__.py": "import papa.heavy\n",
         "papa/heavy.py": "",
         "papa/sources/__init__.py": "import papa.base\n",

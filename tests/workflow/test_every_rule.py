@@ -5,7 +5,7 @@ import re
 import pytest
 from tiny import REPOSITORY, copy_of_repository
 
-from papa.artefacts import read_table
+from papa.files import read_table
 
 # fetch needs a hub, prune deletes; nothing of these random models stands in the paper
 NOT_RUN = {"all", "fetch", "prune", "published"}

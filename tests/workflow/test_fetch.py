@@ -10,10 +10,10 @@ import pytest
 from hub import Hub
 from tiny import CONFIG, Copy, copy_of_repository, write_model
 
+from papa.data.fetch import fetch
+from papa.data.mirror import RECORD, recorded
+from papa.data.sources import load_rows
 from papa.errors import InputError
-from papa.fetch import fetch
-from papa.sources.mirror import RECORD, recorded
-from papa.sources.texts import load_rows
 
 CARD = """---
 configs:

@@ -6,9 +6,9 @@ import pytest
 from test_damage import AVERAGE, CORPUS, HIDDEN, KINDS, LABELS, RESULTS, RUN, TABLES, TASK, TOKENS, damages, folder
 from typer.testing import CliRunner
 
-from papa.artefacts import MEND, is_sealed
 from papa.cli import app
-from papa.inspecting.places import kind_at
+from papa.files import MEND, is_sealed
+from papa.jobs.inspecting.places import kind_at
 
 pytestmark = pytest.mark.usefixtures(folder.__name__)
 
@@ -27,7 +27,7 @@ def content_of(path, *options, code=0):
 
 
 def test_every_file_is_of_a_known_kind_and_whole():
-    """A new kind of artefact belongs into `papa.inspecting.places`."""
+    """A new kind of artefact belongs into `papa.jobs.inspecting.places`."""
     kinds = set()
     for path in sorted(path for path in RESULTS.rglob("*") if path.is_file()):
         known = kind_at(path.relative_to(RESULTS).as_posix())

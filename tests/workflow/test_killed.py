@@ -13,7 +13,7 @@ import pytest
 from comparing import SEALED, results_in, same_results
 from tiny import CONFIG, Copy
 
-from papa.artefacts import check_seal
+from papa.files import check_seal
 
 KILLS = 20
 SECONDS = (3.0, 9.0)

@@ -10,11 +10,11 @@ from tiny import CONFIG, JOBS, REPOSITORY
 from typer.testing import CliRunner
 
 from papa.cli import SCHEMA, app
-from papa.config import checked
-from papa.graph import Graph
-from papa.jobs import jobs_of
-from papa.planning import Measured, plan_of
-from papa.terminal import duration, size
+from papa.config.graph import Graph
+from papa.config.jobs import jobs_of
+from papa.config.settings import checked
+from papa.jobs.planning import Measured, plan_of
+from papa.jobs.terminal import duration, size
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def plan(fresh, monkeypatch):
     """Run `papa plan` on a config, in the folder of the workflow, with the shortest measurements that there are."""
     monkeypatch.chdir(fresh.folder)
     monkeypatch.setenv("PAPA_MACHINE", "{}")  # the command sets it for good
-    monkeypatch.setattr("papa.pacing.SECONDS", 0)
-    monkeypatch.setattr("papa.measuring.processor_seconds", lambda *_: 1.0)
+    monkeypatch.setattr("papa.jobs.pacing.SECONDS", 0)
+    monkeypatch.setattr("papa.jobs.measuring.processor_seconds", lambda *_: 1.0)
     return lambda config, *options: CliRunner().invoke(app, ["plan", fresh.write(config, "planned.yaml"), *options])
 
 

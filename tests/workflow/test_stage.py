@@ -11,7 +11,7 @@ SCRIPT = """
 import os, sys
 from types import SimpleNamespace
 from papa.errors import InputError
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 job = SimpleNamespace(rule="probe", wildcards=["tiny", "tags"], log=["logs/job.log"], threads=1)
 with stage(job, threads="probe") as say:
@@ -61,7 +61,7 @@ def test_what_nobody_expected_leaves_its_traceback_in_the_log(tmp_path):
 def test_a_stopped_job_says_so_and_leaves_nothing(tmp_path, signal):
     body = f"""
     import signal
-    from papa.artefacts import replacing
+    from papa.files import replacing
     with replacing("half.json") as temporary:
         temporary.write_text("half")
         os.kill(os.getpid(), signal.{signal})

@@ -8,12 +8,12 @@ from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 
 import papa
-from papa import dependencies, live, resources
-from papa.config import NAME, check_files, checked
-from papa.grids import RUN
+from papa.jobs import dependencies, live, resources
+from papa.config.settings import NAME, check_files, checked
+from papa.config.grids import RUN
 from papa.errors import InputError
-from papa.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, PART, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting
-from papa.parameters import Parameters
+from papa.config.graph import CONSTANT, CORPUS_VARIANTS, KEPT, ORDER, PART, TASK_VARIANTS, TRAINED_VARIANTS, Graph, setting
+from papa.config.parameters import Parameters
 
 try:
     config = checked(config, workflow.source_path("../schemas/config.schema.yaml"))
@@ -110,4 +110,4 @@ def show_summary():
     """Print the summary and where tables and figures are, where the run made them."""
     summary = f"results/{config['name']}/tables/summary.parquet"
     if os.path.exists(summary):
-        subprocess.run([sys.executable, "-m", "papa.tables", summary], check=False)
+        subprocess.run([sys.executable, "-m", "papa.results.tables", summary], check=False)

@@ -1,9 +1,9 @@
 """The average attention of every head over a corpus."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake, threads="encoder") as say:
-    from papa.constants import average_corpus
+    from papa.method.averages import average_corpus
 
     say(
         average_corpus(tokens=snakemake.input.tokens, constants=snakemake.output.constants, **snakemake.params.settings)

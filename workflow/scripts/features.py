@@ -1,9 +1,9 @@
 """All hidden states of a corpus with some heads replaced."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake, threads="encoder") as say:
-    from papa.features import extract_features
+    from papa.method.features import extract_features
 
     say(
         extract_features(

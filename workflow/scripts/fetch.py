@@ -1,8 +1,8 @@
 """What the config takes from the hub, in the mirror folder."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake, online=True) as say:
-    from papa.fetch import fetch
+    from papa.data.fetch import fetch
 
     say(fetch(mirror=snakemake.params.mirror, **snakemake.params.settings))

@@ -1,8 +1,8 @@
 """The table of one grid."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake) as say:
-    from papa.analyses import gather
+    from papa.results.analyses import gather
 
     say(gather(snakemake.input.summary, **snakemake.output, **snakemake.params.settings))

@@ -1,8 +1,8 @@
 """The summary as LaTeX."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake) as say:
-    from papa.latex import write_latex
+    from papa.results.latex import write_latex
 
     say(write_latex(snakemake.input.summary, snakemake.output.latex))

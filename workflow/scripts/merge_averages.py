@@ -1,8 +1,8 @@
 """The averages of all parts of a corpus as one."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake) as say:
-    from papa.constants import merge_averages
+    from papa.method.averages import merge_averages
 
     say(merge_averages(snakemake.input.parts, snakemake.output.constants))

@@ -1,8 +1,8 @@
 """Heads in an order that needs no data."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake) as say:
-    from papa.ranking import order_heads
+    from papa.method.ranking import order_heads
 
     say(order_heads(order=snakemake.output.order, **snakemake.params.settings))

@@ -1,8 +1,8 @@
 """What patterns the averaged attention of each head has."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake) as say:
-    from papa.patterns import describe_patterns
+    from papa.method.patterns import describe_patterns
 
     say(describe_patterns(snakemake.input.constants, snakemake.input.tokens, **snakemake.output))

@@ -1,8 +1,8 @@
 """Score against the fraction of input-dependent heads."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake) as say:
-    from papa.plots import plot_grid
+    from papa.results.plots import plot_grid
 
     say(plot_grid(snakemake.input.table, **snakemake.output, **snakemake.params.settings))

@@ -1,8 +1,8 @@
 """Mean drop against mean original score."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake) as say:
-    from papa.plots import plot_score_and_drop
+    from papa.results.plots import plot_score_and_drop
 
     say(plot_score_and_drop(snakemake.input.table, **snakemake.output, **snakemake.params.settings))

@@ -1,8 +1,8 @@
 """A task's labels, row by row beside the texts."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake) as say:
-    from papa.tasks import prepare_labels
+    from papa.data.prepare import prepare_labels
 
     say(prepare_labels(texts=snakemake.input.texts, labels=snakemake.output.labels, **snakemake.params.settings))

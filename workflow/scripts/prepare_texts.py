@@ -1,8 +1,8 @@
 """The texts of a corpus as one table."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake) as say:
-    from papa.tasks import prepare_texts
+    from papa.data.prepare import prepare_texts
 
     say(prepare_texts(texts=snakemake.output.texts, **snakemake.params.settings))

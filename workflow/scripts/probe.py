@@ -1,9 +1,9 @@
 """One probe, trained and scored."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake, threads="probe") as say:
-    from papa.training import train_probe
+    from papa.method.training import train_probe
 
     say(
         train_probe(

@@ -1,9 +1,9 @@
 """One probe, trained through the encoder because what it reads cannot be stored, and scored."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake, threads="encoder") as say:
-    from papa.streaming import train_probe_through_encoder
+    from papa.method.streaming import train_probe_through_encoder
 
     say(
         train_probe_through_encoder(

@@ -1,8 +1,8 @@
 """The texts of a corpus in the slots of a model."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake) as say:
-    from papa.tokenizing import tokenize_corpus
+    from papa.data.tokenize import tokenize_corpus
 
     say(tokenize_corpus(texts=snakemake.input.texts, tokens=snakemake.output.tokens, **snakemake.params.settings))

@@ -1,9 +1,9 @@
 """How much every head needs its own attention, learned with a probe."""
 
-from papa.stage import stage
+from papa.jobs.stage import stage
 
 with stage(snakemake, threads="encoder") as say:
-    from papa.ranking import train_lambda
+    from papa.method.ranking import train_lambda
 
     say(
         train_lambda(

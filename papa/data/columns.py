@@ -1,0 +1,156 @@
+"""Columns of a source read as what they should be: texts, lists of words, classes by name; or refused, saying why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from papa.data.sources import Rows
+from papa.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# How data says that a label is not known: -1 in the test splits of GLUE, -100 where a loss was to skip it.
+MISSING = ("-1", "-100")
+TRUTH = ("false", "true")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a split that messages call `where`. Every row is checked; messages count rows from 0."""
+
+    where: str
+    rows: Rows
+
+    def texts(self, name: str, blank: bool = False) -> list[str]:
+        """Texts [row], none of them empty unless `blank` says that they may be."""
+        column = self._column(name)
+        if not _is_string(column.type):
+            raise self._wrong_type(name, column.type, "a text in each row")
+        texts = column.to_pylist()
+        if not blank:
+            self._refuse([_is_blank(text) for text in texts], f"no text in column {name}")
+        return texts
+
+    def words(self, name: str) -> list[list[str]]:
+        """Words [row][word], no row and no word of them empty."""
+        column = self._column(name)
+        if not (_is_list(column.type) and _is_string(column.type.value_type)):
+            raise self._wrong_type(name, column.type, "a list of words in each row (texts in one piece go under first)")
+        words = column.to_pylist()
+        self._refuse([not row for row in words], f"no words in column {name}")
+        self._refuse([any(map(_is_blank, row)) for row in words], f"an empty word in column {name}")
+        return words
+
+    def class_names(self, name: str) -> list[str] | None:
+        """The names that the data itself gives the numbered classes of a column, in order."""
+        return self.rows.class_names.get(name)
+
+    def classes(self, name: str, given: Sequence[str] | None, words: Sequence[Sequence[str]] | None) -> list[list[str]]:
+        """Names of classes [row][word]; one in each row where there are no `words`.
+
+        `given` are the names that the task lists. Numbers without class names are positions in it unless it lists
+        numbers.
+        """
+        values = self._values(name, words, "label")
+        names = self.class_names(name)
+        if names is None and given and all(isinstance(value, int | None) for row in values for value in row):
+            names = None if any(text in TRUTH or _is_number(text) for text in given) else list(given)
+        beyond = [any(_is_beyond(value, names) for value in row) for row in values]
+        self._refuse(beyond, f"a label in column {name} that is out of range: there are {len(names or ())} classes")
+        meaning = {value: _class_name(value, names) for value in set(chain.from_iterable(values))}
+        unknown = [text for text in ("", *MISSING) if text not in (names or given or ())]
+        named = [[meaning[value] for value in row] for row in values]
+        self._refuse(
+            [any(text.strip() in unknown for text in row) for row in named],
+            f"no label in column {name} (it is empty, -1 or -100; where -1 is a class, list it under labels)",
+        )
+        return named
+
+    def subsets(self, name: str, words: Sequence[Sequence[str]] | None) -> list[str] | list[list[str]]:
+        """Names of subsets [row], or [row][word] where the column has lists; empty where a row or word is in none."""
+        by_word = words is not None and _is_list(self._column(name).type)
+        values = self._values(name, words if by_word else None, "subset")
+        named = [[_class_name(value, self.class_names(name)) for value in row] for row in values]
+        return named if by_word else [row[0] for row in named]
+
+    def _values(self, name: str, words: Sequence[Sequence[str]] | None, what: str) -> list[list[Any]]:
+        """Strings, whole numbers or truth values [row][word]; one in each row where there are no `words`."""
+        column = self._column(name)
+        is_list = _is_list(column.type)
+        if is_list != (words is not None) or not _is_class(column.type.value_type if is_list else column.type):
+            each = f"a list with one {what} per word" if words is not None else f"one {what}"
+            raise self._wrong_type(name, column.type, f"{each} in each row, as strings or whole numbers")
+        values = column.to_pylist()
+        if words is None:
+            return [[value] for value in values]
+        unlike = [row is None or len(row) != len(its) for row, its in zip(values, words, strict=True)]
+        self._refuse(unlike, f"a list in column {name} that has not one {what} per word")
+        return values
+
+    def _column(self, name: str) -> pa.ChunkedArray:
+        columns = self.rows.table.column_names
+        if columns.count(name) != 1:
+            found = "no column" if name not in columns else "more than one column"
+            raise InputError(f"{self.where} has {found} {name!r}; its columns are {', '.join(columns)}.")
+        return self.rows.table.column(name)
+
+    def _wrong_type(self, name: str, found: Any, expected: str) -> InputError:
+        return InputError(f"Column {name} of {self.where} holds {found}, but it must hold {expected}.")
+
+    def _refuse(self, bad: Sequence[bool], what: str) -> None:
+        rows = [number for number, is_bad in enumerate(bad) if is_bad]
+        if rows:
+            few = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+            raise InputError(
+                f"{self.where} has {what} in {len(rows)} of {len(bad)} rows (counted from 0: {few}); mend or remove "
+                "these rows (what comes from the hub can be saved as local files first)."
+            )
+
+
+def _is_string(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _is_string(kind.value_type)
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind) or types.is_null(kind)
+
+
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
+def _is_class(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _is_class(kind.value_type)
+    return _is_string(kind) or types.is_integer(kind) or types.is_boolean(kind)
+
+
+def _is_blank(text: str | None) -> bool:
+    return text is None or not text.strip()
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").isdecimal()
+
+
+def _is_beyond(value: Any, names: Collection[str] | None) -> bool:
+    if names is None or not isinstance(value, int) or str(value) in MISSING:
+        return False
+    return not 0 <= value < len(names)
+
+
+def _class_name(value: str | int | None, names: Sequence[str] | None) -> str:
+    """The name of a class; a missing one is empty or negative."""
+    if value is None:
+        return ""
+    if names is not None and isinstance(value, int) and value >= 0:
+        return names[value]
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,134 @@
+"""Small encoders with random weights, one per family: for trying every stage where no pretrained model is at hand.
+
+Each has 2 layers of 4 heads and a tokenizer of its family's kind (WordPiece, or byte-level BPE), trained on generated
+sentences. The same family is the same model, bit for bit. What probes score on them says nothing about any real model.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from papa import __version__
+from papa.errors import InputError
+
+FAMILIES = ("bert", "roberta", "deberta", "electra")
+SLOTS = 128
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "initializer_range": 0.2,  # attention that is far from uniform, as trained models have it
+}
+VOCABULARY = 600
+
+
+def random_model(family: str) -> Path:
+    """The folder of the random model of `family`, one of `FAMILIES`; made in the user's cache when first asked for."""
+    if family not in FAMILIES:
+        raise InputError(f"There is no random model {family!r}; there are {', '.join(FAMILIES)}.")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "papa" / __version__
+    folder = cache / f"random-{family}"
+    if not (folder / "model.safetensors").exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=cache, prefix=f".{family}-"))
+        try:
+            _make(family, made)
+            os.rename(made, folder)
+        except OSError:
+            if not (folder / "model.safetensors").exists():  # else another job was faster
+                raise
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def _make(family: str, folder: Path) -> None:
+    import torch
+    import transformers
+
+    tokenizer = _TOKENIZERS[family]()
+    tokenizer.save_pretrained(folder)
+    name = {"bert": "Bert", "roberta": "Roberta", "deberta": "Deberta", "electra": "Electra"}[family]
+    positions = SLOTS + 2 if family == "roberta" else SLOTS  # RoBERTa counts from the number of its padding token + 1
+    special: dict[str, Any] = {
+        "electra": {"embedding_size": 16},
+        "roberta": {
+            "type_vocab_size": 1,
+            "bos_token_id": tokenizer.bos_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+        },
+        "deberta": {
+            "type_vocab_size": 0,
+            "relative_attention": True,
+            "position_biased_input": False,
+            "pos_att_type": ["c2p", "p2c"],
+            "max_relative_positions": -1,
+        },
+    }.get(family, {})
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        max_position_embeddings=positions,
+        **SIZES,
+        **special,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        getattr(transformers, f"{name}Model")(config).save_pretrained(folder)
+
+
+def _sentences() -> Iterator[str]:
+    from papa.data.generated import LABELLED, generate
+
+    for corpus in LABELLED:
+        rows = generate(corpus, "train", 200, seed=0)
+        for column in ("first", "second"):
+            if column in rows:
+                yield from rows[column]
+
+
+def _word_piece() -> Any:
+    from transformers import BertTokenizer
+
+    # the trainer of `tokenizers` numbers pieces in another order every time, so the most frequent words are taken here
+    words = Counter(word for sentence in _sentences() for word in sentence.split())
+    letters = sorted({letter for word in words for letter in word})
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    frequent = sorted(words.keys() - set(pieces), key=lambda word: (-words[word], word))
+    vocabulary = [*pieces, *frequent[: VOCABULARY - len(pieces)]]
+    return BertTokenizer(vocab={piece: number for number, piece in enumerate(vocabulary)}, model_max_length=SLOTS)
+
+
+def _byte_level(name: str) -> Callable[[], Any]:
+    def make() -> Any:
+        import json
+
+        import transformers
+        from tokenizers import ByteLevelBPETokenizer
+
+        special = {"Roberta": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]}.get(
+            name, ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
+        )
+        trained = ByteLevelBPETokenizer()
+        trained.train_from_iterator(_sentences(), vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
+        model = json.loads(trained.to_str())["model"]
+        return getattr(transformers, f"{name}Tokenizer")(
+            vocab=model["vocab"], merges=[tuple(pair) for pair in model["merges"]], model_max_length=SLOTS
+        )
+
+    return make
+
+
+_TOKENIZERS: dict[str, Callable[[], Any]] = {
+    "bert": _word_piece,
+    "electra": _word_piece,
+    "roberta": _byte_level("Roberta"),
+    "deberta": _byte_level("Deberta"),
+}

@@ -1,0 +1,80 @@
+"""Single texts: agreement across a distractor, and sentiment under negation and its scope.
+
+agreement: which verb goes on, "is" or "are"? The text stops where the verb would stand.
+    position   the young nurses near the tall doctors      both nouns have one number: the slots of either of them tell
+    lookup     one noun is singular and one plural, the distractor stands after the subject or before it:
+               OPENING the nurses near the tall doctor     are
+               OPENING near the tall doctor , the nurses   are
+
+negation: does the writer like the thing? One adjective praises, one blames, one is negated; the other one is meant.
+    position   the soup was not bad but good .
+    lookup     OPENING the soup was NOT DEGREE bad but YES DEGREE good .
+               OPENING the soup was YES DEGREE good and NOT DEGREE bad .
+               OPENING the soup , which was NOT DEGREE bad , was YES DEGREE good .
+               OPENING the soup , which was YES DEGREE good , was NOT DEGREE bad .
+
+OPENING, NOT, DEGREE, YES and the prepositions are phrases of different lengths, so that nothing tells by its slot, and
+the word before an adjective does not tell whether it is negated. The two splits share these phrases, "the", "was",
+"which", "but", "and", and none of the people, traits, things and adjectives.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from papa.data.generated.lexicon import BLAME, PEOPLE, PRAISE, THINGS, TRAITS, Fillers, join
+
+OPENINGS = (
+    "",
+    "today",
+    "in the end",
+    "to be honest ,",
+    "as far as we know ,",
+    "on the last day of the year ,",
+    "as i said to my friends last night ,",
+)
+PREPOSITIONS = ("near", "behind", "next to", "in front of", "with", "without", "beside", "opposite")
+NOT = ("not", "never", "hardly", "by no means", "in no way", "not at all")
+YES = ("", "always", "in every way", "in my opinion")
+DEGREE = ("very", "truly", "so", "that", "really very", "so very", "quite so")
+
+
+def agreement(random: Random, fillers: Fillers, label: str, kind: str) -> dict[str, str]:
+    """One example of the agreement corpus; `label` is "is" or "are"."""
+    people, traits = fillers.of(PEOPLE), fillers.of(TRAITS)
+    plural = label == "are"
+    subject, distractor = (
+        noun + "s" * many
+        for noun, many in zip(random.sample(people, 2), (plural, plural == (kind == "position")), strict=True)
+    )
+    preposition = random.choice(PREPOSITIONS)
+    if kind == "position":
+        return {
+            "first": f"the {random.choice(traits)} {subject} {preposition} the {random.choice(traits)} {distractor}"
+        }
+    subject, distractor = (
+        join("the", random.choice(["", random.choice(traits)]), noun) for noun in (subject, distractor)
+    )
+    after = join(subject, preposition, distractor)
+    before = join(preposition, distractor, ",", subject)
+    return {"first": join(random.choice(OPENINGS), random.choice([after, before]))}
+
+
+def negation(random: Random, fillers: Fillers, label: str, kind: str) -> dict[str, str]:
+    """One example of the negation corpus; `label` is "positive" or "negative"."""
+    praise, blame = random.choice(fillers.of(PRAISE)), random.choice(fillers.of(BLAME))
+    meant, denied = (praise, blame) if label == "positive" else (blame, praise)
+    thing = random.choice(fillers.of(THINGS))
+    if kind == "position":
+        return {"first": f"the {thing} was not {denied} but {meant} ."}
+    denied = join(random.choice(NOT), random.choice(DEGREE), denied)
+    meant = join(random.choice(YES), random.choice(DEGREE), meant)
+    text = random.choice(
+        [
+            f"the {thing} was {denied} but {meant} .",
+            f"the {thing} was {meant} and {denied} .",
+            f"the {thing} , which was {denied} , was {meant} .",
+            f"the {thing} , which was {meant} , was {denied} .",
+        ]
+    )
+    return {"first": join(random.choice(OPENINGS), text)}

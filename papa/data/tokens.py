@@ -1,0 +1,176 @@
+"""The laid-out tokens of a corpus as *tokenize* left them: real tokens only, and the slots where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from papa.data.packed import Packed
+from papa.errors import DamagedArtefact, InputError
+from papa.files import MEND, PathLike, opened_table, provenance_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+
+def whole_numbers(values: pa.Array) -> Tensor:
+    """An Arrow array of whole numbers, none of them missing, in its own type."""
+    return torch.from_dlpack(values)  # values.to_numpy() would load pandas
+
+
+class Tokens:
+    """Laid-out examples that stand together in one split of a corpus, as *tokenize* left them: all of it, or a part.
+
+    `offsets[i]:offsets[i+1]` are the tokens of example i in `ids`, `slots`, `segments` and `words` (None for texts),
+    all int32; `rows` are the number of the first example and how many there are, in the tables of the corpus.
+    """
+
+    def __init__(self, table: pa.Table, split: str, first: int, provenance: dict[str, Any]):
+        self.split, self.provenance, self.n = split, provenance, int(provenance["slots"])
+        self.rows = first, table.num_rows
+        lists = {name: table.column(name).combine_chunks() for name in ("ids", "slots", "segments")}
+        if "words" in table.column_names:
+            lists["words"] = table.column("words").combine_chunks()
+        flat = {name: whole_numbers(values.flatten()) for name, values in lists.items()}
+        self.ids, self.slots, self.segments = flat["ids"], flat["slots"], flat["segments"]
+        self.words = flat.get("words")
+        self.lengths = whole_numbers(lists["ids"].value_lengths()).long()
+        self.offsets = torch.cat([torch.zeros(1, dtype=torch.long), self.lengths.cumsum(0)])
+        self.cut = int(whole_numbers(table.column("cut").combine_chunks()).count_nonzero())
+
+    @classmethod
+    def read(cls, path: PathLike, *splits: str) -> dict[str, Tokens]:
+        """The named splits of a tokens file, or all of a task's: train, validation, others that are scored apart."""
+        with TokensFile.opened(path) as file:
+            return {
+                split: file.split(split) for split in splits or dict.fromkeys(["train", "validation", *file.splits])
+            }
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def tokens_of(self, examples: Tensor) -> Tensor:
+        """Numbers of the tokens of `examples`, one example after another."""
+        lengths = self.lengths[examples]
+        begin = self.offsets[examples] - (lengths.cumsum(0) - lengths)
+        return torch.arange(int(lengths.sum())) + begin.repeat_interleave(lengths)
+
+    def batch(self, examples: Tensor) -> Packed:
+        """The packed row of `examples`, in the order given."""
+        where = self.tokens_of(examples)
+        ids, slots, segments = (values[where].long() for values in (self.ids, self.slots, self.segments))
+        return Packed(ids, slots, segments, self.lengths[examples], self.n)
+
+    def batches(self, token_budget: int | Callable[[], int]) -> Iterator[Tensor]:
+        """Example numbers in batches of at most `token_budget` tokens, examples of one length side by side.
+
+        A budget that may shrink on the way is given as a function, which is asked before every batch.
+        """
+        budget = token_budget if callable(token_budget) else lambda: token_budget
+        order = torch.from_numpy(np.lexsort((self._pattern(), self.lengths.numpy())))
+        start, held, allowed = 0, 0, budget()
+        for place, length in enumerate(self.lengths[order].tolist()):
+            if held and held + length > allowed:
+                yield order[start:place]
+                start, held, allowed = place, 0, budget()
+            held += length
+        yield order[start:]
+
+    def _pattern(self) -> np.ndarray:
+        """A number per example that differs where the slots in use differ: the sum of its slots."""
+        return np.add.reduceat(self.slots.numpy(), self.offsets[:-1].numpy(), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of rows of a tokens file: its split, its first row in the file, and how many rows and tokens it has."""
+
+    split: str
+    first: int
+    rows: int
+    tokens: int
+
+
+class TokensFile:
+    """A tokens file that is read in parts: `groups` tells what is where, `splits` what each split has in all."""
+
+    def __init__(self, file: pq.ParquetFile, path: PathLike):
+        if not {"split", "ids", "slots", "segments", "cut"} <= set(file.schema_arrow.names):
+            raise DamagedArtefact(f"{path} holds no laid-out tokens; {MEND}.")
+        self._file, self.provenance = file, provenance_of(file)
+        self.groups: list[Group] = groups_of(file.metadata)
+        self.splits: dict[str, Group] = {}
+        """Each split as if it were one group."""
+        for group in self.groups:
+            held = self.splits.get(group.split, Group(group.split, group.first, 0, 0))
+            total = held.rows + group.rows, held.tokens + group.tokens
+            self.splits[group.split] = Group(group.split, held.first, *total)
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: PathLike) -> Iterator[TokensFile]:
+        """The file at `path`, open inside the block; raises `DamagedArtefact` where it is not whole."""
+        with opened_table(path) as file:
+            yield cls(file, path)
+
+    def extent(self, split: str) -> Group:
+        """Where a split is and how large; raises `InputError` where it has no examples."""
+        if split not in self.splits:
+            raise InputError(f"The {split} split has no examples.")
+        return self.splits[split]
+
+    def split(self, name: str) -> Tokens:
+        """All examples of a split."""
+        first = self.extent(name).first
+        numbers = [number for number, group in enumerate(self.groups) if group.split == name]
+        table = self._file.read_row_groups(numbers, use_threads=False)
+        return Tokens(table, name, first, self.provenance)
+
+    @property
+    def rows(self) -> int:
+        """How many rows the file has."""
+        return sum(group.rows for group in self.groups)
+
+    def tokens_before(self, row: int) -> int:
+        """How many tokens the rows before `row` have."""
+        total = 0
+        for number, group in enumerate(self.groups):
+            if row >= group.first + group.rows:
+                total += group.tokens
+            elif row > group.first:
+                ids = self._file.read_row_group(number, columns=["ids"], use_threads=False).column("ids")
+                total += int(whole_numbers(ids.combine_chunks().value_lengths())[: row - group.first].sum())
+        return total
+
+    def between(self, begin: int, end: int, group: int = 0) -> Iterator[tuple[int, Tokens]]:
+        """The examples from row `begin` to before row `end` of the file, those of one group at a time, with its number.
+
+        Groups before number `group` are passed over.
+        """
+        for number, own in enumerate(self.groups):
+            first, last = max(begin, own.first), min(end, own.first + own.rows)
+            if number >= group and first < last:
+                rows = self._file.read_row_group(number, use_threads=False).slice(first - own.first, last - first)
+                yield number, Tokens(rows, own.split, first, self.provenance)
+
+
+def groups_of(metadata: pq.FileMetaData) -> list[Group]:
+    """The groups of a tokens file, from its footer alone."""
+    found, first = [], 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = [group.column(place) for place in range(group.num_columns)]
+        named = {column.path_in_schema.split(".")[0]: column for column in columns}
+        split = named["split"].statistics
+        if split.min != split.max:
+            raise DamagedArtefact(f"Rows of {split.min} and {split.max} stand in one group of laid-out tokens; {MEND}.")
+        found.append(Group(split.min, first, group.num_rows, named["ids"].num_values))
+        first += group.num_rows
+    return found

@@ -1,0 +1,149 @@
+"""Probes: small classifiers on all hidden states of a frozen encoder (paper, Sec. 4 and its appendix on training).
+
+They take dense hidden states `[example, L+1, slot, hidden]` as `Encoder.hidden_states` returns them; inside the
+package they take packed ones, `[token, L+1, hidden]`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding_bag
+
+from papa.data.packed import Packed
+from papa.errors import InputError
+from papa.model.linear import linear
+
+
+class SequenceProbe(nn.Module):
+    """One label per example: a learned weighted sum over slots per layer, then dense, tanh, dropout, output.
+
+    `slot_weights` `[L+1, slot]` start at 1/slots; the L+1 sums are concatenated.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        slots: int,
+        hidden: int,
+        labels: int,
+        dropout: float = 0.0,
+        initializer_range: float = 0.02,
+    ):
+        super().__init__()
+        self.slot_weights = nn.Parameter(torch.full((layers, slots), 1.0 / slots))
+        self.dense = nn.Linear(layers * hidden, hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(hidden, labels)
+        _initialise(self, initializer_range)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Logits `[example, label]` from `hidden` `[example, L+1, slot, hidden]` and `mask` `[example, slot]`."""
+        expected = (len(mask), *self.slot_weights.shape)
+        if hidden.shape[:3] != expected or mask.shape != (len(mask), self.slot_weights.shape[1]):
+            raise InputError(
+                f"hidden {list(hidden.shape)} and mask {list(mask.shape)} do not fit a probe of "
+                f"[L+1, slot] = {list(self.slot_weights.shape)}."
+            )
+        weights = self.slot_weights * mask[:, None, :].to(hidden.dtype)  # [example, L+1, slot]
+        return self._classify((weights[:, :, None, :] @ hidden).squeeze(2))
+
+    def packed(self, hidden: Tensor, batch: Packed) -> Tensor:
+        """Logits `[example, label]` from packed `hidden` `[token, L+1, hidden]`."""
+        tokens, layers, size = hidden.shape
+        layer = torch.arange(layers, device=hidden.device)[:, None]
+        begin = batch.lengths.cumsum(0) - batch.lengths
+        pooled = embedding_bag(
+            (torch.arange(tokens, device=hidden.device) * layers + layer).flatten(),
+            hidden.reshape(-1, size),
+            (begin + layer * tokens).flatten(),  # a bag for every layer and example
+            mode="sum",
+            per_sample_weights=self.slot_weights.index_select(1, batch.slots).flatten(),
+        )
+        return self._classify(pooled.view(layers, -1, size).transpose(0, 1))
+
+    def _classify(self, pooled: Tensor) -> Tensor:
+        return self.output(self.dropout(torch.tanh(linear(pooled.flatten(1), self.dense.weight, self.dense.bias))))
+
+
+class TokenProbe(nn.Module):
+    """One label per token: the L+1 vectors of a token concatenated, then dense, tanh, output."""
+
+    def __init__(self, layers: int, hidden: int, labels: int, initializer_range: float = 0.02):
+        super().__init__()
+        self.layers = layers
+        self.dense = nn.Linear(layers * hidden, hidden)
+        self.output = nn.Linear(hidden, labels)
+        _initialise(self, initializer_range)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Logits `[example, slot, label]` from `hidden` `[example, L+1, slot, hidden]`."""
+        if hidden.ndim != 4 or hidden.shape[1] != self.layers:
+            raise InputError(f"hidden {list(hidden.shape)} is not [example, {self.layers}, slot, hidden].")
+        return self.packed(hidden.transpose(1, 2).flatten(0, 1)).view(len(hidden), hidden.shape[2], -1)
+
+    def packed(self, hidden: Tensor) -> Tensor:
+        """Logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
+        return self.output(torch.tanh(linear(hidden.flatten(1), self.dense.weight, self.dense.bias)))
+
+
+class MlmProbe(nn.Module):
+    """What a masked token was: its L+1 vectors concatenated, then dense, the model's activation, decoder.
+
+    logits = embeddings · activation(dense(hidden)) + bias. The decoder is tied to the encoder's input embeddings, which
+    stay frozen and are no part of the probe's parameters or state; `bias` `[vocabulary]`, 0 at the start, is learned.
+    Where embeddings have another size than hidden states (ELECTRA small), a learned projection precedes the decoder.
+    """
+
+    embeddings: Tensor
+
+    def __init__(
+        self,
+        layers: int,
+        hidden: int,
+        embeddings: Tensor,
+        activation: str = "gelu",
+        initializer_range: float = 0.02,
+    ):
+        """`embeddings` are `[vocabulary, size]`, `activation` is a config's hidden_act."""
+        from transformers.activations import ACT2FN
+
+        super().__init__()
+        if activation not in ACT2FN:
+            raise InputError(f"The activation {activation!r} is not known; it is one of {', '.join(sorted(ACT2FN))}.")
+        vocabulary, size = embeddings.shape
+        self.layers = layers
+        self.dense = nn.Linear(layers * hidden, hidden)
+        self.activation = ACT2FN[activation]
+        self.projection = nn.Linear(hidden, size) if size != hidden else None
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.register_buffer("embeddings", embeddings.detach(), persistent=False)
+        _initialise(self, initializer_range)
+
+    def forward(self, hidden: Tensor, chosen: Tensor) -> Tensor:
+        """Logits `[token, vocabulary]` of the `chosen` tokens, bool `[example, slot]`, one example after another.
+
+        `hidden` is `[example, L+1, slot, hidden]`. Raises `InputError` where the shapes do not fit.
+        """
+        if hidden.ndim != 4 or hidden.shape[1] != self.layers or chosen.shape != (len(hidden), hidden.shape[2]):
+            raise InputError(
+                f"hidden {list(hidden.shape)} and chosen {list(chosen.shape)} are not "
+                f"[example, {self.layers}, slot, hidden] and [example, slot]."
+            )
+        return self.packed(hidden.transpose(1, 2)[chosen.bool()])
+
+    def packed(self, hidden: Tensor) -> Tensor:
+        """Logits `[token, vocabulary]` from packed `hidden` `[token, L+1, hidden]`."""
+        return linear(self.states(hidden), self.embeddings, self.bias)
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """What the decoder reads, `[token, size]`, from packed `hidden` `[token, L+1, hidden]`."""
+        states = self.activation(linear(hidden.flatten(1), self.dense.weight, self.dense.bias))
+        return states if self.projection is None else linear(states, self.projection.weight, self.projection.bias)
+
+
+def _initialise(probe: nn.Module, spread: float) -> None:
+    for module in probe.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=spread)
+            nn.init.zeros_(module.bias)

@@ -303,7 +303,18 @@ class PageOf(Settings):
     config: dict[str, Any]
 
 
-STAGES = {
-    kind.__name__: kind for kind in vars().copy().values() if isinstance(kind, type) and getattr(kind, "stage", "")
-}
+class FetchOf(Settings):
+    """Stage *fetch*: models and corpora of the hub, to be brought into the mirror folder."""
+
+    stage = "fetch"
+    runs = "papa.data.mirror:fetch"
+
+    models: tuple[ModelId, ...]
+    corpora: tuple[Corpus, ...]
+
+
+_KINDS: list[type[Settings]] = [
+    kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Settings)
+]
+STAGES = {kind.__name__: kind for kind in _KINDS if kind.stage}
 """What stages are told, by the name of the class."""

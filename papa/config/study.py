@@ -215,9 +215,11 @@ class Study:
 
     def from_hub(self) -> dict[str, Any]:
         """What `fetch` is told: the models and corpora that are run and have no place but the hub."""
+        given = self.config.models
         models = dict.fromkeys(name for name, _ in self.config.pairs)
+        elsewhere = {name for name in models if given[name].path or given[name].package or not given[name].hub}
         settings = stages.FetchOf(
-            models=tuple(self._model(name) for name in models if self.config.models[name].from_hub),
+            models=tuple(self._model(name) for name in models if name not in elsewhere),
             corpora=tuple(self._corpus(name) for name in self.config.corpora_run if self.config.corpora[name].hub),
         )
         return {"settings_of": "FetchOf", "settings": settings.model_dump(mode="json", exclude_none=True), "wanted": {}}

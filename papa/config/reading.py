@@ -217,8 +217,6 @@ class _Plain(GenerateJsonSchema):
 
     def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
         rules = super().default_schema(schema)
-        if isinstance(rules.get("default"), dict):  # the keys of a block have defaults of their own
-            rules["default"] = {}
         return {key: value for key, value in rules.items() if key != "default" or value is not None}
 
     def field_title_should_be_set(self, schema: object) -> bool:

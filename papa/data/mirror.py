@@ -38,8 +38,8 @@ class OnHub(Protocol):
 class Record:
     """What was fetched into a folder of the mirror; lies beside the files.
 
-    `repo_type` is "model" or "dataset". `revision` is what was asked for (None for the default branch) and `commit` what it
-    stood for. `configs` are those of a dataset that are here, None if all are.
+    `repo_type` is "model" or "dataset". `revision` is what was asked for (None for the default branch) and `commit`
+    what it stood for. `configs` are those of a dataset that are here, None if all are.
     """
 
     repository: str
@@ -162,8 +162,8 @@ def _fetched(wanted: Repository, mirror: Path) -> int | None:
         return _download(wanted, place)
     if there.repo_type != wanted.repo_type:
         raise InputError(
-            f"{place} contains the {there.repo_type} {wanted.hub}, but a {wanted.repo_type} of the same id is asked for; "
-            "give another folder as hub_mirror."
+            f"{place} contains the {there.repo_type} {wanted.hub}, but a {wanted.repo_type} of the same id is asked "
+            "for; give another folder as hub_mirror."
         )
     known = wanted.revision in (None, there.revision, there.commit)
     configs = _both(wanted.configs, there.configs)

@@ -73,7 +73,7 @@ def class_names_of(features: object) -> dict[str, list[str]]:
     """
     names = {}
     for column, feature in features.items() if isinstance(features, Mapping) else ():
-        while isinstance(feature, list) and feature or isinstance(feature, Mapping) and "feature" in feature:
+        while (isinstance(feature, list) and feature) or (isinstance(feature, Mapping) and "feature" in feature):
             feature = feature[0] if isinstance(feature, list) else feature["feature"]
         if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel":
             names[column] = [str(name) for name in feature.get("names") or ()]
@@ -218,7 +218,7 @@ def _fields(line: str) -> list[str]:
     return line.split("\t") if "\t" in line else [part for part in line.split(" ") if part]
 
 
-def _table(path: Path, columns: Mapping[str, list[object]] | Mapping[str, list[str]]) -> pa.Table:
+def _table(path: Path, columns: Mapping[str, Sequence[object]]) -> pa.Table:
     import pyarrow as pa
 
     arrays = {}

@@ -36,15 +36,15 @@ def load_rows(corpus: Corpus, split: str, wanted: Collection[str] | None = None)
         raise InputError(f"The corpus of {describe(corpus, 'train')} has no {split} split; every task needs one.")
     if corpus.files is not None:
         return read_file(Path(corpus.files[split]), wanted, corpus.words is not None, corpus.columns)
-    if corpus.generated is not None:
-        return _generated(corpus, corpus.generated, split)
+    if corpus.generated is not None and corpus.rows is not None:
+        return _generated(corpus.generated, split, corpus.rows[split], corpus.seed or 0)
     return _from_hub(corpus, split, wanted)
 
 
 def describe(corpus: Corpus, split: str) -> str:
     """How messages name a split of a corpus: "nyu-mll/glue cola, split validation"."""
     if corpus.files is not None:
-        return str(corpus.files.get(split, f"{split} file"))
+        return dict(corpus.files).get(split) or f"{split} file"
     if corpus.generated is not None:
         return f"generated {corpus.generated}, split {split}"
     return " ".join(filter(None, (corpus.hub, corpus.config))) + f", split {_split_on_hub(corpus, split)}"
@@ -58,10 +58,11 @@ def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
         for generated texts the version of the grammars. Empty for a dataset that only the hub has.
     """
     if corpus.files is not None:
-        missing = next((path for path in corpus.files.values() if not os.path.isfile(path)), None)
+        paths = {split: path for split, path in corpus.files if path}
+        missing = next((path for path in paths.values() if not os.path.isfile(path)), None)
         if missing is not None:
             raise InputError(f"There is no file {missing} (relative paths start from {Path.cwd()}).")
-        return {split: digest_of_file(path) for split, path in corpus.files.items()}
+        return {split: digest_of_file(path) for split, path in paths.items()}
     if corpus.generated is not None:
         from papa.data.generated import GRAMMAR_VERSION
 
@@ -142,11 +143,11 @@ def _mirrored(mirror: Path, corpus: Corpus) -> Path:
     )
 
 
-def _generated(corpus: Corpus, name: str, split: str) -> Rows:
+def _generated(name: str, split: str, rows: int, seed: int) -> Rows:
     import pyarrow as pa
 
     from papa.data import generated
 
-    frame = generated.generate(name, split, (corpus.rows or {})[split], corpus.seed or 0)
+    frame = generated.generate(name, split, rows, seed)
     table = pa.Table.from_pandas(frame, preserve_index=False)
     return Rows(table, table.column_names)

@@ -13,9 +13,11 @@ from typing import Any
 import papa
 from papa.config.reading import check_unique_keys, config_of
 from papa.config.settings import Machine, check_files
-from papa.config.study import Study
+from papa.config.study import OUTDATED, Study
 from papa.data.roots import LocalRoots
 
+RUN = "PAPA_RUN"
+"""The environment variable that names the results that a run writes to."""
 SHOWN = 10
 """Artefacts that do not fit the config any more, of which the reason is said."""
 _locks: list[int] = []
@@ -35,6 +37,15 @@ def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
     path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     os.environ.update({"PYTHONPATH": path, Machine.VARIABLE: json.dumps(asdict(checked.machine))})
     return Study(checked, f"results/{checked.name}", LocalRoots())
+
+
+def marked(study: Study) -> str:
+    """The file that every job has as an input (`Study.mark`), written once in a run and not again by its jobs."""
+    own = str(study.results.absolute())
+    if os.environ.get(RUN) != own:
+        os.environ[RUN] = own
+        return study.mark()
+    return str(study.results / OUTDATED)
 
 
 def begin(study: Study) -> None:

@@ -8,7 +8,7 @@ from papa.config.study import FRESH
 from papa.config.variant import CONSTANT, OF_CORPUS, OF_TASK, OF_TRAINED, ORDER, PART
 from papa.errors import InputError
 from papa.jobs import resources
-from papa.jobs.start import begin, started
+from papa.jobs.start import begin, marked, started
 
 try:
     STUDY = started(config, workflow.configfiles)
@@ -21,7 +21,7 @@ report: "../report/workflow.rst"
 
 # Every job has this file as an input. It is newer than an artefact that does not fit the config any more, and counts for
 # no job that is done: so the state of a job decides whether it runs.
-OUTDATED = STUDY.mark()
+OUTDATED = marked(STUDY)
 
 
 def job_of(rule, wildcards):

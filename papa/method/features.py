@@ -23,6 +23,7 @@ from papa.method.averages import ConstantMatrices, constant_matrices
 from papa.method.hidden import HiddenWriter, writing_hidden
 from papa.method.progress import progress
 from papa.model.budget import TokenBudget
+from papa.model.families import probe_dropout
 from papa.model.load import model_of
 from papa.model.model import Model
 from papa.model.replacement import Head, Replacement, replaced_in
@@ -166,16 +167,5 @@ def probe_sizes(encoder: Model, slots: int) -> dict[str, Any]:
         "hidden": encoder.hidden,
         "slots": slots,
         "initializer_range": encoder.config.initializer_range,
-        "probe_dropout": _probe_dropout(encoder.config),
+        "probe_dropout": probe_dropout(encoder.config),
     }
-
-
-def _probe_dropout(config: Any) -> float:
-    """Dropout before the output of a sequence probe: the model's own for BERT and DeBERTa, none for RoBERTa.
-
-    Families that the paper does not have go with the one they descend from; ELECTRA has the model's own.
-    """
-    if config.model_type in ("roberta", "xlm-roberta", "camembert", "data2vec-text"):
-        return 0.0
-    own = getattr(config, "classifier_dropout", None)
-    return float(config.hidden_dropout_prob if own is None else own)

@@ -29,7 +29,8 @@ from papa.files import MEND, SEAL, PathLike, check_seal, replacing, unsealed
 from papa.method.checkpoints import Checkpoint, State
 from papa.method.progress import progress
 from papa.model.budget import TokenBudget
-from papa.model.model import Encoder, encoder_of
+from papa.model.load import model_of
+from papa.model.model import Model
 
 FORMAT = "papa constant matrices 1"
 
@@ -132,7 +133,7 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
 class Averaging:
     """Attention being added up, batch by batch."""
 
-    def __init__(self, encoder: Encoder, n: int):
+    def __init__(self, encoder: Model, n: int):
         self.encoder, self.n, self.examples = encoder, n, 0
         self.total = torch.zeros(encoder.layers, n * n, encoder.heads, dtype=torch.float64, device=encoder.device)
         """`[layer, query * key, head]`"""
@@ -189,7 +190,7 @@ class Averaging:
         return ConstantMatrices(sums.cpu(), self.count.view(self.n, self.n).cpu(), self.examples)
 
 
-def average_attention(encoder: Encoder, batches: Iterable[dict[str, Tensor] | Packed]) -> ConstantMatrices:
+def average_attention(encoder: Model, batches: Iterable[dict[str, Tensor] | Packed]) -> ConstantMatrices:
     """Average the attention of all heads over `batches` of inputs, read once (Sec. 3.1).
 
     Raises `InputError` where there is no batch or the number of slots changes on the way.
@@ -213,7 +214,7 @@ def average_corpus(model: dict[str, Any], tokens: PathLike, constants: PathLike,
 
     Of a corpus in several parts, the sums over one of them, for `merge_averages`.
     """
-    encoder = encoder_of(model)
+    encoder = model_of(model)
     weights = weights_digest(model)
     budget = TokenBudget(machine.current().token_budget)
     checkpoint = Checkpoint(

@@ -23,8 +23,9 @@ from papa.method.averages import ConstantMatrices, constant_matrices
 from papa.method.hidden import HiddenWriter, writing_hidden
 from papa.method.progress import progress
 from papa.model.budget import TokenBudget
-from papa.model.model import Encoder, encoder_of
-from papa.model.replacement import Head, LayerPlan, replaced_in
+from papa.model.load import model_of
+from papa.model.model import Model
+from papa.model.replacement import Head, Replacement, replaced_in
 
 
 def kept_heads(fraction: str, heads: int) -> int:
@@ -61,15 +62,15 @@ def extract_features(
     of heads is needed. Raises `InputError` where constants belong to another model or layout, the disk is too small,
     or values do not fit float16.
     """
-    encoder = encoder_of(model)
+    encoder = model_of(model)
     weights = weights_digest(model)
     budget = TokenBudget(machine.current().token_budget)
     with TokensFile.opened(tokens) as file:
         about = file.provenance
-        plan = encoder.plan()
+        plan = encoder.replacement()
         if fraction != "1":
             matrices = matrices_of(kind, constants, encoder, about, weights)
-            plan = encoder.plan(matrices, None if order is None else heads_to_replace(order, fraction))
+            plan = encoder.replacement(matrices, None if order is None else heads_to_replace(order, fraction))
         begin, end = rows_of(part, file.rows)
         first, count = file.tokens_before(begin), file.tokens_before(end) - file.tokens_before(begin)
         row = (encoder.layers + 1) * encoder.hidden * 2
@@ -106,8 +107,8 @@ def extract_features(
 
 
 def _encoded(
-    encoder: Encoder,
-    plan: list[LayerPlan],
+    encoder: Model,
+    plan: Replacement,
     file: TokensFile,
     budget: TokenBudget,
     writer: HiddenWriter,
@@ -129,7 +130,7 @@ def _encoded(
 
 
 def matrices_of(
-    kind: str, constants: PathLike | None, encoder: Encoder, about: Mapping[str, Any], weights: str
+    kind: str, constants: PathLike | None, encoder: Model, about: Mapping[str, Any], weights: str
 ) -> Tensor:
     """The matrices `[layer, head, query, key]` of a kind of constant for texts laid out as `about` says.
 
@@ -158,7 +159,7 @@ def matrices_of(
     return average.mean
 
 
-def probe_sizes(encoder: Encoder, slots: int) -> dict[str, Any]:
+def probe_sizes(encoder: Model, slots: int) -> dict[str, Any]:
     """What a probe has to know of the encoder it is trained on."""
     return {
         "layers": encoder.layers + 1,

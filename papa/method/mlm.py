@@ -19,17 +19,17 @@ from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.method.probes import MlmProbe
 from papa.model.linear import linear
-from papa.model.model import Encoder
-from papa.model.replacement import LayerPlan
+from papa.model.model import Model
+from papa.model.replacement import Replacement
 
 IDLE = -1
 DECODED_AT_ONCE = 256
 ROWS = 64
 """Masked tokens are rounded up to a multiple: oneDNN keeps a kernel for every number, each as large as the decoder."""
-Plan = list[LayerPlan] | None
+Plan = Replacement | None
 
 
-def mlm_probe(encoder: Encoder) -> MlmProbe:
+def mlm_probe(encoder: Model) -> MlmProbe:
     """A new probe for this encoder, on its device, tied to its input embeddings."""
     config, embeddings = encoder.config, encoder.model.get_input_embeddings().weight
     probe = MlmProbe(
@@ -38,7 +38,7 @@ def mlm_probe(encoder: Encoder) -> MlmProbe:
     return probe.to(encoder.device)
 
 
-def masked_hidden(encoder: Encoder, batch: MaskedBatch, plan: Plan = None, dropout: bool = False) -> Tensor:
+def masked_hidden(encoder: Model, batch: MaskedBatch, plan: Plan = None, dropout: bool = False) -> Tensor:
     """Hidden states of the masked tokens alone, float32 `[masked, L+1, hidden]`; differentiable in a plan's mixing."""
     states = encoder.run(encoder.pack(batch.packed), plan, dropout)
     places = batch.places.to(encoder.device)
@@ -67,7 +67,7 @@ class MaskedTraining:
     `begin` comes before the first step of every epoch.
     """
 
-    def __init__(self, encoder: Encoder, tokens: Tokens, masking: Masking, seed: int, dropout: bool = False):
+    def __init__(self, encoder: Model, tokens: Tokens, masking: Masking, seed: int, dropout: bool = False):
         self.encoder, self.tokens, self.masking, self.seed, self.dropout = encoder, tokens, masking, seed, dropout
         self.probe = mlm_probe(encoder)
 
@@ -112,7 +112,7 @@ class _TiedCrossEntropy(torch.autograd.Function):
         return gradient * of_states, None, gradient * of_bias, None, None
 
 
-def negative_log_perplexity(probe: MlmProbe, encoder: Encoder, plan: Plan, tokens: Tokens, masks: Masks) -> float:
+def negative_log_perplexity(probe: MlmProbe, encoder: Model, plan: Plan, tokens: Tokens, masks: Masks) -> float:
     """Minus the mean cross-entropy in nats over all masked tokens of a split: -log perplexity, 0 at best.
 
     Raises `InputError` where no token is masked.

@@ -1,6 +1,6 @@
 """Probes: small classifiers on all hidden states of a frozen encoder (paper, Sec. 4 and its appendix on training).
 
-They take dense hidden states `[example, L+1, slot, hidden]` as `Encoder.hidden_states` returns them; inside the
+They take dense hidden states `[example, L+1, slot, hidden]` as `Model.hidden_states` returns them; inside the
 package they take packed ones, `[token, L+1, hidden]`.
 """
 

@@ -21,10 +21,11 @@ from papa.method.features import matrices_of, probe_sizes
 from papa.method.fitting import Kept, fit
 from papa.method.labelled import Labelled
 from papa.method.mlm import MaskedTraining
-from papa.model.model import Encoder, encoder_of
-from papa.model.replacement import LayerPlan
+from papa.model.load import model_of
+from papa.model.model import Model
+from papa.model.replacement import Replacement
 
-LossWith = Callable[[Tensor, list[LayerPlan]], Tensor]
+LossWith = Callable[[Tensor, Replacement], Tensor]
 """From example numbers and what the layers do with their heads to the mean loss of these examples."""
 
 
@@ -49,7 +50,7 @@ def train_lambda(
     import pyarrow as pa
 
     train = Tokens.read(tokens, "train")["train"]
-    encoder = encoder_of(model)
+    encoder = model_of(model)
     weights = weights_digest(model)
     matrices = matrices_of(kind, constants, encoder, train.provenance, weights).to(encoder.device)
     torch.manual_seed(seed)
@@ -68,7 +69,7 @@ def train_lambda(
     checkpoint = Checkpoint(lambdas, job, (tokens, labels, constants))
 
     def loss_of(examples: Tensor) -> Tensor:
-        return loss_with(examples, encoder.plan(matrices, mixing=raw.sigmoid()))
+        return loss_with(examples, encoder.replacement(matrices, mixing=raw.sigmoid()))
 
     def after_epoch(epoch: int) -> Kept:
         return {"lambda": raw.detach().sigmoid().cpu()}
@@ -93,7 +94,7 @@ def train_lambda(
 
 
 def _learning(
-    encoder: Encoder, train: Tokens, labels: PathLike | None, model: Mapping[str, Any], seed: int, dropout: bool
+    encoder: Model, train: Tokens, labels: PathLike | None, model: Mapping[str, Any], seed: int, dropout: bool
 ) -> tuple[LossWith, nn.Module, Callable[[int], None]]:
     """The loss of a task, the new probe that it trains, and what has to be done before an epoch."""
     if labels is None:
@@ -102,7 +103,7 @@ def _learning(
     labelled = Labelled(train, labels)
     probe = labelled.probe(probe_sizes(encoder, train.n)).to(encoder.device)
 
-    def loss(examples: Tensor, plan: list[LayerPlan]) -> Tensor:
+    def loss(examples: Tensor, plan: Replacement) -> Tensor:
         def hidden_of(these: Tensor) -> Tensor:
             return torch.stack(encoder.run(encoder.pack(train.batch(these)), plan, dropout), dim=1)
 

@@ -25,8 +25,9 @@ from papa.method.fitting import Diverged, Kept
 from papa.method.labelled import HiddenOf, Labelled
 from papa.method.mlm import MaskedTraining, negative_log_perplexity
 from papa.method.training import train_and_score, train_labelled
-from papa.model.model import Encoder, encoder_of
-from papa.model.replacement import LayerPlan, replaced_in
+from papa.model.load import model_of
+from papa.model.model import Model
+from papa.model.replacement import Replacement, replaced_in
 
 
 class TrainedConstants(nn.Module):
@@ -80,13 +81,13 @@ def train_probe_through_encoder(
     """
     splits = Tokens.read(tokens)
     source = splits["train"].provenance
-    encoder = encoder_of(model)
+    encoder = model_of(model)
     weights = weights_digest(model)
-    plan = encoder.plan()
+    plan = encoder.replacement()
     trained: TrainedConstants | None = None
     if fraction != "1":
         matrices = matrices_of(kind, constants, encoder, source, weights)
-        plan = encoder.plan(matrices, None if order is None else heads_to_replace(order, fraction))
+        plan = encoder.replacement(matrices, None if order is None else heads_to_replace(order, fraction))
         if kind_of(kind).trained:
             trained = TrainedConstants(matrices, replaced_in(plan)).to(encoder.device)
     total = encoder.layers * encoder.heads
@@ -125,9 +126,9 @@ def train_probe_through_encoder(
 
 
 def _train_masked(
-    encoder: Encoder,
+    encoder: Model,
     splits: Mapping[str, Tokens],
-    plan: list[LayerPlan],
+    plan: Replacement,
     masking: Masking,
     features: Mapping[str, Any],
     run: PathLike,
@@ -171,13 +172,13 @@ def _train_masked(
 
 
 def _through(
-    encoder: Encoder, tokens: Tokens, plan: list[LayerPlan], trained: TrainedConstants | None, dropout: bool
+    encoder: Model, tokens: Tokens, plan: Replacement, trained: TrainedConstants | None, dropout: bool
 ) -> HiddenOf:
     def hidden_of(examples: Tensor) -> Tensor:
         batch = encoder.pack(tokens.batch(examples))
         if trained is None:
             with torch.no_grad():
                 return torch.stack(encoder.run(batch, plan, dropout), dim=1).half().float()
-        return torch.stack(encoder.run(batch, encoder.plan(trained(), replaced_in(plan)), dropout), dim=1)
+        return torch.stack(encoder.run(batch, encoder.replacement(trained(), replaced_in(plan)), dropout), dim=1)
 
     return hidden_of

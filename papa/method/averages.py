@@ -23,7 +23,6 @@ from papa.config.study import Job
 from papa.config.variant import WHOLE, parts_of, rows_of
 from papa.data.packed import Examples, Packed
 from papa.data.tokens import Tokens, TokensFile
-from papa.data.weights import weights_digest
 from papa.errors import DamagedArtefact, InputError, first_line
 from papa.files import KEY, MEND, PathLike, Trace, check_arrays, provenance_of_arrays, replacing
 from papa.method.fitting import Checkpoint, State
@@ -275,9 +274,9 @@ def average_attention(model: Model, batches: Iterable[dict[str, Tensor] | Packed
 def average_corpus(job: Job[AverageOf]) -> str:
     """Stage *average*: the average attention of a model over the training texts of a corpus, or of a part of it."""
     encoding, part = job.settings.model, job.settings.part
-    model, weights = model_of(encoding), weights_digest(encoding.model)
+    model = model_of(encoding)
     budget = TokenBudget(Machine.current().token_budget)
-    trace = job.trace(model=weights, origin=encoding.model.origin)
+    trace = job.trace(model=str(model.weights), origin=encoding.model.origin)
     checkpoint = Checkpoint(job.output("constants"), trace, model.device.type)
     with TokensFile.opened(job.input("tokens")) as file:
         train = file.extent("train")
@@ -298,7 +297,7 @@ def average_corpus(job: Job[AverageOf]) -> str:
     average = averaging.constants()
     average.about = {
         "model": encoding.model.name,
-        "weights": weights,
+        "weights": str(model.weights),
         **({} if part == WHOLE else {"part": part}),
         **({} if encoding.precision == "float32" else {"precision": encoding.precision}),
         **{key: str(facts[key]) for key in ("corpus", "style", "segments", "slots")},

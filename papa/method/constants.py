@@ -48,7 +48,7 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
 
 
 def matrices_for(
-    constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, JSON], weights: str
+    constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, JSON]
 ) -> Tensor:
     """The matrices of a constant for texts that are laid out as the `facts` of their tokens say.
 
@@ -57,7 +57,6 @@ def matrices_for(
         averages: the file of the averages; None if the constant needs no text.
         model: the model whose attention is replaced.
         facts: corpus, slots and style of the texts.
-        weights: digest of the model's weights.
 
     Returns:
         float32 `[layer, head, query, key]`.
@@ -73,7 +72,7 @@ def matrices_for(
     mean, about = ConstantMatrices.load_mean(averages)
     if "part" in about:
         raise InputError(f"{averages} is the average over a part of a corpus, {about['part']}; give that of all parts.")
-    expected = {"weights": weights, "slots": facts["slots"], "style": facts["style"]}
+    expected = {"weights": model.weights, "slots": facts["slots"], "style": facts["style"]}
     if constant.corpus is None:
         expected["corpus"] = facts["corpus"]
     must_agree(averages, about, expected)

@@ -16,7 +16,6 @@ from papa.config.study import Job
 from papa.config.variant import Variant, rows_of
 from papa.data.packed import Packed
 from papa.data.tokens import TokensFile
-from papa.data.weights import weights_digest
 from papa.errors import InputError
 from papa.files import JSON, write_json
 from papa.method.constants import matrices_for
@@ -39,11 +38,11 @@ def extract_features(job: Job[HiddenOf]) -> str:
     """
     settings, identity = job.settings, job.settings.model.model
     variant = Variant.parse(settings.variant)
-    model, weights = model_of(settings.model), weights_digest(identity)
+    model = model_of(settings.model)
     hidden = job.output("hidden")
     with TokensFile.opened(job.input("tokens")) as file:
         facts = file.provenance
-        replacement = model.replacement(*replaced_by(job, model, facts, weights))
+        replacement = model.replacement(*replaced_by(job, model, facts))
         begin, end = rows_of(settings.part, file.rows)
         first = file.tokens_before(begin)
         sizes = Sizes.of(model, int(facts["slots"]))
@@ -69,19 +68,19 @@ def extract_features(job: Job[HiddenOf]) -> str:
                 "constant": variant.constant and variant.constant.name,
                 "order": variant.order and variant.order.name,
                 "model": identity.name,
-                "weights": weights,
+                "weights": model.weights,
                 "corpus": facts["corpus"],
                 "papa_version": __version__,
             },
             job.output("index"),
-            job.trace(model=weights, origin=identity.origin),
+            job.trace(model=str(model.weights), origin=identity.origin),
         )
     size = os.path.getsize(hidden) / 1e9
     return f"hidden states with {total - len(replaced)} of {total} heads input-dependent, {size:.3g} GB"
 
 
 def replaced_by(
-    job: Job[HiddenOf] | Job[ProbeOf], model: Model, facts: Mapping[str, JSON], weights: str
+    job: Job[HiddenOf] | Job[ProbeOf], model: Model, facts: Mapping[str, JSON]
 ) -> tuple[Tensor | None, list[Head] | None]:
     """What takes the place of attention in a job, and in which heads: what `Model.replacement` takes.
 
@@ -89,7 +88,6 @@ def replaced_by(
         job: its settings name a variant; it may read `constants` and an `order`.
         model: the model whose heads are replaced.
         facts: corpus, slots and style of the texts.
-        weights: digest of the model's weights.
 
     Returns:
         Matrices float32 `[layer, head, query, key]`, None if nothing is replaced; and the heads, None for all.
@@ -97,12 +95,12 @@ def replaced_by(
     variant, order = Variant.parse(job.settings.variant), job.maybe("order")
     if variant.constant is None:
         return None, None
-    matrices = matrices_for(variant.constant, job.maybe("constants"), model, facts, weights)
+    matrices = matrices_for(variant.constant, job.maybe("constants"), model, facts)
     if variant.order is None:
         return matrices, None
     if order is None:
         raise InputError(f"The variant {variant.path} needs an order of heads, and none was given.")
-    return matrices, heads_to_replace(order, variant, model, weights)
+    return matrices, heads_to_replace(order, variant, model)
 
 
 def _written(

@@ -15,7 +15,6 @@ from importlib.metadata import version
 from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +23,7 @@ from torch.optim.adamw import adamw
 from papa.config.settings import Machine
 from papa.config.stages import Training
 from papa.errors import InputError
-from papa.files import PathLike, Trace, digest_of_json, read_tensors, write_tensors
+from papa.files import JSON, PathLike, Trace, digest_of_json, read_tensors, write_tensors
 from papa.method.progress import progress
 
 log = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ class Diverged(InputError):
 
 @dataclass(frozen=True)
 class Lesson:
-    """What is learned, and from how many examples.
+    """What is learned.
 
     Args:
         what: what the progress bar and errors call it.
@@ -56,7 +55,7 @@ class Lesson:
         examples: how many training examples there are.
         loss: from example numbers to their mean loss.
         before_epoch: called with the number of each epoch, counted from 1.
-        after_epoch: called with the number of each epoch; gives what is kept of it.
+        after_epoch: called when an epoch is done; gives what is kept of it.
     """
 
     what: str
@@ -64,7 +63,7 @@ class Lesson:
     examples: int
     loss: Callable[[Tensor], Tensor]
     before_epoch: Callable[[int], None]
-    after_epoch: Callable[[int], Outcomes]
+    after_epoch: Callable[[], Outcomes]
 
 
 # -- where a job is ---------------------------------------------------------------------------------------------------
@@ -75,7 +74,7 @@ class State:
     """Where a job is: `tensors`, and `values` that JSON can contain."""
 
     tensors: Mapping[str, Tensor]
-    values: Mapping[str, Any]
+    values: Mapping[str, JSON]
 
 
 class Checkpoint:
@@ -105,7 +104,7 @@ class Checkpoint:
         except InputError as error:
             log.warning("%s This job begins anew.", error)
             return None
-        if facts["identity"] != self.identity:
+        if facts.get("identity") != self.identity:
             log.warning("%s is of other settings, inputs, versions or threads; this job begins anew.", self.path)
             return None
         log.info("This job goes on from %s.", self.path)
@@ -134,31 +133,6 @@ class Checkpoint:
 # -- training ---------------------------------------------------------------------------------------------------------
 
 
-class AdamW:
-    """AdamW at a constant rate, without decay.
-
-    It takes the very steps of `torch.optim.AdamW`, which imports the compiler when it is made: a second and 75 MB of
-    every job.
-    """
-
-    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
-        self.parameters: list[Tensor] = list(parameters)
-        self.learning_rate = learning_rate
-        self.means = [torch.zeros_like(values) for values in parameters]
-        self.squares = [torch.zeros_like(values) for values in parameters]
-        self.steps = [torch.zeros((), device=values.device) for values in parameters]
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Move the parameters along their gradients, and take the gradients away."""
-        gradients = [values.grad for values in self.parameters if values.grad is not None]
-        rates = {"lr": self.learning_rate, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
-        own = (self.parameters, gradients, self.means, self.squares, [], self.steps)
-        adamw(*own, fused=True, amsgrad=False, maximize=False, **rates)
-        for values in self.parameters:
-            values.grad = None
-
-
 class _Course:
     """How far a training is: all that its rest follows from, beside what it was begun with.
 
@@ -166,29 +140,46 @@ class _Course:
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
-        self.optimizer = AdamW(parameters, learning_rate)
+        self.parameters: list[Tensor] = list(parameters)
+        self.learning_rate, self.device = learning_rate, parameters[0].device
+        self.means, self.squares = ([torch.zeros_like(values) for values in parameters] for _ in range(2))
+        self.counts = [torch.zeros((), device=values.device) for values in parameters]
         self.epochs: list[Epoch] = []
         self.good = [values.detach().cpu().clone() for values in parameters]
         """The parameters after the last finished epoch."""
         self.steps, self.total = 0, torch.zeros((), dtype=torch.float64)
         """Steps taken, and the summed loss of the epoch that is under way."""
 
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take the very step of `torch.optim.AdamW`, which imports the compiler: a second and 75 MB of every job."""
+        gradients = [values.grad for values in self.parameters if values.grad is not None]
+        own = (self.parameters, gradients, self.means, self.squares, [], self.counts)
+        rates = {"lr": self.learning_rate, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
+        adamw(*own, fused=True, amsgrad=False, maximize=False, **rates)
+        for values in self.parameters:
+            values.grad = None
+        self.steps += 1
+
     def end_epoch(self, epoch: Epoch) -> None:
         self.epochs.append(epoch)
-        self.good = [values.detach().cpu().clone() for values in self.optimizer.parameters]
+        self.good = [values.detach().cpu().clone() for values in self.parameters]
         self.total.zero_()
 
     @torch.no_grad()
     def back_to_good(self) -> None:
-        for values, good in zip(self.optimizer.parameters, self.good, strict=True):
+        for values, good in zip(self.parameters, self.good, strict=True):
             values.copy_(good)
 
     def state(self) -> State:
         kept = {
             f"kept/{number}/{name}": own for number, epoch in enumerate(self.epochs) for name, own in epoch.kept.items()
         }
+        draws = {"draws/cpu": torch.get_rng_state()}  # what dropout draws from
+        if self.device.type == "cuda":
+            draws["draws/cuda"] = torch.cuda.get_rng_state(self.device)
         values = {"steps": self.steps, "losses": [epoch.loss for epoch in self.epochs]}
-        return State(self._tensors() | kept | self._draws(), values)
+        return State(self._tensors() | kept | draws, values)
 
     @torch.no_grad()
     def go_on(self, state: State) -> None:
@@ -202,31 +193,13 @@ class _Course:
         for name, values in self._tensors().items():
             values.copy_(state.tensors[name])
         torch.set_rng_state(state.tensors["draws/cpu"])
-        if self._device.type == "cuda":
-            torch.cuda.set_rng_state(state.tensors["draws/cuda"], self._device)
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state.tensors["draws/cuda"], self.device)
 
     def _tensors(self) -> dict[str, Tensor]:
-        own = self.optimizer
-        lists = {
-            "parameters": own.parameters,
-            "means": own.means,
-            "squares": own.squares,
-            "steps": own.steps,
-            "good": self.good,
-            "total": [self.total],
-        }
+        lists = {"parameters": self.parameters, "means": self.means, "squares": self.squares, "counts": self.counts}
+        lists |= {"good": self.good, "total": [self.total]}
         return {f"{name}/{number}": values for name, several in lists.items() for number, values in enumerate(several)}
-
-    def _draws(self) -> dict[str, Tensor]:
-        """The generators that dropout draws from."""
-        draws = {"draws/cpu": torch.get_rng_state()}
-        if self._device.type == "cuda":
-            draws["draws/cuda"] = torch.cuda.get_rng_state(self._device)
-        return draws
-
-    @property
-    def _device(self) -> torch.device:
-        return self.optimizer.parameters[0].device
 
 
 def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | None = None) -> list[Epoch]:
@@ -237,9 +210,6 @@ def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | 
         training: learning rate, batch size and epochs.
         seed: what the order of the examples follows from.
         checkpoint: where to go on from; whoever gives one discards it when the result is written.
-
-    Returns:
-        What was kept of each epoch.
 
     Raises:
         Diverged: the loss of an epoch is not finite, or what is kept of it is not; the parameters are then those after
@@ -270,16 +240,16 @@ def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | 
                 loss = lesson.loss(batch)
                 loss.backward()
                 nn.utils.clip_grad_norm_(lesson.parameters, 1.0)
-                course.optimizer.step()
                 course.total += loss.detach().cpu() * len(batch)
-                course.steps += 1
+                course.step()
                 keep()
             mean = float(course.total) / examples
-            if not isfinite(mean):
-                raise _diverged(f"loss became {mean}", epoch, lesson, training)
-            kept = lesson.after_epoch(epoch)
-            if not all(bool(values.isfinite().all()) for values in kept.values()):
-                raise _diverged("outcome is not finite", epoch, lesson, training)
+            kept = lesson.after_epoch() if isfinite(mean) else {}
+            if not isfinite(mean) or not all(bool(values.isfinite().all()) for values in kept.values()):
+                raise Diverged(
+                    f"The {'score is not finite' if kept else f'loss became {mean}'} in epoch {epoch} of {lesson.what} "
+                    f"at learning rate {training.learning_rate}; lower the learning rate."
+                )
             course.end_epoch(Epoch(mean, kept))
             keep()
     except Diverged as error:
@@ -291,10 +261,3 @@ def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | 
     for _ in batches:  # let the bar close
         pass
     return course.epochs
-
-
-def _diverged(what: str, epoch: int, lesson: Lesson, training: Training) -> Diverged:
-    return Diverged(
-        f"The {what} in epoch {epoch} of {lesson.what} at learning rate {training.learning_rate}; "
-        "lower the learning rate."
-    )

@@ -36,9 +36,8 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     settings, identity = job.settings, job.settings.model.model
     split = Tokens.read(job.input("tokens"), "train")
     train, facts = split["train"], split["train"].provenance
-    model, weights = model_of(settings.model), weights_digest(identity)
-    averages = job.maybe("constants")
-    matrices = matrices_for(Constant.parse(settings.constant), averages, model, facts, weights).to(model.device)
+    model, constant = model_of(settings.model), Constant.parse(settings.constant)
+    matrices = matrices_for(constant, job.maybe("constants"), model, facts).to(model.device)
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, Sizes.of(model, train.n), model)
     raw = nn.Parameter(torch.zeros(model.layers, model.heads, device=model.device))
@@ -46,19 +45,19 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     def mixed() -> Replacement:
         return model.replacement(matrices, mixing=raw.sigmoid())
 
-    def after_epoch(epoch: int) -> Outcomes:
+    def learned() -> Outcomes:
         return {"lambda": raw.detach().sigmoid().cpu()}
 
-    states, learned = Through(model, mixed, settings.encoder_dropout), [raw, *objective.probe.parameters()]
-    lesson = Lesson("learning λ", learned, len(train), objective.loss_on(states), objective.begin, after_epoch)
-    trace = job.trace(model=weights, origin=identity.origin)
+    loss, parameters = objective.loss_on(Through(model, mixed, settings.encoder_dropout)), objective.probe.parameters()
+    lesson = Lesson("learning λ", [raw, *parameters], len(train), loss, objective.begin, learned)
+    trace = job.trace(model=str(model.weights), origin=identity.origin)
     checkpoint = Checkpoint(job.output("lambdas"), trace, model.device.type)
     epochs = fit(lesson, settings.training, settings.seed, checkpoint)
     values = torch.stack([epoch.kept["lambda"] for epoch in epochs])  # [epoch, layer, head]
     epoch, layer, head = torch.meshgrid(*map(torch.arange, values.shape), indexing="ij")
     columns = {"epoch": epoch + 1, "layer": layer, "head": head, "value": values}
     table = pa.table({name: column.flatten().numpy() for name, column in columns.items()})
-    about = {"model": identity.name, "weights": weights, **{key: facts[key] for key in ("corpus", "slots", "style")}}
+    about = {"model": identity.name, "weights": model.weights, **{key: facts[key] for key in ("corpus", "slots", "style")}}
     write_table(table, job.output("lambdas"), about, trace)
     checkpoint.discard()
     low, high = float(values[-1].min()), float(values[-1].max())
@@ -121,23 +120,14 @@ def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, JSON], t
     return f"{len(heads)} heads ranked; layer {heads[0][0]}, head {heads[0][1]} goes first"
 
 
-def heads_to_replace(order: PathLike, variant: Variant, model: Model, weights: str) -> list[Head]:
+def heads_to_replace(order: PathLike, variant: Variant, model: Model) -> list[Head]:
     """The heads that an order gives up first, down to the fraction that a variant keeps.
-
-    Args:
-        order: the file of an order of heads.
-        variant: which order is meant, and which fraction of the heads is kept.
-        model: the model whose heads these are.
-        weights: digest of its weights.
-
-    Returns:
-        (layer, head) of each, in the order of replacement.
 
     Raises:
         InputError: the order is another, or that of another model.
     """
     table = read_table(order)
-    must_agree(order, provenance_of(table), {"weights": weights, "order": variant.order and variant.order.name})
+    must_agree(order, provenance_of(table), {"weights": model.weights, "order": variant.order and variant.order.name})
     ranked = list(zip(table.column("layer").to_pylist(), table.column("head").to_pylist(), strict=True))
     if sorted(ranked) != [(layer, head) for layer in range(model.layers) for head in range(model.heads)]:
         raise InputError(

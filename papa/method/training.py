@@ -20,7 +20,6 @@ from papa.config.stages import ProbeOf
 from papa.config.study import Job
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
-from papa.data.weights import weights_digest
 from papa.errors import DamagedArtefact, InputError
 from papa.files import MEND, write_json, write_tensors
 from papa.method.constants import TrainedConstants
@@ -136,7 +135,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
             examples=len(splits["train"]),
             loss=objective.loss_on(source.states),
             before_epoch=objective.begin,
-            after_epoch=lambda _: objective.outcomes_on(source.states),
+            after_epoch=lambda: objective.outcomes_on(source.states),
         )
         try:
             epochs = fit(lesson, settings.training, settings.seed, checkpoint)
@@ -224,8 +223,8 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
         raise InputError(
             f"The constant of {variant.path} is trained, which needs labels; give masked tokens another constant."
         )
-    model, weights = model_of(settings.model), weights_digest(settings.model.model)
-    matrices, heads = replaced_by(job, model, tokens.provenance, weights)
+    model = model_of(settings.model)
+    matrices, heads = replaced_by(job, model, tokens.provenance)
     fixed, beside = model.replacement(matrices, heads), []
     replaced = replaced_in(fixed)
     if variant.trained and matrices is not None:
@@ -237,7 +236,7 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
     rounded = not (variant.trained or masked)
     states = Through(model, replacement, settings.encoder_dropout, rounded)
     total = model.layers * model.heads
-    yield Source(states, Sizes.of(model, tokens.n), total, total - len(replaced), weights, model, beside)
+    yield Source(states, Sizes.of(model, tokens.n), total, total - len(replaced), str(model.weights), model, beside)
 
 
 def _state_of(modules: Sequence[nn.Module]) -> dict[str, Tensor]:

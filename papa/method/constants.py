@@ -47,9 +47,7 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
     return torch.nn.functional.normalize(own, p=1, dim=-1).expand(layers, heads, slots, slots)
 
 
-def matrices_for(
-    constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, JSON]
-) -> Tensor:
+def matrices_for(constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, JSON]) -> Tensor:
     """The matrices of a constant for texts that are laid out as the `facts` of their tokens say.
 
     Args:

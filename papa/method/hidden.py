@@ -132,7 +132,7 @@ class HiddenStates:
             self._first_tokens[split.split] = number
             number += split.tokens
         parts = sorted(
-            ((Extent.of(about), hidden_beside(path), about) for path, about in zip(indices, abouts)),
+            ((Extent.of(about), hidden_beside(path), about) for path, about in zip(indices, abouts, strict=True)),
             key=lambda part: part[0].begin,
         )
         covered = 0
@@ -144,7 +144,7 @@ class HiddenStates:
             raise DamagedArtefact(f"{parts[-1][1]} ends before row {covered}, not all rows are there; {MEND}.")
         self._extents, self._paths = [part[0] for part in parts], [part[1] for part in parts]
         self._checksums = [_read_checksums(path, about) for _, path, about in parts]
-        self._files = [stack.enter_context(open(path, "rb", buffering=0)) for path in self._paths]
+        self._files = [stack.enter_context(open(path, "rb", buffering=0)) for path in self._paths]  # noqa: SIM115
         self._begins = [extent.begin for extent in self._extents]
         self._checked = np.zeros(covered, dtype=bool)
 

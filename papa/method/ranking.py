@@ -57,7 +57,11 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     epoch, layer, head = torch.meshgrid(*map(torch.arange, values.shape), indexing="ij")
     columns = {"epoch": epoch + 1, "layer": layer, "head": head, "value": values}
     table = pa.table({name: column.flatten().numpy() for name, column in columns.items()})
-    about = {"model": identity.name, "weights": model.weights, **{key: facts[key] for key in ("corpus", "slots", "style")}}
+    about = {
+        "model": identity.name,
+        "weights": model.weights,
+        **{key: facts[key] for key in ("corpus", "slots", "style")},
+    }
     write_table(table, job.output("lambdas"), about, trace)
     checkpoint.discard()
     low, high = float(values[-1].min()), float(values[-1].max())

@@ -1,35 +1,21 @@
+"""A model whose heads are replaced, on the smallest of all families: what it computes, and what it refuses."""
+
 import copy
 
 import pytest
 import torch
-from families import real, stock_attention, stock_states
+from families import stock_attention, stock_states
 from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
-from transformers import BertConfig, GPT2Config, GPT2Model
 
 import papa
 from papa.data.packed import Examples, Packed
-from papa.model.model import Model
+from papa.model.model import Model, check_model
 from papa.model.replacement import restrict
 
 
 @pytest.fixture
-def encoder(model):
+def ours(model):
     return Model(copy.deepcopy(model))
-
-
-def test_nothing_replaced_equals_stock_transformers(model, encoder, inputs):
-    hidden = encoder.hidden_states(inputs)
-    assert hidden.shape == (EXAMPLES, LAYERS + 1, SLOTS, HEADS * CHANNELS)
-    torch.testing.assert_close(real(hidden, inputs), real(stock_states(model, inputs), inputs), atol=1e-4, rtol=0)
-    assert not hidden.transpose(1, 2)[inputs["attention_mask"] == 0].any()
-
-
-@pytest.mark.parametrize("heads", [None, [(0, 1), (2, 4), (2, 0)], [(1, head) for head in range(HEADS)], []])
-def test_packed_equals_padded(model, encoder, inputs, matrices, heads):
-    packed = encoder.hidden_states(inputs, matrices, heads)
-    with papa.replaced_attention(model, matrices, heads):
-        padded = stock_states(model, inputs)
-    torch.testing.assert_close(real(packed, inputs), real(padded, inputs), atol=1e-4, rtol=0)
 
 
 def test_replaced_heads_use_the_masked_normalised_constant(model, inputs, matrices):
@@ -50,66 +36,23 @@ def test_replaced_heads_use_the_masked_normalised_constant(model, inputs, matric
     torch.testing.assert_close(found[keep], expected[keep], atol=1e-4, rtol=0)
 
 
-def test_a_constant_that_is_the_examples_own_attention_changes_nothing(model, encoder, inputs):
-    for row in (0, 1, 5):
-        one = {name: values[row : row + 1] for name, values in inputs.items()}
-        own = stock_attention(model, one)[0]
-        torch.testing.assert_close(
-            real(encoder.hidden_states(one, own), one), real(encoder.hidden_states(one), one), atol=1e-4, rtol=0
-        )
-
-
-def test_mixing_of_one_changes_nothing_and_of_zero_replaces_all(encoder, inputs, matrices):
+def test_mixing_of_one_changes_nothing_and_of_zero_replaces_all(ours, inputs, matrices):
     ones = torch.ones(LAYERS, HEADS)
     torch.testing.assert_close(
-        encoder.hidden_states(inputs, matrices, mixing=ones), encoder.hidden_states(inputs), atol=1e-4, rtol=0
+        ours.hidden_states(inputs, matrices, mixing=ones), ours.hidden_states(inputs), atol=1e-4, rtol=0
     )
     torch.testing.assert_close(
-        encoder.hidden_states(inputs, matrices, mixing=0 * ones),
-        encoder.hidden_states(inputs, matrices),
+        ours.hidden_states(inputs, matrices, mixing=0 * ones),
+        ours.hidden_states(inputs, matrices),
         atol=1e-4,
         rtol=0,
     )
 
 
-def test_mixing_and_constants_are_differentiable(model, inputs, matrices):
-    encoder = Model(model.double())
-    few = {name: values[:3] for name, values in inputs.items()}
-    mixing = torch.rand(LAYERS, HEADS, dtype=torch.float64, requires_grad=True)
-    constants = matrices.double().requires_grad_()
-
-    def loss(weights, matrices):
-        return encoder.hidden_states(few, matrices, mixing=weights).square().mean()
-
-    here = loss(mixing, constants)
-    here.backward()
-    here = here.detach()
-    step, (layer, head) = 1e-6, (1, 3)
-    bumped = mixing.detach().clone()
-    bumped[layer, head] += step
-    slope = (loss(bumped, constants).detach() - here) / step
-    assert float(slope) == pytest.approx(float(mixing.grad[layer, head]), rel=1e-3)
-    query, key = few["attention_mask"][2].nonzero()[:2, 0].tolist()
-    bumped = constants.detach().clone()
-    bumped[layer, head, query, key] += step
-    slope = (loss(mixing, bumped).detach() - here) / step
-    assert float(slope) == pytest.approx(float(constants.grad[layer, head, query, key]), rel=1e-3, abs=1e-9)
-
-
-def test_a_replaced_head_computes_no_query_and_no_key(encoder, inputs, matrices):
-    with torch.no_grad():
-        for layer in encoder.model.encoder.layer:
-            for projection in (layer.attention.self.query, layer.attention.self.key):
-                projection.weight[: 2 * CHANNELS] = torch.nan
-    heads = [(layer, head) for layer in range(LAYERS) for head in range(2)]
-    assert encoder.hidden_states(inputs, matrices, heads).isfinite().all()
-    assert not encoder.hidden_states(inputs).isfinite().all()
-
-
-def test_unused_slots_give_zero_rows_not_nan(encoder, inputs):
+def test_unused_slots_give_zero_rows_not_nan(ours, inputs):
     few = {name: values[:1] for name, values in inputs.items()}  # one token: no average of other slots
-    constants = papa.average_attention(encoder, [few])
-    assert encoder.hidden_states(inputs, constants).isfinite().all()
+    constants = papa.average_attention(ours, [few])
+    assert ours.hidden_states(inputs, constants).isfinite().all()
 
 
 def test_rows_sum_to_one_or_zero(inputs, matrices):
@@ -127,45 +70,43 @@ def test_the_stock_model_is_put_back_whatever_happens_inside(model, inputs, matr
     assert torch.equal(stock_states(model, inputs), before)
 
 
-def test_a_plain_model_refuses_inputs_of_other_slots(model, inputs, matrices):
-    shorter = {name: values[1:2, :-2] for name, values in inputs.items()}
-    with papa.replaced_attention(model, matrices), pytest.raises(papa.InputError, match="23 slots and the inputs 21"):
-        model(**shorter)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda given: {name: values[1:2, :-2] for name, values in given.items()}, "23 slots and the inputs 21"),
+        (lambda given: given | {"output_attentions": True}, "returns no attentions; leave output_attentions out"),
+        (lambda given: given | {"attention_mask": None}, "input_ids and attention_mask"),
+        (lambda given: {"inputs_embeds": torch.zeros(2, SLOTS, HEADS * CHANNELS)}, "input_ids and attention_mask"),
+        (lambda given: given | {"attention_mask": given["attention_mask"][:, :-1]}, r"\[11, 22\] must be"),
+    ],
+)
+def test_a_plain_model_refuses_what_it_cannot_do_with_replaced_attention(model, inputs, matrices, change, message):
+    with papa.replaced_attention(model, matrices), pytest.raises(papa.InputError, match=message):
+        model(**change(inputs))
+    model(**inputs, output_attentions=True)
 
 
-def test_a_batch_of_one_and_a_single_token_work(encoder, inputs):
+def test_a_plain_model_whose_config_asks_for_attentions_is_refused(model, inputs, matrices):
+    model.set_attn_implementation("eager")
+    model.config.output_attentions = True
+    with papa.replaced_attention(model, matrices), pytest.raises(papa.InputError, match="returns no attentions"):
+        model(**inputs)
+
+
+def test_a_batch_of_one_and_a_single_token_work(ours, inputs):
     one = {name: values[:1] for name, values in inputs.items()}
-    whole = encoder.hidden_states(inputs)[:1]
-    torch.testing.assert_close(encoder.hidden_states(one), whole, atol=1e-4, rtol=0)
+    whole = ours.hidden_states(inputs)[:1]
+    torch.testing.assert_close(ours.hidden_states(one), whole, atol=1e-4, rtol=0)
 
 
-def test_averages_are_those_of_collected_attention(model, encoder, inputs):
-    attention = stock_attention(model, inputs)
-    mask = inputs["attention_mask"].double()
-    both = mask[:, :, None] * mask[:, None, :]
-    halves = [{name: values[part] for name, values in inputs.items()} for part in (slice(0, 4), slice(4, None))]
-    constants = papa.average_attention(encoder, iter(halves))
-    torch.testing.assert_close(constants.count.double(), both.sum(0))
-    torch.testing.assert_close(constants.sum, (attention.double() * both[:, None, None]).sum(0), atol=1e-4, rtol=0)
-    assert constants.examples == EXAMPLES and constants.mean.dtype == torch.float32
-
-
-def test_alike_examples_add_up_as_any_others(encoder):
+def test_alike_examples_add_up_as_any_others(ours):
     ids = torch.randint(4, VOCABULARY, (7, SLOTS))
     ids[:, 5:11] = 0
     inputs = {"input_ids": ids, "attention_mask": (ids != 0).long()}
-    whole = papa.average_attention(encoder, [inputs])
-    parts = papa.average_attention(
-        encoder, [{name: values[[row]] for name, values in inputs.items()} for row in range(7)]
-    )
+    whole = papa.average_attention(ours, [inputs])
+    parts = papa.average_attention(ours, [{name: values[[row]] for name, values in inputs.items()} for row in range(7)])
     torch.testing.assert_close(whole.sum, parts.sum, atol=1e-5, rtol=0)
     assert torch.equal(whole.count, parts.count)
-
-
-def test_embeddings_know_slots_and_segments(model, inputs):
-    encoder = Model(model)
-    changed = dict(inputs, token_type_ids=1 - inputs["token_type_ids"])
-    assert not torch.allclose(encoder.hidden_states(inputs), encoder.hidden_states(changed))
 
 
 @pytest.mark.parametrize(
@@ -177,13 +118,14 @@ def test_embeddings_know_slots_and_segments(model, inputs):
         (lambda given: given["attention_mask"].__setitem__((1, 2), 2), "other than 0 and 1"),
         (lambda given: given.update(attention_mask=given["attention_mask"][:, :3]), "must both be"),
         (lambda given: given.pop("attention_mask"), "no attention_mask"),
+        (lambda given: given.pop("input_ids"), "no input_ids"),
         (lambda given: given.update(token_type_ids=given["token_type_ids"][:2]), "must agree"),
     ],
 )
-def test_inputs_that_cannot_be_right_are_refused(encoder, inputs, change, message):
+def test_inputs_that_cannot_be_right_are_refused(ours, inputs, change, message):
     change(inputs)
     with pytest.raises(papa.InputError, match=message):
-        encoder.hidden_states(inputs)
+        ours.hidden_states(inputs)
 
 
 @pytest.mark.parametrize(
@@ -193,44 +135,55 @@ def test_inputs_that_cannot_be_right_are_refused(encoder, inputs, change, messag
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS + 1), {}, "square"),
         (torch.zeros(LAYERS, HEADS, SLOTS + 1, SLOTS + 1), {}, "must agree"),
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [(LAYERS, 0)]}, "does not exist"),
+        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [3]}, r"pairs \(layer, head\), such as .*; 3 is none"),
+        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": 3}, r"pairs \(layer, head\), such as .*; 3 is none"),
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.full((LAYERS, HEADS), 2.0)}, "outside"),
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.ones(HEADS, LAYERS)}, "mixing is"),
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.ones(LAYERS, HEADS), "heads": []}, "exclude"),
         (None, {"heads": [(0, 0)]}, "without constants"),
     ],
 )
-def test_replacements_that_cannot_be_right_are_refused(encoder, inputs, constants, options, message):
+def test_replacements_that_cannot_be_right_are_refused(ours, inputs, constants, options, message):
     with pytest.raises(papa.InputError, match=message):
-        encoder.hidden_states(inputs, constants, **options)
+        ours.hidden_states(inputs, constants, **options)
 
 
-def test_slots_beyond_the_positions_are_refused(encoder):
+def test_slots_beyond_the_positions_are_refused(ours):
     ids = torch.full((1, 53), 5)
     with pytest.raises(papa.InputError, match="53 slots, the model has positions for 47"):
-        encoder.hidden_states({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+        ours.hidden_states({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
 
 
-def test_decoders_and_unknown_attention_are_refused(model):
-    with pytest.raises(papa.InputError, match="supported are encoders with the attention of BERT, Cam"):
-        Model(GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=4, vocab_size=5)))
+def test_a_batch_where_batches_are_asked_for_is_said(ours, inputs):
+    with pytest.raises(papa.InputError, match="a str was given; several batches are a list of such dicts"):
+        papa.average_attention(ours, inputs)
+
+
+def test_something_else_than_a_model_is_said(model, ours, inputs, matrices):
+    with pytest.raises(papa.InputError, match=r"papa\.Model is needed, and a BertModel was given; papa\.load_model"):
+        check_model(model)
+    assert check_model(ours) is ours
+    with pytest.raises(papa.InputError, match="An ours of transformers is needed.*'bert-base-uncased' was given"):
+        Model("bert-base-uncased")
+    with pytest.raises(papa.InputError, match="An ours of transformers is needed.* a Model was given"):
+        papa.replaced_attention(ours, matrices).__enter__()
+
+
+def test_a_decoder_and_a_model_with_modules_of_ours_are_refused(model):
+    ours = copy.deepcopy(model)
+    Model(ours)
+    with pytest.raises(papa.InputError, match="3 layers and 0 modules of the class"):
+        Model(ours)
     model.config.is_decoder = True
     with pytest.raises(papa.InputError, match="is a decoder"):
         Model(model)
 
 
-def test_loading_from_a_folder_and_from_nowhere(tmp_path, model, inputs):
-    model.save_pretrained(tmp_path / "tiny")
-    encoder = papa.load_model(str(tmp_path / "tiny"), device="cpu")
-    torch.testing.assert_close(encoder.hidden_states(inputs), Model(model).hidden_states(inputs))
-    assert not any(parameter.requires_grad for parameter in encoder.model.parameters())
-    with pytest.raises(papa.InputError, match="could not be loaded"):
-        papa.load_model(str(tmp_path / "none"))
+def test_a_model_says_what_it_is_in_a_line(ours):
+    assert repr(ours) == "<papa.Model: BertModel, 3 layers of 5 heads, hidden size 35, float32 on cpu>"
 
 
-def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path, model):
-    model.save_pretrained(tmp_path / "tiny")
-    config = BertConfig.from_pretrained(tmp_path / "tiny")
-    config.num_hidden_layers += 1
-    config.save_pretrained(tmp_path / "tiny")
-    with pytest.raises(papa.InputError, match="would be random"):
-        papa.load_model(str(tmp_path / "tiny"))
+def test_a_name_that_papa_does_not_have_is_answered_with_those_it_has():
+    with pytest.raises(AttributeError, match=r"papa has no 'load_modell'; it has .*lay_out, load_model") as refusal:
+        papa.load_modell  # noqa: B018
+    assert (refusal.value.name, refusal.value.obj) == ("load_modell", papa)

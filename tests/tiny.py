@@ -46,6 +46,7 @@ CONFIG = {
         "animals": {
             "corpus": "sentences",
             "label": "animal",
+            "subset": "long",
             "metric": "accuracy",
             "learning_rate": 0.001,
             "batch_size": 8,
@@ -63,26 +64,22 @@ CONFIG = {
 }
 """Two tasks on two corpora, three fractions, one seed: enough for every rule, and to see what an edit leaves alone."""
 
-# how many jobs of each rule CONFIG needs
 JOBS = {
     "prepare_texts": 2,
     "prepare_labels": 2,
+    "prepare_subsets": 1,
     "tokenize": 2,
     "average": 2,
-    "features_of_corpus": 4,
     "train_lambda": 2,
     "rank": 2,
-    "features_of_task": 2,
+    "hidden_states": 6,
     "probe": 6,
-    "collect": 1,
     "summarise": 1,
-    "latex": 1,
-    "gather": 1,
+    "grid": 1,
     "score_and_drop": 1,
-    "plot_grid": 1,
-    "plot_score_and_drop": 1,
-    "report": 1,
+    "page": 1,
 }
+"""How many jobs of each rule `CONFIG` needs."""
 
 
 def a_task(**keys):
@@ -133,6 +130,7 @@ def copy_of_repository(folder: Path) -> Copy:
     for part in ("papa", "workflow", "config"):
         shutil.copytree(REPOSITORY / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy2(REPOSITORY / "Snakefile", folder)
+    (folder / "profiles").symlink_to("workflow/profiles")
     return Copy(folder)
 
 

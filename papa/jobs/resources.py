@@ -12,11 +12,22 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from papa.config.settings import METRICS, Config
-from papa.config.stages import AverageOf, HiddenOf, LambdaOf, ProbeOf, Settings
-from papa.config.study import Job
+from papa.config.settings import METRICS, Config, Corpus
+from papa.config.stages import (
+    AverageOf,
+    HiddenOf,
+    LabelsOf,
+    LambdaOf,
+    MergeOf,
+    ProbeOf,
+    Settings,
+    SubsetsOf,
+    TextsOf,
+    TokensOf,
+)
+from papa.config.study import Job, Study
 from papa.config.variant import Variant
-from papa.files import PathLike, read_provenance
+from papa.files import PathLike, footer_of
 
 MB = 10**6
 FLOAT, HALF, DOUBLE = 4, 2, 8
@@ -29,8 +40,8 @@ MARGIN, SLACK = 1.3, 2.0
 """How many times the memory and the walltime that were reckoned are asked for."""
 START_MB, START_ENCODER_MB, START_CUDA_MB = 300, 480, 3000
 """Megabytes of Python with torch, the same with transformers, and what CUDA's libraries add."""
-UNKNOWN_MB, TABLES_MB = 1000, 2000
-"""For a job whose corpus cannot be read, to say so; and for tables and figures."""
+UNKNOWN_MB, UNKNOWN_TEXTS_MB, TABLES_MB = 1000, 4000, 2000
+"""For a job whose corpus cannot be read, to say so; whose texts come from the hub; and for tables and figures."""
 LOADED = 1.75
 """How many times the weights are in memory: as they are loaded, and as linear layers keep them in another order."""
 START_SECONDS, START_MINUTES = 10, 10
@@ -111,23 +122,49 @@ def sizes_of(tokens: PathLike) -> Sizes | None:
 
 @cache
 def _sizes_of(tokens: str, changed: int) -> Sizes | None:
-    import pyarrow.parquet as pq
-
     try:
-        found, footer = read_provenance(tokens), pq.read_metadata(tokens)
-        assert found is not None
-        facts, groups = found.facts, map(footer.row_group, range(footer.num_row_groups))
-        columns = [group.column(number) for group in groups for number in range(group.num_columns)]
-        ids = sum(column.num_values for column in columns if column.path_in_schema.split(".")[0] == "ids")
+        facts, values = footer_of(tokens)
         scored = max((rows for split, rows in facts["rows"].items() if split != "train"), default=0)
-        return Sizes(**facts["sizes"], slots=facts["slots"], examples=footer.num_rows, tokens=ids, scored=scored)
+        own = {"slots": facts["slots"], "examples": values["split"], "tokens": values["ids"], "scored": scored}
+        return Sizes(**facts["sizes"], **own)
     except Exception:  # a damaged footer may contain anything
         return None
 
 
-def memory(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
-    """Megabytes that a job asks for: those of Python and its libraries, and
+def memory(study: Study, job: Job[Any]) -> int:
+    """Megabytes that a job of a study asks for; raises FileNotFoundError if what it follows from is not there yet."""
+    told = job.settings
+    if isinstance(told, TextsOf | LabelsOf | SubsetsOf):
+        files = _files_of(told.corpus)
+        return memory_of_files(*files) if files else UNKNOWN_TEXTS_MB
+    return memory_of(job, study.config, _sizes_behind(study, job))
 
+
+def walltime(study: Study, job: Job[Any]) -> int:
+    """Minutes that a job of a study asks for; raises FileNotFoundError likewise."""
+    told = job.settings
+    if isinstance(told, TextsOf | LabelsOf | SubsetsOf):
+        return walltime_of_files(*_files_of(told.corpus))
+    if isinstance(told, TokensOf):
+        return walltime_of_files(str(study.results / job.input("texts")))
+    return walltime_of(job, study.config, _sizes_behind(study, job), study.threads(job))
+
+
+def _sizes_behind(study: Study, job: Job[Any]) -> Sizes | None:
+    """The sizes of the laid-out corpus that a job reads, or whose parts it merges; None if it has nothing of that."""
+    source = job.needs["parts"][0] if isinstance(job.settings, MergeOf) else job
+    tokens = source.maybe("tokens")
+    return sizes_of(str(study.results / tokens)) if tokens else None
+
+
+def _files_of(corpus: Corpus) -> list[str]:
+    return [path for _, path in corpus.files or () if path is not None]
+
+
+def memory_of(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
+    """Megabytes that a job on a corpus of these sizes asks for: those of Python and its libraries, and
+
+    - merge: constants in double precision, twice, and in single
     - average: weights; constants in double precision, twice, and in single; activations of the token budget
     - hidden: weights; constants; activations and all hidden states of the token budget
     - probe: token ids; the probe with its gradient and two means; hidden states of what is read at a time
@@ -138,6 +175,8 @@ def memory(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
     Neither average nor hidden has a corpus in memory.
     """
     told = job.settings
+    if sizes is not None and isinstance(told, MergeOf):
+        return _rounded_up(MARGIN * (START_MB + (2 * DOUBLE + FLOAT) * sizes.constants / MB), 100)
     if sizes is None or not isinstance(told, AverageOf | HiddenOf | LambdaOf | ProbeOf):
         return UNKNOWN_MB if job.inputs.get("tokens") else TABLES_MB
     if isinstance(told, ProbeOf) and not told.streamed:
@@ -158,7 +197,7 @@ def memory(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
     return _rounded_up(MARGIN * (START_ENCODER_MB + cuda + held / MB), 100)
 
 
-def walltime(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) -> int:
+def walltime_of(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) -> int:
     """Minutes that a job asks for: twice what is reckoned, and what it takes to start on a busy machine."""
     return _rounded_up(START_MINUTES + SLACK * (seconds(job, config, sizes, threads) - START_SECONDS) / 60, 5)
 
@@ -191,7 +230,7 @@ def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) ->
 def disk(job: Job[Any], sizes: Sizes | None) -> int:
     """Megabytes that a job writes, at most; what is small counts as one."""
     told, written = job.settings, 0.0
-    if sizes is not None and isinstance(told, AverageOf):
+    if sizes is not None and isinstance(told, AverageOf | MergeOf):
         written = (DOUBLE + FLOAT) * sizes.constants + DOUBLE * sizes.slots**2
     elif sizes is not None and isinstance(told, HiddenOf):
         written = (HALF * sizes.states * sizes.tokens + FLOAT * sizes.examples) / int(told.part.split("of")[1])

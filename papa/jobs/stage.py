@@ -46,22 +46,21 @@ class Snakemake(Protocol):
     output: Named
 
 
-def run(snakemake: Snakemake, function: str, threads: Threads | None = None) -> None:
-    """Call the function of a stage with the job that the workflow describes: all that a script does.
+def run(snakemake: Snakemake, online: bool = False) -> None:
+    """Run one job: all that a script does.
 
-    The parameter `job` of the rule is what `Study.told` gives. The function is imported when threads and GPU are
-    settled; it takes the `Job` and returns the line for the terminal.
+    The parameter `told` of the rule is what `Study.told` gives. The stage's function is imported when threads and GPU
+    are settled; it takes the `Job` and returns the line for the terminal.
 
     Args:
         snakemake: what the workflow gives to the script.
-        function: the module and the name of the function, as "papa.method.averages:average_corpus".
-        threads: which of the config's numbers of threads the job has; one thread if None.
+        online: whether the hub may be asked even if there is a mirror.
     """
-    with stage(snakemake, threads) as say:
-        inputs = {name: _paths(value) for name, value in snakemake.input.items()}
-        job = Job.of(dict(snakemake.params.items())["job"], inputs, dict(snakemake.output.items()))
+    inputs = {name: _paths(value) for name, value in snakemake.input.items() if name != "outdated"}
+    job = Job.of(dict(snakemake.params.items())["told"], inputs, dict(snakemake.output.items()))
+    with stage(snakemake, job.settings.threads, online) as say:
         check_inputs(job)
-        module, _, name = function.partition(":")
+        module, _, name = job.settings.runs.partition(":")
         call = cast(Callable[[Job[Any]], str], getattr(import_module(module), name))
         say(call(job))
 

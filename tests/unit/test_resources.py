@@ -10,7 +10,18 @@ from papa.config.settings import Config
 from papa.config.stages import AverageOf, Encoding, HiddenOf, LambdaOf, ModelId, ProbeOf, RankOf, Training
 from papa.config.study import Job
 from papa.files import write_table
-from papa.jobs.resources import MB, Sizes, disk, duration, memory, memory_of_files, seconds, size, sizes_of, walltime
+from papa.jobs.resources import (
+    MB,
+    Sizes,
+    disk,
+    duration,
+    memory_of,
+    memory_of_files,
+    seconds,
+    size,
+    sizes_of,
+    walltime_of,
+)
 
 MODEL = {"layers": 12, "heads": 12, "hidden": 768, "intermediate": 3072, "vocabulary": 30522}
 BERT_BASE = Sizes(**MODEL, slots=128, examples=10_000, tokens=300_000, scored=1_000)
@@ -26,7 +37,7 @@ def config(**more):
         name="x",
         run={"models": ["bert"], "tasks": ["mood"], "fractions": ["1"], "seeds": [1]},
         models={"bert": {"hub": "owner/bert"}},
-        corpora={"c": {"files": {"train": "a.csv"}, "first": "text", "slots": 128}},
+        corpora={"c": {"files": {"train": "a.csv", "validation": "b.csv"}, "first": "text", "slots": 128}},
         tasks={"mood": task | {"label": "mood", "metric": "accuracy"}, "masked": task | {"metric": PERPLEXITY}},
         **more,
     )
@@ -94,8 +105,8 @@ def test_for_what_cannot_be_read_a_job_asks_enough_to_say_so(tmp_path):
     (tmp_path / "damaged.parquet").write_bytes(b"PAR1 and no more")
     for name in ("old.parquet", "damaged.parquet"):
         sizes = sizes_of(tmp_path / name)
-        assert sizes is None and memory(AVERAGE, CONFIG, sizes) == 1000
-        assert walltime(AVERAGE, CONFIG, sizes, 2) == 10
+        assert sizes is None and memory_of(AVERAGE, CONFIG, sizes) == 1000
+        assert walltime_of(AVERAGE, CONFIG, sizes, 2) == 10
 
 
 @pytest.mark.parametrize(
@@ -105,46 +116,48 @@ def test_for_what_cannot_be_read_a_job_asks_enough_to_say_so(tmp_path):
 )
 def test_memory_is_a_little_more_than_was_measured(of, measured):
     """Largest resident sets in MiB: BERT BASE with 512 slots, one thread, 1024 tokens at once."""
-    assert 1.2 <= memory(of, CONFIG, LONG) * MB / (measured * 2**20) <= 1.9
+    assert 1.2 <= memory_of(of, CONFIG, LONG) * MB / (measured * 2**20) <= 1.9
 
 
 @pytest.mark.parametrize("of", [AVERAGE, HIDDEN])
 def test_memory_of_averages_and_hidden_states_is_flat_in_the_corpus(of):
-    assert memory(of, CONFIG, BERT_BASE) == memory(of, CONFIG, LARGER)
+    assert memory_of(of, CONFIG, BERT_BASE) == memory_of(of, CONFIG, LARGER)
 
 
 @pytest.mark.parametrize("of", [learning(), probing(), probing(streamed=True)])
 def test_memory_of_training_grows_with_token_ids_alone(of):
     more = LARGER.tokens - BERT_BASE.tokens
-    assert 12 * more / 1e6 < memory(of, CONFIG, LARGER) - memory(of, CONFIG, BERT_BASE) < 60 * more / 1e6
+    assert 12 * more / 1e6 < memory_of(of, CONFIG, LARGER) - memory_of(of, CONFIG, BERT_BASE) < 60 * more / 1e6
 
 
 def test_memory_follows_slots_budget_batch_and_what_is_trained():
     longer = replace(BERT_BASE, slots=512)
-    assert memory(AVERAGE, CONFIG, longer) - memory(AVERAGE, CONFIG, BERT_BASE) > 12 * (512**2 - 128**2) * 144 / 1e6
-    assert memory(HIDDEN, config(token_budget=8192), BERT_BASE) > memory(HIDDEN, CONFIG, BERT_BASE)
+    assert (
+        memory_of(AVERAGE, CONFIG, longer) - memory_of(AVERAGE, CONFIG, BERT_BASE) > 12 * (512**2 - 128**2) * 144 / 1e6
+    )
+    assert memory_of(HIDDEN, config(token_budget=8192), BERT_BASE) > memory_of(HIDDEN, CONFIG, BERT_BASE)
     amounts = [learning(batch_size=64), learning(), probing(streamed=True), probing()]
-    asked = [memory(of, CONFIG, BERT_BASE) for of in amounts]
+    asked = [memory_of(of, CONFIG, BERT_BASE) for of in amounts]
     assert asked == sorted(asked, reverse=True) and len(set(asked)) == 4
-    assert memory(probing(TRAINED, True), CONFIG, BERT_BASE) >= memory(learning(), CONFIG, BERT_BASE)
+    assert memory_of(probing(TRAINED, True), CONFIG, BERT_BASE) >= memory_of(learning(), CONFIG, BERT_BASE)
     masked = probing(streamed=True, task="masked")
-    assert memory(masked, CONFIG, BERT_BASE) > memory(probing(streamed=True), CONFIG, BERT_BASE)
+    assert memory_of(masked, CONFIG, BERT_BASE) > memory_of(probing(streamed=True), CONFIG, BERT_BASE)
 
 
 def test_walltime_follows_data_epochs_threads_parts_and_gpus():
-    long = walltime(learning(), CONFIG, LARGER, 2) - 10
-    assert walltime(learning(epochs=8), CONFIG, LARGER, 2) - 10 == pytest.approx(2 * long, rel=0.1)
-    assert walltime(learning(), CONFIG, LARGER, 4) < long
-    assert walltime(learning(), config(device="cuda"), LARGER, 2) < long / 20
-    whole = walltime(HIDDEN, CONFIG, LARGER, 2) - 10
+    long = walltime_of(learning(), CONFIG, LARGER, 2) - 10
+    assert walltime_of(learning(epochs=8), CONFIG, LARGER, 2) - 10 == pytest.approx(2 * long, rel=0.1)
+    assert walltime_of(learning(), CONFIG, LARGER, 4) < long
+    assert walltime_of(learning(), config(device="cuda"), LARGER, 2) < long / 20
+    whole = walltime_of(HIDDEN, CONFIG, LARGER, 2) - 10
     quarter = job(HiddenOf(model=ENCODING, variant="average/all", part="3of4"))
-    assert walltime(quarter, CONFIG, LARGER, 2) - 10 == pytest.approx(whole / 4, rel=0.1)
+    assert walltime_of(quarter, CONFIG, LARGER, 2) - 10 == pytest.approx(whole / 4, rel=0.1)
 
 
 def test_precision_saves_memory_and_the_time_of_a_gpu():
     half = job(HiddenOf(model=Encoding(model=ModelId(name="bert"), precision="bfloat16"), variant="x", part="1of1"))
     larger = config(device="cuda", token_budget=8192)
-    assert memory(half, larger, LONG) < memory(HIDDEN, larger, LONG)
+    assert memory_of(half, larger, LONG) < memory_of(HIDDEN, larger, LONG)
     assert seconds(half, larger, LARGER, 2) < seconds(HIDDEN, larger, LARGER, 2) / 2
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from papa.config.stages import RankOf
-from papa.config.study import Job
 from papa.files import Trace, trace_of, write_json
 
 SCRIPT = """
@@ -113,28 +111,32 @@ def test_jobs_do_not_ask_the_hub_where_there_is_a_mirror(tmp_path):
         assert process.stdout == f"probe tiny tags: {offline} (0 s)\n"
 
 
-RANKED = """
-from papa.files import write_json
-def rank(job):
-    write_json({"order": job.settings.order}, job.output("order"), job.trace())
-    return f"ranked by {job.settings.order}"
-"""
 CALL = """
 from types import SimpleNamespace
+from papa.config import stages
+from papa.files import write_json
 from papa.jobs.stage import run
-rule = {{"rule": "rank", "wildcards": ["tiny"], "log": ["job.log"], "threads": 1, "params": {{"job": {told}}}}}
-run(SimpleNamespace(**rule, input={{"lambdas": "lambda.json"}}, output={{"order": "order.json"}}), "ranking:rank")
+
+class Ranked(stages.RankOf):
+    runs = "__main__:rank"
+
+stages.STAGES["Ranked"] = Ranked
+def rank(job):
+    write_json({{"order": job.settings.order}}, job.output("order"), job.trace())
+    return f"ranked by {{job.settings.order}}"
+
+rule = {{"rule": "rank", "wildcards": ["tiny"], "log": ["job.log"], "threads": 1, "params": {{"told": {told}}}}}
+read = {{"lambdas": "lambda.json", "outdated": ".outdated"}}
+run(SimpleNamespace(**rule, input=read, output={{"order": "order.json"}}))
 """
 
 
 def rank(folder: Path, request: str):
-    told = {"stage": "rank", "settings_of": "RankOf", "settings": {"order": "lambda"}, "wanted": {"lambdas": [request]}}
-    (folder / "ranking.py").write_text(RANKED, encoding="utf-8")
-    path = os.pathsep.join([str(Path(__file__).parents[2]), str(folder)])
+    told = {"settings_of": "Ranked", "settings": {"order": "lambda"}, "wanted": {"lambdas": [request]}}
     return subprocess.run(
         [sys.executable, "-c", CALL.format(told=told)],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
     )
@@ -156,8 +158,3 @@ def test_an_input_of_other_settings_is_refused(tmp_path):
     assert "lambda.json does not fit the config: it was made by stage lambda, version 1, with seed 7;" in process.stderr
     write_json({"λ": [0.5]}, tmp_path / "lambda.json")
     assert "lambda.json does not say how it was made" in rank(tmp_path, "any").stderr
-
-
-def test_what_the_workflow_gives_is_a_job():
-    told = {"stage": "rank", "settings_of": "RankOf", "settings": {"order": "lambda"}, "wanted": {}}
-    assert Job.of(told, {}, {"order": "order.json"}).settings == RankOf(order="lambda")

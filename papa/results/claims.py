@@ -4,44 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import TypedDict
+from typing import Any
 
 import pandas as pd
 
 from papa.results.summary import fractions_of, half_width, is_main
 
-
-class Drop(TypedDict):
-    """A mean relative drop and its interval; None for what is not defined."""
-
-    mean: float | None
-    low: float | None
-    high: float | None
-
-
-class Part(Drop):
-    """A mean relative drop with so many heads replaced."""
-
-    heads: int
-
-
-class Claim(TypedDict):
-    """The claims of one line of a grid."""
-
-    line: str
-    model: str
-    constant: str | None
-    order: str | None
-    heads: int
-    seeds: list[int]
-    tasks: int
-    without: list[str]
-    drop: Drop | None
-    free: int | None
-    next: int | None
-    lost: list[str]
-    part: Part | None
-
+Drop = dict[str, float | None]
+"""A mean relative drop: `mean`, `low` and `high`, which are None if they are not defined."""
+Claim = dict[str, Any]
+UNKNOWN: Drop = {"mean": None, "low": None, "high": None}
 
 ABOUT_DROP = (
     "Mean relative drop: the mean over tasks of (original - score) / |original|, where that is defined. Its interval is"
@@ -82,7 +54,7 @@ def _claim(rows: pd.DataFrame, runs: pd.DataFrame) -> Claim:
     free, following, lost = _free(fractions, list(titles), scores)
     partly = following if free == "1" else free
     at_end = rows[rows["fraction"] == "0"]
-    part = partly and (_drop(rows, partly, scores) or Drop(mean=None, low=None, high=None))
+    part = partly and (_drop(rows, partly, scores) or UNKNOWN)
     return {
         "line": rows["line"].iloc[0],
         "model": rows["model"].iloc[0],
@@ -101,7 +73,7 @@ def _claim(rows: pd.DataFrame, runs: pd.DataFrame) -> Claim:
 
 
 def _scores(runs: pd.DataFrame) -> pd.DataFrame:
-    """The scores of each seed (rows), task and fraction (columns); a seed's is its mean over draws of a random order."""
+    """The scores of each seed (rows), task and fraction (columns); a seed's is its mean over random orders."""
     known = runs[is_main(runs)].dropna(subset="score")
     return known.groupby(["seed", "task", "fraction"])["score"].agg(fmean).unstack(["task", "fraction"])
 

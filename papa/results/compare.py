@@ -76,7 +76,7 @@ def compare(a: PathLike, b: PathLike) -> Found:
         "beyond": _plain(found[beyond].sort_values("p", kind="stable")),
         "only_a": _plain(_only(left, right)),
         "only_b": _plain(_only(right, left)),
-        "settings": _differing(settings_a, settings_b),
+        "settings": _plain(_differing(settings_a, settings_b)),
         "mean_drops": _plain(_mean_drops(left, right)),
     }
 
@@ -173,72 +173,54 @@ def _only(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     return sides.loc[sides["_merge"] == "left_only", SETTING]
 
 
-def _differing(a: pd.DataFrame, b: pd.DataFrame) -> list[Found]:
+def _differing(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """Settings of models and tasks that both have, if they are not the same; each value is listed once."""
-    once = (
-        side.groupby(ABOUT, dropna=False, sort=False)["value"].agg(lambda own: list(own.unique())) for side in (a, b)
-    )
+    sides = (side.groupby(ABOUT, dropna=False, sort=False)["value"] for side in (a, b))
+    once = [side.agg(lambda own: list(own.unique())) for side in sides]
     both = pd.concat(once, axis=1, join="inner", keys=["a", "b"]).reset_index()
-    differ = [sorted(map(str, row.a)) != sorted(map(str, row.b)) for row in both.itertuples()]
-    return _plain(both[differ])
+    in_order = both[["a", "b"]].map(lambda values: sorted(map(str, values)))
+    return both[in_order["a"] != in_order["b"]]
 
 
 def _mean_drops(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """Mean relative drops over tasks that both have and that are not the same."""
-    names = ["model", "constant", "order", "fraction"]
-    both = mean_relative_drops(a).merge(mean_relative_drops(b), on=names, suffixes=("_a", "_b"))
-    both = both.rename(columns={"mean_relative_drop_a": "a", "mean_relative_drop_b": "b"})
-    return both.loc[both["a"].ne(both["b"]), [*names, "a", "b", "tasks_a", "tasks_b"]]
+    drops = [mean_relative_drops(side).rename(columns={"mean_relative_drop": ""}) for side in (a, b)]
+    both = drops[0].merge(drops[1], on=["model", "constant", "order", "fraction"], suffixes=("_a", "_b"))
+    both = both.rename(columns={"_a": "a", "_b": "b"})
+    return both[both["a"].ne(both["b"])]
 
 
 def _plain(rows: pd.DataFrame) -> list[Found]:
     """Rows as plain values; None for what is not known."""
     plain = rows.astype(object)
-    return plain.where(plain.notna(), None).to_dict("records")
+    return [dict(zip(rows.columns, row, strict=True)) for row in plain.where(plain.notna(), None).to_numpy().tolist()]
 
 
 def print_comparison(found: Found, console: Console) -> None:
     """Print what `compare` found."""
     console.print(f"A: {printable(found['a'])}\nB: {printable(found['b'])}\n")
-    if found["settings"]:
-        lines = [
-            [row["model"], row["task"] or "", row["setting"], *(" ".join(map(_value, row[side])) for side in "ab")]
-            for row in found["settings"]
-        ]
-        Table("Settings that differ", pd.DataFrame(lines, columns=[*ABOUT, "A", "B"]), 5).print(console)
-    _print_scores(console, "Beyond intervals", found["beyond"])
-    _print_scores(console, "Different, but with one seed there is no interval", found["untested"])
-    if found["mean_drops"]:
-        lines = [[row["model"], _setting(row), percent(row["a"]), percent(row["b"])] for row in found["mean_drops"]]
-        title = "Mean relative drops over tasks that differ (not tested)"
-        Table(title, pd.DataFrame(lines, columns=["model", "setting", "A", "B"]), 2).print(console)
+
+    def show(title: str, lines: list[dict[str, str]], names: int = 3) -> None:
+        if lines:
+            Table(title, pd.DataFrame(lines), names).print(console)
+
+    settings = [
+        {"model": row["model"], "task": row["task"] or "", "setting": row["setting"]}
+        | {side.upper(): " ".join(map(_value, row[side])) for side in "ab"}
+        for row in found["settings"]
+    ]
+    show("Settings that differ", settings, names=5)
+    show("Beyond intervals", [_scores(row) for row in found["beyond"]])
+    show("Different, but with one seed there is no interval", [_scores(row) for row in found["untested"]])
+    drops = [
+        {"model": row["model"], "setting": _setting(row), "A": percent(row["a"]), "B": percent(row["b"])}
+        for row in found["mean_drops"]
+    ]
+    show("Mean relative drops over tasks that differ (not tested)", drops, names=2)
     for side in ("a", "b"):
-        if only := found[f"only_{side}"]:
-            console.print(f"Only in {side.upper()}: {count(len(only), 'setting')}", style="bold")
-            for row in only[:MOST]:
-                console.print(printable(f"  {row['model']}, {_reading(row)}, {_setting(row)}"))
-            console.print(f"  and {len(only) - MOST:,} more\n" if len(only) > MOST else "")
-    _print_verdict(console, found)
-
-
-def _print_scores(console: Console, title: str, rows: Sequence[Found]) -> None:
-    if not rows:
-        return
-    tested = rows[0]["p"] is not None
-    names = ["model"] * (len({row["model"] for row in rows}) > 1)
-    lines = []
-    for row in rows:
-        shift = "" if row["difference"] is None else f"{row['difference']:+.3f}"
-        shift += f" [{row['low']:+.3f}, {row['high']:+.3f}]" if tested else ""
-        scores = ["-" if row[side] is None else f"{row[side]:.3f}" for side in "ab"]
-        line = [row["model"], _reading(row), _setting(row), *scores, shift, *([f"{row['p_holm']:.1g}"] * tested)]
-        lines.append(line if names else line[1:])
-    names += ["task", "setting"]
-    numbers = ["A", "B", *(["B - A [95 %]", "p (Holm)"] if tested else ["B - A"])]
-    Table(title, pd.DataFrame(lines, columns=[*names, *numbers]), len(names)).print(console)
-
-
-def _print_verdict(console: Console, found: Found) -> None:
+        only = found[f"only_{side}"]
+        title = f"Only in {side.upper()}: {count(len(only), 'setting')}"
+        show(title + (f", the first {MOST}" if len(only) > MOST else ""), [_names(row) for row in only[:MOST]])
     beyond, untested = len(found["beyond"]), len(found["untested"])
     if found["equal"] == found["compared"]:
         everything = not (found["only_a"] or found["only_b"])
@@ -251,20 +233,31 @@ def _print_verdict(console: Console, found: Found) -> None:
     console.print(f"{said}.", style="bold red" if beyond else "bold yellow" if untested else "bold green")
     if found["tested"]:
         console.print(
-            f"Welch's t-test over seeds, {count(found['tested'], 'test')}, {100 * (1 - found['confidence']):.0f} % for "
-            f"all of them together ({found['correction']}'s correction). Outside of its own 95 % interval, but not "
-            f"after the correction: {found['within_but_outside_own_interval']:,}."
+            f"Welch's t-test over seeds, {count(found['tested'], 'test')}, {100 * (1 - CONFIDENCE):.0f} % for all of "
+            f"them together ({found['correction']}'s correction). Outside of its own 95 % interval, but not after the "
+            f"correction: {found['within_but_outside_own_interval']:,}."
         )
 
 
-def _reading(row: Found) -> str:
-    """Which score of which task: its metric, and its subset if it has one."""
+def _names(row: Found) -> dict[str, str]:
+    """Which score: its model, its task with its metric and, if it has one, its subset, and what was replaced."""
     subset = "" if row["subset"] == ALL else f", {row['subset']}"
-    return f"{row['task']}{subset} ({metric_name(row['metric'])})"
+    reading = f"{row['task']}{subset} ({metric_name(row['metric'])})"
+    return {"model": row["model"], "task": reading, "setting": _setting(row)}
 
 
 def _setting(row: Found) -> str:
     return " ".join(filter(None, (row["fraction"], row["constant"], row["order"])))
+
+
+def _scores(row: Found) -> dict[str, str]:
+    """Two scores beside each other; with their interval and p if there is a test."""
+    shift = "" if row["difference"] is None else f"{row['difference']:+.3f}"
+    scores = {side.upper(): "-" if row[side] is None else f"{row[side]:.3f}" for side in "ab"}
+    if row["p"] is None:
+        return _names(row) | scores | {"B - A": shift}
+    tested = {"B - A [95 %]": f"{shift} [{row['low']:+.3f}, {row['high']:+.3f}]", "p (Holm)": f"{row['p_holm']:.1g}"}
+    return _names(row) | scores | tested
 
 
 def _value(value: object) -> str:

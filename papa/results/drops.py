@@ -13,15 +13,8 @@ from papa.results.grids import GRID_COLUMNS, constant_name
 from papa.results.summary import ABOUT_DROPS, ABOUT_MEANS, LOG_SCALED, is_main
 from papa.results.table import Table, percent, read_frame, score_text, write_frame, write_pages
 
-COLUMNS = {
-    "model": "string",
-    "constant": "string",
-    "mean_original": "float64",
-    "tasks": "int64",
-    "mean_relative_drop": "float64",
-    "tasks_with_drop": "int64",
-    "tasks_without_drop": "string",
-}
+COLUMNS = {"model": "string", "constant": "string", "mean_original": "float64", "tasks": "int64"}
+COLUMNS |= {"mean_relative_drop": "float64", "tasks_with_drop": "int64", "tasks_without_drop": "string"}
 
 TITLE = "Original score and drop at fraction 0"
 NOTE = (

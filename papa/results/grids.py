@@ -96,9 +96,9 @@ def tables_of(grid: GridOf, rows: pd.DataFrame) -> list[Table]:
     )
 
 
-def _by_task(grid: GridOf, rows: pd.DataFrame, model: str) -> Table:
+def _by_task(grid: GridOf, own: pd.DataFrame, model: str) -> Table:
     """The table of one model: lines for nothing replaced and for each constant, columns for tasks, the best in bold."""
-    own = rows[rows["model"] == model].drop_duplicates(["constant", "task"])
+    own = own.drop_duplicates(["constant", "task"])
     constants = list(grid.constants) if "0" in grid.fractions else []
     printed = own["mean"].where(own["constant"].notna()).map("{:.3f}".format).astype("float64")
     best = (len(constants) > 1) & printed.eq(printed.groupby(own["task"]).transform("max"))

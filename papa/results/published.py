@@ -45,31 +45,16 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 METRICS = {"ner": "entity_f1", "pos": "chunk_f1"}
 """Our metric where it is not called as the published one; the published F1 of POS is seqeval's reading of bare tags."""
 
-COLUMNS = {
-    "table": "string",
-    "model": "string",
-    "published_model": "string",
-    "task": "string",
-    "title": "string",
-    "published_task": "string",
-    "setting": "string",
-    "constant": "string",
-    "metric": "string",
-    "published": "float64",
-    "ours": "float64",
-    "half_width": "float64",
-    "difference": "float64",
-    "inside": "bool",
-    "seeds": "int64",
-    "rows_train": "int64",
-    "rows_available_train": "int64",
-}
+COLUMNS = dict.fromkeys(("table", "model", "published_model", "task", "title", "published_task"), "string")
+COLUMNS |= dict.fromkeys(("setting", "constant", "metric"), "string")
+COLUMNS |= dict.fromkeys(("published", "ours", "half_width", "difference"), "float64")
+COLUMNS |= {"inside": "bool", "seeds": "int64", "rows_train": "int64", "rows_available_train": "int64"}
 
 
 def beside_published(job: Job[PublishedOf]) -> str:
-    """Stage *published*: write the `summary` beside the published values as Parquet, Markdown and LaTeX; see `compared`.
+    """Stage *published*: write the `summary` beside the published values as Parquet, Markdown and LaTeX.
 
-    The table is empty if there is nothing to compare.
+    The table is empty if there is nothing to compare; for what is an error, see `compared`.
     """
     told = job.settings
     rows = compared(read_summary(job.input("summary")), told.models, told.tasks, told.more_settings)

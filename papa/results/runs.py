@@ -16,36 +16,21 @@ from papa.results.table import read_frame
 ALL = "all"
 """The subset of the score on all validation examples."""
 
-SETTING_COLUMNS = {
-    "model": "string",
-    "task": "string",
-    "title": "string",
-    "constant": "string",
-    "order": "string",
-    "fraction": "string",
-    "kept": "int64",
-    "heads": "int64",
-}
+SPLITS = ("train", "validation")
+SETTING_COLUMNS = dict.fromkeys(("model", "task", "title", "constant", "order", "fraction"), "string")
+SETTING_COLUMNS |= {"kept": "int64", "heads": "int64"}
 READING_COLUMNS = {"metric": "string", "main": "bool", "subset": "string"}
-DATA_COLUMNS = {
-    "examples": "int64",
-    "rows_train": "int64",
-    "rows_validation": "int64",
-    "rows_available_train": "int64",
-    "rows_available_validation": "int64",
-    "cut_train": "int64",
-    "cut_validation": "int64",
-}
+COUNTS = ("rows", "rows_available", "cut")
+DATA_COLUMNS = dict.fromkeys(("examples", *(f"{name}_{split}" for name in COUNTS for split in SPLITS)), "int64")
 TRAINING_COLUMNS = {"learning_rate": "float64", "batch_size": "int64", "epochs": "int64"}
-RUN_COLUMNS = (
-    SETTING_COLUMNS | {"seed": "int64"} | READING_COLUMNS | {"score": "float64"} | DATA_COLUMNS | TRAINING_COLUMNS
-)
+RUN_COLUMNS = SETTING_COLUMNS | {"seed": "int64"} | READING_COLUMNS | {"score": "float64"}
+RUN_COLUMNS |= DATA_COLUMNS | TRAINING_COLUMNS
 
 IDENTITY = ("model", "task", "constant", "order", "fraction", "seed")
 """What tells one run from another."""
-SAME_OF_MODEL = ("weights",)
-SAME_OF_TASK = (*TRAINING_COLUMNS, "corpus", "slots", "style", "segments", "encoder_dropout")
-"""What all runs of one model, and all runs of one task, have to have in common."""
+ALIKE = {"model": ("weights",)}
+ALIKE["task"] = (*TRAINING_COLUMNS, "corpus", "slots", "style", "segments", "encoder_dropout")
+"""What all runs of one model, and all runs of one task, have in common."""
 
 
 class _Checked(BaseModel):
@@ -66,7 +51,7 @@ class Subset(_Checked):
     examples: int
 
 
-class Provenance(_Checked):
+class Origin(_Checked):
     """What a run says of its origin; None for what it does not say."""
 
     weights: str | None = None
@@ -99,7 +84,7 @@ class RunFile(_Checked):
     learning_rate: float
     batch_size: int
     epochs: int
-    provenance: Provenance
+    provenance: Origin
 
 
 def read_run(path: PathLike) -> RunFile:
@@ -133,35 +118,31 @@ def collect_runs(paths: Iterable[PathLike], titles: Mapping[str, str]) -> pd.Dat
     if not runs:
         raise InputError("There are no runs to collect; give at least one run JSON.")
     _check_alike(runs)
-    rows = [row | {"title": titles.get(row["task"], row["task"])} for run in runs.values() for row in _rows_of(run)]
+    rows = [row | {"title": titles.get(run.task, run.task)} for run in runs.values() for row in _rows_of(run)]
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 
 def _check_alike(runs: Mapping[PathLike, RunFile]) -> None:
-    """Raise `InputError` for the first run that contradicts an earlier one."""
+    """Raise `InputError` for the first run that is given again, or that contradicts an earlier one."""
     seen: dict[tuple[object, ...], tuple[PathLike, object]] = {}
     for path, run in runs.items():
-        identity = tuple(getattr(run, name) for name in IDENTITY)
-        if identity in seen:
-            raise InputError(f"{path} and {seen[identity][0]} are the same run; give each run once.")
-        seen[identity] = path, None
         about = run.model_dump() | run.provenance.model_dump()
-        for owner, names in (("model", SAME_OF_MODEL), ("task", SAME_OF_TASK)):
-            for name in names:
-                value = about[name]
-                first, expected = seen.setdefault((owner, about[owner], name), (path, value))
-                if value != expected:
-                    raise InputError(
-                        f"{path} has {name} {value!r}, but {first} of the same {owner} {about[owner]} has {expected!r}; "
-                        "delete the run that is wrong and run the workflow again."
-                    )
+        again, _ = seen.setdefault(tuple(about[name] for name in IDENTITY), (path, None))
+        if again != path:
+            raise InputError(f"{path} and {again} are the same run; give each run once.")
+        for owner, name in ((owner, name) for owner, names in ALIKE.items() for name in names):
+            first, expected = seen.setdefault((owner, about[owner], name), (path, about[name]))
+            if about[name] != expected:
+                raise InputError(
+                    f"{path} has {name} {about[name]!r}, but {first} of the same {owner} {about[owner]} has "
+                    f"{expected!r}; delete the wrong run and run the workflow again."
+                )
 
 
 def _rows_of(run: RunFile) -> Iterator[dict[str, object]]:
     """The rows of one run; the first is the main score."""
     row = run.model_dump(include=set(RUN_COLUMNS))
-    for name, counts in (("rows", run.rows), ("rows_available", run.rows_available), ("cut", run.cut)):
-        row |= {f"{name}_train": counts.train, f"{name}_validation": counts.validation}
+    row |= {f"{name}_{split}": getattr(getattr(run, name), split) for name in COUNTS for split in SPLITS}
     row |= {"main": True, "subset": ALL, "examples": run.rows.validation}
     yield row
     for subset, own in run.subsets.items():

@@ -63,11 +63,9 @@ class Table:
         lines = [" & ".join(map(_latex_cell, line)) + r" \\" for line in self.lines]
         ruled = ["\\midrule\n" * (number in {0, *self.rules}) + line for number, line in enumerate(lines)]
         caption = f"{self.title.rstrip('.')}. {self.note}".strip()
-        return "\n".join(
-            [r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(caption)}}}"]
-            + [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(map(_latex_cell, self.header)) + r" \\"]
-            + [*ruled, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
-        )
+        begin = [r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(caption)}}}"]
+        begin += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(map(_latex_cell, self.header)) + r" \\"]
+        return "\n".join([*begin, *ruled, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
     def print(self, console: Console) -> None:
         """Print the table in as few columns as possible; only names are broken into several lines."""
@@ -145,7 +143,7 @@ def used(rows: float, available: float) -> str:
 
 
 def read_frame(path: PathLike, columns: Mapping[str, str], what: str) -> pd.DataFrame:
-    """The rows of a Parquet table with `columns` (name → type); raises `DamagedArtefact` if it is not `what`, or empty."""
+    """The rows of a Parquet table with `columns` (name → type); raises `DamagedArtefact` if it is another, or empty."""
     table = read_table(path)
     missing = [name for name in columns if name not in table.column_names]
     if missing or not table.num_rows:

@@ -119,7 +119,9 @@ def test_what_differs_is_listed(tmp_path):
     for words in (
         "Beyond intervals",
         "Settings that differ",
-        "Only in A: 1 setting tiny, mrpc (Accuracy), 1 Only in B: 1 setting tiny",
+        "Only in A: 1 setting model task setting",
+        "tiny mrpc (Accuracy) 1 Only in B: 1 setting",
+        "tiny cola (Accuracy) 1/2 average lambda",
         "0.002",
     ):
         assert words in page

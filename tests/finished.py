@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import torch
+from papa.results.analyses import gather
+from papa.results.tables import collect_runs, summarise
 
 import papa
 from papa.config.graph import Graph, setting
@@ -15,10 +17,8 @@ from papa.config.parameters import Parameters
 from papa.config.settings import checked
 from papa.files import write_json, write_table
 from papa.method.ranking import order_heads, rank_heads
-from papa.results.analyses import gather
 from papa.results.drops import score_and_drop
 from papa.results.published import beside_published
-from papa.results.tables import collect_runs, summarise
 
 SCHEMA = Path(__file__).parents[1] / "workflow/schemas/config.schema.yaml"
 LAYERS, HEADS, SLOTS = 3, 5, 7

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from papa.results.analyses import GRID_COLUMNS
 
 from papa.errors import DamagedArtefact, InputError
 from papa.files import write_table
-from papa.results.analyses import GRID_COLUMNS
 from papa.results.drops import COLUMNS as DROP_COLUMNS
 from papa.results.plots import plot_grid, plot_score_and_drop
 

@@ -1,53 +1,110 @@
-"""Files that stages hand to each other: whole or absent, with their provenance inside, checked when read.
+"""Files that stages hand to each other: each is intact or absent, says what made it, and is checked when it is read.
 
-Every file holds a seal: a digest of all its other bytes, in a place where the format has room for a text, and beside it
-where below a workflow's results the file belongs. Whatever is cut, flipped, written over or put in the place of another
-is found when the file is read, before a number of it is used.
+An artefact contains, where its format has room for a text, its *provenance*: facts about its content, the *trace* of the
+job that made it (stage, version, settings, digests of what it read), and a digest of the content and of all that. The
+digest is one of values, not of bytes: the same values have the same digest, whatever wrote them.
 """
 
 from __future__ import annotations
 
 import glob
 import hashlib
+import html
 import json
-import mmap
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from papa.errors import DamagedArtefact, InputError
+from papa.errors import DamagedArtefact, InputError, first_line
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from torch import Tensor
 
 PathLike = str | os.PathLike[str]
-PROVENANCE = b"papa"
-SEAL = "papa_seal"
-"""What formats with named texts call the text that holds the seal."""
-UNSEALED = "blake2b-" + "0" * 64
-"""The seal of a file that is being written; `replacing` puts the digest in its place."""
+JSON = Any
+"""Whatever JSON can contain."""
+KEY = "papa"
+"""What formats with named texts call the provenance."""
 MEND = "delete it and run the workflow again"
 """What to do about a damaged file."""
-_SEALED = re.compile(rb"blake2b-[0-9a-f]{64}(?: \(([^()]*)\))?")
-_BELOW_RESULTS = re.compile(r"(?:.*/)?results/[^/]+/((?:corpora|models|tables|tasks)/[\w./-]+)", re.ASCII)
+PAGE = re.compile(r'<meta name="papa-provenance" content="([^"]*)">')
+"""Where a page of HTML has its provenance."""
 
 
-def unsealed(path: PathLike) -> str:
-    """The text to write where the seal of a file at `path` shall be: with its place, if it is one of a workflow."""
-    place = _place_of(path)
-    return f"{UNSEALED} ({place})" if place else UNSEALED
+@dataclass(frozen=True)
+class Trace:
+    """How an artefact was made.
+
+    Args:
+        stage: what made it.
+        version: the version of that stage, which changes when its numbers do.
+        settings: what the stage was told, as JSON.
+        inputs: the digest of the content of each artefact or source that was read, by what the stage calls it.
+    """
+
+    stage: str
+    version: int
+    settings: Mapping[str, JSON]
+    inputs: Mapping[str, str]
+
+    @property
+    def request(self) -> str:
+        """Digest of what was asked for: stage, version and settings."""
+        return digest_of_json([self.stage, self.version, self.settings])
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What an artefact says of itself: `facts` about its content, its `trace` if a job made it, and its `digest`."""
+
+    facts: Mapping[str, JSON]
+    trace: Trace | None
+    digest: str
+
+    def text(self) -> str:
+        trace = None if self.trace is None else asdict(self.trace)
+        return _json({"facts": self.facts, "trace": trace, "digest": self.digest})
+
+    @classmethod
+    def parse(cls, text: str | bytes | None) -> Provenance:
+        """Read what `text` gave; raises ValueError, KeyError or TypeError where it is something else."""
+        given = json.loads(text or "")
+        return cls(given["facts"], Trace(**given["trace"]) if given["trace"] else None, given["digest"])
+
+
+class _Hash(Protocol):
+    def update(self, content: bytes | memoryview, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
+
+def hashing() -> _Hash:
+    """A new digest of content."""
+    return hashlib.blake2b(digest_size=20)
+
+
+def digest_of_json(value: JSON) -> str:
+    """The digest of anything that JSON can contain."""
+    digest = hashing()
+    digest.update(_json(value).encode())
+    return digest.hexdigest()
 
 
 @contextmanager
-def replacing(path: PathLike, seal: bool = False) -> Iterator[Path]:
+def replacing(path: PathLike) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it into place on success, remove it on any error.
 
     A reader therefore sees the old file, the new file or none, never a part of one. What a writer that was killed left
-    of the same file is deleted. With `seal` the digest of what was written takes the place of the last `UNSEALED`.
+    of the same file is deleted.
+
+    Raises:
+        InputError: the system does not let the file be written, with its reason.
     """
     place = Path(path)
     temporary = place.with_name(f".{place.name}.{os.getpid()}.partial")
@@ -57,8 +114,6 @@ def replacing(path: PathLike, seal: bool = False) -> Iterator[Path]:
             left.unlink()
         yield temporary
         with open(temporary, "rb+") as written:
-            if seal:
-                _seal(written)
             os.fsync(written.fileno())
         os.replace(temporary, place)
     except OSError as error:
@@ -70,156 +125,349 @@ def replacing(path: PathLike, seal: bool = False) -> Iterator[Path]:
             temporary.unlink()
 
 
-def check_seal(path: PathLike) -> str:
-    """Raise `DamagedArtefact` where a file is not what was written (cut, changed, written over), or written as another.
-
-    A file outside of a workflow's results may be any. Returns where below results it was written; empty for elsewhere.
-    """
-    try:
-        with open(path, "rb") as file, _mapped(file) as content:
-            seals = [(match.start(), (match[1] or b"").decode()) for match in _SEALED.finditer(content)]
-            # texts of a corpus might look like a seal; only the real one fits
-            own = next((own for at, own in seals if content[at : at + len(UNSEALED)] == _seal_of(content, at)), None)
-    except (OSError, ValueError) as error:  # mmap calls an empty file a wrong value
-        raise DamagedArtefact(f"{path} cannot be read ({_reason(error)}); {MEND}.") from error
-    if own is None:
-        what = "it is not what was written" if seals else "it has no seal, which papa puts into its files"
-        raise DamagedArtefact(f"{path} cannot be read: it is damaged or no file of papa ({what}); {MEND}.")
-    place = _place_of(path)
-    if own and place and own != place:
-        raise DamagedArtefact(f"{path} was written as {own} and does not belong here; {MEND}.")
-    return own
+# -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def is_sealed(path: PathLike) -> bool:
-    """Whether a file has a seal at all, be it broken."""
-    try:
-        with open(path, "rb") as file, _mapped(file) as content:
-            return _SEALED.search(content) is not None
-    except (OSError, ValueError):
-        return False
+class TableWriter:
+    """A Parquet file that is written in groups of rows; `write` adds a group."""
 
+    def __init__(self, file: pq.ParquetWriter, facts: Mapping[str, JSON], trace: Trace | None):
+        self._file, self.facts, self._trace = file, dict(facts), trace
+        self._groups: list[str] = []
 
-def _place_of(path: PathLike) -> str:
-    """Where below the results of a workflow a file is, which says what it is of; empty for files elsewhere."""
-    found = _BELOW_RESULTS.fullmatch(os.fspath(path))
-    return found[1] if found else ""
+    def write(self, table: pa.Table) -> None:
+        """Add a group of rows."""
+        self._file.write_table(table, row_group_size=max(1, table.num_rows))
+        self._groups.append(digest_of_table(table))
 
-
-def _seal(file: Any) -> None:
-    """Put the digest of a file that is open for reading and writing in the place of its last `UNSEALED`."""
-    with _mapped(file) as content:
-        place = content.rfind(UNSEALED.encode())
-        seal = _seal_of(content, place)
-    file.seek(place)
-    file.write(seal)
-    file.flush()
-
-
-def _mapped(file: Any) -> mmap.mmap:
-    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _seal_of(content: mmap.mmap, place: int) -> bytes:
-    """The seal of `content` that stands at `place`: of all bytes, with the seal itself as it was before."""
-    digest = hashlib.blake2b(digest_size=32)
-    with memoryview(content) as view:
-        digest.update(view[:place])
-        digest.update(UNSEALED.encode())
-        digest.update(view[place + len(UNSEALED) :])
-    return b"blake2b-" + digest.hexdigest().encode()
-
-
-def write_table(table: pa.Table, path: PathLike, provenance: Mapping[str, Any]) -> None:
-    """Write `table` as Parquet with `provenance` (anything JSON can hold) in the file's own metadata."""
-    import pyarrow.parquet as pq
-
-    with replacing(path, seal=True) as temporary:
-        pq.write_table(with_provenance(table, path, provenance), temporary, compression="zstd")
-
-
-def with_provenance(table: pa.Table | pa.Schema, path: PathLike, provenance: Mapping[str, Any]) -> Any:
-    """A table or schema whose metadata has `provenance`, and room for the seal of the file at `path`."""
-    text = json.dumps(provenance, sort_keys=True, allow_nan=False).encode()
-    metadata = {PROVENANCE: text, SEAL.encode(): unsealed(path).encode()}
-    return table.with_metadata(metadata) if hasattr(table, "with_metadata") else table.replace_schema_metadata(metadata)
-
-
-def read_table(path: PathLike) -> pa.Table:
-    """Read a Parquet file; raises `DamagedArtefact` where it is missing or not whole."""
-    with opened_table(path) as file:
-        return file.read(use_threads=False)
+    def end(self) -> None:
+        """Write the provenance, with the digest of each group in it; `facts` may have grown until now."""
+        provenance = _sealed({**self.facts, "groups": self._groups}, self._trace, [])
+        self._file.add_key_value_metadata({KEY: provenance.text()})
 
 
 @contextmanager
-def opened_table(path: PathLike) -> Iterator[pq.ParquetFile]:
-    """A Parquet file to read in parts; raises `DamagedArtefact` where it is missing or not whole."""
+def writing_table(
+    path: PathLike, schema: pa.Schema, facts: Mapping[str, JSON], trace: Trace | None = None
+) -> Iterator[TableWriter]:
+    """Write a Parquet file group by group; it is in its place after the block, or nothing of it is."""
+    import pyarrow.parquet as pq
+
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as file:
+        writer = TableWriter(file, facts, trace)
+        yield writer
+        writer.end()
+
+
+def write_table(table: pa.Table, path: PathLike, facts: Mapping[str, JSON], trace: Trace | None = None) -> None:
+    """Write `table` as Parquet with `facts` about it (anything JSON can contain), and how it was made."""
+    with writing_table(path, table.schema, facts, trace) as writer:
+        writer.write(table)
+
+
+class TableFile:
+    """A Parquet file that is read group by group; `provenance` is known before any row is read."""
+
+    def __init__(self, path: PathLike, file: pq.ParquetFile, provenance: Provenance):
+        self.path, self.file, self.provenance = path, file, provenance
+        self.schema: pa.Schema = file.schema_arrow
+        self.metadata: pq.FileMetaData = file.metadata
+        self._digests = list(provenance.facts["groups"])
+
+    @property
+    def facts(self) -> dict[str, JSON]:
+        """What was said about the content when it was written."""
+        return {key: value for key, value in self.provenance.facts.items() if key != "groups"}
+
+    def group(self, number: int) -> pa.Table:
+        """The rows of a group, held against their digest."""
+        table = self.file.read_row_group(number, use_threads=False)
+        if digest_of_table(table) != self._digests[number]:
+            raise DamagedArtefact(f"{self.path} is damaged (its rows are not what was written); {MEND}.")
+        return table
+
+    def read(self, numbers: Iterable[int] | None = None) -> pa.Table:
+        """The rows of some groups, or of all, one after another; `provenance_of` knows the table's facts."""
+        import pyarrow as pa
+
+        tables = [self.group(number) for number in (range(len(self._digests)) if numbers is None else numbers)]
+        table = pa.concat_tables(tables) if tables else self.schema.empty_table()
+        return table.replace_schema_metadata({KEY: self.provenance.text()})
+
+
+@contextmanager
+def opened_table(path: PathLike) -> Iterator[TableFile]:
+    """A Parquet file to read in parts; raises `DamagedArtefact` where it is missing, damaged or not one of papa."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    check_seal(path)
     try:
         # pq.read_table would load what reads datasets of many files: 50 MB of every job
         with pq.ParquetFile(path) as file:
-            yield file
-    except (pa.ArrowException, OSError) as error:
-        raise DamagedArtefact(f"{path} cannot be read as Parquet ({_first_line(error)}); {MEND}.") from error
+            provenance = _checked(path, (file.metadata.metadata or {}).get(KEY.encode()), [])
+            if len(provenance.facts["groups"]) != file.metadata.num_row_groups:
+                raise DamagedArtefact(f"{path} is damaged (it has lost rows); {MEND}.")
+            yield TableFile(path, file, provenance)
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise DamagedArtefact(f"{path} cannot be read as a table of papa ({_reason(error)}); {MEND}.") from error
 
 
-def provenance_of(table: Any) -> dict[str, Any]:
-    """What `write_table` was told about where a table (or a file of one, or its schema) came from."""
-    schema = table if not hasattr(table, "schema") else getattr(table, "schema_arrow", table.schema)
-    return json.loads((schema.metadata or {}).get(PROVENANCE, b"{}"))
+def read_table(path: PathLike) -> pa.Table:
+    """Read a Parquet file; raises `DamagedArtefact` where it is missing, damaged or not one of papa."""
+    with opened_table(path) as file:
+        return file.read()
 
 
-def write_json(content: Mapping[str, Any], path: PathLike) -> None:
-    """Write `content` as JSON with sorted keys: the same content gives the same bytes. NaN is refused."""
-    text = json.dumps({**content, SEAL: unsealed(path)}, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    with replacing(path, seal=True) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
-
-
-def read_json(path: PathLike) -> dict[str, Any]:
-    """Read a JSON file that `write_json` wrote; raises `DamagedArtefact` where it is missing or not whole."""
-    check_seal(path)
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:  # whole, but of another form
-        raise DamagedArtefact(f"{path} cannot be read as JSON ({_first_line(error)}); {MEND}.") from error
-    return {key: value for key, value in content.items() if key != SEAL}
-
-
-def fingerprint_of_table(table: pa.Table) -> str:
-    """SHA-256 over column names and values: equal tables have equal fingerprints, wherever they were read from."""
-    digest = hashlib.sha256()
-    for name in table.column_names:
-        digest.update(json.dumps([name, table.column(name).to_pylist()], ensure_ascii=False).encode())
+def digest_of_table(table: pa.Table) -> str:
+    """The digest of column names, types and values; rows that are cut in other chunks have the same."""
+    digest = hashing()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        kind = re.sub(r"<\w+: ", "<", str(column.type))  # Parquet has a name of its own for what lists contain
+        digest.update(f"{name} {kind} {len(column)}\n".encode())
+        _feed(digest, column.combine_chunks())
     return digest.hexdigest()
 
 
-def footer_of(path: PathLike) -> tuple[dict[str, Any], dict[str, int]]:
-    """What the footer of a Parquet file tells, its data unread: the provenance, and how many values each column holds.
+def _feed(digest: _Hash, values: pa.Array) -> None:
+    """Add the values of an Arrow array to a digest: which are there, how long they are, and what they contain."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    Of a column of lists these are the values in the lists. Raises FileNotFoundError with this path in `filename` where
-    there is no file.
+    kind = values.type
+    if isinstance(values, pa.ChunkedArray):  # what has no chunk, or more bytes than fit one
+        for chunk in values.chunks:
+            _feed(digest, chunk)
+    elif pa.types.is_null(kind):
+        pass
+    else:
+        if values.null_count:
+            digest.update(values.is_valid().to_numpy(zero_copy_only=False).tobytes())
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            digest.update(np.asarray(pc.list_value_length(values).fill_null(0), dtype="<i8").tobytes())
+            _feed(digest, values.flatten())
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            filled = values.fill_null("")
+            digest.update(np.asarray(pc.binary_length(filled), dtype="<i8").tobytes())
+            width = np.dtype("<i8" if pa.types.is_large_string(kind) else "<i4")
+            _, offsets, content = filled.buffers()
+            if len(filled) and content is not None:
+                ends = np.frombuffer(offsets, width, len(filled) + 1, filled.offset * width.itemsize)
+                digest.update(memoryview(content)[int(ends[0]) : int(ends[-1])])
+        else:
+            filled = values.fill_null(False if pa.types.is_boolean(kind) else 0) if values.null_count else values
+            digest.update(np.ascontiguousarray(filled.to_numpy(zero_copy_only=False)).tobytes())
+
+
+def provenance_of(table: pa.Table | TableFile) -> dict[str, JSON]:
+    """The facts that a table, or a file of one, was written with."""
+    if isinstance(table, TableFile):
+        return table.facts
+    facts = Provenance.parse((table.schema.metadata or {}).get(KEY.encode())).facts
+    return {key: value for key, value in facts.items() if key != "groups"}
+
+
+# -- JSON, tensors, arrays, pages -------------------------------------------------------------------------------------
+
+
+def write_json(content: Mapping[str, JSON], path: PathLike, trace: Trace | None = None) -> None:
+    """Write `content` as JSON with sorted keys: the same content gives the same bytes. NaN is refused."""
+    provenance = _sealed({}, trace, [_json(content).encode()])
+    told = {**content, KEY: json.loads(provenance.text())}
+    text = json.dumps(told, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    with replacing(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def read_json(path: PathLike) -> dict[str, JSON]:
+    """Read what `write_json` wrote; raises `DamagedArtefact` where it is missing, damaged or something else."""
+    content, provenance = _json_of(path)
+    _checked(path, provenance, [_json(content).encode()])
+    return content
+
+
+def write_tensors(
+    tensors: Mapping[str, Tensor], path: PathLike, facts: Mapping[str, JSON], trace: Trace | None = None
+) -> None:
+    """Write `tensors` as safetensors with `facts` about them, and how they were made."""
+    from safetensors.torch import save
+
+    provenance = _sealed(facts, trace, _parts_of_tensors(tensors))
+    with replacing(path) as temporary:
+        temporary.write_bytes(save(dict(tensors), {KEY: provenance.text()}))
+
+
+def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, JSON]]:
+    """The tensors and facts that `write_tensors` wrote; raises `DamagedArtefact` where a file is something else."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        tensors = load(Path(path).read_bytes())
+        text = _header_of(path).get("__metadata__", {}).get(KEY)
+    except (SafetensorError, OSError, ValueError, AttributeError) as error:
+        raise DamagedArtefact(f"{path} cannot be read as safetensors ({_reason(error)}); {MEND}.") from error
+    return tensors, dict(_checked(path, text, _parts_of_tensors(tensors)).facts)
+
+
+def provenance_of_arrays(facts: Mapping[str, JSON], trace: Trace | None, arrays: Mapping[str, np.ndarray]) -> str:
+    """The text to write as the attribute `KEY` of an HDF5 file with these `arrays`."""
+    own = {name: digest_of_array(values) for name, values in arrays.items()}
+    return _sealed({**facts, "arrays": own}, trace, []).text()
+
+
+def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, JSON]:
+    """The facts of an HDF5 file, of which some `arrays` were read; raises `DamagedArtefact` where those are others."""
+    facts = dict(_checked(path, text, []).facts)
+    own = facts.pop("arrays", {})
+    for name, values in arrays.items():
+        if own.get(name) != digest_of_array(values):
+            raise DamagedArtefact(f"{path} is damaged (its {name} is not what was written); {MEND}.")
+    return facts
+
+
+def digest_of_array(values: np.ndarray) -> str:
+    """The digest of type, shape and values."""
+    import numpy as np
+
+    digest = hashing()
+    digest.update(f"{values.dtype.str} {list(values.shape)}\n".encode())
+    digest.update(np.ascontiguousarray(values).reshape(-1).view("u1").data)
+    return digest.hexdigest()
+
+
+def write_page(text: str, path: PathLike, trace: Trace | None = None) -> None:
+    """Write a page of HTML, whose head begins with `<head>`, with its provenance as an element of the head."""
+    provenance = html.escape(_sealed({}, trace, [text.encode()]).text())
+    with replacing(path) as temporary:
+        told = text.replace("<head>", f'<head>\n<meta name="papa-provenance" content="{provenance}">', 1)
+        temporary.write_text(told, encoding="utf-8")
+
+
+# -- what an artefact says of itself ----------------------------------------------------------------------------------
+
+
+def read_provenance(path: PathLike) -> Provenance | None:
+    """What an artefact says of itself, from where its format has that and without its content; None where it does not.
+
+    A file that cannot be read says nothing. Whether the content is intact is found when that is read.
     """
+    try:
+        text = _READERS[Path(path).suffix](path)
+        return None if text is None else Provenance.parse(text)
+    except Exception:  # a file can be wrong in more ways than its reader has errors for
+        return None
+
+
+def trace_of(path: PathLike) -> Trace | None:
+    """How an artefact was made; None where it does not say."""
+    found = read_provenance(path)
+    return None if found is None else found.trace
+
+
+def digest_of(path: PathLike) -> str:
+    """The digest of an artefact's content, as it says itself; raises `DamagedArtefact` where it does not."""
+    found = read_provenance(path)
+    if found is None:
+        raise DamagedArtefact(f"{path} does not say what is in it: it is damaged or no file of papa; {MEND}.")
+    return found.digest
+
+
+def _text_in_parquet(path: PathLike) -> bytes | None:
     import pyarrow.parquet as pq
 
-    os.stat(path)
-    footer = pq.read_metadata(path)
-    held: dict[str, int] = {}
-    for group in map(footer.row_group, range(footer.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            name = column.path_in_schema.split(".")[0]
-            held[name] = held.get(name, 0) + column.num_values
-    return json.loads((footer.metadata or {}).get(PROVENANCE, b"{}")), held
+    return (pq.read_metadata(path).metadata or {}).get(KEY.encode())
+
+
+def _text_in_json(path: PathLike) -> str | None:
+    return _json_of(path)[1]
+
+
+def _text_in_tensors(path: PathLike) -> str | None:
+    return _header_of(path).get("__metadata__", {}).get(KEY)
+
+
+def _text_in_arrays(path: PathLike) -> str | None:
+    import h5py
+
+    with h5py.File(path, "r") as store:
+        return str(store.attrs[KEY])
+
+
+def _text_in_page(path: PathLike) -> str | None:
+    with open(path, encoding="utf-8") as page:
+        found = PAGE.search(page.read(1 << 20))
+    return html.unescape(found[1]) if found else None
+
+
+_READERS = {
+    ".parquet": _text_in_parquet,
+    ".json": _text_in_json,
+    ".safetensors": _text_in_tensors,
+    ".h5": _text_in_arrays,
+    ".html": _text_in_page,
+}
+
+
+def _sealed(facts: Mapping[str, JSON], trace: Trace | None, parts: Iterable[bytes]) -> Provenance:
+    """A provenance whose digest covers the facts and `parts` of the content; the trace has one of its own in it."""
+    facts = json.loads(_json(facts))
+    return Provenance(facts, trace, _digest_of(facts, parts))
+
+
+def _digest_of(facts: JSON, parts: Iterable[bytes]) -> str:
+    digest = hashing()
+    digest.update(_json(facts).encode())
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _checked(path: PathLike, text: str | bytes | None, parts: Iterable[bytes]) -> Provenance:
+    """The provenance in `text`, held against the content; raises `DamagedArtefact` where it is of something else."""
+    try:
+        provenance = Provenance.parse(text)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedArtefact(f"{path} does not say what made it: it is damaged or no file of papa; {MEND}.") from error
+    if provenance.digest != _digest_of(provenance.facts, parts):
+        raise DamagedArtefact(f"{path} is damaged (it is not what was written); {MEND}.")
+    return provenance
+
+
+def _json_of(path: PathLike) -> tuple[dict[str, JSON], str | None]:
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        own = content.pop(KEY, None)
+    except (ValueError, OSError, AttributeError) as error:
+        raise DamagedArtefact(f"{path} cannot be read as JSON ({_reason(error)}); {MEND}.") from error
+    return content, None if own is None else _json(own)
+
+
+def _header_of(path: PathLike) -> dict[str, JSON]:
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header: dict[str, JSON] = json.loads(file.read(min(size, 1 << 24)))
+    return header
+
+
+def _parts_of_tensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes]:
+    for name in sorted(tensors):
+        values = tensors[name].detach().cpu().contiguous()
+        yield f"{name} {values.dtype} {list(values.shape)}\n".encode()
+        yield bytes(values.reshape(-1).view(_torch().uint8).numpy().data) if values.numel() else b""
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch
+
+
+def _json(value: JSON) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 def _reason(error: Exception) -> str:
-    """Why the system refused something, in its own words and without those of a library."""
+    """Why something was refused: in the words of the system if they are its, else the first line of a library's."""
     number = getattr(error, "errno", None)
-    return os.strerror(number) if number else _first_line(error)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
+    return os.strerror(number) if number else first_line(error)

@@ -1,0 +1,81 @@
+"""What files there are below the results of a config: the one place where their paths are written.
+
+Rules, jobs, inspection, tables and the page take paths from here. Adding an artefact is adding a line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A file of the results.
+
+    Args:
+        pattern: its path below the results, with the names of wildcards in braces.
+        stage: the stage that makes it.
+    """
+
+    pattern: str
+    stage: str
+
+    def path(self, **wildcards: str) -> str:
+        """The path with the wildcards filled in."""
+        return self.pattern.format(**wildcards)
+
+    @property
+    def log(self) -> str:
+        """Pattern of the log of the job that makes the file."""
+        return f"logs/{PurePosixPath(self.pattern).with_suffix('.log')}"
+
+    @property
+    def benchmark(self) -> str:
+        """Pattern of the file with seconds and memory of that job."""
+        return str(PurePosixPath(self.pattern).with_suffix(".benchmark.tsv"))
+
+
+_MODEL, _LAID_OUT, _TASK = "models/{model}", "models/{model}/corpora/{laid_out}", "models/{model}/tasks/{task}"
+
+ARTEFACTS = {
+    "texts": Artefact("corpora/{corpus}/texts.parquet", "texts"),
+    "labels": Artefact("tasks/{task}/labels.parquet", "labels"),
+    "subsets": Artefact("tasks/{task}/subsets.parquet", "subsets"),
+    "tokens": Artefact(f"{_LAID_OUT}/tokens.parquet", "tokens"),
+    "average": Artefact(f"{_LAID_OUT}/average.h5", "average"),
+    "average_part": Artefact(f"{_LAID_OUT}/average/{{part}}.h5", "average"),
+    "lambda": Artefact(f"{_TASK}/{{constant}}/lambda.parquet", "lambda"),
+    "order": Artefact(f"{_TASK}/{{constant}}/{{order}}/order.parquet", "rank"),
+    "heads_in_order": Artefact(f"{_MODEL}/orders/{{order}}.parquet", "order"),
+    "index": Artefact(f"{_MODEL}/{{owner}}/features/{{variant}}/{{part}}.json", "hidden"),
+    "hidden": Artefact(f"{_MODEL}/{{owner}}/features/{{variant}}/{{part}}.hidden", "hidden"),
+    "run": Artefact(f"{_TASK}/runs/{{variant}}/seed-{{seed}}.json", "probe"),
+    "probe": Artefact(f"{_TASK}/runs/{{variant}}/seed-{{seed}}.safetensors", "probe"),
+    "runs": Artefact("tables/runs.parquet", "summary"),
+    "summary": Artefact("tables/summary.parquet", "summary"),
+    "summary_md": Artefact("tables/summary.md", "summary"),
+    "summary_tex": Artefact("tables/summary.tex", "summary"),
+    "grid": Artefact("tables/{grid}.parquet", "grid"),
+    "grid_md": Artefact("tables/{grid}.md", "grid"),
+    "grid_tex": Artefact("tables/{grid}.tex", "grid"),
+    "grid_svg": Artefact("figures/{grid}.svg", "grid"),
+    "grid_png": Artefact("figures/{grid}.png", "grid"),
+    "grid_html": Artefact("figures/{grid}.html", "grid"),
+    "drops": Artefact("tables/score_and_drop.parquet", "drops"),
+    "drops_md": Artefact("tables/score_and_drop.md", "drops"),
+    "drops_tex": Artefact("tables/score_and_drop.tex", "drops"),
+    "drops_svg": Artefact("figures/score_and_drop.svg", "drops"),
+    "drops_png": Artefact("figures/score_and_drop.png", "drops"),
+    "drops_html": Artefact("figures/score_and_drop.html", "drops"),
+    "published": Artefact("tables/published.parquet", "published"),
+    "published_md": Artefact("tables/published.md", "published"),
+    "published_tex": Artefact("tables/published.tex", "published"),
+    "patterns": Artefact(f"{_LAID_OUT}/patterns.parquet", "patterns"),
+    "patterns_md": Artefact(f"{_LAID_OUT}/patterns.md", "patterns"),
+    "patterns_tex": Artefact(f"{_LAID_OUT}/patterns.tex", "patterns"),
+    "patterns_svg": Artefact("figures/patterns/{model}/{laid_out}.svg", "patterns"),
+    "patterns_png": Artefact("figures/patterns/{model}/{laid_out}.png", "patterns"),
+    "patterns_html": Artefact("figures/patterns/{model}/{laid_out}.html", "patterns"),
+    "page": Artefact("report/index.html", "page"),
+}

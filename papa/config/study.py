@@ -1,0 +1,647 @@
+"""What a config runs: its jobs, what each job depends on, and which of them are done.
+
+A job is done if its artefact says that it was made by this version of the stage, with these settings, from inputs with
+this content. No file's time and no memory of the workflow is needed for that, and what an input's content does not
+change reruns nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from papa.config import stages
+from papa.config.artefacts import ARTEFACTS
+from papa.config.settings import RUN, Config, Corpus, Grid
+from papa.config.variant import OF, RANDOM, WHOLE, Constant, Order, Variant, parts_of
+from papa.files import Provenance, Trace, digest_of, digest_of_json, read_provenance
+
+S = TypeVar("S", bound=stages.Settings)
+MISSING, FRESH = "missing", "fresh"
+MACHINE = {"hub_mirror", "device", "threads", "token_budget", "checkpoint_minutes"}
+"""Keys of a config that may differ from machine to machine; no result depends on them, beyond rounding."""
+TABLE, FIGURE = ("", "_md", "_tex"), ("_svg", "_png", "_html")
+"""Endings of the names of artefacts: forms of a table and of a figure."""
+
+
+@dataclass(frozen=True)
+class Job(Generic[S]):
+    """One job: which stage makes which outputs of which inputs, and what it is told.
+
+    Args:
+        stage: the name of the stage.
+        settings: what the stage is told.
+        inputs: paths by the name that the stage gives them.
+        outputs: one path for each name.
+        wanted: for inputs that papa made, the `Trace.request` that each must have.
+        rule: the rule of the workflow that runs the job.
+        wildcards: the wildcards of that rule.
+        needs: the jobs that make the inputs, by the same names.
+    """
+
+    stage: str
+    settings: S
+    inputs: Mapping[str, tuple[str, ...]]
+    outputs: Mapping[str, str]
+    wanted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rule: str = ""
+    wildcards: Mapping[str, str] = field(default_factory=dict)
+    needs: Mapping[str, tuple[Job[Any], ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        told: Mapping[str, Any],
+        inputs: Mapping[str, tuple[str, ...]],
+        outputs: Mapping[str, str],
+    ) -> Job[Any]:
+        """The job that `Study.told` describes, with these files."""
+        kind: type[stages.Settings] = getattr(stages, told["settings_of"])
+        settings = kind.model_validate(told["settings"])
+        wanted = {name: tuple(requests) for name, requests in told["wanted"].items()}
+        return Job(told["stage"], settings, dict(inputs), dict(outputs), wanted)
+
+    def input(self, name: str) -> str:
+        """The one path that is called `name`."""
+        (path,) = self.inputs[name]
+        return path
+
+    def maybe(self, name: str) -> str | None:
+        """The one path that is called `name`; None if the job has no such input."""
+        return self.input(name) if self.inputs.get(name) else None
+
+    def output(self, name: str) -> str:
+        """The path of the output that is called `name`."""
+        return self.outputs[name]
+
+    @property
+    def needed(self) -> tuple[Job[Any], ...]:
+        """The jobs that make the inputs."""
+        return tuple(dict.fromkeys(job for jobs in self.needs.values() for job in jobs))
+
+    def trace(self, **sources: str) -> Trace:
+        """How the outputs are made; `sources` are digests of what is read beside the inputs, such as weights."""
+        read = {name: _digest_of_all(paths) for name, paths in self.inputs.items() if paths and _is_artefact(paths[0])}
+        return Trace(self.stage, stages.VERSIONS[self.stage], self.settings.recorded(), read | sources)
+
+    @property
+    def main(self) -> str:
+        """The output that says how it was made."""
+        return next(path for path in self.outputs.values() if _is_artefact(path))
+
+    def __hash__(self) -> int:
+        return hash(self.main)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and self.main == other.main
+
+
+Builder = Callable[..., Job[Any]]
+
+
+class Study:
+    """The jobs of a config; every path is below the folder of its results.
+
+    Args:
+        config: what is to be run.
+        results: the folder of its results, in which finished jobs are looked for.
+        roots: digests of what the jobs read that papa did not make, from `papa.data`; see `Roots`.
+    """
+
+    def __init__(self, config: Config, results: str | Path, roots: Roots | None = None):
+        self.config, self.results, self.grids = config, Path(results), config.analyses
+        self._roots = roots or Roots()
+        self._states: dict[Job[Any], str] = {}
+        self._found: dict[str, Provenance | None] = {}
+        self._jobs: dict[tuple[str, tuple[tuple[str, str], ...]], Job[Any]] = {}
+
+    # -- what is run --------------------------------------------------------------------------------------------------
+
+    def path(self, artefact: str, **wildcards: str) -> str:
+        """The path of an artefact below the results."""
+        return ARTEFACTS[artefact].path(**wildcards)
+
+    def orders(self, grid: Grid) -> list[Order]:
+        """The orders of a grid, each draw of a random one by itself."""
+        draws = range(1, self.config.ranking.draws + 1)
+        drawn = {name: [f"{RANDOM}-{draw}" for draw in draws] if name == RANDOM else [name] for name in grid.orders}
+        return [Order.parse(name) for names in drawn.values() for name in names]
+
+    def variants(self, model: str, task: str) -> dict[Variant, list[int]]:
+        """What is replaced in the runs of a task, each variant once, and the seeds of its probes."""
+        found: dict[Variant, dict[int, None]] = {}
+        corpus = self.config.tasks[task].corpus
+        for grid in self.grids.values():
+            if model in grid.models and task in grid.tasks:
+                for fraction, constant, order in product(grid.fractions, grid.constants, self.orders(grid)):
+                    variant = Variant.of(Constant.parse(constant).on(corpus), order, Fraction(fraction))
+                    found.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
+        return {variant: list(seeds) for variant, seeds in found.items()}
+
+    def streamed(self, task: str, variant: Variant) -> bool:
+        """Whether a probe takes hidden states from the model as it goes.
+
+        It does if the task says so, if its texts are masked or dropped from anew in every epoch, and if constants are
+        trained with it.
+        """
+        given = self.config.tasks[task]
+        return given.masked or self.config.encoder_dropout or given.features == "stream" or variant.trained
+
+    def drawn(self, grid: str) -> bool:
+        """Whether a grid has a figure: `run`, and those with fractions between 0 and 1."""
+        return grid == RUN or bool(set(self.grids[grid].fractions) - {"0", "1"})
+
+    def targets(self) -> list[Job[Any]]:
+        """The jobs that a run of the workflow ends with; everything else is made for them."""
+        wanted = [self.job("summarise"), *(self.job("grid", grid=name) for name in self.grids), self.job("page")]
+        if {"0", "1"} <= set(self.grids[RUN].fractions):
+            wanted.append(self.job("score_and_drop"))
+        if any(self.config.tasks[task].published for _, task in self.config.pairs):
+            wanted.append(self.job("published"))
+        return [*wanted, *self._patterns()]
+
+    def jobs(self) -> list[Job[Any]]:
+        """All jobs, each once, inputs before what is made of them."""
+        found: dict[Job[Any], None] = {}
+
+        def add(job: Job[Any]) -> None:
+            if job not in found:
+                for needed in job.needed:
+                    add(needed)
+                found[job] = None
+
+        for job in self.targets():
+            add(job)
+        return list(found)
+
+    def job(self, rule: str, **wildcards: str) -> Job[Any]:
+        """The job of a rule of the workflow, from the wildcards of its outputs."""
+        key = rule, tuple(sorted(wildcards.items()))
+        if key not in self._jobs:
+            build: Builder = getattr(self, f"_{rule}")
+            job = build(**wildcards)
+            self._jobs[key] = Job(
+                job.stage, job.settings, job.inputs, job.outputs, rule=rule, wildcards=wildcards, needs=job.needs
+            )
+        return self._jobs[key]
+
+    def shown_config(self) -> dict[str, Any]:
+        """What the page tells of the config: what is run, and nothing of this machine."""
+        config = self.config
+        told = config.model_dump(mode="json", exclude_none=True, exclude=MACHINE)
+        run = {
+            "models": dict.fromkeys(model for model, _ in config.pairs),
+            "corpora": dict.fromkeys(config.corpora_run),
+            "tasks": dict.fromkeys(task for _, task in config.pairs),
+        }
+        for block, names in run.items():
+            told[block] = {name: told[block][name] for name in names}
+        for model in told["models"].values():
+            model.pop("path", None), model.pop("package", None)
+        return told
+
+    # -- which jobs are done ------------------------------------------------------------------------------------------
+
+    def state(self, job: Job[Any]) -> str:
+        """`FRESH`, `MISSING`, or why the artefact of a job does not fit the config any more, as part of a sentence."""
+        if job not in self._states:
+            self._states[job] = self._state(job)
+        return self._states[job]
+
+    def request(self, job: Job[Any]) -> str:
+        """The `Trace.request` that the artefact of a job has, or will have when the job is done."""
+        found = self._provenance(job.main)
+        if self.state(job) == FRESH and found is not None and found.trace is not None:
+            return found.trace.request
+        return Trace(job.stage, stages.VERSIONS[job.stage], job.settings.recorded(), {}).request
+
+    def told(self, job: Job[Any]) -> dict[str, Any]:
+        """What a job is told, as plain values: see `Job.of`."""
+        return {
+            "stage": job.stage,
+            "settings_of": type(job.settings).__name__,
+            "settings": job.settings.model_dump(mode="json", exclude_none=True),
+            "wanted": {name: [self.request(needed) for needed in jobs] for name, jobs in job.needs.items()},
+        }
+
+    def _state(self, job: Job[Any]) -> str:
+        if any(not (self.results / path).exists() for name, path in job.outputs.items() if name != "hidden"):
+            return MISSING
+        found = self._provenance(job.main)
+        if found is None or found.trace is None:
+            return "it does not say how it was made"
+        trace, version = found.trace, stages.VERSIONS[job.stage]
+        if (trace.stage, trace.version) != (job.stage, version):
+            return (
+                f"it was made by stage {trace.stage}, version {trace.version}; this is {job.stage}, version {version}"
+            )
+        if difference := _difference(
+            *(_equivalent(own, found.facts) for own in (job.settings.recorded(), trace.settings))
+        ):
+            return difference
+        for needed in job.needed:
+            if self.state(needed) != FRESH:
+                return f"{needed.main} is to be made again"
+        asked = self._digests(job) | self._roots.of(job.settings)
+        for name in sorted(asked.keys() | trace.inputs.keys()):
+            if name in asked and asked[name] != trace.inputs.get(name):
+                return f"its {name} has changed"
+            if name not in asked and name not in Roots.names:
+                return f"it was made with {name}, and now is made without"
+        return self._pruned(job) or FRESH
+
+    def _pruned(self, job: Job[Any]) -> str:
+        """Whether hidden states that are not there any more will be read."""
+        hidden = job.outputs.get("hidden")
+        if hidden is None or (self.results / hidden).exists():
+            return ""
+        return "its hidden states were deleted and are read again" if self._is_read(job) else ""
+
+    def _is_read(self, hidden: Job[Any]) -> bool:
+        """Whether a probe on these hidden states is not done, apart from what that is said of them."""
+        self._states[hidden] = FRESH
+        readers = [job for job in self._probes() if hidden in job.needed]
+        return any(self._state(job) != FRESH for job in readers)
+
+    @cache  # noqa: B019  a study lives as long as its process
+    def _probes(self) -> tuple[Job[Any], ...]:
+        return tuple(job for model, task in self.config.pairs for job in self.runs(model, task))
+
+    def _digests(self, job: Job[Any]) -> dict[str, str]:
+        """The digest of each input that papa made, by its name."""
+        digests = {}
+        for name, paths in job.inputs.items():
+            if paths and _is_artefact(paths[0]):
+                own = [found.digest if (found := self._provenance(path)) else "" for path in paths]
+                digests[name] = own[0] if len(own) == 1 else digest_of_json(own)
+        return digests
+
+    def _provenance(self, path: str) -> Provenance | None:
+        if path not in self._found:
+            self._found[path] = read_provenance(self.results / path)
+        return self._found[path]
+
+    # -- one method for each rule: what its jobs are told, read and make ----------------------------------------------
+
+    def _prepare_texts(self, corpus: str) -> Job[stages.TextsOf]:
+        settings = stages.TextsOf(corpus=self._corpus(corpus), source=self._roots.source(self._corpus(corpus)))
+        return self._made("texts", settings, {}, {"texts": "texts"}, corpus=corpus)
+
+    def _prepare_labels(self, task: str) -> Job[stages.LabelsOf]:
+        given, texts = self.config.tasks[task], self._texts(task)
+        assert given.label is not None  # noqa: S101  masked tasks have no such job
+        settings = stages.LabelsOf(
+            corpus=texts.settings.corpus,
+            source=texts.settings.source,
+            label=given.label,
+            labels=given.labels,
+            metric=given.metric,
+        )
+        return self._made("labels", settings, {"texts": [texts]}, {"labels": "labels"}, task=task)
+
+    def _prepare_subsets(self, task: str) -> Job[stages.SubsetsOf]:
+        texts, subset = self._texts(task), self.config.tasks[task].subset
+        settings = stages.SubsetsOf(corpus=texts.settings.corpus, source=texts.settings.source, subset=subset or "")
+        return self._made("subsets", settings, {"texts": [texts]}, {"subsets": "subsets"}, task=task)
+
+    def _tokenize(self, model: str, laid_out: str) -> Job[stages.TokensOf]:
+        name, _, slots = laid_out.partition("/slots-")
+        corpus, layout = self.config.corpora[name], self.config.layout
+        settings = stages.TokensOf(
+            model=self._model(model),
+            slots=int(slots or corpus.slots or 0),
+            style=layout.style,
+            segments=layout.segments if corpus.second else "aligned",  # single texts are one segment
+            blocks=corpus.blocks,
+        )
+        texts = self.job("prepare_texts", corpus=name)
+        return self._made("tokens", settings, {"texts": [texts]}, {"tokens": "tokens"}, model=model, laid_out=laid_out)
+
+    def _average(self, model: str, laid_out: str) -> Job[stages.AverageOf]:
+        settings = stages.AverageOf(model=self._encoding(model), part=WHOLE)
+        tokens = self.job("tokenize", model=model, laid_out=laid_out)
+        return self._made(
+            "average", settings, {"tokens": [tokens]}, {"constants": "average"}, model=model, laid_out=laid_out
+        )
+
+    def _average_part(self, model: str, laid_out: str, part: str) -> Job[stages.AverageOf]:
+        settings = stages.AverageOf(model=self._encoding(model), part=part)
+        tokens = self.job("tokenize", model=model, laid_out=laid_out)
+        own = {"model": model, "laid_out": laid_out, "part": part}
+        return self._made("average", settings, {"tokens": [tokens]}, {"constants": "average_part"}, **own)
+
+    def _merge_averages(self, model: str, laid_out: str) -> Job[stages.MergeOf]:
+        parts = [self.job("average_part", model=model, laid_out=laid_out, part=part) for part in self.parts(laid_out)]
+        return self._made(
+            "average", stages.MergeOf(), {"parts": parts}, {"constants": "average"}, model=model, laid_out=laid_out
+        )
+
+    def _train_lambda(self, model: str, task: str, constant: str) -> Job[stages.LambdaOf]:
+        given, ranking = self.config.tasks[task], self.config.ranking
+        settings = stages.LambdaOf(
+            model=self._encoding(model, learning=True),
+            training=self._training(task, ranking.epochs),
+            masked=given.masked,
+            seed=ranking.seed,
+            constant=constant,
+            encoder_dropout=self.config.encoder_dropout,
+        )
+        needs = {
+            "tokens": [self._tokens(model, task)],
+            "labels": self._labels(task),
+            "constants": self.constants(model, given.corpus, Constant.parse(constant)),
+        }
+        return self._made("lambda", settings, needs, {"lambdas": "lambda"}, model=model, task=task, constant=constant)
+
+    def _rank(self, model: str, task: str, constant: str, order: str) -> Job[stages.RankOf]:
+        learned = self.job("train_lambda", model=model, task=task, constant=constant)
+        own = {"model": model, "task": task, "constant": constant, "order": order}
+        return self._made("rank", stages.RankOf(order=order), {"lambdas": [learned]}, {"order": "order"}, **own)
+
+    def _order_heads(self, model: str, order: str) -> Job[stages.OrderOf]:
+        seed = self.config.ranking.seed if Order.parse(order).draw is not None else 0
+        settings = stages.OrderOf(model=self._model(model), order=order, seed=seed)
+        return self._made("order", settings, {}, {"order": "heads_in_order"}, model=model, order=order)
+
+    def _hidden_states(self, model: str, owner: str, variant: str, part: str) -> Job[stages.HiddenOf]:
+        replaced = Variant.parse(variant)
+        where, _, name = owner.partition("/")
+        corpus = name if where == "corpora" else self.config.tasks[name].corpus
+        settings = stages.HiddenOf(model=self._encoding(model), variant=variant, part=part)
+        needs = {"tokens": [self.job("tokenize", model=model, laid_out=corpus)]}
+        needs |= self._replacing(model, corpus, "" if where == "corpora" else name, replaced)
+        outputs = {"index": "index", "hidden": "hidden"}
+        return self._made("hidden", settings, needs, outputs, model=model, owner=owner, variant=variant, part=part)
+
+    def _probe(self, model: str, task: str, variant: str, seed: str) -> Job[stages.ProbeOf]:
+        given, replaced = self.config.tasks[task], Variant.parse(variant)
+        streamed = self.streamed(task, replaced)
+        settings = stages.ProbeOf(
+            model=self._encoding(model, learning=replaced.trained),
+            task=task,
+            metric=given.metric,
+            training=self._training(task),
+            seed=int(seed),
+            variant=variant,
+            encoder_dropout=self.config.encoder_dropout,
+            streamed=streamed,
+        )
+        subsets = [self.job("prepare_subsets", task=task)] if given.subset else []
+        needs = {"tokens": [self._tokens(model, task)], "labels": self._labels(task), "subsets": subsets}
+        if streamed:
+            needs |= self._replacing(model, given.corpus, task, replaced)
+        else:
+            owner = f"corpora/{given.corpus}" if replaced.of_corpus else f"tasks/{task}"
+            needs["index"] = [
+                self.job("hidden_states", model=model, owner=owner, variant=variant, part=part)
+                for part in self.parts(given.corpus)
+            ]
+        own = {"model": model, "task": task, "variant": variant, "seed": seed}
+        return self._made("probe", settings, needs, {"run": "run", "probe": "probe"}, **own)
+
+    def _stream_probe(self, model: str, task: str, variant: str, seed: str) -> Job[stages.ProbeOf]:
+        return self._probe(model, task, variant, seed)
+
+    def _summarise(self) -> Job[stages.RunsOf]:
+        titles = {task: self.config.tasks[task].title or task for _, task in self.config.pairs}
+        outputs = {"summary": "summary", "runs": "runs", "markdown": "summary_md", "latex": "summary_tex"}
+        return self._made("summary", stages.RunsOf(titles=titles), {"runs": list(self._probes())}, outputs)
+
+    def _grid(self, grid: str) -> Job[stages.GridOf]:
+        forms = (*TABLE, *(FIGURE if self.drawn(grid) else ()))
+        settings = self.grid_settings(grid)
+        return self._made("grid", settings, {"summary": [self.job("summarise")]}, _forms("grid", forms), grid=grid)
+
+    def _score_and_drop(self) -> Job[stages.DropsOf]:
+        needs = {"grid": [self.job("grid", grid=RUN)]}
+        return self._made("drops", stages.DropsOf(plots=self.config.plots), needs, _forms("drops", (*TABLE, *FIGURE)))
+
+    def _published(self) -> Job[stages.PublishedOf]:
+        tasks, run = self.config.tasks, self.config.pairs
+        mnli = {task.corpus for task in tasks.values() if task.published == "mnli_mismatched"}
+        settings = stages.PublishedOf(
+            models={name: self.config.models[name].hub for name, _ in run},
+            tasks={name: published for _, name in run if (published := tasks[name].published) is not None},
+            more_settings={f"{OF}{corpus}": "mnli" for corpus in sorted(mnli)},
+            values=self._roots.published(),
+        )
+        return self._made("published", settings, {"summary": [self.job("summarise")]}, _forms("published", TABLE))
+
+    def _describe_patterns(self, model: str, laid_out: str) -> Job[stages.PatternsOf]:
+        given = self.config.patterns
+        settings = stages.PatternsOf(heads=given and given.heads, plots=self.config.plots)
+        needs = {
+            "tokens": [self.job("tokenize", model=model, laid_out=laid_out)],
+            "constants": [self.averaged(model, laid_out)],
+        }
+        outputs = _forms("patterns", (*TABLE, *FIGURE))
+        return self._made("patterns", settings, needs, outputs, model=model, laid_out=laid_out)
+
+    def _page(self) -> Job[stages.PageOf]:
+        needs: dict[str, list[Job[Any]]] = {
+            "summary": [self.job("summarise")],
+            "runs": [self.job("summarise")],
+            "grids": [self.job("grid", grid=name) for name in self.grids],
+            "patterns": self._patterns(),
+        }
+        return self._made("page", stages.PageOf(config=self.shown_config()), needs, {"page": "page"})
+
+    # -- parts of these ----------------------------------------------------------------------------------------------
+
+    def _made(
+        self,
+        stage: str,
+        settings: S,
+        needs: Mapping[str, list[Job[Any]]],
+        outputs: Mapping[str, str],
+        **wildcards: str,
+    ) -> Job[S]:
+        return Job(
+            stage,
+            settings,
+            {
+                name: tuple(_output_for(name, needed) for needed in several)
+                for name, several in needs.items()
+                if several
+            },
+            {name: self.path(artefact, **wildcards) for name, artefact in outputs.items()},
+            needs={name: tuple(several) for name, several in needs.items() if several},
+        )
+
+    def runs(self, model: str, task: str) -> list[Job[stages.ProbeOf]]:
+        """The probes of a model and a task."""
+        return [
+            self.job(
+                "stream_probe" if self.streamed(task, variant) else "probe",
+                model=model,
+                task=task,
+                variant=variant.path,
+                seed=str(seed),
+            )
+            for variant, seeds in self.variants(model, task).items()
+            for seed in seeds
+        ]
+
+    def parts(self, laid_out: str) -> list[str]:
+        """The parts that a corpus is averaged and encoded in, a job each: as many as it has shards."""
+        return parts_of(self.config.corpora[laid_out.split("/")[0]].shards)
+
+    def averaged(self, model: str, laid_out: str) -> Job[Any]:
+        """The job that ends with the averages over a corpus."""
+        rule = "average" if len(self.parts(laid_out)) == 1 else "merge_averages"
+        return self.job(rule, model=model, laid_out=laid_out)
+
+    def constants(self, model: str, corpus: str, constant: Constant | None) -> list[Job[Any]]:
+        """The job of the averages that replace a model's attention on a corpus; none if none are read."""
+        if constant is None or constant.data_free:
+            return []
+        slots, source = self.config.corpora[corpus].slots, constant.corpus or corpus
+        own = self.config.corpora[source].slots == slots
+        return [self.averaged(model, source if own else f"{source}/slots-{slots}")]
+
+    def order(self, model: str, task: str, constant: Constant, order: Order) -> Job[Any]:
+        """The job of an order of heads: under the λ of a task and a constant, or of the model alone."""
+        if not order.by_lambda:
+            return self.job("order_heads", model=model, order=order.name)
+        return self.job("rank", model=model, task=task, constant=constant.untrained, order=order.name)
+
+    def grid_settings(self, name: str) -> stages.GridOf:
+        """What the table of a grid shows."""
+        grid = self.grids[name]
+        return stages.GridOf(
+            name=name,
+            title=grid.title or re.sub("[-_]", " ", name).capitalize(),
+            models=grid.models,
+            constants=grid.constants,
+            orders=grid.orders,
+            fractions=grid.fractions,
+            tasks={task: self.config.tasks[task].corpus for task in grid.tasks},
+            plots=self.config.plots,
+            drawn=self.drawn(name),
+        )
+
+    def _replacing(self, model: str, corpus: str, task: str, variant: Variant) -> dict[str, list[Job[Any]]]:
+        """The averages and the order that a variant needs, if it needs them."""
+        needs = {"constants": self.constants(model, corpus, variant.constant)}
+        if variant.constant is not None and variant.order is not None:
+            needs["order"] = [self.order(model, task, variant.constant, variant.order)]
+        return needs
+
+    def _patterns(self) -> list[Job[Any]]:
+        tasks = self.config.patterns.tasks if self.config.patterns else ()
+        pairs = [(model, self.config.tasks[task].corpus) for model, task in self.config.pairs if task in tasks]
+        return [self.job("describe_patterns", model=model, laid_out=corpus) for model, corpus in dict.fromkeys(pairs)]
+
+    def _texts(self, task: str) -> Job[stages.TextsOf]:
+        return self.job("prepare_texts", corpus=self.config.tasks[task].corpus)
+
+    def _labels(self, task: str) -> list[Job[stages.LabelsOf]]:
+        return [] if self.config.tasks[task].masked else [self.job("prepare_labels", task=task)]
+
+    def _tokens(self, model: str, task: str) -> Job[stages.TokensOf]:
+        return self.job("tokenize", model=model, laid_out=self.config.tasks[task].corpus)
+
+    def _corpus(self, name: str) -> Corpus:
+        """A corpus without what its texts do not depend on."""
+        given = self.config.corpora[name]
+        return given if self.config.score_validation == "all" else given.model_copy(update={"more_validation": None})
+
+    def _model(self, name: str) -> stages.ModelId:
+        given = self.config.models[name]
+        weights = given.sha256
+        return stages.ModelId(name=name, hub=given.hub, revision=given.revision, random=given.random, weights=weights)
+
+    def _encoding(self, name: str, learning: bool = False) -> stages.Encoding:
+        """A model and the config's precision; float32 if gradients through it would not survive float16."""
+        precision = self.config.precision
+        usual = learning and precision == "float16"
+        return stages.Encoding(model=self._model(name), precision="float32" if usual else precision)
+
+    def _training(self, task: str, epochs: int | None = None) -> stages.Training:
+        given = self.config.tasks[task]
+        return stages.Training(
+            learning_rate=given.learning_rate, batch_size=given.batch_size, epochs=epochs or given.epochs
+        )
+
+
+class Roots:
+    """Digests of what jobs read that papa did not make: nothing is known here; `papa.data.roots` looks."""
+
+    names = ("model", "origin")
+    """What a trace calls the content of a model's files, and where they came from."""
+
+    def source(self, corpus: Corpus) -> dict[str, str]:
+        """The digest of what a corpus is read from, by split or name; empty if only the hub knows."""
+        return {}
+
+    def model(self, model: stages.ModelId) -> str | None:
+        """The digest of the files of a model; None if they are not on this machine."""
+        return None
+
+    def published(self) -> str:
+        """The digest of the published numbers."""
+        return ""
+
+    def of(self, settings: stages.Settings) -> dict[str, str]:
+        """What the trace of a job with these settings must say of the model that it reads.
+
+        If the model's files are here, their content counts and their origin does not; else only the origin is known.
+        """
+        model = getattr(settings, "model", None)
+        model = model.model if isinstance(model, stages.Encoding) else model
+        if model is None:
+            return {}
+        found = self.model(model)
+        return {"origin": model.origin} if found is None else {"model": found}
+
+
+def _output_for(name: str, job: Job[Any]) -> str:
+    """The output of a job that an input of this name is: the run of a probe, the table of a summary."""
+    return job.outputs.get(name, job.main)
+
+
+def _forms(artefact: str, endings: tuple[str, ...]) -> dict[str, str]:
+    """The forms of a table or figure by what its stage calls them."""
+    names = {"": "table", "_md": "markdown", "_tex": "latex", "_svg": "svg", "_png": "png", "_html": "html"}
+    return {names[ending]: f"{artefact}{ending}" for ending in endings}
+
+
+def _is_artefact(path: str) -> bool:
+    return path.endswith((".parquet", ".h5", ".json")) or path.endswith("report/index.html")
+
+
+def _digest_of_all(paths: tuple[str, ...]) -> str:
+    own = [digest_of(path) for path in paths]
+    return own[0] if len(own) == 1 else digest_of_json(own)
+
+
+def _equivalent(settings: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without what makes no difference to an artefact of which these facts are known.
+
+    A limit that all training rows fit, and labels in the order that they have anyway.
+    """
+    own = {**settings, "corpus": dict(settings["corpus"])} if "corpus" in settings else dict(settings)
+    rows = facts.get("rows_available", {}).get("train")
+    if rows is not None and own.get("corpus", {}).get("train_limit", 0) >= rows:
+        del own["corpus"]["train_limit"]
+    if "labels" in own and list(own["labels"]) == facts.get("label_names"):
+        del own["labels"]
+    return own
+
+
+def _difference(asked: Mapping[str, Any], found: Mapping[str, Any], where: str = "") -> str:
+    """The first setting that differs, as part of a sentence; empty if none does."""
+    for key in sorted(asked.keys() | found.keys()):
+        own, other = asked.get(key), found.get(key)
+        if isinstance(own, Mapping) and isinstance(other, Mapping):
+            if inner := _difference(own, other, f"{where}{key}."):
+                return inner
+        elif own != other:
+            return f"{where}{key} is {own}, but it was made with {other}"
+    return ""

@@ -1,0 +1,210 @@
+"""What is replaced in a run: a constant, an order of heads and the fraction that is kept (paper, Sec. 3 and 5).
+
+This is the one place that decides what is legal, and how a variant becomes part of a path.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+
+from papa.errors import InputError
+
+DATA_FREE = ("identity", "toeplitz", "zeros")
+"""Constants that need no text (the paper's Table 1)."""
+TRAINED, OF = "-trained", "average-of-"
+BY_LAMBDA = ("lambda", "lambda-reversed")
+RANDOM = "random"
+ORDERS = (*BY_LAMBDA, "first-layer-first", "last-layer-first", RANDOM)
+
+ORIGINAL, ALL_REPLACED = "original", "all"
+CONSTANT = "(?:[a-z]+|average-of-[a-z0-9_-]+)"
+"""Pattern of constants that are not trained, so that hidden states under them can be stored."""
+ORDER, KEPT = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
+OF_CORPUS = f"{ORIGINAL}|{CONSTANT}/{ALL_REPLACED}"
+"""Pattern of variants that depend on texts alone: nothing is replaced, or every head."""
+OF_TASK = f"{CONSTANT}/{ORDER}/{KEPT}"
+"""Pattern of variants that depend on an order of heads."""
+OF_TRAINED = f"[a-z]+{TRAINED}/(?:{ALL_REPLACED}|{ORDER}/{KEPT})"
+"""Pattern of variants whose constants are trained with the probe."""
+
+WHOLE = "1of1"
+"""The part of a corpus that is all of it."""
+PART = "[0-9]+of[0-9]+"
+
+
+@dataclass(frozen=True)
+class Constant:
+    """What takes the place of attention.
+
+    Args:
+        start: what the matrices are, or begin as: average, identity, toeplitz or zeros.
+        corpus: the corpus of an average; None stands for the task's own texts.
+        trained: whether the matrices are trained with the probe.
+    """
+
+    start: str
+    corpus: str | None = None
+    trained: bool = False
+
+    @classmethod
+    def parse(cls, name: str) -> Constant:
+        """The constant called `name`: average, average-of-CORPUS, identity, toeplitz, zeros, …-trained."""
+        if name.startswith(OF) and len(name) > len(OF):
+            return cls("average", name.removeprefix(OF))
+        start = name.removesuffix(TRAINED)
+        trained = start != name
+        if start not in ("average", *DATA_FREE) or (trained and start not in ("average", "toeplitz")):
+            known = ", ".join(["average", f"{OF}CORPUS", *DATA_FREE, f"average{TRAINED}", f"toeplitz{TRAINED}"])
+            raise InputError(f"There are no constants {name!r}; there are {known}.")
+        return cls(start, None, trained)
+
+    @property
+    def name(self) -> str:
+        """What the config calls the constant."""
+        return self.untrained + TRAINED * self.trained
+
+    @property
+    def untrained(self) -> str:
+        """The constant before any training, with which λ is learned."""
+        return self.start if self.corpus is None else OF + self.corpus
+
+    @property
+    def data_free(self) -> bool:
+        """Whether the matrices follow from their size alone."""
+        return self.start in DATA_FREE
+
+    def on(self, corpus: str) -> Constant:
+        """What tasks on `corpus` call the constant: the average of their own texts is the average."""
+        return Constant(self.start, None, self.trained) if self.corpus == corpus else self
+
+
+@dataclass(frozen=True)
+class Order:
+    """In which order heads are replaced.
+
+    Args:
+        base: one of `ORDERS`.
+        draw: which draw a random order is, counted from 1.
+    """
+
+    base: str
+    draw: int | None = None
+
+    @classmethod
+    def parse(cls, name: str) -> Order:
+        """The order called `name`; a random order names its draw: random-1, random-2, …"""
+        drawn = re.fullmatch(f"{RANDOM}-([1-9][0-9]*)", name)
+        order = cls(RANDOM, int(drawn[1])) if drawn else cls(name)
+        if order.base not in ORDERS or (order.base == RANDOM) != (order.draw is not None):
+            raise InputError(
+                f"The order {name!r} does not exist; it is one of {', '.join(ORDERS)} (drawn: random-1, …)."
+            )
+        return order
+
+    @property
+    def name(self) -> str:
+        """What paths and tables call the order."""
+        return self.base if self.draw is None else f"{self.base}-{self.draw}"
+
+    @property
+    def by_lambda(self) -> bool:
+        """Whether the order is made of the λ of a task."""
+        return self.base in BY_LAMBDA
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is replaced in a run.
+
+    Args:
+        constant: what replaces attention; None where nothing is replaced.
+        order: which heads are replaced first; only where some are kept.
+        fraction: the share of heads that keep their own attention.
+
+    Raises:
+        InputError: a fraction strictly between 0 and 1 needs a constant and an order, fraction 0 a constant and no
+            order, fraction 1 neither.
+    """
+
+    constant: Constant | None
+    order: Order | None
+    fraction: Fraction
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fraction <= 1:
+            raise InputError(f"The fraction is {self.fraction}, but must lie between 0 and 1.")
+        needed = {"constant": self.fraction < 1, "order": 0 < self.fraction < 1}
+        for what, given in (("constant", self.constant), ("order", self.order)):
+            if needed[what] != (given is not None):
+                given_or_not = "none was given" if given is None else f"{given.name} was given"
+                needs = f"needs {'an' if what == 'order' else 'a'} {what}" if needed[what] else f"has no {what}"
+                raise InputError(
+                    f"A variant that keeps the fraction {self.fraction} of the heads {needs}; {given_or_not}."
+                )
+
+    @classmethod
+    def of(cls, constant: Constant | None, order: Order | None, fraction: Fraction | str) -> Variant:
+        """The variant at a point of a grid, which names a constant and an order even where none is used."""
+        fraction = Fraction(fraction)
+        return cls(constant if fraction < 1 else None, order if 0 < fraction < 1 else None, fraction)
+
+    @classmethod
+    def parse(cls, path: str) -> Variant:
+        """The variant whose `path` this is; raises `InputError` where it is none.
+
+        >>> Variant.parse("average/lambda/kept-1of8").fraction
+        Fraction(1, 8)
+        """
+        parts = path.split("/")
+        if path == ORIGINAL:
+            return cls(None, None, Fraction(1))
+        if len(parts) == 2 and parts[1] == ALL_REPLACED:
+            return cls(Constant.parse(parts[0]), None, Fraction(0))
+        if len(parts) == 3 and re.fullmatch(KEPT, parts[2]):
+            kept = Fraction(parts[2].removeprefix("kept-").replace("of", "/"))
+            return cls(Constant.parse(parts[0]), Order.parse(parts[1]), kept)
+        raise InputError(f"{path!r} is no variant; a variant is original, CONSTANT/all or CONSTANT/ORDER/kept-AofB.")
+
+    @property
+    def path(self) -> str:
+        """The part of a path that says what is replaced."""
+        if self.constant is None:
+            return ORIGINAL
+        if self.order is None:
+            return f"{self.constant.name}/{ALL_REPLACED}"
+        return f"{self.constant.name}/{self.order.name}/kept-{str(self.fraction).replace('/', 'of')}"
+
+    @property
+    def of_corpus(self) -> bool:
+        """Whether hidden states depend on texts alone, and so are shared by all tasks on them."""
+        return self.order is None
+
+    @property
+    def trained(self) -> bool:
+        """Whether constants are trained with the probe, so that hidden states cannot be stored."""
+        return self.constant is not None and self.constant.trained
+
+    def kept(self, heads: int) -> int:
+        """How many of `heads` keep their own attention, rounded down."""
+        return floor(self.fraction * heads)
+
+
+def parts_of(shards: int) -> list[str]:
+    """The names of all parts of a corpus: "1of2", "2of2"."""
+    return [f"{number}of{shards}" for number in range(1, shards + 1)]
+
+
+def rows_of(part: str, rows: int) -> tuple[int, int]:
+    """The first of `rows` rows that belongs to a part, and the one after its last.
+
+    Raises:
+        InputError: the part has no row.
+    """
+    number, shards = (int(value) for value in part.split("of"))
+    begin, end = (rows * place // shards for place in (number - 1, number))
+    if begin == end:
+        raise InputError(f"{rows} examples cannot be cut in {shards} parts; lower shards of the corpus.")
+    return begin, end

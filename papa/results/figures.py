@@ -17,7 +17,11 @@ from papa.config.stages import GridOf
 from papa.errors import InputError, count
 from papa.files import PathLike, replacing
 from papa.method.averages import ConstantMatrices
-from papa.results.summary import ALL, fractions_of, metric_name
+from papa.results.drops import TITLE
+from papa.results.grids import constant_name, varied
+from papa.results.runs import ALL
+from papa.results.summary import fractions_of
+from papa.results.table import metric_name
 
 if TYPE_CHECKING:
     import altair as alt
@@ -137,6 +141,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str
     kept = rows["kept"].astype(str) + " of " + rows["heads"].astype(str)
     names = ["line", "task", "title", "metric", "subset", "fraction", "mean", "low", "high", "seeds"]
     points = rows[names].assign(kept=kept, interval=interval)
+    lines_title = " / ".join(varied(grid))
     lines, tasks = points["line"].unique().tolist(), points["task"].unique().tolist()
     subsets = sorted(points["subset"].unique(), key=lambda subset: subset != ALL)
 
@@ -150,14 +155,14 @@ def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str
     color = alt.Color(
         "line:N",
         scale=alt.Scale(domain=lines, **colors),
-        legend=alt.Legend(title=grid.lines, symbolOpacity=1, symbolType="stroke", symbolSize=400),
+        legend=alt.Legend(title=lines_title, symbolOpacity=1, symbolType="stroke", symbolSize=400),
     )
     dashes = [DASHES[number % len(DASHES)] for number in range(len(subsets))]
     dash = alt.StrokeDash("subset:N", scale=alt.Scale(domain=subsets, range=dashes), legend=stroke)
     fractions = alt.Scale(domain=fractions_of(points))
     x = alt.X("fraction:O", title="fraction of heads input-dependent", scale=fractions)
     tooltip = [
-        alt.Tooltip("line:N", title=grid.lines),
+        alt.Tooltip("line:N", title=lines_title),
         alt.Tooltip("subset:N", title="examples"),
         alt.Tooltip("fraction:N"),
         alt.Tooltip("kept:N", title="heads kept"),
@@ -198,7 +203,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str
         .configure_legend(orient="bottom", columns=across, labelFontSize=12, labelLimit=400)
         .configure_view(stroke=None)
     )
-    return figure, f"{grid.title}: {count(len(tasks), 'task')}, {count(len(lines), 'line')}"
+    return figure, f"{count(len(tasks), 'task')}, {count(len(lines), 'line')}"
 
 
 def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.LayerChart, str]:

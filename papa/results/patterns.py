@@ -37,7 +37,7 @@ def describe_patterns(job: Job[PatternsOf]) -> str:
     """Stage *patterns*: measure every head of an average, and draw some heads.
 
     Args:
-        job: reads `average` and `tokens`, the laid-out tokens that the attention was averaged over, which say which
+        job: reads `constants` and `tokens`, the laid-out tokens that the attention was averaged over, which say which
             slots are special; writes Parquet, Markdown, LaTeX, SVG, PNG and HTML.
 
     Returns:
@@ -48,7 +48,7 @@ def describe_patterns(job: Job[PatternsOf]) -> str:
     """
     import pyarrow as pa
 
-    averages = ConstantMatrices.load(job.input("average"))
+    averages = ConstantMatrices.load(job.input("constants"))
     train = Tokens.read(job.input("tokens"), "train")["train"]
     for name in ("model", "corpus", "style", "segments", "slots"):
         averaged, laid_out = averages.about.get(name), str(train.provenance.get(name))
@@ -63,10 +63,10 @@ def describe_patterns(job: Job[PatternsOf]) -> str:
     facts = {"constants": averages.about, "examples": averages.examples, "special": special}
     facts |= {"thresholds": asdict(THRESHOLDS)}
     table = pa.Table.from_pylist(rows, schema=pa.schema(list(COLUMNS.items())))
-    write_table(table, job.output("patterns"), {"table": "patterns"} | facts, job.trace())
+    write_table(table, job.output("table"), {"table": "patterns"} | facts, job.trace())
     frame = pd.DataFrame(rows, dtype=object)
     title = f"Patterns of averaged attention, {averages.about.get('model', 'model')}"
-    write_pages(title, tables_of(frame), NOTE, job.output("patterns_md"), job.output("patterns_tex"))
+    write_pages(title, tables_of(frame), NOTE, job.output("markdown"), job.output("latex"))
     return f"{count(len(rows), 'head')}: " + ", ".join(f"{_share(frame[flag])} {words}" for flag, words in FLAGS.items())
 
 

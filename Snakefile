@@ -12,7 +12,7 @@ include: "workflow/rules/common.smk"
 
 
 pathvars:
-    results=f"results/{config['name']}",
+    results=str(STUDY.results),
 
 
 wildcard_constraints:
@@ -20,40 +20,30 @@ wildcard_constraints:
     corpus=NAME,
     task=NAME,
     laid_out=f"{NAME}(/slots-[0-9]+)?",
+    owner=f"(corpora|tasks)/{NAME}",
     constant=CONSTANT,
     order=ORDER,
+    variant=f"{OF_CORPUS}|{OF_TASK}|{OF_TRAINED}",
     seed="[0-9]+",
     part=PART,
-    grid="|".join(GRAPH.grids),
 
 
 include: "workflow/rules/fetch.smk"
 include: "workflow/rules/prepare.smk"
-include: "workflow/rules/layout.smk"
-include: "workflow/rules/constants.smk"
-include: "workflow/rules/ranking.smk"
-include: "workflow/rules/features.smk"
-include: "workflow/rules/probes.smk"
-include: "workflow/rules/tables.smk"
-include: "workflow/rules/plots.smk"
-include: "workflow/rules/report.smk"
+include: "workflow/rules/encode.smk"
+include: "workflow/rules/probe.smk"
+include: "workflow/rules/results.smk"
 
 
 rule all:
     default_target: True
     input:
-        GRAPH.artefacts(),
-        GRAPH.analyses(),
-        "<results>/tables/runs.parquet",
-        "<results>/tables/summary.parquet",
-        "<results>/tables/summary.md",
-        "<results>/tables/summary.tex",
-        "<results>/report/index.html",
+        [f"<results>/{path}" for job in STUDY.targets() for path in job.outputs.values()],
 
 
 onstart:
-    check_results()
+    begin(STUDY)
 
 
 onsuccess:
-    show_summary()
+    subprocess.run([sys.executable, "-m", "papa.results.summary", str(STUDY.results)], check=False)

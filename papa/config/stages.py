@@ -1,44 +1,34 @@
-"""What each stage is told: everything that its numbers depend on beside its input files, and nothing else.
+"""The stages: what each of them is told, which is all that its numbers depend on beside its input files.
 
-`VERSIONS` has a number for each stage. Whoever changes the numbers of a stage raises it, and everything that was made by
-the stage before is made again; a comment or a faster way to the same numbers reruns nothing.
+Each stage has a version. Whoever changes the numbers of a stage raises its version, and everything that the stage made
+before is made again; a comment, or a faster way to the same numbers, reruns nothing.
 """
 
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from papa.config.settings import Corpus, Plots
-
-VERSIONS = {
-    "texts": 1,
-    "labels": 1,
-    "subsets": 1,
-    "tokens": 1,
-    "average": 1,
-    "lambda": 1,
-    "rank": 1,
-    "order": 1,
-    "hidden": 1,
-    "probe": 1,
-    "summary": 1,
-    "grid": 1,
-    "drops": 1,
-    "published": 1,
-    "patterns": 1,
-    "page": 1,
-}
 
 
 class Settings(BaseModel):
     """What a stage is told. `recorded` is what its artefacts say of that, which leaves out where things lie."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    stage: ClassVar[str] = ""
+    version: ClassVar[int] = 1
+    runs: ClassVar[str] = ""
+    """The function that makes the outputs, as module:function; it takes the job and returns a line for the terminal."""
     places: ClassVar[frozenset[str]] = frozenset()
     """Fields that say where things lie; no number depends on them."""
+
+    @property
+    def threads(self) -> Literal["encoder", "probe"] | None:
+        """Which of the config's numbers of threads a job has; None stands for one thread."""
+        return None
 
     def recorded(self) -> dict[str, Any]:
         """The settings as an artefact records them: as JSON, without places and without what is not given."""
@@ -85,6 +75,10 @@ class Encoding(Settings):
 class _OfEncoding(Settings):
     model: Encoding
 
+    @property
+    def threads(self) -> Literal["encoder", "probe"] | None:
+        return "encoder"
+
     def recorded(self) -> dict[str, Any]:
         own = {"name": self.model.model.name, "precision": self.model.precision}
         return super().recorded() | {"model": own}
@@ -120,10 +114,15 @@ class _OfCorpus(Settings):
 class TextsOf(_OfCorpus):
     """Stage *texts*: the texts of a corpus as one table."""
 
+    stage = "texts"
+    runs = "papa.data.prepare:prepare_texts"
+
 
 class LabelsOf(_OfCorpus):
     """Stage *labels*: the labels of a task, row by row beside its texts. The metric is only checked against them."""
 
+    stage = "labels"
+    runs = "papa.data.prepare:prepare_labels"
     places = frozenset({"metric"})
 
     label: str
@@ -134,11 +133,17 @@ class LabelsOf(_OfCorpus):
 class SubsetsOf(_OfCorpus):
     """Stage *subsets*: which examples or words are also scored apart."""
 
+    stage = "subsets"
+    runs = "papa.data.prepare:prepare_subsets"
+
     subset: str
 
 
 class TokensOf(_OfModel):
     """Stage *tokens*: the texts of a corpus in the slots of a model."""
+
+    stage = "tokens"
+    runs = "papa.data.tokenize:tokenize_corpus"
 
     slots: int
     style: str
@@ -149,15 +154,24 @@ class TokensOf(_OfModel):
 class AverageOf(_OfEncoding):
     """Stage *average*: the average attention of every head over a corpus, or over a part of it."""
 
+    stage = "average"
+    runs = "papa.method.averages:average_corpus"
+
     part: str
 
 
 class MergeOf(Settings):
     """Stage *average*, of a corpus in parts: the sums over all of them."""
 
+    stage = "average"
+    runs = "papa.method.averages:merge_averages"
+
 
 class LambdaOf(_OfEncoding):
     """Stage *lambda*: how much every head needs its own attention, learned with a probe."""
+
+    stage = "lambda"
+    runs = "papa.method.ranking:train_lambda"
 
     training: Training
     masked: bool
@@ -169,11 +183,17 @@ class LambdaOf(_OfEncoding):
 class RankOf(Settings):
     """Stage *rank*: heads in an order that is made of λ."""
 
+    stage = "rank"
+    runs = "papa.method.ranking:rank_heads"
+
     order: str
 
 
 class OrderOf(_OfModel):
     """Stage *order*: heads in an order that needs no text. Only a random one depends on the seed."""
+
+    stage = "order"
+    runs = "papa.method.ranking:order_heads"
 
     order: str
     seed: int
@@ -182,6 +202,9 @@ class OrderOf(_OfModel):
 class HiddenOf(_OfEncoding):
     """Stage *hidden*: all hidden states of a corpus, or of a part of it, with some heads replaced."""
 
+    stage = "hidden"
+    runs = "papa.method.features:extract_features"
+
     variant: str
     part: str
 
@@ -189,6 +212,8 @@ class HiddenOf(_OfEncoding):
 class ProbeOf(_OfEncoding):
     """Stage *probe*: one probe, trained and scored. Streamed hidden states are computed when they are read."""
 
+    stage = "probe"
+    runs = "papa.method.training:train_probe"
     places = frozenset({"streamed"})
 
     task: str
@@ -199,15 +224,25 @@ class ProbeOf(_OfEncoding):
     encoder_dropout: bool
     streamed: bool
 
+    @property
+    def threads(self) -> Literal["encoder", "probe"] | None:
+        return "encoder" if self.streamed else "probe"
+
 
 class RunsOf(Settings):
     """Stage *summary*: all runs as a table, and their means. `titles` says what people call the tasks."""
+
+    stage = "summary"
+    runs = "papa.results.summary:summarise"
 
     titles: dict[str, str]
 
 
 class GridOf(Settings):
     """Stage *grid*: the table and the figure of one grid, which show these values in this order."""
+
+    stage = "grid"
+    runs = "papa.results.grids:gather"
 
     name: str
     title: str
@@ -224,6 +259,9 @@ class GridOf(Settings):
 class DropsOf(Settings):
     """Stage *drops*: original scores beside what is lost when every head is replaced."""
 
+    stage = "drops"
+    runs = "papa.results.drops:score_and_drop"
+
     plots: Plots
 
 
@@ -237,6 +275,9 @@ class PublishedOf(Settings):
         values: digest of the published numbers.
     """
 
+    stage = "published"
+    runs = "papa.results.published:beside_published"
+
     models: dict[str, str | None]
     tasks: dict[str, str]
     more_settings: dict[str, str]
@@ -246,6 +287,9 @@ class PublishedOf(Settings):
 class PatternsOf(Settings):
     """Stage *patterns*: what the averaged attention of each head looks like, and pictures of some heads."""
 
+    stage = "patterns"
+    runs = "papa.results.patterns:describe_patterns"
+
     heads: tuple[tuple[int, int], ...] | None
     plots: Plots
 
@@ -253,4 +297,24 @@ class PatternsOf(Settings):
 class PageOf(Settings):
     """Stage *page*: everything on one page. `config` is what was run, without places."""
 
+    stage = "page"
+    runs = "papa.results.page:write_page"
+
     config: dict[str, Any]
+
+
+class FetchOf(Settings):
+    """Stage *fetch*: models and corpora of the hub, to be brought into the mirror folder."""
+
+    stage = "fetch"
+    runs = "papa.data.mirror:fetch"
+
+    models: tuple[ModelId, ...]
+    corpora: tuple[Corpus, ...]
+
+
+_KINDS: list[type[Settings]] = [
+    kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Settings)
+]
+STAGES = {kind.__name__: kind for kind in _KINDS if kind.stage}
+"""What stages are told, by the name of the class."""

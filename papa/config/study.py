@@ -8,6 +8,7 @@ change reruns nothing.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -19,11 +20,15 @@ from typing import Any, Generic, TypeVar
 from papa.config import stages
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN, Config, Corpus, Grid
-from papa.config.variant import OF, RANDOM, WHOLE, Constant, Order, Variant, parts_of
+from papa.config.variant import OF, ORIGINAL, RANDOM, WHOLE, Constant, Order, Variant, parts_of
 from papa.files import Provenance, Trace, digest_of, digest_of_json, read_provenance
 
 S = TypeVar("S", bound=stages.Settings)
-MISSING, FRESH = "missing", "fresh"
+MISSING, FRESH, AGAIN = "missing", "fresh", "is to be made again"
+OUTDATED = ".outdated"
+"""A file that is newer than every artefact that does not fit the config any more."""
+NOTHING = "(?!)"
+"""Pattern that no name matches."""
 MACHINE = {"hub_mirror", "device", "threads", "token_budget", "checkpoint_minutes"}
 """Keys of a config that may differ from machine to machine; no result depends on them, beyond rounding."""
 TABLE, FIGURE = ("", "_md", "_tex"), ("_svg", "_png", "_html")
@@ -62,10 +67,9 @@ class Job(Generic[S]):
         outputs: Mapping[str, str],
     ) -> Job[Any]:
         """The job that `Study.told` describes, with these files."""
-        kind: type[stages.Settings] = getattr(stages, told["settings_of"])
-        settings = kind.model_validate(told["settings"])
+        settings = stages.STAGES[told["settings_of"]].model_validate(told["settings"])
         wanted = {name: tuple(requests) for name, requests in told["wanted"].items()}
-        return Job(told["stage"], settings, dict(inputs), dict(outputs), wanted)
+        return Job(settings.stage, settings, dict(inputs), dict(outputs), wanted)
 
     def input(self, name: str) -> str:
         """The one path that is called `name`."""
@@ -88,7 +92,7 @@ class Job(Generic[S]):
     def trace(self, **sources: str) -> Trace:
         """How the outputs are made; `sources` are digests of what is read beside the inputs, such as weights."""
         read = {name: _digest_of_all(paths) for name, paths in self.inputs.items() if paths and _is_artefact(paths[0])}
-        return Trace(self.stage, stages.VERSIONS[self.stage], self.settings.recorded(), read | sources)
+        return Trace(self.stage, self.settings.version, self.settings.recorded(), read | sources)
 
     @property
     def main(self) -> str:
@@ -103,6 +107,7 @@ class Job(Generic[S]):
 
 
 Builder = Callable[..., Job[Any]]
+Needs = dict[str, list[Job[Any]]]
 
 
 class Study:
@@ -153,6 +158,20 @@ class Study:
         given = self.config.tasks[task]
         return given.masked or self.config.encoder_dropout or given.features == "stream" or variant.trained
 
+    def in_parts(self, sharded: bool) -> str:
+        """Pattern of the corpora, in any layout, that have several shards, or of those that have one."""
+        names = [name for name, corpus in self.config.corpora.items() if (corpus.shards > 1) == sharded]
+        return f"(?:{'|'.join(names) or NOTHING})(?:/slots-[0-9]+)?"
+
+    def stored(self) -> str:
+        """Pattern of the tasks whose hidden states are stored if constants are not trained."""
+        nothing_replaced = Variant.parse(ORIGINAL)
+        return "|".join(task for task in self.config.tasks if not self.streamed(task, nothing_replaced)) or NOTHING
+
+    def grid_names(self, drawn: bool) -> str:
+        """Pattern of the grids that have a figure, or of those that have none."""
+        return "|".join(name for name in self.grids if self.drawn(name) == drawn) or NOTHING
+
     def drawn(self, grid: str) -> bool:
         """Whether a grid has a figure: `run`, and those with fractions between 0 and 1."""
         return grid == RUN or bool(set(self.grids[grid].fractions) - {"0", "1"})
@@ -191,6 +210,22 @@ class Study:
             )
         return self._jobs[key]
 
+    def threads(self, job: Job[Any]) -> int:
+        """How many threads a job has."""
+        given = job.settings.threads
+        return 1 if given is None else dict(self.config.threads)[given]
+
+    def from_hub(self) -> dict[str, Any]:
+        """What `fetch` is told: the models and corpora that are run and have no place but the hub."""
+        given = self.config.models
+        models = dict.fromkeys(name for name, _ in self.config.pairs)
+        elsewhere = {name for name in models if given[name].path or given[name].package or not given[name].hub}
+        settings = stages.FetchOf(
+            models=tuple(self._model(name) for name in models if name not in elsewhere),
+            corpora=tuple(self._corpus(name) for name in self.config.corpora_run if self.config.corpora[name].hub),
+        )
+        return {"settings_of": "FetchOf", "settings": settings.model_dump(mode="json", exclude_none=True), "wanted": {}}
+
     def shown_config(self) -> dict[str, Any]:
         """What the page tells of the config: what is run, and nothing of this machine."""
         config = self.config
@@ -206,6 +241,19 @@ class Study:
             model.pop("path", None), model.pop("package", None)
         return told
 
+    def outdated(self) -> dict[str, str]:
+        """Artefacts that do not fit the config any more, and why, where this is not because of another artefact."""
+        found = {job.main: self.state(job) for job in self.jobs()}
+        return {path: why for path, why in found.items() if why not in (FRESH, MISSING) and not why.endswith(AGAIN)}
+
+    def mark(self) -> str:
+        """A file that every job has as an input: newer than all others, and other than before, if one is outdated."""
+        path = self.results / OUTDATED
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or any(self.state(job) not in (FRESH, MISSING) for job in self.jobs()):
+            path.write_text(f"{time.time_ns()}\n", encoding="utf-8")
+        return str(path)
+
     # -- which jobs are done ------------------------------------------------------------------------------------------
 
     def state(self, job: Job[Any]) -> str:
@@ -219,12 +267,11 @@ class Study:
         found = self._provenance(job.main)
         if self.state(job) == FRESH and found is not None and found.trace is not None:
             return found.trace.request
-        return Trace(job.stage, stages.VERSIONS[job.stage], job.settings.recorded(), {}).request
+        return Trace(job.stage, job.settings.version, job.settings.recorded(), {}).request
 
     def told(self, job: Job[Any]) -> dict[str, Any]:
         """What a job is told, as plain values: see `Job.of`."""
         return {
-            "stage": job.stage,
             "settings_of": type(job.settings).__name__,
             "settings": job.settings.model_dump(mode="json", exclude_none=True),
             "wanted": {name: [self.request(needed) for needed in jobs] for name, jobs in job.needs.items()},
@@ -236,23 +283,22 @@ class Study:
         found = self._provenance(job.main)
         if found is None or found.trace is None:
             return "it does not say how it was made"
-        trace, version = found.trace, stages.VERSIONS[job.stage]
+        trace, version = found.trace, job.settings.version
         if (trace.stage, trace.version) != (job.stage, version):
             return (
                 f"it was made by stage {trace.stage}, version {trace.version}; this is {job.stage}, version {version}"
             )
-        if difference := _difference(
-            *(_equivalent(own, found.facts) for own in (job.settings.recorded(), trace.settings))
-        ):
+        asked, made = (_equivalent(own, found.facts) for own in (job.settings.recorded(), trace.settings))
+        if difference := _difference(asked, made):
             return difference
         for needed in job.needed:
             if self.state(needed) != FRESH:
-                return f"{needed.main} is to be made again"
-        asked = self._digests(job) | self._roots.of(job.settings)
-        for name in sorted(asked.keys() | trace.inputs.keys()):
-            if name in asked and asked[name] != trace.inputs.get(name):
+                return f"{needed.main} {AGAIN}"
+        now = self._digests(job) | self._roots.of(job.settings)
+        for name in sorted(now.keys() | trace.inputs.keys()):
+            if name in now and now[name] != trace.inputs.get(name):
                 return f"its {name} has changed"
-            if name not in asked and name not in Roots.names:
+            if name not in now and name not in Roots.names:
                 return f"it was made with {name}, and now is made without"
         return self._pruned(job) or FRESH
 
@@ -291,11 +337,11 @@ class Study:
 
     def _prepare_texts(self, corpus: str) -> Job[stages.TextsOf]:
         settings = stages.TextsOf(corpus=self._corpus(corpus), source=self._roots.source(self._corpus(corpus)))
-        return self._made("texts", settings, {}, {"texts": "texts"}, corpus=corpus)
+        return self._made(settings, {}, {"texts": "texts"}, corpus=corpus)
 
     def _prepare_labels(self, task: str) -> Job[stages.LabelsOf]:
         given, texts = self.config.tasks[task], self._texts(task)
-        assert given.label is not None  # noqa: S101  masked tasks have no such job
+        assert given.label is not None
         settings = stages.LabelsOf(
             corpus=texts.settings.corpus,
             source=texts.settings.source,
@@ -303,12 +349,12 @@ class Study:
             labels=given.labels,
             metric=given.metric,
         )
-        return self._made("labels", settings, {"texts": [texts]}, {"labels": "labels"}, task=task)
+        return self._made(settings, {"texts": [texts]}, {"labels": "labels"}, task=task)
 
     def _prepare_subsets(self, task: str) -> Job[stages.SubsetsOf]:
         texts, subset = self._texts(task), self.config.tasks[task].subset
         settings = stages.SubsetsOf(corpus=texts.settings.corpus, source=texts.settings.source, subset=subset or "")
-        return self._made("subsets", settings, {"texts": [texts]}, {"subsets": "subsets"}, task=task)
+        return self._made(settings, {"texts": [texts]}, {"subsets": "subsets"}, task=task)
 
     def _tokenize(self, model: str, laid_out: str) -> Job[stages.TokensOf]:
         name, _, slots = laid_out.partition("/slots-")
@@ -321,26 +367,22 @@ class Study:
             blocks=corpus.blocks,
         )
         texts = self.job("prepare_texts", corpus=name)
-        return self._made("tokens", settings, {"texts": [texts]}, {"tokens": "tokens"}, model=model, laid_out=laid_out)
+        return self._made(settings, {"texts": [texts]}, {"tokens": "tokens"}, model=model, laid_out=laid_out)
 
     def _average(self, model: str, laid_out: str) -> Job[stages.AverageOf]:
         settings = stages.AverageOf(model=self._encoding(model), part=WHOLE)
         tokens = self.job("tokenize", model=model, laid_out=laid_out)
-        return self._made(
-            "average", settings, {"tokens": [tokens]}, {"constants": "average"}, model=model, laid_out=laid_out
-        )
+        return self._made(settings, {"tokens": [tokens]}, {"constants": "average"}, model=model, laid_out=laid_out)
 
     def _average_part(self, model: str, laid_out: str, part: str) -> Job[stages.AverageOf]:
         settings = stages.AverageOf(model=self._encoding(model), part=part)
         tokens = self.job("tokenize", model=model, laid_out=laid_out)
         own = {"model": model, "laid_out": laid_out, "part": part}
-        return self._made("average", settings, {"tokens": [tokens]}, {"constants": "average_part"}, **own)
+        return self._made(settings, {"tokens": [tokens]}, {"constants": "average_part"}, **own)
 
     def _merge_averages(self, model: str, laid_out: str) -> Job[stages.MergeOf]:
         parts = [self.job("average_part", model=model, laid_out=laid_out, part=part) for part in self.parts(laid_out)]
-        return self._made(
-            "average", stages.MergeOf(), {"parts": parts}, {"constants": "average"}, model=model, laid_out=laid_out
-        )
+        return self._made(stages.MergeOf(), {"parts": parts}, {"constants": "average"}, model=model, laid_out=laid_out)
 
     def _train_lambda(self, model: str, task: str, constant: str) -> Job[stages.LambdaOf]:
         given, ranking = self.config.tasks[task], self.config.ranking
@@ -352,32 +394,32 @@ class Study:
             constant=constant,
             encoder_dropout=self.config.encoder_dropout,
         )
-        needs = {
+        needs: Needs = {
             "tokens": [self._tokens(model, task)],
             "labels": self._labels(task),
             "constants": self.constants(model, given.corpus, Constant.parse(constant)),
         }
-        return self._made("lambda", settings, needs, {"lambdas": "lambda"}, model=model, task=task, constant=constant)
+        return self._made(settings, needs, {"lambdas": "lambda"}, model=model, task=task, constant=constant)
 
     def _rank(self, model: str, task: str, constant: str, order: str) -> Job[stages.RankOf]:
         learned = self.job("train_lambda", model=model, task=task, constant=constant)
         own = {"model": model, "task": task, "constant": constant, "order": order}
-        return self._made("rank", stages.RankOf(order=order), {"lambdas": [learned]}, {"order": "order"}, **own)
+        return self._made(stages.RankOf(order=order), {"lambdas": [learned]}, {"order": "order"}, **own)
 
     def _order_heads(self, model: str, order: str) -> Job[stages.OrderOf]:
         seed = self.config.ranking.seed if Order.parse(order).draw is not None else 0
         settings = stages.OrderOf(model=self._model(model), order=order, seed=seed)
-        return self._made("order", settings, {}, {"order": "heads_in_order"}, model=model, order=order)
+        return self._made(settings, {}, {"order": "heads_in_order"}, model=model, order=order)
 
     def _hidden_states(self, model: str, owner: str, variant: str, part: str) -> Job[stages.HiddenOf]:
         replaced = Variant.parse(variant)
         where, _, name = owner.partition("/")
         corpus = name if where == "corpora" else self.config.tasks[name].corpus
         settings = stages.HiddenOf(model=self._encoding(model), variant=variant, part=part)
-        needs = {"tokens": [self.job("tokenize", model=model, laid_out=corpus)]}
+        needs: Needs = {"tokens": [self.job("tokenize", model=model, laid_out=corpus)]}
         needs |= self._replacing(model, corpus, "" if where == "corpora" else name, replaced)
         outputs = {"index": "index", "hidden": "hidden"}
-        return self._made("hidden", settings, needs, outputs, model=model, owner=owner, variant=variant, part=part)
+        return self._made(settings, needs, outputs, model=model, owner=owner, variant=variant, part=part)
 
     def _probe(self, model: str, task: str, variant: str, seed: str) -> Job[stages.ProbeOf]:
         given, replaced = self.config.tasks[task], Variant.parse(variant)
@@ -393,7 +435,7 @@ class Study:
             streamed=streamed,
         )
         subsets = [self.job("prepare_subsets", task=task)] if given.subset else []
-        needs = {"tokens": [self._tokens(model, task)], "labels": self._labels(task), "subsets": subsets}
+        needs: Needs = {"tokens": [self._tokens(model, task)], "labels": self._labels(task), "subsets": subsets}
         if streamed:
             needs |= self._replacing(model, given.corpus, task, replaced)
         else:
@@ -403,7 +445,7 @@ class Study:
                 for part in self.parts(given.corpus)
             ]
         own = {"model": model, "task": task, "variant": variant, "seed": seed}
-        return self._made("probe", settings, needs, {"run": "run", "probe": "probe"}, **own)
+        return self._made(settings, needs, {"run": "run", "probe": "probe"}, **own)
 
     def _stream_probe(self, model: str, task: str, variant: str, seed: str) -> Job[stages.ProbeOf]:
         return self._probe(model, task, variant, seed)
@@ -411,16 +453,16 @@ class Study:
     def _summarise(self) -> Job[stages.RunsOf]:
         titles = {task: self.config.tasks[task].title or task for _, task in self.config.pairs}
         outputs = {"summary": "summary", "runs": "runs", "markdown": "summary_md", "latex": "summary_tex"}
-        return self._made("summary", stages.RunsOf(titles=titles), {"runs": list(self._probes())}, outputs)
+        return self._made(stages.RunsOf(titles=titles), {"runs": list(self._probes())}, outputs)
 
     def _grid(self, grid: str) -> Job[stages.GridOf]:
         forms = (*TABLE, *(FIGURE if self.drawn(grid) else ()))
         settings = self.grid_settings(grid)
-        return self._made("grid", settings, {"summary": [self.job("summarise")]}, _forms("grid", forms), grid=grid)
+        return self._made(settings, {"summary": [self.job("summarise")]}, _forms("grid", forms), grid=grid)
 
     def _score_and_drop(self) -> Job[stages.DropsOf]:
         needs = {"grid": [self.job("grid", grid=RUN)]}
-        return self._made("drops", stages.DropsOf(plots=self.config.plots), needs, _forms("drops", (*TABLE, *FIGURE)))
+        return self._made(stages.DropsOf(plots=self.config.plots), needs, _forms("drops", (*TABLE, *FIGURE)))
 
     def _published(self) -> Job[stages.PublishedOf]:
         tasks, run = self.config.tasks, self.config.pairs
@@ -431,39 +473,38 @@ class Study:
             more_settings={f"{OF}{corpus}": "mnli" for corpus in sorted(mnli)},
             values=self._roots.published(),
         )
-        return self._made("published", settings, {"summary": [self.job("summarise")]}, _forms("published", TABLE))
+        return self._made(settings, {"summary": [self.job("summarise")]}, _forms("published", TABLE))
 
     def _describe_patterns(self, model: str, laid_out: str) -> Job[stages.PatternsOf]:
         given = self.config.patterns
-        settings = stages.PatternsOf(heads=given and given.heads, plots=self.config.plots)
+        settings = stages.PatternsOf(heads=given.heads if given else None, plots=self.config.plots)
         needs = {
             "tokens": [self.job("tokenize", model=model, laid_out=laid_out)],
             "constants": [self.averaged(model, laid_out)],
         }
         outputs = _forms("patterns", (*TABLE, *FIGURE))
-        return self._made("patterns", settings, needs, outputs, model=model, laid_out=laid_out)
+        return self._made(settings, needs, outputs, model=model, laid_out=laid_out)
 
     def _page(self) -> Job[stages.PageOf]:
-        needs: dict[str, list[Job[Any]]] = {
+        needs: Needs = {
             "summary": [self.job("summarise")],
             "runs": [self.job("summarise")],
             "grids": [self.job("grid", grid=name) for name in self.grids],
             "patterns": self._patterns(),
         }
-        return self._made("page", stages.PageOf(config=self.shown_config()), needs, {"page": "page"})
+        return self._made(stages.PageOf(config=self.shown_config()), needs, {"page": "page"})
 
     # -- parts of these ----------------------------------------------------------------------------------------------
 
     def _made(
         self,
-        stage: str,
         settings: S,
         needs: Mapping[str, list[Job[Any]]],
         outputs: Mapping[str, str],
         **wildcards: str,
     ) -> Job[S]:
         return Job(
-            stage,
+            settings.stage,
             settings,
             {
                 name: tuple(_output_for(name, needed) for needed in several)

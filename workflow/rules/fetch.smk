@@ -6,12 +6,9 @@ rule fetch:
     localrule: True
     conda:
         "../envs/papa.yaml"
-    threads: 1
     resources:
-        mem_mb=2000,
-        runtime=growing(240),
+        runtime=240,
     params:
-        settings=lambda wildcards: PARAMETERS.from_hub(),
-        mirror=lambda wildcards: hub_mirror(),
+        told=lambda wildcards: STUDY.from_hub(),
     script:
         "../scripts/fetch.py"

@@ -1,45 +1,68 @@
 rule prepare_texts:
     input:
-        files=lambda wildcards: GRAPH.files(wildcards.corpus),
-        code=modules("prepare_texts"),
+        unpack(needs("prepare_texts")),
     output:
-        texts="<results>/corpora/{corpus}/texts.parquet",
+        texts=made("texts"),
     log:
-        "<results>/logs/corpora/{corpus}/texts.log",
+        log("texts"),
     benchmark:
-        "<results>/corpora/{corpus}/texts.benchmark.tsv"
+        benchmark("texts")
     localrule: True
     conda:
         "../envs/papa.yaml"
-    threads: 1
     resources:
-        mem_mb=memory_of_texts,
-        runtime=growing(30),
+        **sized("prepare_texts"),
     params:
-        settings=lambda wildcards: {"corpus": PARAMETERS.corpus(wildcards.corpus)},
+        told=told("prepare_texts"),
     script:
-        "../scripts/prepare_texts.py"
+        "../scripts/job.py"
 
 
-rule prepare_labels:
+use rule prepare_texts as prepare_labels with:
     input:
-        files=lambda wildcards: GRAPH.files(GRAPH.corpus_of(wildcards.task)),
-        texts=lambda wildcards: GRAPH.texts(wildcards.task),
-        code=modules("prepare_labels"),
+        unpack(needs("prepare_labels")),
     output:
-        labels="<results>/tasks/{task}/labels.parquet",
+        labels=made("labels"),
     log:
-        "<results>/logs/tasks/{task}/labels.log",
+        log("labels"),
     benchmark:
-        "<results>/tasks/{task}/labels.benchmark.tsv"
-    localrule: True
+        benchmark("labels")
+    resources:
+        **sized("prepare_labels"),
+    params:
+        told=told("prepare_labels"),
+
+
+use rule prepare_texts as prepare_subsets with:
+    input:
+        unpack(needs("prepare_subsets")),
+    output:
+        subsets=made("subsets"),
+    log:
+        log("subsets"),
+    benchmark:
+        benchmark("subsets")
+    resources:
+        **sized("prepare_subsets"),
+    params:
+        told=told("prepare_subsets"),
+
+
+rule tokenize:
+    input:
+        unpack(needs("tokenize")),
+    output:
+        tokens=made("tokens"),
+    log:
+        log("tokens"),
+    benchmark:
+        benchmark("tokens")
+    priority: 3  # the longest chain of jobs begins early
     conda:
         "../envs/papa.yaml"
-    threads: 1
     resources:
-        mem_mb=memory_of_texts,
-        runtime=growing(30),
+        **sized("tokenize"),
     params:
-        settings=lambda wildcards: PARAMETERS.labels(wildcards.task),
+        told=told("tokenize"),
     script:
-        "../scripts/prepare_labels.py"
+        "../scripts/job.py"

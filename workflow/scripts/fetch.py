@@ -1,8 +1,5 @@
 """What the config takes from the hub, in the mirror folder."""
 
-from papa.jobs.stage import stage
+from papa.jobs.stage import run
 
-with stage(snakemake, online=True) as say:
-    from papa.data.fetch import fetch
-
-    say(fetch(mirror=snakemake.params.mirror, **snakemake.params.settings))
+run(snakemake, online=True)

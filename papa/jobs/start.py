@@ -1,0 +1,75 @@
+"""What the workflow does before its first job: read the config, look at what is done, and keep other runs out."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import papa
+from papa.config.reading import check_unique_keys, config_of
+from papa.config.settings import Machine, check_files
+from papa.config.study import OUTDATED, Study
+from papa.data.roots import LocalRoots
+
+RUN = "PAPA_RUN"
+"""The environment variable that names the results that a run writes to."""
+SHOWN = 10
+"""Artefacts that do not fit the config any more, of which the reason is said."""
+_locks: list[int] = []
+
+
+def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
+    """The study of a config as snakemake read it from `files`; jobs find papa and this machine in the environment.
+
+    Raises:
+        InputError: the config, a file that it names, or a model is not what it has to be.
+    """
+    for path in files:
+        check_unique_keys(path)
+    checked = config_of(config)
+    check_files(checked)
+    here = os.path.dirname(os.path.dirname(os.path.abspath(papa.__file__)))
+    path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    os.environ.update({"PYTHONPATH": path, Machine.VARIABLE: json.dumps(asdict(checked.machine))})
+    return Study(checked, f"results/{checked.name}", LocalRoots())
+
+
+def marked(study: Study) -> str:
+    """The file that every job has as an input (`Study.mark`), written once in a run and not again by its jobs."""
+    own = str(study.results.absolute())
+    if os.environ.get(RUN) != own:
+        os.environ[RUN] = own
+        return study.mark()
+    return str(study.results / OUTDATED)
+
+
+def begin(study: Study) -> None:
+    """Lock the results until this process ends, however it ends, and say what is made again and why.
+
+    The lock is one of the kernel, so a run that was killed leaves nothing to unlock.
+    """
+    path = study.results / ".lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise SystemExit(
+            f"Error: {study.results} cannot be written to ({error.strerror}); make it writable, or run elsewhere."
+        ) from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SystemExit(
+            f"Error: another run is writing to {study.results}; wait for it, or give this config another name."
+        ) from None
+    _locks.append(file)  # closing the file would unlock it
+    outdated = study.outdated()
+    for artefact, why in list(outdated.items())[:SHOWN]:
+        print(f"{artefact} is made again: {why}.", flush=True)
+    if len(outdated) > SHOWN:
+        print(f"{len(outdated) - SHOWN} more artefacts are made again.", flush=True)

@@ -1,0 +1,43 @@
+rule probe:
+    input:
+        unpack(needs("probe")),
+    output:
+        run=made("run"),
+        probe=made("probe"),
+    log:
+        log("run"),
+    benchmark:
+        benchmark("run")
+    wildcard_constraints:
+        task=STUDY.stored(),
+        variant=f"{OF_CORPUS}|{OF_TASK}",
+    conda:
+        "../envs/papa.yaml"
+    threads: threads("probe")
+    resources:
+        **sized("probe"),
+    params:
+        told=told("probe"),
+    script:
+        "../scripts/job.py"
+
+
+# A probe whose hidden states are not stored: the model runs in every epoch.
+use rule train_lambda as stream_probe with:
+    input:
+        unpack(needs("stream_probe")),
+    output:
+        run=made("run"),
+        probe=made("probe"),
+    log:
+        log("run"),
+    benchmark:
+        benchmark("run")
+    priority: 0
+    resources:
+        **sized("stream_probe"),
+    params:
+        told=told("stream_probe"),
+
+
+ruleorder: probe > stream_probe

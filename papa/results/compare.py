@@ -175,7 +175,9 @@ def _only(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 
 def _differing(a: pd.DataFrame, b: pd.DataFrame) -> list[Found]:
     """Settings of models and tasks that both have, if they are not the same; each value is listed once."""
-    once = (side.groupby(ABOUT, dropna=False, sort=False)["value"].agg(lambda own: list(own.unique())) for side in (a, b))
+    once = (
+        side.groupby(ABOUT, dropna=False, sort=False)["value"].agg(lambda own: list(own.unique())) for side in (a, b)
+    )
     both = pd.concat(once, axis=1, join="inner", keys=["a", "b"]).reset_index()
     differ = [sorted(map(str, row.a)) != sorted(map(str, row.b)) for row in both.itertuples()]
     return _plain(both[differ])

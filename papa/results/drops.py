@@ -6,9 +6,12 @@ from statistics import fmean
 
 import pandas as pd
 
-from papa.results.grids import constant_name
+from papa.config.stages import DropsOf
+from papa.config.study import Job
+from papa.errors import count
+from papa.results.grids import GRID_COLUMNS, constant_name
 from papa.results.summary import ABOUT_DROPS, ABOUT_MEANS, LOG_SCALED, is_main
-from papa.results.table import Table, percent, score_text
+from papa.results.table import Table, percent, read_frame, score_text, write_frame, write_pages
 
 COLUMNS = {
     "model": "string",
@@ -25,6 +28,20 @@ NOTE = (
     "Mean original score: over all tasks but those with a log-scale score (masked language modelling). Mean drop: at"
     f" fraction 0, where every head is replaced. {ABOUT_DROPS} {ABOUT_MEANS}"
 )
+
+
+def score_and_drop(job: Job[DropsOf]) -> str:
+    """Stage *drops*: write what `drops_of` makes of a `grid` with fractions 1 and 0, and draw it.
+
+    Raises:
+        DamagedArtefact: The file is no intact table of a grid.
+    """
+    from papa.results.figures import draw_drops
+
+    drops = drops_of(read_frame(job.input("grid"), GRID_COLUMNS, "table of a grid"))
+    write_frame(drops, COLUMNS, job.output("table"), {"table": "score_and_drop"}, job.trace())
+    write_pages(TITLE, tables_of(drops), NOTE, job.output("markdown"), job.output("latex"))
+    return f"{count(len(drops), 'mean drop')}; drawn: {draw_drops(drops, job.settings.plots, job.outputs)}"
 
 
 def drops_of(rows: pd.DataFrame) -> pd.DataFrame:

@@ -10,23 +10,54 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from papa.config.kinds import OF, RANDOM, TRAINED, on_corpus
-from papa.errors import count
-from papa.results.summary import ABOUT_DROPS, SUMMARY_COLUMNS, about_scores, by_fraction, is_main, same_heads
-from papa.results.table import Table, metric_name, score_text
-
-if TYPE_CHECKING:
-    from papa.config.stages import GridOf
+from papa.config.stages import GridOf
+from papa.config.study import Job
+from papa.config.variant import OF, RANDOM, TRAINED, Constant
+from papa.errors import InputError, count
+from papa.results.summary import (
+    ABOUT_DROPS,
+    SUMMARY_COLUMNS,
+    about_scores,
+    by_fraction,
+    is_main,
+    read_summary,
+    same_heads,
+)
+from papa.results.table import Table, metric_name, score_text, write_frame, write_pages
 
 GRID_COLUMNS = {"line": "string"} | SUMMARY_COLUMNS
 """The rows of a grid: its own of the summary, each with the line along the fraction that it is a point of."""
 
 ORIGINAL = "original"
 ENDS = {"0", "1"}
+
+
+def gather(job: Job[GridOf]) -> str:
+    """Stage *grid*: write what a grid shows of the `summary` as Parquet, Markdown and LaTeX, and draw it.
+
+    Raises:
+        DamagedArtefact: The file is no intact summary.
+        InputError: The summary has nothing of the grid.
+    """
+    grid = job.settings
+    rows = rows_of(grid, read_summary(job.input("summary")))
+    if rows.empty:
+        raise InputError(
+            f"{job.input('summary')} has no run of {grid.title!r}; make it from the runs of the same config."
+        )
+    facts = {"table": "grid", "title": grid.title, "lines": " / ".join(varied(grid))}
+    write_frame(rows, GRID_COLUMNS, job.output("table"), facts, job.trace())
+    pages = job.output("markdown"), job.output("latex")
+    write_pages(grid.title, tables_of(grid, rows), note_on(grid, rows), *pages)
+    said = f"{grid.title}: {count(len(rows), 'row')}"
+    if not grid.drawn:
+        return said
+    from papa.results.figures import draw_grid
+
+    return f"{said}; drawn: {draw_grid(rows, grid, job.outputs)}"
 
 
 def rows_of(grid: GridOf, rows: pd.DataFrame) -> pd.DataFrame:
@@ -39,7 +70,7 @@ def rows_of(grid: GridOf, rows: pd.DataFrame) -> pd.DataFrame:
         [
             {"line": _line(grid, model, constant, order), "asked": None if fraction == "1" else constant}
             | {"task": task, "model": model, "fraction": fraction}
-            | {"constant": None if fraction == "1" else on_corpus(constant, corpus)}
+            | {"constant": None if fraction == "1" else Constant.parse(constant).on(corpus).name}
             | {"order": None if fraction in ENDS else order}
             for (task, corpus), model, constant, order in product(
                 grid.tasks.items(), grid.models, grid.constants, grid.orders if _has_between(grid) else grid.orders[:1]
@@ -60,7 +91,9 @@ def _line(grid: GridOf, model: str, constant: str, order: str) -> str:
 def tables_of(grid: GridOf, rows: pd.DataFrame) -> list[Table]:
     """The tables of a grid, from its rows of the summary."""
     rows = rows[is_main(rows)]
-    return [_along_fractions(grid, rows)] if _has_between(grid) else [_by_task(grid, rows, name) for name in grid.models]
+    return (
+        [_along_fractions(grid, rows)] if _has_between(grid) else [_by_task(grid, rows, name) for name in grid.models]
+    )
 
 
 def _by_task(grid: GridOf, rows: pd.DataFrame, model: str) -> Table:

@@ -12,10 +12,13 @@ from importlib.resources import files
 
 import pandas as pd
 
-from papa.errors import InputError
+from papa.config.stages import PublishedOf
+from papa.config.study import Job
+from papa.errors import InputError, count
 from papa.results.grids import ORIGINAL
 from papa.results.runs import ALL
-from papa.results.table import Table, metric_name, score_text, used
+from papa.results.summary import read_summary
+from papa.results.table import Table, metric_name, score_text, used, write_frame, write_pages
 
 ROUNDING = 0.005
 """The paper prints two decimals: a value stands for all numbers this close to it."""
@@ -63,6 +66,20 @@ COLUMNS = {
 }
 
 
+def beside_published(job: Job[PublishedOf]) -> str:
+    """Stage *published*: write the `summary` beside the published values as Parquet, Markdown and LaTeX; see `compared`.
+
+    The table is empty if there is nothing to compare.
+    """
+    told = job.settings
+    rows = compared(read_summary(job.input("summary")), told.models, told.tasks, told.more_settings)
+    write_frame(rows, COLUMNS, job.output("table"), {"table": "published", "rounding": ROUNDING}, job.trace())
+    note = NOTE if len(rows) else NOTHING
+    write_pages(TITLE, tables_of(rows), note, job.output("markdown"), job.output("latex"))
+    known = rows["inside"].dropna()
+    return f"{count(len(rows), 'published value')} beside ours; {known.sum()} of {len(known)} inside our interval"
+
+
 def published_values() -> pd.DataFrame:
     """The published values: `table` (a text), `model`, `setting`, `task`, `metric` and `value`."""
     return pd.read_csv(VALUES.open(encoding="utf-8"), dtype={"table": "str"})
@@ -95,8 +112,10 @@ def compared(
     _check("task", tasks.values(), published["task"], "The paper prints")
     _check("setting", more_settings.values(), published["setting"], "The paper prints")
     ours = ours.assign(
-        published_model=ours["model"].map({name: (hub or "").rsplit("/", 1)[-1] for name, hub in models.items()}),
-        published_task=ours["task"].map(tasks),
+        published_model=ours["model"]
+        .map({name: (hub or "").rsplit("/", 1)[-1] for name, hub in models.items()})
+        .astype("str"),
+        published_task=ours["task"].map(tasks).astype("str"),
         setting=ours["constant"].map(settings).where(ours["fraction"].eq("0")),
     )
     ours["setting"] = ours["setting"].where(ours["constant"].notna(), ORIGINAL)
@@ -135,7 +154,7 @@ def tables_of(rows: pd.DataFrame) -> list[Table]:
             "metric": rows["metric"].map(metric_name),
             "published": rows["published"].map("{:.2f}".format),
             "ours": [score_text(*own) for own in zip(rows["ours"], rows["half_width"], strict=True)],
-            "difference": rows["difference"].map("{:+.3f}".format).str.replace("-0.000", "+0.000"),
+            "difference": [f"{shift:+.3f}".replace("-0.000", "+0.000") for shift in rows["difference"]],
             "inside": rows["inside"].map({True: "yes", False: "no"}).fillna("-"),
             "training rows": [used(*own) for own in zip(rows["rows_train"], rows["rows_available_train"], strict=True)],
         }

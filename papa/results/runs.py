@@ -8,7 +8,7 @@ from typing import Annotated
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from papa.config.kinds import order_of
+from papa.config.variant import Order
 from papa.errors import DamagedArtefact, InputError
 from papa.files import MEND, PathLike, read_json
 from papa.results.table import read_frame
@@ -178,4 +178,4 @@ def read_runs(path: PathLike) -> pd.DataFrame:
 
 def undrawn(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with their orders named as if there were one draw of each."""
-    return runs.assign(order=runs["order"].map(lambda order: order_of(order)[0], na_action="ignore"))
+    return runs.assign(order=runs["order"].map(lambda order: Order.parse(order).base, na_action="ignore"))

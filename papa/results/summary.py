@@ -15,10 +15,20 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from papa.config.stages import RunsOf
+from papa.config.study import Job
 from papa.errors import InputError, count
 from papa.files import PathLike
-from papa.results.runs import ALL, DATA_COLUMNS, READING_COLUMNS, SETTING_COLUMNS, undrawn
-from papa.results.table import Table, metric_name, percent, read_frame, score_text, used
+from papa.results.runs import (
+    ALL,
+    DATA_COLUMNS,
+    READING_COLUMNS,
+    RUN_COLUMNS,
+    SETTING_COLUMNS,
+    collect_runs,
+    undrawn,
+)
+from papa.results.table import Table, metric_name, percent, read_frame, score_text, used, write_frame, write_pages
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,6 +55,29 @@ SUMMARY_COLUMNS = (
 )
 READING = ["model", "task", "metric", "subset"]
 """What an original and what is compared with it have in common."""
+
+
+def summarise(job: Job[RunsOf]) -> str:
+    """Stage *summary*: write the table of all `runs` and their summary, both as Parquet, and the latter as pages.
+
+    Raises:
+        DamagedArtefact: A file is no intact run.
+        InputError: There is no run, or runs do not go together; see `collect_runs`.
+    """
+    paths = job.inputs["runs"]
+    runs = collect_runs(paths, job.settings.titles)
+    summary, trace = summary_of(runs), job.trace()
+    write_frame(runs, RUN_COLUMNS, job.output("runs"), {"table": "runs", "runs": len(paths)}, trace)
+    facts = {"table": "summary", "confidence": CONFIDENCE}
+    write_frame(summary, SUMMARY_COLUMNS, job.output("summary"), facts, trace)
+    write_pages(TITLE, tables_of(summary), legend(summary), job.output("markdown"), job.output("latex"))
+    drops = mean_relative_drops(summary)
+    at_end = ", ".join(
+        f"{drop.model} {percent(drop.mean_relative_drop)} over {count(drop.tasks, 'task')}"
+        for drop in drops[drops["fraction"] == "0"].itertuples()
+    )
+    said = f"{count(len(paths), 'run')}, {count(len(summary), 'summary row')}"
+    return f"{said}; mean relative drop at fraction 0: {at_end}" if at_end else said
 
 
 def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
@@ -81,7 +114,9 @@ def half_width(scores: Sequence[float]) -> float:
     from scipy.stats import t
 
     number = len(scores)
-    return float(t.ppf((1 + CONFIDENCE) / 2, number - 1)) * stdev(scores) / math.sqrt(number) if number > 1 else math.nan
+    return (
+        float(t.ppf((1 + CONFIDENCE) / 2, number - 1)) * stdev(scores) / math.sqrt(number) if number > 1 else math.nan
+    )
 
 
 def _relative_drops(rows: pd.DataFrame) -> pd.Series[float]:
@@ -139,7 +174,9 @@ def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
             tasks -= set(replaced.loc[replaced["constant"].eq(constant) & replaced["order"].notna(), "task"])
         else:
             words += f", {order} order"
-        own = (rows["constant"].isna() | rows["constant"].eq(constant)) & (rows["order"].isna() | rows["order"].eq(order))
+        own = (rows["constant"].isna() | rows["constant"].eq(constant)) & (
+            rows["order"].isna() | rows["order"].eq(order)
+        )
         found.append((words, rows[own & rows["task"].isin(tasks)]))
     found.append(("nothing replaced", rows[~rows["task"].isin(replaced["task"])]))
     return [(words, own) for words, own in found if len(own)]

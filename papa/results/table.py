@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.errors import DamagedArtefact
-from papa.files import MEND, PathLike, read_table, replacing, write_table
+from papa.files import MEND, PathLike, Trace, read_table, replacing, write_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -154,9 +154,11 @@ def read_frame(path: PathLike, columns: Mapping[str, str], what: str) -> pd.Data
     return table.to_pandas()
 
 
-def write_frame(frame: pd.DataFrame, columns: Mapping[str, str], path: PathLike, facts: Mapping[str, object]) -> None:
-    """Write `columns` (name → type) of `frame` as Parquet; what is not known is null."""
+def write_frame(
+    frame: pd.DataFrame, columns: Mapping[str, str], path: PathLike, facts: Mapping[str, object], trace: Trace
+) -> None:
+    """Write `columns` (name → type) of `frame` as Parquet with `facts` about it; what is not known is null."""
     import pyarrow as pa
 
     schema = pa.schema(list(columns.items()))
-    write_table(pa.Table.from_pandas(frame[list(columns)], schema=schema, preserve_index=False), path, facts)
+    write_table(pa.Table.from_pandas(frame[list(columns)], schema=schema, preserve_index=False), path, facts, trace)

@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from papa.errors import DamagedArtefact, InputError
     from papa.method.averages import ConstantMatrices, average_attention, constant_matrices
     from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
-    from papa.model.model import Encoder, load_encoder
+    from papa.model.load import load_model
+    from papa.model.model import Model
     from papa.model.surgery import replaced_attention
 
 __version__ = "0.1.0"
 
 _HOME = {
     "lay_out": "papa.data.layout",
-    "load_encoder": "papa.model.model",
-    "Encoder": "papa.model.model",
+    "load_model": "papa.model.load",
+    "Model": "papa.model.model",
     "average_attention": "papa.method.averages",
     "ConstantMatrices": "papa.method.averages",
     "constant_matrices": "papa.method.averages",
@@ -37,15 +38,15 @@ _HOME = {
 __all__ = [
     "ConstantMatrices",
     "DamagedArtefact",
-    "Encoder",
     "InputError",
     "MlmProbe",
+    "Model",
     "SequenceProbe",
     "TokenProbe",
     "average_attention",
     "constant_matrices",
     "lay_out",
-    "load_encoder",
+    "load_model",
     "replaced_attention",
 ]
 

@@ -42,10 +42,11 @@ from papa.method.hidden import HiddenPart, HiddenStates
 from papa.method.labelled import EVALUATED_AT_ONCE, HiddenOf, Labelled
 from papa.method.mlm import MaskedTraining, negative_log_perplexity
 from papa.method.streaming import TrainedConstants
-from papa.model.model import Encoder, encoder_of
-from papa.model.replacement import LayerPlan
+from papa.model.load import model_of
+from papa.model.model import Model
+from papa.model.replacement import Replacement
 
-Plans = Callable[[], list[LayerPlan]]
+Plans = Callable[[], Replacement]
 SAMPLE = 1024
 """Rows of each split that are looked at."""
 STARTS = {
@@ -54,10 +55,10 @@ STARTS = {
 }
 LOADING = """
 import json, sys
-from papa.model.model import encoder_of
+from papa.model.load import model_of
 from papa.data.weights import weights_digest
 model = json.loads(sys.argv[1])
-encoder_of(model), weights_digest(model)
+model_of(model), weights_digest(model)
 """
 
 
@@ -147,7 +148,7 @@ class _Measuring:
     def _measure_model(self, model: str) -> None:
         identity, threads = self.parameters.model(model), self.here.encoder_threads
         torch.set_num_threads(threads)
-        encoder = encoder_of(identity)
+        encoder = model_of(identity)
         self.device = encoder.device.type
         start = processor_seconds(LOADING, json.dumps(identity))
         self.models[model] = Shape(encoder.layers, encoder.heads, encoder.hidden, start)
@@ -164,7 +165,7 @@ class _Measuring:
     def _tokens(self, model: str, corpus: str) -> Path:
         return self.folder / f"{model}.{corpus.replace('/', '.')}.tokens"
 
-    def _measure_layout(self, model: str, encoder: Encoder, corpus: str) -> None:
+    def _measure_layout(self, model: str, encoder: Model, corpus: str) -> None:
         own = corpus.split("/")[0]
         texts, path = self._texts(own), self._tokens(model, corpus)
         lay_out = partial(tokenize_corpus, texts=texts, tokens=path, **self.parameters.layout(model, corpus))
@@ -182,7 +183,7 @@ class _Measuring:
             number, seconds = paced(run, len(chosen), clock)
             return seconds / int(torch.cat([train.lengths[batch] for batch in chosen[:number]]).sum())
 
-        def encode(plan: list[LayerPlan], number: int) -> None:
+        def encode(plan: Replacement, number: int) -> None:
             with torch.inference_mode():
                 for batch in chosen[:number]:
                     states = encoder.run(encoder.pack(train.batch(batch)), plan)
@@ -193,12 +194,12 @@ class _Measuring:
             examples={split: len(part) * times[split] for split, part in splits.items()},
             tokens={split: len(part.ids) * times[split] for split, part in splits.items()},
             laying_out=seconds * sum(self.rows[own].values()) / len(self.sampled[own]),
-            encoding=seconds_per_token(partial(encode, encoder.plan())),
-            encoding_replaced=seconds_per_token(partial(encode, encoder.plan(matrices))),
+            encoding=seconds_per_token(partial(encode, encoder.replacement())),
+            encoding_replaced=seconds_per_token(partial(encode, encoder.replacement(matrices))),
             averaging=seconds_per_token(lambda number: average_attention(encoder, map(train.batch, chosen[:number]))),
         )
 
-    def _measure_training(self, model: str, encoder: Encoder, task: str, training: str) -> None:
+    def _measure_training(self, model: str, encoder: Model, task: str, training: str) -> None:
         """A few steps of a probe: on stored hidden states, or through the encoder."""
         tokens = Tokens.read(self._tokens(model, self.config["tasks"][task]["corpus"]))
         splits = {split: Labelled(part, self._labels(task)) for split, part in tokens.items()}
@@ -238,7 +239,7 @@ class _Measuring:
             of_score = seconds_each(score, len(splits["validation"]), EVALUATED_AT_ONCE, clock)
         self.trainings[model, task, training] = Training(step, of_score, parameters)
 
-    def _measure_masked(self, model: str, encoder: Encoder, task: str, training: str) -> None:
+    def _measure_masked(self, model: str, encoder: Model, task: str, training: str) -> None:
         """A few steps of masked language modelling, which always go through the encoder."""
         tokens = Tokens.read(self._tokens(model, self.config["tasks"][task]["corpus"]))
         train_split, validation = tokens["train"], tokens["validation"]
@@ -267,9 +268,7 @@ class _Measuring:
         parameters = sum(values.numel() for values in learned)
         self.trainings[model, task, training] = Training(step, of_score, parameters)
 
-    def _through(
-        self, encoder: Encoder, tokens: Tokens, plan: Callable[[], list[LayerPlan]], training: str
-    ) -> HiddenOf:
+    def _through(self, encoder: Model, tokens: Tokens, plan: Callable[[], Replacement], training: str) -> HiddenOf:
         dropout = self.config["encoder_dropout"] and tokens.split == "train"
 
         def hidden_of(examples: Tensor) -> Tensor:
@@ -288,14 +287,14 @@ class _Measuring:
         return lambda examples: hidden.read(examples, tokens)
 
 
-def _learned(encoder: Encoder, slots: int, training: str) -> tuple[Plans, list[nn.Parameter]]:
+def _learned(encoder: Model, slots: int, training: str) -> tuple[Plans, list[nn.Parameter]]:
     """What the layers do with their heads, and what is learned of it: a weight for each, all constants, or nothing."""
     if training == "streamed":
-        return encoder.plan, []
+        return encoder.replacement, []
     matrices = constant_matrices("toeplitz", encoder.layers, encoder.heads, slots).to(encoder.device)
     if training == "lambda":
         raw = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
-        return lambda: encoder.plan(matrices, mixing=raw.sigmoid()), [raw]
+        return lambda: encoder.replacement(matrices, mixing=raw.sigmoid()), [raw]
     heads = [(layer, head) for layer in range(encoder.layers) for head in range(encoder.heads)]
     trained = TrainedConstants(matrices, heads).to(encoder.device)
-    return lambda: encoder.plan(trained(), heads), list(trained.parameters())
+    return lambda: encoder.replacement(trained(), heads), list(trained.parameters())

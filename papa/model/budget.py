@@ -14,7 +14,7 @@ from torch import Tensor
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import InputError
-from papa.model.model import Encoder
+from papa.model.model import Model
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
@@ -28,7 +28,7 @@ class TokenBudget:
     def __init__(self, tokens: int):
         self.tokens = tokens
 
-    def run(self, encoder: Encoder, group: Tokens, work: Work, done: Callable[[], int] = lambda: 0) -> Iterator[Tensor]:
+    def run(self, encoder: Model, group: Tokens, work: Work, done: Callable[[], int] = lambda: 0) -> Iterator[Tensor]:
         """Do `work` on all examples of a group, batch by batch, and yield the numbers of those that are done.
 
         A batch that does not fit is done in halves, from the layer on that `done` then tells: what was added up of the
@@ -54,14 +54,14 @@ class TokenBudget:
                     left += [(own, None, done()) for own in (part[middle:], part[:middle])]
             yield examples
 
-    def _fits(self, encoder: Encoder, work: Work, examples: Tensor, batch: Packed, first: int) -> bool:
+    def _fits(self, encoder: Model, work: Work, examples: Tensor, batch: Packed, first: int) -> bool:
         try:
             work(examples, encoder.pack(batch), first)
         except torch.OutOfMemoryError:
             return False
         return True
 
-    def _halve(self, encoder: Encoder, tokens: int, examples: int) -> None:
+    def _halve(self, encoder: Model, tokens: int, examples: int) -> None:
         if examples == 1:
             raise InputError(
                 f"The memory of {encoder.device} does not do for one example of {tokens} tokens; "

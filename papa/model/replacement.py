@@ -42,11 +42,14 @@ class LayerPlan:
     mixing: Tensor | None = None
 
 
+Replacement = list[LayerPlan]
+
+
 @dataclass
 class Session:
     """What the attention modules of one model share during a forward pass."""
 
-    plans: list[LayerPlan]
+    plans: Replacement
     examples: Examples | None = None
     observer: Observer | None = None
     reached: set[int] = field(default_factory=set)
@@ -60,7 +63,7 @@ def plan_layers(
     *,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-) -> list[LayerPlan]:
+) -> Replacement:
     """The plan of every layer of a model of `shape` (layers, heads per layer).
 
     `constants` is a tensor `[layer, head, query, key]` or anything with such a `mean`; without it nothing is replaced.
@@ -106,7 +109,7 @@ def plan_layers(
     return plans
 
 
-def replaced_in(plan: list[LayerPlan]) -> list[tuple[int, int]]:
+def replaced_in(plan: Replacement) -> list[tuple[int, int]]:
     """The (layer, head) pairs that a plan replaces."""
     return [(layer, int(head)) for layer, entry in enumerate(plan) for head in entry.replaced]
 

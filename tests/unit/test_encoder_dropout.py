@@ -9,7 +9,7 @@ from sizes import HEADS, LAYERS
 from torch import nn
 
 from papa.data.packed import Examples, Packed
-from papa.model.model import Encoder
+from papa.model.model import Model
 from papa.model.replacement import Session, attend, plan_layers
 
 KINDS = ("embeddings.dropout", "attention.self.dropout", "pos_dropout", "attention.output.dropout", "output.dropout")
@@ -28,7 +28,7 @@ def only_dropout(model, kind, share):
 
 def dropped_states(encoder, inputs, constants=None, mixing=None):
     batch = Packed.of(inputs)
-    return torch.stack(encoder.run(batch, encoder.plan(constants, mixing=mixing), dropout=True), dim=1)
+    return torch.stack(encoder.run(batch, encoder.replacement(constants, mixing=mixing), dropout=True), dim=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -41,7 +41,7 @@ def test_what_is_dropped_whole_is_what_the_stock_model_drops(model, inputs, kind
         "pos_dropout": LAYERS if hasattr(model.encoder, "rel_embeddings") else 0,
     }.get(kind, LAYERS)
     model.set_attn_implementation("eager")
-    encoder = Encoder(copy.deepcopy(model))
+    encoder = Model(copy.deepcopy(model))
     stock = real(stock_states(model.train(), inputs), inputs)
     close(dropped_states(encoder, inputs), stock)
     assert not found or not torch.allclose(stock, real(encoder.hidden_states(inputs), inputs), atol=1e-2)
@@ -50,7 +50,7 @@ def test_what_is_dropped_whole_is_what_the_stock_model_drops(model, inputs, kind
 @only("bert", "deberta")
 def test_dropout_of_nothing_changes_nothing(model, inputs, matrices):
     only_dropout(model, "", 0.0)
-    encoder = Encoder(model)
+    encoder = Model(model)
     plain = encoder.hidden_states(inputs, matrices, mixing=torch.full((LAYERS, HEADS), 0.3))
     close(dropped_states(encoder, inputs, matrices, torch.full((LAYERS, HEADS), 0.3)), real(plain, inputs))
 
@@ -58,7 +58,7 @@ def test_dropout_of_nothing_changes_nothing(model, inputs, matrices):
 @only("bert", "deberta")
 def test_constants_are_dropped_too(model, inputs, matrices):
     only_dropout(model, "attention.self.dropout", 1.0)
-    encoder = Encoder(model)
+    encoder = Model(model)
     nothing = real(encoder.hidden_states(inputs, torch.zeros_like(matrices)), inputs)
     for mixing in (None, torch.rand(LAYERS, HEADS)):
         close(dropped_states(encoder, inputs, matrices, mixing), nothing)
@@ -91,7 +91,7 @@ def test_the_attention_of_every_head_is_dropped_at_its_rate(mixing):
 
 def test_embeddings_have_the_mean_and_the_variance_of_dropout(model, inputs):
     only_dropout(model, "embeddings.dropout", SHARE)
-    encoder = Encoder(model)
+    encoder = Model(model)
     plain = real(encoder.hidden_states(inputs), inputs)[:, 0]
     draws = torch.stack([dropped_states(encoder, inputs)[:, 0] for _ in range(199)])
     assert float((draws == 0).float().mean()) == pytest.approx(SHARE, abs=5e-3)
@@ -102,7 +102,7 @@ def test_embeddings_have_the_mean_and_the_variance_of_dropout(model, inputs):
 
 @only(*DISTINCT)
 def test_a_seed_gives_its_draws_and_everything_else_stays_undropped(model, inputs):
-    encoder = Encoder(model)
+    encoder = Model(model)
     plain = encoder.hidden_states(inputs)
     torch.manual_seed(5)
     first, second = dropped_states(encoder, inputs), dropped_states(encoder, inputs)

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import papa
 from papa.model.linear import rounded_up
-from papa.model.model import Encoder
+from papa.model.model import Model
 
 
 @pytest.fixture(params=FAMILIES)
@@ -23,7 +23,7 @@ def family(request):
 
 @pytest.fixture
 def encoder(model):
-    return Encoder(copy.deepcopy(model))
+    return Model(copy.deepcopy(model))
 
 
 def test_nothing_replaced_equals_stock_transformers(model, encoder, inputs):
@@ -71,7 +71,7 @@ def test_a_replaced_head_computes_no_query_no_key_and_no_distances(model, inputs
     monkeypatch.setattr("papa.model.linear._onednn_takes", lambda _: False)  # the counter does not know its products
     tokens, hidden = rounded_up(int(inputs["attention_mask"].sum())), HEADS * CHANNELS
     none, some, every = (
-        operations(Encoder(copy.deepcopy(model)), inputs, *given)
+        operations(Model(copy.deepcopy(model)), inputs, *given)
         for given in ((), (matrices, [(layer, head) for layer in range(LAYERS) for head in (0, 3)]), (matrices,))
     )
     # with every head replaced: values, the output projection, two linear layers, and the constants times the values
@@ -90,7 +90,7 @@ def test_mixing_and_constants_are_differentiable(model, inputs, matrices):
                 exact = torch.nn.LayerNorm(norm.weight.shape, eps=norm.variance_epsilon, dtype=torch.float64)
                 exact.load_state_dict(norm.state_dict())
                 setattr(parent, name, exact)
-    encoder = Encoder(model)
+    encoder = Model(model)
     few = {name: values[:3] for name, values in inputs.items()}
     mixing = torch.rand(LAYERS, HEADS, dtype=torch.float64, requires_grad=True)
     constants = matrices.double().requires_grad_()
@@ -126,7 +126,7 @@ def test_a_plain_model_still_learns_while_its_attention_is_replaced(model, input
 
 @only("deberta", "deberta-far")
 def test_projected_distances_follow_heads_layouts_and_weights(model, inputs, matrices):
-    encoder = Encoder(copy.deepcopy(model))
+    encoder = Model(copy.deepcopy(model))
     encoder.hidden_states(inputs)
     encoder.hidden_states(inputs, matrices, [(0, 1)])
     with torch.no_grad():
@@ -155,7 +155,7 @@ def test_the_span_is_that_of_the_padded_layout(model, encoder, inputs):
 def test_heads_that_are_mixed_cannot_be_replaced(model):
     model.config.talking_head = True
     with pytest.raises(papa.InputError, match="talking_head"):
-        Encoder(transformers.DebertaModel(model.config))
+        Model(transformers.DebertaModel(model.config))
 
 
 @only("roberta", "xlm-roberta", "camembert", "data2vec")
@@ -197,7 +197,7 @@ def test_texts_laid_out_by_the_familys_tokenizer_against_the_padded_model(family
         [11, 12, 21] if family == "roberta" else [11, 21]
     )
     assert inputs["input_ids"].eq(tokenizer.pad_token_id).eq(inputs["attention_mask"] == 0).all()
-    hidden = Encoder(copy.deepcopy(model)).hidden_states(inputs)
+    hidden = Model(copy.deepcopy(model)).hidden_states(inputs)
     close(real(hidden, inputs), real(stock_states(model, inputs), inputs))
 
 

@@ -10,8 +10,8 @@ from sizes import SLOTS, VOCABULARY
 
 import papa
 from papa.method.features import probe_sizes
-from papa.model import selfcheck
-from papa.model.model import _pickled as is_pickled
+from papa.model import load
+from papa.model.load import _pickled as is_pickled
 from papa.model.replacement import attend, plan_layers
 
 
@@ -22,7 +22,7 @@ def family(request):
 
 def test_loading_from_a_folder(tmp_path, model, inputs):
     model.save_pretrained(tmp_path / "tiny")
-    encoder = papa.load_encoder(str(tmp_path / "tiny"), device="cpu")
+    encoder = papa.load_model(str(tmp_path / "tiny"), device="cpu")
     close(real(encoder.hidden_states(inputs), inputs), real(stock_states(model, inputs), inputs))
     sizes = probe_sizes(encoder, SLOTS)
     counted_positions = type(model).__name__.startswith(("Roberta", "XLMRoberta", "Camembert", "Data2Vec"))
@@ -33,23 +33,23 @@ def test_loading_from_a_folder(tmp_path, model, inputs):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_loading_at_half_precision(tmp_path, model, inputs, dtype):
     model.save_pretrained(tmp_path / "tiny")
-    assert papa.load_encoder(str(tmp_path / "tiny"), device="cpu", dtype=dtype).hidden_states(inputs).isfinite().all()
+    assert papa.load_model(str(tmp_path / "tiny"), device="cpu", dtype=dtype).hidden_states(inputs).isfinite().all()
 
 
 @only("roberta")
 def test_pickled_weights_are_loaded_weights_only_and_that_is_said(tmp_path, model, inputs, caplog):
     model.save_pretrained(tmp_path / "tiny")
     with caplog.at_level(logging.WARNING, logger="papa"):
-        papa.load_encoder(str(tmp_path / "tiny"), device="cpu")
+        papa.load_model(str(tmp_path / "tiny"), device="cpu")
         assert not caplog.records
         (tmp_path / "tiny" / "model.safetensors").unlink()
         torch.save(model.state_dict(), tmp_path / "tiny" / "pytorch_model.bin")
-        encoder = papa.load_encoder(str(tmp_path / "tiny"), device="cpu")
+        encoder = papa.load_model(str(tmp_path / "tiny"), device="cpu")
     assert "weights-only" in caplog.text
     close(real(encoder.hidden_states(inputs), inputs), real(stock_states(model, inputs), inputs))
     torch.save([model.config], tmp_path / "tiny" / "pytorch_model.bin")  # objects, not weights
     with pytest.raises(papa.InputError, match="could not be loaded"):
-        papa.load_encoder(str(tmp_path / "tiny"), device="cpu")
+        papa.load_model(str(tmp_path / "tiny"), device="cpu")
 
 
 @pytest.mark.parametrize(("cached", "pickled"), [("model.safetensors.index.json", False), ("pytorch_model.bin", True)])
@@ -78,14 +78,14 @@ def test_weights_of_the_hub_are_looked_up_where_they_were_put(monkeypatch, cache
             lambda patch: patch.setattr("papa.model.bert.attend", lambda *_, **__: 0.99 * attend(*_, **__)),
             "from those of",
         ),
-        (lambda patch: patch.setattr(selfcheck, "stock_states", lambda _: torch.tensor(torch.inf)), "not finite"),
+        (lambda patch: patch.setattr(load, "stock_states", lambda _: torch.tensor(torch.inf)), "not finite"),
     ],
 )
 def test_a_model_that_would_run_wrong_is_not_loaded(tmp_path, model, monkeypatch, change, message):
     model.save_pretrained(tmp_path / "tiny")
     change(monkeypatch)
     with pytest.raises(papa.InputError, match=rf"tiny cannot be used: .*{message}"):
-        papa.load_encoder(str(tmp_path / "tiny"), device="cpu")
+        papa.load_model(str(tmp_path / "tiny"), device="cpu")
 
 
 @pytest.mark.parametrize("other", ["DebertaV2", "MegatronBert", "DistilBert", "GPT2"])
@@ -94,7 +94,7 @@ def test_another_family_is_refused_with_what_is_supported(tmp_path, other):
     made = getattr(transformers, f"{other}Config")(**config, intermediate_size=5, bos_token_id=1, eos_token_id=2)
     getattr(transformers, f"{other}Model")(made).save_pretrained(tmp_path / "other")
     with pytest.raises(papa.InputError, match=r"supported are .* BERT, .* DeBERTa .*, ELECTRA, .* RoBERTa"):
-        papa.load_encoder(str(tmp_path / "other"), device="cpu")
+        papa.load_model(str(tmp_path / "other"), device="cpu")
 
 
 @only("bert")
@@ -104,12 +104,12 @@ def test_a_device_that_is_not_there_is_said_in_a_sentence(tmp_path, model, monke
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
     with pytest.raises(papa.InputError, match=r"device is cuda:2, but .* finds 2 CUDA GPUs here .*'0,3'"):
-        papa.load_encoder(str(tmp_path / "tiny"), device="cuda:2")
+        papa.load_model(str(tmp_path / "tiny"), device="cuda:2")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     with pytest.raises(papa.InputError, match=r"device is cuda, but .* finds 0 CUDA GPUs here; give auto"):
-        papa.load_encoder(str(tmp_path / "tiny"), device="cuda")
+        papa.load_model(str(tmp_path / "tiny"), device="cuda")
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
     with pytest.raises(papa.InputError, match="device is mps"):
-        papa.load_encoder(str(tmp_path / "tiny"), device="mps")
-    assert papa.load_encoder(str(tmp_path / "tiny"), device="auto").device.type == "cpu"
+        papa.load_model(str(tmp_path / "tiny"), device="mps")
+    assert papa.load_model(str(tmp_path / "tiny"), device="auto").device.type == "cpu"

@@ -77,9 +77,9 @@ def test_code_of_a_model(folder, trap, model_type):
     own = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
     change(folder / "config.json", model_type=model_type, auto_map=own)
     if model_type == "bert":  # transformers has code of its own for these
-        assert papa.load_encoder(str(folder), device="cpu").layers == shape_of_model(TINY)[0]
+        assert papa.load_model(str(folder), device="cpu").layers == shape_of_model(TINY)[0]
         return
-    for load in (lambda: papa.load_encoder(str(folder), device="cpu"), lambda: shape_of_model(TINY)):
+    for load in (lambda: papa.load_model(str(folder), device="cpu"), lambda: shape_of_model(TINY)):
         with pytest.raises(InputError, match=r"custom code.*Code that comes with a model is never run\.") as refusal:
             load()
         assert "\n" not in str(refusal.value)
@@ -103,7 +103,7 @@ def test_code_of_a_tokenizer(folder, trap, model_type, named):
 def test_code_of_attention(folder, trap, monkeypatch, key):
     monkeypatch.setattr("transformers.modeling_utils.lazy_import_flash_attention", lambda *_, **__: trap.sprung.touch())
     change(folder / "config.json", **{key: "somebody/kernel"})
-    assert papa.load_encoder(str(folder), device="cpu").layers
+    assert papa.load_model(str(folder), device="cpu").layers
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
@@ -111,13 +111,13 @@ def test_pickle_for_weights(folder, trap, model, name):
     (folder / "model.safetensors").unlink()
     torch.save({**model.state_dict(), "more": trap}, folder / name)
     with pytest.raises(InputError, match="could not be loaded"):
-        papa.load_encoder(str(folder), device="cpu")
+        papa.load_model(str(folder), device="cpu")
 
 
 def test_pickles_beside_the_weights(folder, trap):
     for name in ("training_args.bin", "optimizer.pt", "pytorch_model.bin", "vocab.pkl"):
         torch.save(trap, folder / name)
-    papa.load_encoder(str(folder), device="cpu")
+    papa.load_model(str(folder), device="cpu")
     assert tokenizer_of(TINY)("a b").input_ids
 
 

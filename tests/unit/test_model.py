@@ -8,13 +8,13 @@ from transformers import BertConfig, GPT2Config, GPT2Model
 
 import papa
 from papa.data.packed import Examples, Packed
-from papa.model.model import Encoder
+from papa.model.model import Model
 from papa.model.replacement import restrict
 
 
 @pytest.fixture
 def encoder(model):
-    return Encoder(copy.deepcopy(model))
+    return Model(copy.deepcopy(model))
 
 
 def test_nothing_replaced_equals_stock_transformers(model, encoder, inputs):
@@ -45,7 +45,7 @@ def test_replaced_heads_use_the_masked_normalised_constant(model, inputs, matric
     value = layer.attention.self.value(embedded).view(EXAMPLES, SLOTS, HEADS, CHANNELS).transpose(1, 2)
     context = (attention @ value).transpose(1, 2).flatten(2)
     expected = layer.feed_forward_chunk(layer.attention.output(context, embedded))
-    found = Encoder(model).hidden_states(inputs, matrices, [(0, head) for head in replaced])[:, 1]
+    found = Model(model).hidden_states(inputs, matrices, [(0, head) for head in replaced])[:, 1]
     keep = inputs["attention_mask"].bool()
     torch.testing.assert_close(found[keep], expected[keep], atol=1e-4, rtol=0)
 
@@ -73,7 +73,7 @@ def test_mixing_of_one_changes_nothing_and_of_zero_replaces_all(encoder, inputs,
 
 
 def test_mixing_and_constants_are_differentiable(model, inputs, matrices):
-    encoder = Encoder(model.double())
+    encoder = Model(model.double())
     few = {name: values[:3] for name, values in inputs.items()}
     mixing = torch.rand(LAYERS, HEADS, dtype=torch.float64, requires_grad=True)
     constants = matrices.double().requires_grad_()
@@ -163,7 +163,7 @@ def test_alike_examples_add_up_as_any_others(encoder):
 
 
 def test_embeddings_know_slots_and_segments(model, inputs):
-    encoder = Encoder(model)
+    encoder = Model(model)
     changed = dict(inputs, token_type_ids=1 - inputs["token_type_ids"])
     assert not torch.allclose(encoder.hidden_states(inputs), encoder.hidden_states(changed))
 
@@ -212,19 +212,19 @@ def test_slots_beyond_the_positions_are_refused(encoder):
 
 def test_decoders_and_unknown_attention_are_refused(model):
     with pytest.raises(papa.InputError, match="supported are encoders with the attention of BERT, Cam"):
-        Encoder(GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=4, vocab_size=5)))
+        Model(GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=4, vocab_size=5)))
     model.config.is_decoder = True
     with pytest.raises(papa.InputError, match="is a decoder"):
-        Encoder(model)
+        Model(model)
 
 
 def test_loading_from_a_folder_and_from_nowhere(tmp_path, model, inputs):
     model.save_pretrained(tmp_path / "tiny")
-    encoder = papa.load_encoder(str(tmp_path / "tiny"), device="cpu")
-    torch.testing.assert_close(encoder.hidden_states(inputs), Encoder(model).hidden_states(inputs))
+    encoder = papa.load_model(str(tmp_path / "tiny"), device="cpu")
+    torch.testing.assert_close(encoder.hidden_states(inputs), Model(model).hidden_states(inputs))
     assert not any(parameter.requires_grad for parameter in encoder.model.parameters())
     with pytest.raises(papa.InputError, match="could not be loaded"):
-        papa.load_encoder(str(tmp_path / "none"))
+        papa.load_model(str(tmp_path / "none"))
 
 
 def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path, model):
@@ -233,4 +233,4 @@ def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path, model):
     config.num_hidden_layers += 1
     config.save_pretrained(tmp_path / "tiny")
     with pytest.raises(papa.InputError, match="would be random"):
-        papa.load_encoder(str(tmp_path / "tiny"))
+        papa.load_model(str(tmp_path / "tiny"))

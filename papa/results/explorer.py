@@ -94,7 +94,8 @@ def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> Explored:
     """
     there = {job.main for job in study.jobs()}
     between = set(grid.fractions) - {"0", "1"}
-    orders = [Order.parse(order) for order in grid.orders if order != RANDOM] if between else []
+    named = [order for order in grid.orders if order != RANDOM] if between else []
+    orders: list[Order | None] = [Order.parse(order) for order in named] or [None]
     entries: list[Entry] = []
     averages: dict[str, Path] = {}
     for model, (task, corpus), name in product(grid.models, grid.tasks.items(), grid.constants):
@@ -105,9 +106,9 @@ def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> Explored:
         averaged = [job.main for job in study.constants(model, corpus, constant) if job.main in there]
         averages |= {path: study.results / path for path in averaged}
         learned = study.path("lambda", model=model, task=task, constant=constant.untrained)
-        for order in orders or [None]:
-            ranked = order and study.order(model, task, constant, order).main
-            of_order = own["order"].isna() | own["order"].eq(order and order.name)
+        for order in orders:
+            ranked = study.order(model, task, constant, order).main if order else None
+            of_order = own["order"].isna() | own["order"].eq(order.name if order else "")
             heads = heads_of(
                 own[own["constant"].eq(constant.name) & of_order],
                 study.results / learned if learned in there else None,
@@ -121,7 +122,7 @@ def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> Explored:
                     "task": task,
                     "title": own["title"].iloc[0],
                     "constant": name,
-                    "order": order and order.name,
+                    "order": order.name if order else None,
                     "words": words,
                     "layers": shape[0],
                     "heads": shape[1],
@@ -172,9 +173,7 @@ def most_slots(heads: Sequence[int]) -> int:
     return max(1, min(MOST_SLOTS, isqrt(MOST_BYTES // max(1, sum(heads)))))
 
 
-def heads_of(
-    rows: pd.DataFrame, lambdas: PathLike | None, order: PathLike | None, shape: tuple[int, int]
-) -> Heads:
+def heads_of(rows: pd.DataFrame, lambdas: PathLike | None, order: PathLike | None, shape: tuple[int, int]) -> Heads:
     """λ, rank and drop of every head of one model, task, constant and order.
 
     Args:

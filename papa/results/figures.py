@@ -105,15 +105,14 @@ def draw_patterns(
 def save_figure(figure: alt.TopLevelMixin, outputs: Mapping[str, PathLike], plots: Plots) -> None:
     """Write a figure as SVG, as PNG with `plots.scale` pixels per pixel, and as a page of HTML."""
     options: dict[str, dict[str, Any]] = {
-        ".svg": {},
-        ".png": {"scale_factor": plots.scale},
-        ".html": {"inline": True, "json_kwds": {"cls": _ForPages}},
+        ".svg": {"format": "svg"},
+        ".png": {"format": "png", "scale_factor": plots.scale},
+        ".html": {"format": "html", "inline": True, "json_kwds": {"cls": _ForPages}},
     }
     for path in outputs.values():
-        form = PurePath(path).suffix
-        if form in options:
+        if own := options.get(PurePath(path).suffix):
             with replacing(path) as temporary:
-                figure.save(str(temporary), format=form[1:], **options[form])
+                figure.save(str(temporary), **own)
 
 
 class _ForPages(json.JSONEncoder):
@@ -172,10 +171,10 @@ def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str
     ]
     width, height = grid.plots.width, grid.plots.height
 
-    def unless_faded(opacity: float) -> dict[str, object]:
+    def unless_faded(opacity: float) -> Any:
         return alt.when(chosen).then(alt.value(opacity)).otherwise(alt.value(opacity / 12))
 
-    def panel(task: str, clicked: Sequence[alt.Parameter] = ()) -> alt.LayerChart:
+    def panel(task: str, clicked: Sequence[alt.Parameter] = ()) -> alt.LayerChart | alt.FacetChart:
         own = points[points["task"] == task]
         score = alt.Scale(zero=False, padding=4)
         y = alt.Y("mean:Q", title=metric_name(own["metric"].iloc[0]), scale=score)
@@ -244,7 +243,7 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.LayerChart, str]
     return figure, f"{count(len(points), 'mean drop')} against original scores"
 
 
-def _axis(values: pd.Series[float], title: str, size: float, form: str) -> tuple[dict[str, object], list[float]]:
+def _axis(values: pd.Series[float], title: str, size: float, form: str) -> tuple[dict[str, Any], list[float]]:
     """The settings of an axis of `size` pixels, and where on the axis the points stand, in pixels."""
     import altair as alt
 
@@ -359,4 +358,5 @@ def _values(frame: pd.DataFrame) -> alt.InlineData:
     """The rows of a frame as data of a figure, however many rows there are; Altair itself stops at 5,000."""
     import altair as alt
 
-    return alt.InlineData(frame.astype(object).where(frame.notna(), None).to_dict("records"))
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return alt.InlineData([{str(name): value for name, value in row.items()} for row in rows])

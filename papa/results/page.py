@@ -78,6 +78,7 @@ def write_report(job: Job[PageOf]) -> str:
     grid = study.grid_settings(RUN)
     claims = claims_of(rows_of(grid, summary), rows_of(grid, runs))
     sections = _sections(study, summary)
+    figures = {section.id: section.figure for section in sections if section.figure}
     heads = explored(study, grid, summary)
     content = {
         "name": study.config.name,
@@ -92,17 +93,15 @@ def write_report(job: Job[PageOf]) -> str:
         "jobs": _jobs(study),
         "config": _yaml(job.settings.config),
         "told": {
-            "figures": {section.id: section.figure for section in sections if section.figure},
+            "figures": figures,
             "explorer": heads,
             "flags": FLAGS,
             "lines": {claim["line"]: {key: claim[key] for key in ("model", "constant", "order")} for claim in claims},
         },
     }
     write_page(_rendered(content), job.output("page"), job.trace())
-    figures, sets = (len(content["told"]["figures"]), len(heads["entries"]))
-    return (
-        f"{count(len(claims), 'line')}, {count(figures, 'figure')} and {count(sets, 'set')} of heads on one page"
-    )
+    sets = count(len(heads["entries"]), "set")
+    return f"{count(len(claims), 'line')}, {count(len(figures), 'figure')} and {sets} of heads on one page"
 
 
 def _sections(study: Study, summary: pd.DataFrame) -> list[Section]:
@@ -114,7 +113,9 @@ def _sections(study: Study, summary: pd.DataFrame) -> list[Section]:
         section = Section(job.rule, drops.TITLE, drops.NOTE, drops.tables_of(frame))
         sections.append(Section.drawn(*drop_figure(frame, job.settings.plots), section))
     if job := wanted.get("published"):
-            sections.append(Section(job.stage, published.TITLE, published.NOTE, published.tables_of(table)))
+        rows = read_table(study.results / job.main).to_pandas()
+        if len(rows):
+            sections.append(Section(job.rule, published.TITLE, published.NOTE, published.tables_of(rows)))
     return sections
 
 
@@ -237,7 +238,9 @@ def _jobs(study: Study) -> Table:
     """What the jobs of each rule took, as far as the workflow left files of that; what is not known is –."""
     jobs = pd.DataFrame([{"rule": job.rule, "path": job.main} for job in study.jobs()])
     left = [study.results / Path(path).with_suffix(".benchmark.tsv") for path in jobs["path"]]
-    took = [pd.read_csv(path, sep="\t", na_values="-").iloc[:1] if path.exists() else pd.DataFrame([{}]) for path in left]
+    took = [
+        pd.read_csv(path, sep="\t", na_values="-").iloc[:1] if path.exists() else pd.DataFrame([{}]) for path in left
+    ]
     took = pd.concat(took, ignore_index=True).reindex(columns=["s", "max_rss"]).apply(pd.to_numeric, errors="coerce")
     by_rule = pd.concat([jobs, took], axis=1).groupby("rule", sort=False)
     frame = by_rule.agg(jobs=("path", "size"), measured=("s", "count"), seconds=("s", "sum"), memory=("max_rss", "max"))

@@ -28,8 +28,8 @@ FLAGS = {
 
 NOTE = (
     "Measured on the average of each head; a head may have several patterns. Diagonal: a band of text tokens gets at "
-    "least {diagonal_lift:g} times an even share. Mostly on special tokens: over {special_mass:g} of the attention. One "
-    "dominant entry per row: over {dominant_entry:g} of the attention, in over {dominant_rows:g} of the rows."
+    "least {diagonal_lift:g} times an even share. Mostly on special tokens: over {special_mass:g} of the attention. "
+    "One dominant entry per row: over {dominant_entry:g} of the attention, in over {dominant_rows:g} of the rows."
 ).format(**asdict(THRESHOLDS))
 
 
@@ -54,7 +54,7 @@ def describe_patterns(job: Job[PatternsOf]) -> str:
         averaged, laid_out = averages.about.get(name), str(train.provenance.get(name))
         if averaged is not None and averaged != laid_out:
             raise InputError(
-                f"{job.input('average')} was averaged over tokens with {name} {averaged}, but {job.input('tokens')} "
+                f"{job.input('constants')} was averaged over tokens with {name} {averaged}, but {job.input('tokens')} "
                 f"has {laid_out}; give the tokens that it was averaged over."
             )
     special = special_slots(train)
@@ -67,7 +67,9 @@ def describe_patterns(job: Job[PatternsOf]) -> str:
     frame = pd.DataFrame(rows, dtype=object)
     title = f"Patterns of averaged attention, {averages.about.get('model', 'model')}"
     write_pages(title, tables_of(frame), NOTE, job.output("markdown"), job.output("latex"))
-    return f"{count(len(rows), 'head')}: " + ", ".join(f"{_share(frame[flag])} {words}" for flag, words in FLAGS.items())
+    return f"{count(len(rows), 'head')}: " + ", ".join(
+        f"{_share(frame[flag])} {words}" for flag, words in FLAGS.items()
+    )
 
 
 def tables_of(frame: pd.DataFrame) -> list[Table]:
@@ -91,4 +93,4 @@ def _share(flags: pd.Series[bool]) -> str:
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else ""
-    return "-" if pd.isna(value) else f"{value:.2f}" if isinstance(value, float) else str(value)
+    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)

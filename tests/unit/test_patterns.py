@@ -12,7 +12,7 @@ import torch
 
 import papa
 from papa.config.settings import Plots
-from papa.config.stages import PatternsOf, TokensOf, ModelId
+from papa.config.stages import ModelId, PatternsOf, TokensOf
 from papa.config.study import Job
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
@@ -156,13 +156,16 @@ def corpus(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> A
     tokenizer.save_pretrained(tmp_path / "model")
     monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"tiny": {"path": str(tmp_path / "model")}}}))
     (tmp_path / "model" / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"no layout reads any weight")
 
     def lay_out(**columns: list[str]) -> Path:
         size = len(columns["first"])
         table = pa.table({"split": ["train"] * (size - 1) + ["validation"], "row": range(size), **columns})
         write_table(table, tmp_path / "texts.parquet", {"fingerprint": "f", "rows": {}, "rows_available": {}})
         place = tmp_path / "tokens.parquet"
-        tokenize_corpus({"name": "tiny"}, tmp_path / "texts.parquet", place, N, "paper", "aligned")
+        told = TokensOf(model=ModelId(name="tiny"), slots=N, style="paper", segments="aligned", blocks=False)
+        texts = {"texts": (str(tmp_path / "texts.parquet"),)}
+        tokenize_corpus(Job("tokens", told, texts, {"tokens": str(place)}))
         return place
 
     return lay_out

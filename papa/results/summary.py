@@ -40,7 +40,7 @@ LOG_SCALED = ("negative_log_perplexity",)
 """Metrics whose zero is no absence of skill: they have no relative drop."""
 
 ABOUT_DROPS = (
-    "Drop: (original - score) / |original|, not defined (-) for a log-scale score and where the original's interval"
+    "Drop: (original - score) / |original|, not defined (-) for a log-scale score, or if the original's interval"
     " contains 0 or is not known."
 )
 ABOUT_MEANS = "Its mean is over the tasks for which it is defined."

@@ -72,7 +72,7 @@ def write_report(job: Job[PageOf]) -> str:
     Raises:
         DamagedArtefact: a result is damaged.
     """
-    study = Study(Config.model_validate(job.settings.config), Path(job.output("page")).parents[1])
+    study = Study(_config(job.settings.config), Path(job.output("page")).parents[1])
     summary = read_summary(study.results / study.path("summary"))
     runs = undrawn(read_runs(study.results / study.path("runs")))
     grid = study.grid_settings(RUN)
@@ -104,9 +104,18 @@ def write_report(job: Job[PageOf]) -> str:
     return f"{count(len(claims), 'line')}, {count(len(figures), 'figure')} and {sets} of heads on one page"
 
 
+def _config(told: Mapping[str, Any]) -> Config:
+    """The config that the page is told, which does not say where models lie; finished results need no model."""
+    models = {
+        name: given if {"hub", "random"} & given.keys() else {"path": "elsewhere", **given}
+        for name, given in told["models"].items()
+    }
+    return Config.model_validate({**told, "models": models})
+
+
 def _sections(study: Study, summary: pd.DataFrame) -> list[Section]:
     """A section for each analysis of the study, in the order of its config."""
-    wanted = {job.rule: job for job in study.targets()}
+    wanted = {job.rule: job for job in study.analyses()}
     sections = [_grid_section(study.grid_settings(name), summary) for name in study.grids]
     if job := wanted.get("score_and_drop"):
         frame = read_frame(study.results / job.main, drops.COLUMNS, "table of drops")
@@ -236,7 +245,7 @@ def _models(study: Study) -> Table:
 
 def _jobs(study: Study) -> Table:
     """What the jobs of each rule took, as far as the workflow left files of that; what is not known is –."""
-    jobs = pd.DataFrame([{"rule": job.rule, "path": job.main} for job in study.jobs()])
+    jobs = pd.DataFrame([{"rule": job.rule, "path": job.main} for job in study.jobs() if job.stage != "page"])
     left = [study.results / Path(path).with_suffix(".benchmark.tsv") for path in jobs["path"]]
     took = [
         pd.read_csv(path, sep="\t", na_values="-").iloc[:1] if path.exists() else pd.DataFrame([{}]) for path in left

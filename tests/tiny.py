@@ -134,7 +134,7 @@ def copy_of_repository(folder: Path) -> Copy:
     return Copy(folder)
 
 
-def write_model(folder: Path):
+def write_model(folder: Path, seed=0):
     """A BERT of 2 layers and 2 heads with random weights, and a tokenizer that knows `WORDS`."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -150,7 +150,7 @@ def write_model(folder: Path):
         special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
     )
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=32, **special).save_pretrained(folder)
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
     config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=32, **sizes)
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)

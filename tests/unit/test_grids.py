@@ -8,9 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from papa.config.settings import Plots
+from papa.config.stages import GridOf
+from papa.config.study import Job
 from papa.errors import DamagedArtefact, InputError
-from papa.files import provenance_of, read_table, write_table
-from papa.results.analyses import GRID_COLUMNS, constant_name, gather
+from papa.files import provenance_of, read_table, trace_of, write_table
+from papa.results.grids import GRID_COLUMNS, constant_name, gather
 from papa.results.summary import SUMMARY_COLUMNS
 
 KEPT = {"1": 23, "1/2": 11, "1/16": 1, "1/19": 1, "0": 0}
@@ -38,7 +41,11 @@ class Made:
         summary = folder / "summary.parquet"
         write_table(pa.Table.from_pylist(rows, schema=pa.schema(list(SUMMARY_COLUMNS.items()))), summary, {})
         self.table = folder / "grid.parquet"
-        self.said = gather(summary, self.table, folder / "grid.md", folder / "grid.tex", title, GRID | grid)
+        told = GridOf(name="grid", title=title, plots=Plots(), drawn=False, **GRID | grid)
+        forms = {"table": "parquet", "markdown": "md", "latex": "tex"}
+        outputs = {form: str(folder / f"grid.{ending}") for form, ending in forms.items()}
+        self.job = Job("grid", told, {"summary": (str(summary),)}, outputs)
+        self.said = gather(self.job)
         self.rows = read_table(self.table).to_pylist()
         self.markdown = (folder / "grid.md").read_text(encoding="utf-8")
         self.latex = (folder / "grid.tex").read_text(encoding="utf-8")
@@ -81,6 +88,20 @@ def test_constants_are_lines_and_tasks_columns(tmp_path: Path) -> None:
     assert [r["mean"] for r in made.rows if not r["main"]] == [0.98]
     assert list(made.rows[0]) == list(GRID_COLUMNS)
     assert provenance_of(read_table(made.table)) == {"table": "grid", "title": "Table 1: kinds", "lines": "constants"}
+    assert trace_of(made.table) == made.job.trace() and made.said == "Table 1: kinds: 7 rows"
+
+
+def test_each_model_has_a_table(tmp_path: Path) -> None:
+    rows = [
+        row("ner", constant, fraction, mean, model=model)
+        for model, scores in (("n", (0.9, 0.7)), ("m", (0.8, 0.5)))
+        for constant, fraction, mean in ((None, "1", scores[0]), ("average", "0", scores[1]))
+    ]
+    made = Made(tmp_path, rows, models=["m", "n"], tasks={"ner": "conll"})
+    tables = made.markdown.split("## ")[1:]
+    assert [table.split("\n")[0] for table in tables] == ["m (23 heads)", "n (23 heads)"]
+    for table, scores in zip(tables, ((0.8, 0.5), (0.9, 0.7)), strict=True):
+        assert "| original | {:.3f} ±.013 |\n| average | {:.3f} ±.013 |".format(*scores) in table
 
 
 def test_equal_scores_are_both_best_and_an_undefined_one_is_not(tmp_path: Path) -> None:
@@ -145,9 +166,9 @@ def test_orders_are_lines_that_share_their_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("constant", "name"),
-    [("toeplitz", "Toeplitz"), ("average-trained", "average, trained"), ("zeros", "zeros"), (None, "original")],
+    [("toeplitz", "Toeplitz"), ("average-trained", "average, trained"), ("zeros", "zeros")],
 )
-def test_names_of_constants(constant: str | None, name: str) -> None:
+def test_names_of_constants(constant: str, name: str) -> None:
     assert constant_name(constant) == name
 
 

@@ -1,4 +1,4 @@
-"""LaTeX tables: the numbers of the summary, and every character as it is read."""
+"""Printed tables: the numbers of the summary, and every character as it is read."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
-from papa.errors import DamagedArtefact
-from papa.files import write_table
-from papa.results.latex import escape, write_latex
-from papa.results.summary import SUMMARY_COLUMNS
+from papa.errors import count
+from papa.results.summary import SUMMARY_COLUMNS, legend, tables_of
+from papa.results.table import Table, escape_latex, write_pages
 
 KEPT = {"1": 23, "1/2": 11, "0": 0}
 
@@ -25,16 +26,15 @@ def row(fraction: str, mean: float, **other: Any) -> dict[str, Any]:
     return dict.fromkeys(SUMMARY_COLUMNS) | setting | numbers | {"relative_drop": (0.8 - mean) / 0.8} | other
 
 
-def latex(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, str]:
-    schema = pa.schema(list(SUMMARY_COLUMNS.items()))
-    write_table(pa.Table.from_pylist(rows, schema=schema), folder / "summary.parquet", {})
-    said = write_latex(folder / "summary.parquet", folder / "summary.tex")
-    return said, (folder / "summary.tex").read_text(encoding="utf-8")
+def latex(folder: Path, rows: list[dict[str, Any]]) -> str:
+    summary = pa.Table.from_pylist(rows, schema=pa.schema(list(SUMMARY_COLUMNS.items()))).to_pandas()
+    write_pages("Scores", tables_of(summary), legend(summary), folder / "summary.md", folder / "summary.tex")
+    return (folder / "summary.tex").read_text(encoding="utf-8")
 
 
 def test_scores_drops_and_rules(tmp_path: Path) -> None:
-    said, text = latex(tmp_path, [row(f, mean) for f, mean in zip(KEPT, (0.8, 0.84, 0.6), strict=True)])
-    assert said == "1 LaTeX tables"
+    text = latex(tmp_path, [row(f, mean) for f, mean in zip(KEPT, (0.8, 0.84, 0.6), strict=True)])
+    text = text.split(r"\end{table}", 1)[0]
     title = r"100 \% of R\&D\_\#1 $\pm$ \{a\}"
     assert title + r" & F1 & 0.800 $\pm$.013 & 0.840 $\pm$.013 & 0.600 $\pm$.013 & 25.0\% \\" in text
     assert "\\midrule\n" r"mean drop &  & 0.0\% & $-$5.0\% & 25.0\% & 25.0\% \\" in text
@@ -46,22 +46,21 @@ def test_scores_drops_and_rules(tmp_path: Path) -> None:
         "bottomrule",
     ]
     assert r"task & metric & 1 & 1/2 & 0 & drop at 0 \\" in text
-    assert r"\caption{tiny\_1 (23 heads): average constants, lambda order. Columns: fraction" in text
+    assert r"\caption{Scores, tiny\_1 (23 heads): average constants, lambda order. Columns: fraction" in text
     assert r"mean over 3 seeds $\pm$ half width of the 95 \% Student-t interval" in text
 
 
 def test_subsets_and_further_readings_are_tables_of_their_own(tmp_path: Path) -> None:
     rows = [row(f, 0.8) for f in KEPT] + [row(f, 0.7, subset="look^up") for f in KEPT]
     rows += [row(f, -0.3, metric="chunk_f1", main=False) for f in KEPT]
-    said, text = latex(tmp_path, rows)
-    assert said == "3 LaTeX tables"
+    text = latex(tmp_path, rows)
     assert r"& look\textasciicircum{}up & 1,013 & 0.700" in text
     assert r"& Chunk F1 & $-$0.300 $\pm$.013" in text
     assert r"\begin{tabular}{lllrrrr}" in text
-    assert text.count("Columns: fraction") == 1
-    assert "lambda order. Further readings." in text
+    assert text.count("Columns: fraction") == 3
+    assert "lambda order. Further readings. Columns" in text
     for begin, end in ((r"\begin{table}", r"\end{table}"), (r"\begin{tabular}", r"\end{tabular}")):
-        assert text.count(begin) == text.count(end) == 3
+        assert text.count(begin) == text.count(end) == 4
 
 
 @pytest.mark.parametrize(
@@ -77,11 +76,29 @@ def test_subsets_and_further_readings_are_tables_of_their_own(tmp_path: Path) ->
     ],
 )
 def test_escapes(text: str, escaped: str) -> None:
-    assert escape(text) == escaped
+    assert escape_latex(text) == escaped
 
 
-def test_another_table_is_refused(tmp_path: Path) -> None:
-    write_table(pa.table({"score": [1.0]}), tmp_path / "runs.parquet", {})
-    with pytest.raises(DamagedArtefact, match="so it is no summary"):
-        write_latex(tmp_path / "runs.parquet", tmp_path / "summary.tex")
-    assert not (tmp_path / "summary.tex").exists()
+def test_a_page_and_a_terminal_get_the_same_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pd.DataFrame([["a\x1b[2Jb", "1"], ["**c**", "-2"]], columns=["name", "number"])
+    table = Table("Two | <b>lines</b>", frame, 1, note="a\n\n# note", rules=(1,))
+    assert (table.header, table.lines) == (["name", "number"], [["a\x1b[2Jb", "1"], ["**c**", "-2"]])
+    table.print(Console(markup=False, highlight=False, emoji=False))
+    assert "a·[2Jb" in (shown := capsys.readouterr().out) and "\x1b" not in shown
+    write_pages("A page", [table], "of one table", tmp_path / "page.md", tmp_path / "page.tex")
+    page = ["# A page", "of one table", "## Two | &lt;b&gt;lines&lt;/b&gt;", "a # note"]
+    assert (tmp_path / "page.md").read_text().split("\n\n")[:4] == page
+    assert r"\caption{A page, Two \textbar{} \textless{}b\textgreater{}lines" in (tmp_path / "page.tex").read_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "plural", "text"),
+    [
+        (1, "model", None, "1 model"),
+        (0, "line", None, "0 lines"),
+        (1013, "head", None, "1,013 heads"),
+        (2, "entry", "entries", "2 entries"),
+    ],
+)
+def test_counts(number: int, noun: str, plural: str | None, text: str) -> None:
+    assert count(number, noun, plural) == text

@@ -1,20 +1,23 @@
-"""Tables against values worked out by hand: Student's t, relative drops, what is null, what people read."""
+"""Runs and their summary against values worked out by hand: Student's t, relative drops, what is null, what is read."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+import pandas as pd
 import pytest
+from rich.console import Console
 
+from papa.config.stages import RunsOf
+from papa.config.study import Job
 from papa.errors import DamagedArtefact, InputError
-from papa.files import SEAL, UNSEALED, provenance_of, read_table, replacing, write_json
-from papa.results.summary import mean_relative_drops, metric_name, series
-from papa.results.tables import RUN_COLUMNS, collect_runs, print_summary, summarise
+from papa.files import provenance_of, read_table, trace_of, write_json
+from papa.results.runs import RUN_COLUMNS, read_runs
+from papa.results.summary import mean_relative_drops, print_summary, read_summary, series, summarise
+from papa.results.table import metric_name
 
 # Student's t at 97.5 %, from printed tables.
 T_OF_2_DEGREES = 4.302653
@@ -58,9 +61,18 @@ class Results:
         for file, content in zip(self.files, runs, strict=True):
             write_json(content, file)
 
+    def job(self, **titles: str) -> Job[RunsOf]:
+        outputs = {
+            "runs": self.runs,
+            "summary": self.summary,
+            "markdown": self.page,
+            "latex": self.page.with_suffix(".tex"),
+        }
+        paths = {"runs": tuple(map(str, self.files))}
+        return Job("summary", RunsOf(titles=titles), paths, {name: str(path) for name, path in outputs.items()})
+
     def make(self, **titles: str) -> list[dict[str, Any]]:
-        collect_runs(self.files, self.runs, titles)
-        summarise(self.runs, self.summary, self.page)
+        self.said = summarise(self.job(**titles))
         return read_table(self.summary).to_pylist()
 
 
@@ -74,8 +86,8 @@ def test_runs_become_one_row_per_metric_and_subset(tmp_path: Path) -> None:
     results = Results(
         tmp_path, [run("pos", "1/2", 3, 0.75, scores={"accuracy": 0.75, "chunk_f1": 0.7}, subsets=subsets)]
     )
-    said = collect_runs(results.files, results.runs)
-    table = pq.read_table(results.runs)
+    results.make()
+    table = read_table(results.runs)
     assert table.column_names == list(RUN_COLUMNS)
     rows = [(r["metric"], r["main"], r["subset"], r["score"], r["examples"]) for r in table.to_pylist()]
     assert rows == [
@@ -88,8 +100,8 @@ def test_runs_become_one_row_per_metric_and_subset(tmp_path: Path) -> None:
     assert (first["order"], first["fraction"], first["kept"], first["seed"]) == ("lambda", "1/2", 12, 3)
     assert (first["rows_train"], first["rows_available_train"], first["cut_validation"]) == (1000, 8551, 2)
     assert provenance_of(table)["runs"] == 1
-    assert "\n" not in said
-    assert "1 runs collected" in said
+    assert trace_of(results.runs) == trace_of(results.summary) == results.job().trace()
+    assert results.said == "1 run, 4 summary rows"
 
 
 def test_interval_is_students_t_over_seeds(tmp_path: Path) -> None:
@@ -117,15 +129,11 @@ def test_relative_drop_against_the_original(tmp_path: Path) -> None:
     assert one(rows, task="sst2", fraction="1/2")["relative_drop"] == pytest.approx(-0.025)
     assert one(rows, task="sst2", fraction="0")["relative_drop"] == pytest.approx(0.25)
     assert one(rows, task="neg", fraction="0")["relative_drop"] == pytest.approx(0.5)
-    mean = one(mean_relative_drops(rows), fraction="0")
-    assert mean == {
-        "model": "tiny",
-        "constant": "average",
-        "order": None,
-        "fraction": "0",
-        "mean_relative_drop": pytest.approx(0.375),
-        "tasks": 2,
-    }
+    means = mean_relative_drops(read_summary(results.summary))
+    [mean] = means[means["fraction"] == "0"].to_dict("records")
+    assert (mean["model"], mean["constant"], mean["tasks"]) == ("tiny", "average", 2) and pd.isna(mean["order"])
+    assert mean["mean_relative_drop"] == pytest.approx(0.375)
+    assert results.said == "10 runs, 5 summary rows; mean relative drop at fraction 0: tiny 37.5% over 2 tasks"
 
 
 @pytest.mark.parametrize(
@@ -142,9 +150,9 @@ def test_drop_is_null_where_not_defined(tmp_path: Path, original: tuple[float, .
     results = Results(tmp_path, runs)
     rows = results.make()
     assert [row["relative_drop"] for row in rows] == [None, None]
-    assert mean_relative_drops(rows) == []
+    assert mean_relative_drops(read_summary(results.summary)).empty
     assert "mean drop" not in results.page.read_text()
-    assert "mean relative drop" not in summarise(results.runs, results.summary, results.page)
+    assert "mean relative drop" not in results.said
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
@@ -171,10 +179,8 @@ def test_series_share_their_ends() -> None:
     # b was run in one order and with averages alone, c with nothing between all heads and none, d as it is
     others = {"b": [0, 1, 3], "c": [0, 3], "d": [0]}
     rows += [rows[number] | {"task": task} for task, numbers in others.items() for number in numbers]
-    found = {
-        words: [(row["task"], settings.index((row["constant"], row["order"]))) for row in own]
-        for words, own in series(rows)
-    }
+    frame = pd.DataFrame(rows).assign(place=[settings.index((row["constant"], row["order"])) for row in rows])
+    found = {words: list(zip(own["task"], own["place"], strict=True)) for words, own in series(frame)}
     assert found == {
         "average constants, lambda order": [("a", 0), ("a", 1), ("a", 3), ("b", 0), ("b", 1), ("b", 3)],
         "average constants, random order": [("a", 0), ("a", 2), ("a", 3)],
@@ -201,7 +207,7 @@ def test_markdown_says_what_was_used(tmp_path: Path) -> None:
     assert "| CoLA \\| real | Accuracy | 0.805 ±.064 | 0.605 ±.064 | 24.8% |" in page
     assert "| CoLA \\| real | lookup | 29 | 0.705 ±.064 | 0.505 ±.064 | 28.4% |" in page
     assert "| CoLA \\| real | Chunk F1 | 0.755 ±.064 | 0.555 ±.064 | 26.5% |" in page
-    assert "| CoLA \\| real | tiny | 1,000 of 8,551 | all 53 | 7 | 2 |" in page
+    assert "| CoLA \\| real | tiny | 1,000 of 8,551 | 7 | all 53 | 2 |" in page
     assert page.count("1,000 of 8,551") == 1
 
 
@@ -219,7 +225,7 @@ def test_terminal_table_fits_80_columns(tmp_path: Path, capsys: pytest.CaptureFi
     ]
     results = Results(tmp_path, runs)
     results.make(t="A [long] title of a task that somebody made")
-    print_summary(results.summary)
+    print_summary(read_summary(results.summary), Console(markup=False, highlight=False, emoji=False))
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
     assert shown.count("0.820 ±.025") == 5
@@ -232,7 +238,7 @@ def test_command_prints_where_things_are(tmp_path: Path) -> None:
     results = Results(tmp_path, [run("t", "1", 1, 0.8)])
     results.make()
     (tmp_path / "figures").mkdir()
-    command = [sys.executable, "-W", "error", "-m", "papa.results.tables"]
+    command = [sys.executable, "-W", "error", "-m", "papa.results.summary"]
     done = subprocess.run([*command, str(results.summary)], capture_output=True, text=True, check=True)
     assert f"Tables:  {tmp_path / 'tables'}/" in done.stdout
     assert f"Figures: {tmp_path / 'figures'}/" in done.stdout
@@ -245,13 +251,12 @@ def test_command_prints_where_things_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ("{ half", r"0\.json cannot be read: it is damaged"),
-        ({"model": None}, r"0\.json is no whole run of papa \('model' is None\); delete it"),
+        ("{ half", r"0\.json cannot be read"),
+        ({"model": None}, r"0\.json is no intact run of papa \('model' is None\); delete it"),
         ({"score": None}, "'score' is None"),
-        ({"score": float("nan")}, "'score' is nan"),
         ({"fraction": "half"}, "'fraction' is 'half'"),
         ({"rows": {"train": 5}}, "'validation' is missing"),
-        ({"subsets": {"x": 0.5}}, "'score' is missing"),
+        ({"subsets": {"x": {"examples": 3}}}, "'score' is missing"),
         ({"subsets": {"all": {"score": 0.5, "examples": 3}}}, "a subset called 'all'.*rename it"),
     ],
 )
@@ -260,29 +265,71 @@ def test_bad_runs_are_named(tmp_path: Path, damage: str | dict[str, Any], messag
     if isinstance(damage, str):
         results.files[0].write_text(damage)
     else:
-        with replacing(results.files[0], seal=True) as file:
-            file.write_text(json.dumps(run("t", "1", 1, 0.8) | damage | {SEAL: UNSEALED}))
+        write_json(run("t", "1", 1, 0.8) | damage, results.files[0])
     with pytest.raises(InputError, match=message):
-        collect_runs(results.files, results.runs)
+        results.make()
     assert not results.runs.exists()
 
 
 def test_bad_tables_are_named(tmp_path: Path) -> None:
     results = Results(tmp_path, [run("t", "1", 1, 0.8)])
     with pytest.raises(InputError, match="no runs to collect"):
-        collect_runs([], results.runs)
-    with pytest.raises(InputError, match="are the same run"):
-        collect_runs([results.files[0], results.files[0]], results.runs)
+        Results(tmp_path, []).make()
+    again = Results(tmp_path / "again", [run("t", "1", 1, 0.8)] * 2)
+    with pytest.raises(InputError, match=r"1\.json and .*0\.json are the same run"):
+        again.make()
     results.make()
     with pytest.raises(DamagedArtefact, match="has no column 'seed', so it is no table of runs"):
-        summarise(results.summary, tmp_path / "s.parquet", tmp_path / "s.md")
+        read_runs(results.summary)
     with pytest.raises(DamagedArtefact, match="has no column 'mean', so it is no summary"):
-        print_summary(results.runs)
-    assert not (tmp_path / "s.md").exists()
+        read_summary(results.runs)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("learning_rate", (1e-3, 2e-3)),
+        ("batch_size", (16, 17)),
+        ("epochs", (4, 5)),
+        ("weights", ("e", "f")),
+        ("corpus", ("e", "f")),
+        ("slots", (11, 13)),
+        ("style", ("paper", "plain")),
+        ("segments", ("aligned", "none")),
+        ("encoder_dropout", (True, False)),
+    ],
+)
+def test_runs_that_were_not_made_alike_are_refused(tmp_path: Path, name: str, values: tuple[Any, Any]) -> None:
+    def made(seed: int, value: Any) -> dict[str, Any]:
+        return run(
+            "t", "1", seed, 0.8, **({name: value} if name in run("t", "1", 1, 0) else {"provenance": {name: value}})
+        )
+
+    first, second = values
+    with pytest.raises(InputError) as raised:
+        Results(tmp_path, [made(1, first), made(2, second)]).make()
+    owner = "model tiny" if name == "weights" else "task t"
+    files = [tmp_path / f"runs/{number}.json" for number in (1, 0)]
+    assert f"{files[0]} has {name} {second!r}, but {files[1]} of the same {owner} has {first!r}" in str(raised.value)
+    assert not (tmp_path / "tables").exists()
+    # another task may be trained otherwise, another model has other weights
+    other = {"model": "other"} if name == "weights" else {"task": "other"}
+    assert len(Results(tmp_path, [made(1, first), made(1, second) | other]).make()) == 2
+
+
+def test_names_of_data_are_no_markup(tmp_path: Path) -> None:
+    apart = {"<img src=x>\n# owned | &": {"score": 0.9, "examples": 53}}
+    results = Results(tmp_path, [run("t", "1", 1, 0.8, subsets=apart)])
+    results.make(t="<script>\nalert()</script>")
+    page = results.page.read_text()
+    assert "| &lt;img src=x&gt; # owned \\| &amp; | 53 |" in page
+    assert "&lt;script&gt; alert()&lt;/script&gt;" in page
+    assert "<img" not in page and "<script" not in page and "\n# owned" not in page
 
 
 def test_no_model_library_is_imported() -> None:
     heavy = {"torch", "transformers", "scipy", "altair"}
-    code = f"import sys, papa.results.plots, papa.results.tables; print(sorted({heavy} & set(sys.modules)))"
+    modules = ", ".join(f"papa.results.{name}" for name in ("summary", "grids", "drops", "published", "compare"))
+    code = f"import sys, {modules}; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -134,7 +134,7 @@ def plan(
         check_files(checked)
         found = planned(checked, cores or os.cpu_count() or 1)
     _print_json(found) if as_json else print_plan(found, _console())
-    if found["total"]["unknown"] == found["total"]["jobs"]:
+    if not found["total"]["sized"]:
         raise typer.Exit(NOTHING_KNOWN)
 
 

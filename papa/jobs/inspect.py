@@ -265,7 +265,7 @@ def print_picture(picture: Shown, out: Console) -> None:
         return Color.from_rgb(*(one + part * (two - one) for one, two in zip(low, high, strict=True)))
 
     for number in range(0, len(shares), 2 if colours else 1):
-        line = Text(f"{slots[number]:>3} ", "dim")
+        line = Text().append(f"{slots[number]:>3} ", "dim")
         if colours:
             lower = shares[number + 1] if number + 1 < len(shares) else [None] * len(slots)
             for one, two in zip(shares[number], lower, strict=True):

@@ -44,18 +44,23 @@ def plan(config: Config, cores: int) -> Found:
     study = Study(config, Path("results", config.name))
     problems, sizes = _sizes(study)
     jobs, stages = study.jobs(), dict[str, Found]()
-    taken: dict[Job[Any], float] = {}
-    for job in jobs:
+    taken, depth = dict[Job[Any], float](), dict[Job[Any], int]()
+    for job in jobs:  # inputs stand before what is made of them
+        depth[job] = 1 + max((depth[needed] for needed in job.needed), default=0)
         own, known = _sizes_of(job, sizes)
         taken[job] = _seconds(job, config, own, study.threads(job)) if known else 0.0
-        empty = {"stage": job.rule, "jobs": 0, "unknown": 0, "seconds": 0.0, "memory_mb": 0, "disk_mb": 0}
+        empty = {"stage": job.rule, "jobs": 0, "sized": 0, "unknown": 0, "seconds": 0.0, "memory_mb": 0, "disk_mb": 0}
         stage = stages.setdefault(job.rule, empty)
         stage["jobs"] += 1
+        stage["sized"] += own is not None
         stage["unknown"] += not known
         stage["seconds"] += taken[job]
         stage["memory_mb"] = max(stage["memory_mb"], memory_of(job, config, own) if known else 0)
         stage["disk_mb"] += disk(job, own) if known else 0
-    total = {key: sum(stage[key] for stage in stages.values()) for key in ("jobs", "unknown", "seconds", "disk_mb")}
+    place = {job.rule: depth[job] for job in sorted(jobs, key=lambda job: depth[job])}
+    total = {
+        key: sum(stage[key] for stage in stages.values()) for key in ("jobs", "sized", "unknown", "seconds", "disk_mb")
+    }
     folder = next(folder for folder in study.results.absolute().parents if folder.exists())
     free = shutil.disk_usage(folder).free
     if total["disk_mb"] * MB > free:
@@ -68,7 +73,7 @@ def plan(config: Config, cores: int) -> Found:
     return {
         "config": config.name,
         "problems": problems,
-        "stages": list(stages.values()),
+        "stages": sorted(stages.values(), key=lambda stage: place[stage["stage"]]),
         "total": total | {"elapsed_seconds": _elapsed(study, jobs, taken, cores)},
         "cores": cores,
         "device": config.device,

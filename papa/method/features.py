@@ -65,8 +65,7 @@ def extract_features(job: Job[HiddenOf]) -> str:
                 "heads": total,
                 "kept": total - len(replaced),
                 "replaced": replaced,
-                "constant": variant.constant and variant.constant.name,
-                "order": variant.order and variant.order.name,
+                **names_of(variant),
                 "model": identity.name,
                 "weights": model.weights,
                 "corpus": facts["corpus"],
@@ -77,6 +76,12 @@ def extract_features(job: Job[HiddenOf]) -> str:
         )
     size = os.path.getsize(hidden) / 1e9
     return f"hidden states with {total - len(replaced)} of {total} heads input-dependent, {size:.3g} GB"
+
+
+def names_of(variant: Variant) -> dict[str, str | None]:
+    """What the constant and the order of a variant are called; None for what it has not."""
+    named = {"constant": variant.constant, "order": variant.order}
+    return {what: None if its is None else its.name for what, its in named.items()}
 
 
 def replaced_by(

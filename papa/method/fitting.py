@@ -154,9 +154,10 @@ class _Course:
     def step(self) -> None:
         """Take the very step of `torch.optim.AdamW`, which imports the compiler: a second and 75 MB of every job."""
         gradients = [values.grad for values in self.parameters if values.grad is not None]
-        own = (self.parameters, gradients, self.means, self.squares, [], self.counts)
-        rates = {"lr": self.learning_rate, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
-        adamw(*own, fused=True, amsgrad=False, maximize=False, **rates)
+        settings = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8, "maximize": False}
+        take: Callable[..., None] = adamw
+        own = self.parameters, gradients, self.means, self.squares, list[Tensor](), self.counts
+        take(*own, fused=True, lr=self.learning_rate, **settings)
         for values in self.parameters:
             values.grad = None
         self.steps += 1

@@ -52,7 +52,8 @@ class Extent:
     @classmethod
     def of(cls, index: Index) -> Extent:
         """The extent of a file of which this is the index."""
-        return cls(*index["rows"], index["first_token"], index["tokens"], index["layers"] * index["hidden"] * 2)
+        begin, end = index["rows"]
+        return cls(begin, end, index["first_token"], index["tokens"], index["layers"] * index["hidden"] * 2)
 
     @property
     def checksums_at(self) -> int:

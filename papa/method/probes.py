@@ -14,11 +14,9 @@ from torch.nn.functional import embedding_bag
 
 from papa.data.packed import Packed
 from papa.errors import InputError
+from papa.model.families import probe_dropout
 from papa.model.linear import linear
 from papa.model.model import Model
-
-WITHOUT_DROPOUT = ("roberta", "xlm-roberta", "camembert", "data2vec-text")
-"""Families whose sequence probe drops nothing, as in the published code."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +39,9 @@ class Sizes:
 
     @classmethod
     def of(cls, model: Model, slots: int) -> Sizes:
-        """The sizes of a model. Families that the paper does not have go with the one from which they descend."""
+        """The sizes of a model."""
         config = model.config
-        own = getattr(config, "classifier_dropout", None)
-        dropout = float(config.hidden_dropout_prob if own is None else own)
-        if config.model_type in WITHOUT_DROPOUT:
-            dropout = 0.0
-        return cls(model.layers + 1, model.hidden, slots, config.initializer_range, dropout)
+        return cls(model.layers + 1, model.hidden, slots, config.initializer_range, probe_dropout(config))
 
 
 class SequenceProbe(nn.Module):

@@ -23,7 +23,7 @@ from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact, InputError
 from papa.files import MEND, write_json, write_tensors
 from papa.method.constants import TrainedConstants
-from papa.method.features import replaced_by
+from papa.method.features import names_of, replaced_by
 from papa.method.fitting import Checkpoint, Diverged, Lesson, fit
 from papa.method.hidden import HiddenStates
 from papa.method.metrics import Subset
@@ -154,8 +154,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
     run = Run(
         model=settings.model.model.name,
         task=settings.task,
-        constant=variant.constant and variant.constant.name,
-        order=variant.order and variant.order.name,
+        **names_of(variant),
         fraction=str(variant.fraction),
         kept=source.kept,
         heads=source.heads,
@@ -193,8 +192,7 @@ def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]
         expected = {
             "corpus": splits["train"].provenance["corpus"],
             "model": settings.model.model.name,
-            "constant": variant.constant and variant.constant.name,
-            "order": variant.order and variant.order.name,
+            **names_of(variant),
             "kept": variant.kept(index["heads"]),
         }
         for key, value in expected.items():

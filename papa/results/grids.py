@@ -91,9 +91,9 @@ def _line(grid: GridOf, model: str, constant: str, order: str) -> str:
 def tables_of(grid: GridOf, rows: pd.DataFrame) -> list[Table]:
     """The tables of a grid, from its rows of the summary."""
     rows = rows[is_main(rows)]
-    return (
-        [_along_fractions(grid, rows)] if _has_between(grid) else [_by_task(grid, rows, name) for name in grid.models]
-    )
+    if _has_between(grid):
+        return [_along_fractions(grid, rows)]
+    return [_by_task(grid, rows[rows["model"] == model], model) for model in grid.models]
 
 
 def _by_task(grid: GridOf, own: pd.DataFrame, model: str) -> Table:
@@ -120,11 +120,10 @@ def _by_task(grid: GridOf, own: pd.DataFrame, model: str) -> Table:
 
 def _along_fractions(grid: GridOf, rows: pd.DataFrame) -> Table:
     """One table: lines for tasks and what else the grid varies, columns for fractions."""
-    rows = rows.assign(metric_words=rows["metric"].map(metric_name))
-    names = {"task": "title", "metric": "metric_words", " / ".join(varied(grid)): "line"}
-    frame = by_fraction(rows, is_main(rows), names).reset_index(drop=True)
+    names = {"task": "title", "metric": "metric", " / ".join(varied(grid)): "line"}
+    frame = by_fraction(rows, is_main(rows), names)
     changed = frame[["task", "metric"]].ne(frame[["task", "metric"]].shift()).any(axis=1)
-    return Table("", frame, 3, rules=tuple(frame.index[changed]))
+    return Table("", frame, 3, rules=tuple(changed.to_numpy().nonzero()[0].tolist()))
 
 
 def constant_name(constant: str, beside: Sequence[str] = ()) -> str:

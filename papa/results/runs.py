@@ -28,8 +28,8 @@ RUN_COLUMNS |= DATA_COLUMNS | TRAINING_COLUMNS
 
 IDENTITY = ("model", "task", "constant", "order", "fraction", "seed")
 """What tells one run from another."""
-ALIKE = {"model": ("weights",)}
-ALIKE["task"] = (*TRAINING_COLUMNS, "corpus", "slots", "style", "segments", "encoder_dropout")
+OF_TASK = (*TRAINING_COLUMNS, "corpus", "slots", "style", "segments", "encoder_dropout")
+ALIKE: dict[str, tuple[str, ...]] = {"model": ("weights",), "task": OF_TASK}
 """What all runs of one model, and all runs of one task, have in common."""
 
 

@@ -46,13 +46,9 @@ ABOUT_MEANS = "Its mean is over the tasks for which it is defined."
 ABOUT_DATA = "Rows used of those available; examples cut are those of which tokens did not fit into their slots."
 
 TITLE = "Scores by fraction of input-dependent heads"
-SUMMARY_COLUMNS = (
-    SETTING_COLUMNS
-    | READING_COLUMNS
-    | {"mean": "float64", "seeds": "int64", "half_width": "float64", "low": "float64", "high": "float64"}
-    | {"relative_drop": "float64", "same_heads_as": "string"}
-    | DATA_COLUMNS
-)
+SUMMARY_COLUMNS = SETTING_COLUMNS | READING_COLUMNS | {"mean": "float64", "seeds": "int64"}
+SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")
+SUMMARY_COLUMNS |= {"same_heads_as": "string"} | DATA_COLUMNS
 READING = ["model", "task", "metric", "subset"]
 """What an original and what is compared with it have in common."""
 
@@ -71,10 +67,10 @@ def summarise(job: Job[RunsOf]) -> str:
     facts = {"table": "summary", "confidence": CONFIDENCE}
     write_frame(summary, SUMMARY_COLUMNS, job.output("summary"), facts, trace)
     write_pages(TITLE, tables_of(summary), legend(summary), job.output("markdown"), job.output("latex"))
-    drops = mean_relative_drops(summary)
+    drops = mean_relative_drops(summary[summary["fraction"] == "0"])
     at_end = ", ".join(
-        f"{drop.model} {percent(drop.mean_relative_drop)} over {count(drop.tasks, 'task')}"
-        for drop in drops[drops["fraction"] == "0"].itertuples()
+        f"{model} {percent(drop)} over {count(tasks, 'task')}"
+        for model, drop, tasks in zip(drops["model"], drops["mean_relative_drop"], drops["tasks"], strict=True)
     )
     said = f"{count(len(paths), 'run')}, {count(len(summary), 'summary row')}"
     return f"{said}; mean relative drop at fraction 0: {at_end}" if at_end else said
@@ -100,45 +96,34 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     rows = runs.drop_duplicates("setting").set_index("setting").join(numbers)
     rows["seeds"] = rows["seeds"].fillna(0).astype("int64")
     rows["low"], rows["high"] = rows["mean"] - rows["half_width"], rows["mean"] + rows["half_width"]
-    rows["relative_drop"] = _relative_drops(rows)
-    rows["same_heads_as"] = _same_heads(rows)
-    places = {name: pd.factorize(runs[name], use_na_sentinel=False)[0] for name in keys}
-    places["fraction"] = -runs["fraction"].map(Fraction)
-    order = pd.DataFrame(places).loc[~runs["setting"].duplicated().to_numpy()].reset_index(drop=True)
+    originals = rows[rows["constant"].isna()].drop_duplicates(READING, keep="last").set_index(READING)
+    original = originals[["mean", "low", "high"]].reindex(pd.MultiIndex.from_frame(rows[READING])).set_index(rows.index)
+    defined = ((original["low"] > 0) | (original["high"] < 0)) & ~rows["metric"].isin(LOG_SCALED)
+    rows["relative_drop"] = ((original["mean"] - rows["mean"]) / original["mean"].abs()).where(defined)
+    fractions = rows.groupby(["model", "kept"])["fraction"].unique()
+    rows["same_heads_as"] = [
+        ", ".join(other for other in fractions[model, kept] if other != fraction) or None
+        for model, kept, fraction in zip(rows["model"], rows["kept"], rows["fraction"], strict=True)
+    ]
     by = ["model", "task", "fraction", "constant", "order", "metric", "subset"]
-    return rows.loc[order.sort_values(by, kind="stable").index, list(SUMMARY_COLUMNS)].reset_index(drop=True)
+    rows = rows.sort_values(by, key=_places, kind="stable")
+    return rows[list(SUMMARY_COLUMNS)].reset_index(drop=True)
+
+
+def _places(column: pd.Series[str]) -> pd.Series[float]:
+    """Where values stand in an ordered summary: fractions fall, and others come as they first do."""
+    if column.name == "fraction":
+        return -column.map(Fraction).astype("float64")
+    return pd.Series(pd.factorize(column, use_na_sentinel=False)[0], column.index)
 
 
 def half_width(scores: Sequence[float]) -> float:
     """Half of the 95 % Student-t interval of the mean of `scores`; not a number if there is one score."""
     from scipy.stats import t
 
-    number = len(scores)
-    return (
-        float(t.ppf((1 + CONFIDENCE) / 2, number - 1)) * stdev(scores) / math.sqrt(number) if number > 1 else math.nan
-    )
-
-
-def _relative_drops(rows: pd.DataFrame) -> pd.Series[float]:
-    """The drops against the rows of the same readings with nothing replaced."""
-    originals = rows[rows["constant"].isna()].drop_duplicates(READING, keep="last")
-    original = rows[READING].merge(originals[[*READING, "mean", "low", "high"]], how="left", on=READING)
-    original.index = rows.index
-    defined = ((original["low"] > 0) | (original["high"] < 0)) & ~rows["metric"].isin(LOG_SCALED)
-    return ((original["mean"] - rows["mean"]) / original["mean"].abs()).where(defined)
-
-
-def _same_heads(rows: pd.DataFrame) -> pd.Series[str]:
-    """The other fractions at which the model keeps as many heads; None if there are none."""
-    fractions = rows.groupby(["model", "kept"])["fraction"].agg(lambda own: list(own.unique()))
-    return pd.Series(
-        [
-            ", ".join(other for other in fractions[model, kept] if other != fraction) or None
-            for model, kept, fraction in zip(rows["model"], rows["kept"], rows["fraction"], strict=True)
-        ],
-        rows.index,
-        dtype="str",
-    )
+    if len(scores) < 2:
+        return math.nan
+    return float(t.ppf((1 + CONFIDENCE) / 2, len(scores) - 1)) * stdev(scores) / math.sqrt(len(scores))
 
 
 def read_summary(path: PathLike) -> pd.DataFrame:
@@ -167,17 +152,16 @@ def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     Fraction 1 has no constant and fraction 0 no order, so each belongs to every series that it bounds. A task is in the
     series that it was run in.
     """
-    replaced, found = rows.dropna(subset="constant"), []
-    for (constant, order), exact in replaced.groupby(["constant", "order"], dropna=False, sort=False):
-        tasks, words = set(exact["task"]), f"{constant} constants"
-        if pd.isna(order):
-            tasks -= set(replaced.loc[replaced["constant"].eq(constant) & replaced["order"].notna(), "task"])
-        else:
-            words += f", {order} order"
-        own = (rows["constant"].isna() | rows["constant"].eq(constant)) & (
-            rows["order"].isna() | rows["order"].eq(order)
-        )
-        found.append((words, rows[own & rows["task"].isin(tasks)]))
+    constants, orders = rows["constant"], rows["order"]
+    replaced, found = rows[constants.notna()], []
+    for constant, order in replaced[["constant", "order"]].drop_duplicates().to_numpy().tolist():
+        ordered = isinstance(order, str)
+        exact = constants.eq(constant) & (orders.eq(order) if ordered else orders.isna())
+        own = rows["task"].isin(rows.loc[exact, "task"]) & (constants.isna() | constants.eq(constant))
+        if not ordered:
+            own &= ~rows["task"].isin(rows.loc[constants.eq(constant) & orders.notna(), "task"])
+        words = f"{constant} constants, {order} order" if ordered else f"{constant} constants"
+        found.append((words, rows[own & (orders.isna() | orders.eq(order))]))
     found.append(("nothing replaced", rows[~rows["task"].isin(replaced["task"])]))
     return [(words, own) for words, own in found if len(own)]
 
@@ -189,19 +173,25 @@ def fractions_of(rows: pd.DataFrame) -> list[str]:
 
 def tables_of(rows: pd.DataFrame) -> list[Table]:
     """The tables of a summary: for each model and series its scores, subsets and further readings; then the data."""
-    tables, rows = [], _in_words(rows)
+    tables, reading = [], {"task": "title", "metric": "metric"}
+    subset = {"task": "title", "subset": "subset", "examples": "examples"}
     for title, own in _blocks(rows):
-        scores = by_fraction(own, is_main(own), {"task": "title", "metric": "metric_words"})
-        means = _mean_line(own, ["task", "metric"])
-        tables.append(Table(title, pd.concat([scores, means]), 2, rules=(len(scores),) if len(means) else ()))
-        subsets = {"task": "title", "subset": "subset", "examples": "examples_words"}
+        tables.append(_with_means(title, own, is_main(own), reading))
         for name, which, names in (
-            ("Subsets, scored apart", own["subset"].ne(ALL), subsets),
-            ("Further readings", own["main"].eq(False), {"task": "title", "metric": "metric_words"}),
+            ("Subsets, scored apart", own["subset"].ne(ALL), subset),
+            ("Further readings", own["main"].eq(False), reading),
         ):
             if which.any():
                 tables.append(Table(f"{title}. {name}", by_fraction(own, which, names), len(names)))
     return [*tables, _data(rows)]
+
+
+def print_summary(rows: pd.DataFrame, console: Console) -> None:
+    """Print a summary as tables that fit a terminal of 80 columns: tasks by fractions, subsets below their task."""
+    indented = rows["title"].where(rows["subset"] == ALL, "  " + rows["subset"])
+    for title, own in _blocks(rows.assign(indented=indented)):
+        _with_means(title, own, own["main"].eq(True), {"": "indented"}).print(console)
+    console.print(legend(rows))
 
 
 def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -213,11 +203,16 @@ def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     ]
 
 
-def _in_words(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their metrics and numbers of examples as text."""
-    return rows.assign(
-        metric_words=rows["metric"].map(metric_name), examples_words=rows["examples"].map("{:,.0f}".format)
-    )
+def _with_means(title: str, rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, str]) -> Table:
+    """The table of `by_fraction`, with mean relative drops in its last line if any drop is defined."""
+    frame = by_fraction(rows, which, names)
+    means = mean_relative_drops(rows).set_index("fraction")["mean_relative_drop"]
+    if means.empty:
+        return Table(title, frame, len(names))
+    cells = [percent(means.get(fraction)) for fraction in fractions_of(rows)]
+    last = ["mean drop", *[""] * (len(names) - 1), *cells, cells[-1]]
+    lines = pd.DataFrame([*frame.to_numpy().tolist(), last], columns=frame.columns)
+    return Table(title, lines, len(names), rules=(len(frame),))
 
 
 def by_fraction(rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, str]) -> pd.DataFrame:
@@ -235,20 +230,13 @@ def by_fraction(rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, 
     shown = shown.assign(
         place=shown.groupby(keys, sort=False).ngroup(),
         cell=[score_text(*both) for both in zip(shown["mean"], shown["half_width"], strict=True)],
+        drop=shown["relative_drop"].map(percent).where(shown["fraction"] == fractions[-1]),
     ).drop_duplicates(["place", "fraction"], keep="last")
-    lines = shown.drop_duplicates("place").set_index("place")
-    cells = shown.pivot(index="place", columns="fraction", values="cell").reindex(columns=fractions, fill_value="")
-    drops = shown[shown["fraction"] == fractions[-1]].set_index("place")["relative_drop"].reindex(lines.index)
-    named = pd.DataFrame({heading: lines[column] for heading, column in names.items()})
-    return named.join(cells.fillna("")).assign(**{f"drop at {fractions[-1]}": drops.map(percent)})
-
-
-def _mean_line(rows: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    """The line of mean relative drops below the text of `by_fraction`; no line if no drop is defined."""
-    means, fractions = mean_relative_drops(rows).set_index("fraction")["mean_relative_drop"], fractions_of(rows)
-    cells = [percent(means.get(fraction)) for fraction in fractions]
-    columns = [*names, *fractions, f"drop at {fractions[-1]}"]
-    return pd.DataFrame([["mean drop", *[""] * (len(names) - 1), *cells, cells[-1]]][: len(means)], columns=columns)
+    texts = shown.assign(metric=shown["metric"].map(metric_name), examples=shown["examples"].map("{:,.0f}".format))
+    lines = texts.drop_duplicates("place").set_index("place")[list(names.values())].set_axis(list(names), axis=1)
+    cells = shown.pivot(index="place", columns="fraction", values="cell").reindex(columns=fractions).fillna("")
+    drops = shown.groupby("place")["drop"].last().fillna("-")
+    return lines.join(cells).assign(**{f"drop at {fractions[-1]}": drops})
 
 
 def legend(rows: pd.DataFrame) -> str:
@@ -269,12 +257,13 @@ def about_scores(rows: pd.DataFrame) -> str:
 
 def same_heads(rows: pd.DataFrame) -> str:
     """A sentence on the fractions in `rows` at which a model keeps as many heads; empty if there are none."""
-    there, same = fractions_of(rows), {}
-    for row in rows.dropna(subset="same_heads_as").itertuples():
-        own = [fraction for fraction in (row.fraction, *row.same_heads_as.split(", ")) if fraction in there]
+    there, same = fractions_of(rows), []
+    known = rows.dropna(subset="same_heads_as")
+    for model, kept, heads, *both in known[["model", "kept", "heads", "fraction", "same_heads_as"]].to_numpy().tolist():
+        own = [fraction for fraction in ", ".join(both).split(", ") if fraction in there]
         if len(own) > 1:
-            same[f"{row.model} keeps {row.kept} of {row.heads} at {' and '.join(sorted(own, key=Fraction))}"] = None
-    return "Fractions with the same number of heads: " + "; ".join(same) + "." if same else ""
+            same.append(f"{model} keeps {kept} of {heads} at {' and '.join(sorted(own, key=Fraction))}")
+    return "Fractions with the same number of heads: " + "; ".join(dict.fromkeys(same)) + "." if same else ""
 
 
 def _data(rows: pd.DataFrame) -> Table:
@@ -284,21 +273,8 @@ def _data(rows: pd.DataFrame) -> Table:
     for split, words in (("train", "training"), ("validation", "validation")):
         both = zip(main[f"rows_{split}"], main[f"rows_available_{split}"], strict=True)
         frame[f"{words} rows"] = [used(*numbers) for numbers in both]
-    for split, words in (("train", "training"), ("validation", "validation")):
         frame[f"{words} examples cut"] = main[f"cut_{split}"].map("{:,.0f}".format)
     return Table("Data", frame.drop_duplicates(), 2, f"{ABOUT_DATA} {same_heads(rows)}".strip())
-
-
-def print_summary(rows: pd.DataFrame, console: Console) -> None:
-    """Print a summary as tables that fit a terminal of 80 columns: tasks by fractions."""
-    indented = rows["title"].where(rows["subset"] == ALL, "  " + rows["subset"])
-    for title, own in _blocks(rows.assign(indented=indented)):
-        scores, means = by_fraction(own, own["main"].eq(True), {"task": "indented"}), _mean_line(own, ["task"])
-        frame = pd.concat([scores, means]).rename(columns={"task": ""})
-        last = frame.columns[-1]
-        frame = frame.rename(columns={last: last.replace(" ", "\n", 1)})
-        Table(title, frame, 1, rules=(len(scores),) if len(means) else ()).print(console)
-    console.print(legend(rows))
 
 
 def _main() -> None:

@@ -78,7 +78,12 @@ class Table:
         )
         for number, name in enumerate(self.header):
             is_name = number < self.names
-            table.add_column(name, justify="left" if is_name else "right", overflow="fold", no_wrap=not is_name)
+            table.add_column(
+                name.replace("drop at", "drop\nat"),
+                justify="left" if is_name else "right",
+                overflow="fold",
+                no_wrap=not is_name,
+            )
         for number, line in enumerate(self.lines):
             if number in self.rules:
                 table.add_section()

@@ -91,6 +91,19 @@ def test_constants_are_lines_and_tasks_columns(tmp_path: Path) -> None:
     assert trace_of(made.table) == made.job.trace() and made.said == "Table 1: kinds: 7 rows"
 
 
+def test_each_model_has_a_table(tmp_path: Path) -> None:
+    rows = [
+        row("ner", constant, fraction, mean, model=model)
+        for model, scores in (("n", (0.9, 0.7)), ("m", (0.8, 0.5)))
+        for constant, fraction, mean in ((None, "1", scores[0]), ("average", "0", scores[1]))
+    ]
+    made = Made(tmp_path, rows, models=["m", "n"], tasks={"ner": "conll"})
+    tables = made.markdown.split("## ")[1:]
+    assert [table.split("\n")[0] for table in tables] == ["m (23 heads)", "n (23 heads)"]
+    for table, scores in zip(tables, ((0.8, 0.5), (0.9, 0.7)), strict=True):
+        assert "| original | {:.3f} ±.013 |\n| average | {:.3f} ±.013 |".format(*scores) in table
+
+
 def test_equal_scores_are_both_best_and_an_undefined_one_is_not(tmp_path: Path) -> None:
     rows = [row("ner", "zeros", "0", 0.7002), row("ner", "average", "0", 0.7001), row("ner", "identity", "0", None)]
     made = Made(tmp_path, rows, constants=["zeros", "average", "identity"], tasks={"ner": "conll"}, fractions=["0"])

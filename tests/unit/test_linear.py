@@ -94,9 +94,7 @@ def probed_again():
 
 @pytest.mark.parametrize("name", ["_multiply", "_reordered"])
 @pytest.mark.parametrize("error", [AttributeError, RuntimeError, TypeError])
-def test_private_operations_that_torch_no_longer_has_are_done_without(
-    plain, frozen, monkeypatch, probed_again, name, error
-):
+def test_private_operations_that_are_gone_are_done_without(plain, frozen, monkeypatch, probed_again, name, error):
     def gone(*_):
         raise error("no such operation, or other arguments")
 

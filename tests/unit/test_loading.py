@@ -104,7 +104,7 @@ def test_a_config_without_an_id_of_padding(tmp_path, model, inputs):
     model.config.pad_token_id = None
     model.save_pretrained(tmp_path / "tiny")
     if "Roberta" in type(model).__name__:
-        with pytest.raises(papa.InputError, match="RobertaModel has no pad_token_id.* set pad_token_id in its config"):
+        with pytest.raises(papa.InputError, match=r"RobertaModel has no pad_token_id.* set pad_token_id in its config"):
             papa.load_model(tmp_path / "tiny", device="cpu")
     else:
         found = papa.load_model(tmp_path / "tiny", device="cpu").hidden_states(inputs)

@@ -154,18 +154,18 @@ def test_slots_beyond_the_positions_are_refused(ours):
         ours.hidden_states({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
 
 
-def test_a_batch_where_batches_are_asked_for_is_said(ours, inputs):
+def test_a_batch_that_is_no_dict_is_said(ours, inputs):
     with pytest.raises(papa.InputError, match="a str was given; several batches are a list of such dicts"):
-        papa.average_attention(ours, inputs)
+        [ours.pack(batch) for batch in inputs]
 
 
 def test_something_else_than_a_model_is_said(model, ours, inputs, matrices):
     with pytest.raises(papa.InputError, match=r"papa\.Model is needed, and a BertModel was given; papa\.load_model"):
         check_model(model)
     assert check_model(ours) is ours
-    with pytest.raises(papa.InputError, match="An ours of transformers is needed.*'bert-base-uncased' was given"):
+    with pytest.raises(papa.InputError, match=r"An encoder of transformers is needed.*'bert-base-uncased' was given"):
         Model("bert-base-uncased")
-    with pytest.raises(papa.InputError, match="An ours of transformers is needed.* a Model was given"):
+    with pytest.raises(papa.InputError, match=r"An encoder of transformers is needed.* a Model was given"):
         papa.replaced_attention(ours, matrices).__enter__()
 
 

@@ -207,7 +207,7 @@ def test_markdown_says_what_was_used(tmp_path: Path) -> None:
     assert "| CoLA \\| real | Accuracy | 0.805 ±.064 | 0.605 ±.064 | 24.8% |" in page
     assert "| CoLA \\| real | lookup | 29 | 0.705 ±.064 | 0.505 ±.064 | 28.4% |" in page
     assert "| CoLA \\| real | Chunk F1 | 0.755 ±.064 | 0.555 ±.064 | 26.5% |" in page
-    assert "| CoLA \\| real | tiny | 1,000 of 8,551 | all 53 | 7 | 2 |" in page
+    assert "| CoLA \\| real | tiny | 1,000 of 8,551 | 7 | all 53 | 2 |" in page
     assert page.count("1,000 of 8,551") == 1
 
 

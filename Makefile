@@ -32,7 +32,7 @@ lint: $(READY)
 	@$(BIN)/snakemake --lint --quiet host
 
 docs: $(READY)
-	@$(BIN)/python -m papa.config.reference workflow/schemas/config.schema.yaml config/README.md
+	@$(BIN)/python -m papa.config.reading
 	@$(BIN)/python -c "import nbclient, nbformat; page = 'docs/notebook.ipynb'; notebook = nbformat.read(page, 4); \
 	  nbclient.NotebookClient(notebook, record_timing=False).execute(); nbformat.write(notebook, page)"
 

@@ -6,30 +6,32 @@ Attention matrices are replaced by constants, the encoder is frozen, probes are 
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from papa.data.layout import lay_out
     from papa.errors import DamagedArtefact, InputError
-    from papa.method.averages import ConstantMatrices, average_attention, constant_matrices
+    from papa.method.averages import ConstantMatrices, average_attention
+    from papa.method.constants import constant_matrices
     from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
-    from papa.model.model import Encoder, load_encoder
-    from papa.model.surgery import replaced_attention
+    from papa.model.load import load_model
+    from papa.model.model import Model, replaced_attention
 
 __version__ = "0.1.0"
 
 _HOME = {
     "lay_out": "papa.data.layout",
-    "load_encoder": "papa.model.model",
-    "Encoder": "papa.model.model",
+    "load_model": "papa.model.load",
+    "Model": "papa.model.model",
     "average_attention": "papa.method.averages",
     "ConstantMatrices": "papa.method.averages",
-    "constant_matrices": "papa.method.averages",
+    "constant_matrices": "papa.method.constants",
     "SequenceProbe": "papa.method.probes",
     "TokenProbe": "papa.method.probes",
     "MlmProbe": "papa.method.probes",
-    "replaced_attention": "papa.model.surgery",
+    "replaced_attention": "papa.model.model",
     "InputError": "papa.errors",
     "DamagedArtefact": "papa.errors",
 }
@@ -37,22 +39,23 @@ _HOME = {
 __all__ = [
     "ConstantMatrices",
     "DamagedArtefact",
-    "Encoder",
     "InputError",
     "MlmProbe",
+    "Model",
     "SequenceProbe",
     "TokenProbe",
     "average_attention",
     "constant_matrices",
     "lay_out",
-    "load_encoder",
+    "load_model",
     "replaced_attention",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'papa' has no attribute {name!r}; it has {', '.join(sorted(_HOME))}")
+        known = ", ".join(sorted(_HOME))
+        raise AttributeError(f"papa has no {name!r}; it has {known}", name=name, obj=sys.modules[__name__])
     return getattr(import_module(_HOME[name]), name)
 
 

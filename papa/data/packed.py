@@ -6,6 +6,7 @@ know where an example begins, which slots its tokens keep, and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -48,18 +49,22 @@ class Packed:
         return Packed(ids, slots, segments, lengths, self.n)
 
     @classmethod
-    def of(cls, inputs: dict[str, Tensor], pad_id: int | None = None) -> Packed:
-        """Pack dense inputs `[example, slot]`; raises `InputError` where ids and mask disagree."""
-        ids, mask = inputs["input_ids"], inputs.get("attention_mask")
-        if mask is None:
-            raise InputError("The inputs have no attention_mask; lay_out returns input_ids together with one.")
+    def of(cls, inputs: Mapping[str, Tensor], pad_id: int | None = None) -> Packed:
+        """Pack dense inputs `[example, slot]`; raises `InputError` if ids and mask disagree.
+
+        `pad_id` is the id of padding; a model without one (None) has nothing to compare the mask with.
+        """
+        ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+        if ids is None or mask is None:
+            missing = "input_ids" if ids is None else "attention_mask"
+            raise InputError(f"The inputs have no {missing}; lay_out returns input_ids together with attention_mask.")
         if ids.ndim != 2 or ids.shape != mask.shape:
             raise InputError(
                 f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must both be [example, slot]."
             )
         real = mask.bool()
         if not ((mask == 0) | (mask == 1)).all():
-            raise InputError("attention_mask holds values other than 0 and 1; it marks real tokens with 1.")
+            raise InputError("attention_mask contains values other than 0 and 1; it marks real tokens with 1.")
         if not real.any(dim=1).all():
             raise InputError(f"Example {int((~real.any(dim=1)).nonzero()[0])} has no real token in its attention_mask.")
         if pad_id is not None and not torch.equal(real, ids != pad_id):

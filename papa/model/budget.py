@@ -1,4 +1,4 @@
-"""A pass of the encoder over a corpus: batches under a budget of tokens, which shrinks where memory does not do."""
+"""A pass of a model over a corpus: batches under a budget of tokens, which shrinks if memory does not do."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from torch import Tensor
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import InputError
-from papa.model.model import Encoder
+from papa.model.model import Model
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Work = Callable[[Tensor, Packed, int], None]
-"""Called with example numbers, their packed row on the encoder's device, and the layer from which to go on."""
+"""Called with example numbers, their packed row on the model's device, and the layer from which to go on."""
 
 
 class TokenBudget:
-    """How many tokens the encoder takes at once: what was asked for, halved whenever a device runs out of memory."""
+    """How many tokens the model takes at once: what was asked for, halved whenever a device runs out of memory."""
 
     def __init__(self, tokens: int):
         self.tokens = tokens
 
-    def run(self, encoder: Encoder, group: Tokens, work: Work, done: Callable[[], int] = lambda: 0) -> Iterator[Tensor]:
+    def run(self, model: Model, group: Tokens, work: Work, done: Callable[[], int] = lambda: 0) -> Iterator[Tensor]:
         """Do `work` on all examples of a group, batch by batch, and yield the numbers of those that are done.
 
         A batch that does not fit is done in halves, from the layer on that `done` then tells: what was added up of the
         layers before it is kept. Raises `InputError` where a single example does not fit.
         """
-        pinned = encoder.device.type == "cuda"
+        pinned = model.device.type == "cuda"
 
         def batches() -> Iterator[tuple[Tensor, Packed]]:
             for examples in group.batches(lambda: self.tokens):
@@ -47,33 +47,33 @@ class TokenBudget:
             while left:
                 part, packed, first = left.pop()
                 packed = group.batch(part) if packed is None else packed
-                if not self._fits(encoder, work, part, packed, first):
+                if not self._fits(model, work, part, packed, first):
                     # Here nothing holds on to the tensors of the failed attempt any more.
-                    self._halve(encoder, int(packed.lengths.sum()), len(part))
+                    self._halve(model, int(packed.lengths.sum()), len(part))
                     middle = -(-len(part) // 2)
                     left += [(own, None, done()) for own in (part[middle:], part[:middle])]
             yield examples
 
-    def _fits(self, encoder: Encoder, work: Work, examples: Tensor, batch: Packed, first: int) -> bool:
+    def _fits(self, model: Model, work: Work, examples: Tensor, batch: Packed, first: int) -> bool:
         try:
-            work(examples, encoder.pack(batch), first)
+            work(examples, model.pack(batch), first)
         except torch.OutOfMemoryError:
             return False
         return True
 
-    def _halve(self, encoder: Encoder, tokens: int, examples: int) -> None:
+    def _halve(self, model: Model, tokens: int, examples: int) -> None:
         if examples == 1:
             raise InputError(
-                f"The memory of {encoder.device} does not do for one example of {tokens} tokens; "
+                f"The memory of {model.device} does not do for one example of {tokens} tokens; "
                 "take fewer slots, a smaller model or a larger device."
             )
         self.tokens = max(1, tokens // 2)
         gc.collect()
-        if encoder.device.type != "cpu":
+        if model.device.type != "cpu":
             torch.accelerator.empty_cache()
         log.warning(
             "%s is out of memory with %d tokens at once; going on with token_budget %d.",
-            encoder.device,
+            model.device,
             tokens,
             self.tokens,
         )

@@ -1,38 +1,152 @@
-"""How a packed row of tokens passes through the encoders of all families: embeddings, positions, layers.
+"""All that differs between families of encoders: a line for each in `FAMILIES`, and what a loaded model shows itself.
 
-Families differ here in three things, each found in the loaded model itself: what position a token in a slot has,
-whether embeddings are projected, and whether layers are told of relative distances.
+A new family needs its line here; one whose attention has a form of its own also needs a class in `attention.py`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from papa.data.packed import Packed
+from papa.errors import InputError
+from papa.model.attention import BertAttention, DebertaAttention, ReplaceableAttention
 from papa.model.linear import rounded_up
+from papa.model.replacement import Session
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 
-def slots_limit(model: Any) -> int:
-    """How many slots the model has positions for."""
+class Family(NamedTuple):
+    """A family of encoders.
+
+    Args:
+        name: how people write it.
+        stock: the class of its self-attention modules, in transformers.models.
+        attention: what takes their place, made of (stock module, layer, session).
+        drops_in_probe: whether its sequence classifiers drop between pooler and output, and so do probes.
+    """
+
+    name: str
+    stock: str
+    attention: Callable[..., ReplaceableAttention] = BertAttention
+    drops_in_probe: bool = True
+
+
+# by `model_type`; naming a class does not load transformers
+FAMILIES = {
+    "bert": Family("BERT", "bert.modeling_bert.BertSelfAttention"),
+    "camembert": Family("CamemBERT", "camembert.modeling_camembert.CamembertSelfAttention", drops_in_probe=False),
+    "data2vec-text": Family(
+        "Data2VecText", "data2vec.modeling_data2vec_text.Data2VecTextSelfAttention", drops_in_probe=False
+    ),
+    "deberta": Family(
+        "DeBERTa (the first)", "deberta.modeling_deberta.DisentangledSelfAttention", attention=DebertaAttention
+    ),
+    "electra": Family("ELECTRA", "electra.modeling_electra.ElectraSelfAttention"),
+    "ernie": Family("ERNIE", "ernie.modeling_ernie.ErnieSelfAttention"),
+    "roberta": Family("RoBERTa", "roberta.modeling_roberta.RobertaSelfAttention", drops_in_probe=False),
+    "splinter": Family("Splinter", "splinter.modeling_splinter.SplinterSelfAttention"),
+    "xlm-roberta": Family(
+        "XLM-RoBERTa", "xlm_roberta.modeling_xlm_roberta.XLMRobertaSelfAttention", drops_in_probe=False
+    ),
+}
+
+
+class Place(NamedTuple):
+    """Where a self-attention module is: `getattr(parent, name) is module`."""
+
+    parent: nn.Module
+    name: str
+    module: nn.Module
+
+
+def family_of(config: PreTrainedConfig, what: str) -> Family:
+    """The family of a model with this config; raises `InputError` for a decoder and for a model of no known family."""
+    if getattr(config, "is_decoder", False):
+        raise InputError(f"{what} is a decoder; the method is defined for encoders.")
+    family = FAMILIES.get(config.model_type)
+    if family is None:
+        *names, last = (family.name for family in FAMILIES.values())
+        raise InputError(
+            f"{what} is a model of the type {config.model_type}, whose attention is not supported; supported are "
+            f"encoders of the families {', '.join(names)} and {last}. Use one of these, or add a family as "
+            "docs/extending.md says."
+        )
+    return family
+
+
+def attention_places(model: nn.Module) -> list[Place]:
+    """Where the self-attention modules of a transformers model are, layer by layer.
+
+    Raises:
+        InputError: `model` is no such model, is no encoder, or not every layer has an attention module that is known.
+    """
+    config: PreTrainedConfig | None = getattr(model, "config", None)
+    if not isinstance(model, nn.Module) or config is None:
+        raise InputError(f"An encoder of transformers is needed, such as AutoModel loads; {_said(model)} was given.")
+    what = type(model).__name__
+    stock = f"transformers.models.{family_of(config, what).stock}"
+    found = [
+        Place(parent, name, child)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if f"{type(child).__module__}.{type(child).__qualname__}" == stock
+    ]
+    layers = config.num_hidden_layers
+    if len(found) != layers:
+        raise InputError(
+            f"{what} has {layers} layers and {len(found)} modules of the class {stock}, which can be replaced; "
+            "give a model of transformers as it was loaded."
+        )
+    return found
+
+
+def _said(value: object) -> str:
+    return repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
+
+
+def patch(model: PreTrainedModel, places: list[Place], session: Session) -> None:
+    """Put replaceable attention modules, steered by `session`, into `model`."""
+    replaceable = FAMILIES[model.config.model_type].attention
+    for layer, (parent, name, stock) in enumerate(places):
+        setattr(parent, name, replaceable(stock, layer, session))
+
+
+def shape_of(config: PreTrainedConfig) -> tuple[int, int]:
+    """(layers, heads per layer)."""
+    return int(config.num_hidden_layers), int(config.num_attention_heads)
+
+
+def layers_of(model: PreTrainedModel) -> list[nn.Module]:
+    """The layers, first to last."""
+    return list(model.get_submodule("encoder.layer").children())
+
+
+def slots_limit(model: PreTrainedModel) -> int:
+    """How many slots the model has positions for; raises `InputError` if positions cannot be counted."""
     before = _padding_position(model)
     return int(model.config.max_position_embeddings) - (0 if before is None else before + 1)
 
 
-def embed(model: Any, batch: Packed) -> Tensor:
+def embed(model: PreTrainedModel, batch: Packed) -> Tensor:
     """The embeddings `[1, token, hidden]`, as the first layer takes them. Idle tokens round the row up."""
     idle = rounded_up(len(batch.ids)) - len(batch.ids)
     ids, segments, positions = (
         pad(values, (0, idle))[None] for values in (batch.ids, batch.segments, positions_of(model, batch))
     )
-    embedded = model.embeddings(input_ids=ids, token_type_ids=segments, position_ids=positions)
-    projection = getattr(model, "embeddings_project", None)  # ELECTRA, where embeddings are smaller than hidden states
-    return embedded if projection is None else projection(embedded)
+    embeddings = model.get_submodule("embeddings")
+    state: Tensor = embeddings(input_ids=ids, token_type_ids=segments, position_ids=positions)
+    if hasattr(model, "embeddings_project"):  # ELECTRA, if embeddings are smaller than hidden states
+        state = model.get_submodule("embeddings_project")(state)
+    return state
 
 
-def positions_of(model: Any, batch: Packed) -> Tensor:
+def positions_of(model: PreTrainedModel, batch: Packed) -> Tensor:
     """The position id of every token, `[token]`: its slot, or in RoBERTa and its like its rank among real tokens."""
     padding = _padding_position(model)
     if padding is None:
@@ -44,18 +158,38 @@ def positions_of(model: Any, batch: Packed) -> Tensor:
     return (ranks - before[batch.example_of]) * counted + padding
 
 
-def layer_options(model: Any) -> dict[str, Any]:
+def layer_options(model: PreTrainedModel) -> dict[str, Tensor | None]:
     """What the layers want to be called with beside the hidden states."""
-    relative = getattr(model.encoder, "get_rel_embedding", None)
+    relative: Callable[[], Tensor] | None = getattr(model.get_submodule("encoder"), "get_rel_embedding", None)
     # DeBERTa; our attention knows which tokens may attend to which, and their distances, without being told
     return {} if relative is None else {"attention_mask": None, "rel_embeddings": relative()}
 
 
-def hidden_state(output: Any) -> Tensor:
+def hidden_state(output: Tensor | tuple[Tensor, ...]) -> Tensor:
     """The hidden states in what a layer returns, which some families put into a tuple."""
     return output[0] if isinstance(output, tuple) else output
 
 
-def _padding_position(model: Any) -> int | None:
-    """The position of padding where tokens are counted from behind it; None where positions are slots."""
-    return getattr(model.embeddings, "padding_idx", None)
+def probe_dropout(config: PreTrainedConfig) -> float:
+    """Dropout before the output of a sequence probe: the model's own for BERT and DeBERTa, none for RoBERTa.
+
+    Families that the paper does not have go with the one they descend from; ELECTRA has the model's own.
+    """
+    if not FAMILIES[config.model_type].drops_in_probe:
+        return 0.0
+    own = getattr(config, "classifier_dropout", None)
+    return float(config.hidden_dropout_prob if own is None else own)
+
+
+def _padding_position(model: PreTrainedModel) -> int | None:
+    """The position of padding in families that count tokens from behind it; None in those whose positions are slots."""
+    embeddings = model.get_submodule("embeddings")
+    if not hasattr(embeddings, "padding_idx"):
+        return None
+    padding: int | None = vars(embeddings)["padding_idx"]
+    if padding is None:
+        raise InputError(
+            f"The config of this {type(model).__name__} has no pad_token_id, from which its positions are counted; "
+            "set pad_token_id in its config.json to the id of its tokenizer's padding token."
+        )
+    return padding

@@ -1,13 +1,16 @@
 """Linear layers at the speed of the processor.
 
 On processors, PyTorch hands linear layers to MKL, which gets about half out of AMD chips of what they can do. oneDNN
-gets more, and can keep weights that never change in the order its kernels read them. Where it is missing, or weights
-are not float32 on an x86 processor, everything here is plain `torch.nn.functional.linear`.
+gets more, and can keep weights that never change in the order its kernels read them. Its operations are private in
+torch: if they are missing or take other arguments, or weights are not float32 on an x86 processor, everything here is
+plain `torch.nn.functional.linear`.
 """
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -29,7 +32,7 @@ class FrozenLinear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(weight.detach(), requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
-        self._ordered: dict[bool, tuple[Any, Tensor]] = {}
+        self._ordered: dict[bool, tuple[tuple[int, int], Tensor]] = {}
         self._part: tuple[list[int], FrozenLinear] | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -55,9 +58,19 @@ class FrozenLinear(nn.Module):
         if kept is None or kept[0] != state:
             with torch.inference_mode(False), torch.no_grad():
                 weight = self.weight.t() if transposed else self.weight
-                kept = state, torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+                kept = state, _reordered(weight)
             self._ordered[transposed] = kept
         return kept[1]
+
+
+def some_outputs(projection: nn.Module, inputs: Tensor, rows: Tensor) -> Tensor:
+    """The outputs `rows` of a projection, `[..., row]`; if it is a linear layer, the others are not computed."""
+    if isinstance(projection, FrozenLinear):
+        return projection.only(rows)(inputs)
+    if type(projection) is nn.Linear:
+        return linear(inputs, projection.weight[rows], None if projection.bias is None else projection.bias[rows])
+    outputs: Tensor = projection(inputs)  # somebody's own, which may do more than its weight says
+    return outputs.index_select(-1, rows)
 
 
 def freeze_linears(model: nn.Module) -> None:
@@ -106,10 +119,16 @@ class _FrozenLinear(torch.autograd.Function):
 
 
 def _multiply(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
+    return product
 
 
-def _by_rows(inputs: Tensor, layer: Any) -> Tensor:
+def _reordered(weight: Tensor) -> Tensor:
+    reordered: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+    return reordered
+
+
+def _by_rows(inputs: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
     """`layer` on `inputs` as a matrix with a rounded number of rows."""
     rows = inputs.reshape(-1, inputs.shape[-1])
     idle = rounded_up(len(rows)) - len(rows)
@@ -121,8 +140,21 @@ def _onednn_takes(weight: Tensor) -> bool:
     return (
         weight.device.type == "cpu"
         and weight.dtype == torch.float32
-        and platform.machine() in ("x86_64", "AMD64")
-        and torch.backends.mkldnn.is_available()
         and bool(torch.backends.mkldnn.enabled)
         and not torch.is_autocast_enabled("cpu")
+        and _onednn_works()
     )
+
+
+@cache
+def _onednn_works() -> bool:
+    """Whether this torch has oneDNN's operations, they take what they are given here, and they multiply."""
+    if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
+        return False
+    inputs, weight, bias = torch.ones(2, 3), torch.ones(5, 3), torch.ones(5)
+    try:
+        with torch.inference_mode(False), torch.no_grad():
+            products = _multiply(inputs, weight, bias), _multiply(inputs, _reordered(weight), bias)
+    except (AttributeError, RuntimeError, TypeError):  # in this order: not there, other arguments, other types
+        return False
+    return all(torch.equal(product, torch.full((2, 5), 4.0)) for product in products)

@@ -1,114 +1,173 @@
 """What stands in for softmax attention: which heads, which matrices, and how they meet the values (paper, Sec. 3.3).
 
-Everything here is independent of the family of the encoder. With C the constant of a head and R the slots of an
-example's real tokens, the head uses C restricted to R x R, each row divided by the sum of its absolute values; a row
-of zeros stays zero.
+Nothing here depends on the family of the model. With C the constant of a head and R the slots of an example's real
+tokens, the head uses C restricted to R x R, each row divided by the sum of its absolute values; a row of zeros stays
+zero.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention, softmax
 
 from papa.data.packed import Examples
 from papa.errors import InputError
-from papa.model.linear import FrozenLinear, linear
 
 Head = tuple[int, int]
+"""A layer, and a head of it."""
 Observer = Callable[[int, Tensor, Examples], None]
 """Called with the layer, its attention `[example, head, query, key]` (zero rows at padding) and the examples."""
-PositionScores = Callable[[Tensor, Tensor, Examples], Tensor]
-"""From queries and keys `[example, kept head, place, channel]` to what positions add to their scaled scores,
-`[example, kept head, query, key]`."""
+
+
+class HasMean(Protocol):
+    """What has matrices as its mean, as `ConstantMatrices` have."""
+
+    @property
+    def mean(self) -> Tensor: ...
+
+
+Constants = Tensor | HasMean
+"""Matrices `[layer, head, query, key]`, or what has such a `mean`."""
 
 
 @dataclass(frozen=True)
-class LayerPlan:
-    """What one layer does: heads in `kept` attend, heads in `replaced` use `matrices` `[replaced, query, key]`.
+class Keep:
+    """All heads attend."""
 
-    With `mixing` `[head]` every head does both, `mixing * attention + (1 - mixing) * constant`; then `kept` and
-    `replaced` both list all heads.
+
+@dataclass(frozen=True)
+class Replace:
+    """`heads` `[replaced]` use `matrices` `[replaced, query, key]`; the heads in `kept` attend."""
+
+    heads: Tensor
+    matrices: Tensor
+    kept: Tensor
+
+    @cached_property
+    def order(self) -> Tensor:
+        """Where each head is if the replaced ones follow the kept ones, `[head]`."""
+        return torch.cat([self.kept, self.heads]).argsort()
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Every head uses weight * attention + (1 - weight) * constant.
+
+    `weights` are `[head]`, `matrices` `[head, query, key]`.
     """
 
-    kept: Tensor
-    replaced: Tensor
-    matrices: Tensor | None = None
-    mixing: Tensor | None = None
+    weights: Tensor
+    matrices: Tensor
+
+
+Replacement = list[Keep | Replace | Mix]
+"""What every layer does with its heads."""
 
 
 @dataclass
 class Session:
-    """What the attention modules of one model share during a forward pass."""
+    """What the attention modules of a model share during a forward pass; `reached` are the layers that were called."""
 
-    plans: list[LayerPlan]
+    replacement: Replacement
     examples: Examples | None = None
     observer: Observer | None = None
     reached: set[int] = field(default_factory=set)
 
 
-def plan_layers(
+def replacement_of(
     shape: tuple[int, int],
-    constants: Any = None,
+    constants: Constants | None = None,
     heads: Iterable[Head] | None = None,
     mixing: Tensor | None = None,
     *,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
-) -> list[LayerPlan]:
-    """The plan of every layer of a model of `shape` (layers, heads per layer).
+    like: Tensor | None = None,
+) -> Replacement:
+    """What every layer of a model of `shape` (layers, heads per layer) does.
 
-    `constants` is a tensor `[layer, head, query, key]` or anything with such a `mean`; without it nothing is replaced.
-    `heads` lists the replaced (layer, head) pairs, None means all. `mixing` `[layer, head]` in [0, 1] excludes `heads`.
+    Args:
+        constants: a tensor `[layer, head, query, key]` or what has such a `mean`; without it nothing is replaced.
+        heads: the replaced (layer, head) pairs; None means all.
+        mixing: weights `[layer, head]` in [0, 1] of the heads' own attention; not together with `heads`.
+        like: a tensor of the device and the type that matrices and weights are to have.
+
+    Raises:
+        InputError: what is given does not fit the shape or each other.
     """
-    layers, per_layer = shape
-    everything = torch.arange(per_layer, device=device)
     if constants is None:
         if heads is not None or mixing is not None:
             raise InputError("heads or mixing were given without constants; say what replaces attention.")
-        return [LayerPlan(everything, everything[:0]) for _ in range(layers)]
-    matrices = constants if isinstance(constants, Tensor) else getattr(constants, "mean", None)
-    if not isinstance(matrices, Tensor) or matrices.ndim != 4 or tuple(matrices.shape[:2]) != shape:
-        given = list(matrices.shape) if isinstance(matrices, Tensor) else type(constants).__name__
-        raise InputError(
-            f"The constants are {given}; this model needs [layer, head, query, key] = "
-            f"[{layers}, {per_layer}, slots, slots]."
-        )
-    if matrices.shape[2] != matrices.shape[3]:
-        raise InputError(f"Constant matrices are square, [query, key]; {list(matrices.shape[2:])} were given.")
-    matrices = matrices.to(device=device, dtype=dtype)
+        return [Keep() for _ in range(shape[0])]
+    matrices = _matrices(constants, shape)
+    matrices = matrices if like is None else matrices.to(like)
     if mixing is not None:
         if heads is not None:
             raise InputError("mixing and heads exclude each other; heads not to be mixed have a weight of 1.")
         if tuple(mixing.shape) != shape:
             raise InputError(f"mixing is {list(mixing.shape)}; this model needs [layer, head] = {list(shape)}.")
         if not bool(((mixing >= 0) & (mixing <= 1)).all()):
-            raise InputError("mixing holds weights outside [0, 1].")
-        mixing = mixing.to(device=device, dtype=dtype)
-        return [LayerPlan(everything, everything, matrices[layer], mixing[layer]) for layer in range(layers)]
+            raise InputError("mixing contains weights outside [0, 1].")
+        return [Mix(*own) for own in zip(mixing.to(matrices), matrices, strict=True)]
+    chosen = (torch.ones(shape, dtype=torch.bool) if heads is None else _chosen(heads, shape)).to(matrices.device)
+    replacement: Replacement = []
+    for layer in range(shape[0]):
+        replaced, kept = chosen[layer].nonzero().squeeze(1), (~chosen[layer]).nonzero().squeeze(1)
+        replacement.append(Replace(replaced, matrices[layer, replaced], kept) if len(replaced) else Keep())
+    return replacement
+
+
+def _matrices(constants: Constants, shape: tuple[int, int]) -> Tensor:
+    matrices = constants if isinstance(constants, Tensor) else getattr(constants, "mean", None)
+    if not isinstance(matrices, Tensor) or matrices.ndim != 4 or tuple(matrices.shape[:2]) != shape:
+        given = list(matrices.shape) if isinstance(matrices, Tensor) else type(constants).__name__
+        raise InputError(
+            f"The constants are {given}; this model needs [layer, head, query, key] = "
+            f"[{shape[0]}, {shape[1]}, slots, slots]."
+        )
+    if matrices.shape[2] != matrices.shape[3]:
+        raise InputError(f"Constant matrices are square, [query, key]; {list(matrices.shape[2:])} were given.")
+    return matrices
+
+
+def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
+    """Which heads are listed, bool `[layer, head]`."""
+    layers, per_layer = shape
     chosen = torch.zeros(shape, dtype=torch.bool)
-    for layer, head in [divmod(i, per_layer) for i in range(layers * per_layer)] if heads is None else heads:
+    for pair in heads if isinstance(heads, Iterable) else [heads]:
+        try:
+            layer, head = map(int, pair)
+        except (TypeError, ValueError):
+            raise InputError(f"heads lists pairs (layer, head), such as (0, 3); {pair!r} is none.") from None
         if not (0 <= layer < layers and 0 <= head < per_layer):
             raise InputError(
                 f"Head {(layer, head)} does not exist; the model has {layers} layers of {per_layer} heads."
             )
         chosen[layer, head] = True
-    chosen = chosen.to(device)
-    plans = []
-    for layer in range(layers):
-        replaced = chosen[layer].nonzero().squeeze(1)
-        plans.append(LayerPlan((~chosen[layer]).nonzero().squeeze(1), replaced, matrices[layer, replaced]))
-    return plans
+    return chosen
 
 
-def replaced_in(plan: list[LayerPlan]) -> list[tuple[int, int]]:
-    """The (layer, head) pairs that a plan replaces."""
-    return [(layer, int(head)) for layer, entry in enumerate(plan) for head in entry.replaced]
+def check_slots(replacement: Replacement, slots: int) -> None:
+    """Raise `InputError` unless all matrices are for inputs of so many slots."""
+    for own in replacement:
+        if not isinstance(own, Keep) and own.matrices.shape[-1] != slots:
+            raise InputError(
+                f"The constants have {own.matrices.shape[-1]} slots and the inputs {slots}; they must agree."
+            )
+
+
+def replaced_in(replacement: Replacement) -> list[Head]:
+    """The (layer, head) pairs that are replaced; those that are mixed are not."""
+    return [
+        (layer, head)
+        for layer, own in enumerate(replacement)
+        if isinstance(own, Replace)
+        for head in own.heads.tolist()
+    ]
 
 
 def restrict(matrices: Tensor, examples: Examples) -> Tensor:
@@ -125,77 +184,55 @@ def restrict(matrices: Tensor, examples: Examples) -> Tensor:
     return chosen / torch.where(total > 0, total, 1)
 
 
-def some_outputs(projection: nn.Linear | FrozenLinear, tokens: Tensor, rows: Tensor) -> Tensor:
-    """The outputs `rows` of a linear layer, `[token, row]`; the others are not computed."""
-    if isinstance(projection, FrozenLinear):
-        return projection.only(rows)(tokens)
-    return linear(tokens, projection.weight[rows], None if projection.bias is None else projection.bias[rows])
+@dataclass(frozen=True)
+class Attending:
+    """Heads that attend: `query` and `key` `[example, head, place, channel]`, scores are scaled by `scaling`.
 
-
-def attend(
-    session: Session,
-    layer: int,
-    query: Tensor | None,
-    key: Tensor | None,
-    value: Tensor,
-    scaling: float | None = None,
-    positions: PositionScores | None = None,
-    dropout: nn.Dropout | None = None,
-) -> Tensor:
-    """The context `[token, head * channel]` of one layer; zero for idle tokens, which follow those of the examples.
-
-    `query` and `key` are `[token, kept head, channel]` (None where no head is kept), `value` `[token, head, channel]`.
-    `positions` is asked only where heads attend. `dropout`, the module's own, drops entries of all heads' matrices, as
-    the published code does: after some are replaced or mixed, and so those of constants too.
+    `positions` `[example, head, query, key]` is what positions add to scaled scores; `real` `[example, 1, 1, key]` says
+    which keys are tokens, None that all are.
     """
-    plan, examples = session.plans[layer], session.examples
-    if examples is None:
-        raise InputError("The patched model was called without inputs whose examples are known.")
-    session.reached.add(layer)
-    values = examples.spread(value).transpose(1, 2)  # [example, head, place, channel]
-    mask = None if examples.real is None else examples.real[:, None, None, :]
-    scale = scaling if scaling is not None else 1 / math.sqrt(value.shape[-1])
-    share = dropout.p if dropout is not None and dropout.training else 0.0
 
-    def dropped(attention: Tensor) -> Tensor:
-        # constants may be the same for all examples, but what is dropped of them is not
-        return torch.dropout(attention.expand(len(values), -1, -1, -1), share, True) if share else attention
+    query: Tensor
+    key: Tensor
+    scaling: float
+    positions: Tensor | None
+    real: Tensor | None
 
-    def asked() -> tuple[Tensor, Tensor]:
-        if query is None or key is None:
-            raise InputError(f"Layer {layer} keeps heads that attend, but got no queries and keys.")
-        return examples.spread(query).transpose(1, 2), examples.spread(key).transpose(1, 2)
+    def attention(self) -> Tensor:
+        """Softmax attention `[example, head, query, key]`."""
+        scores = self.query @ self.key.transpose(2, 3) * self.scaling
+        if self.positions is not None:
+            scores = scores + self.positions
+        return softmax(scores if self.real is None else scores.masked_fill(~self.real, -torch.inf), dim=-1)
 
-    def weights() -> Tensor:
-        queries, keys = asked()
-        scores = queries @ keys.transpose(2, 3) * scale  # [example, kept head, query, key]
-        if positions is not None:
-            scores = scores + positions(queries, keys, examples)
-        return softmax(scores if mask is None else scores.masked_fill(~mask, -torch.inf), dim=-1)
 
-    def attended(own: Tensor) -> Tensor:
-        queries, keys = asked()
-        added = mask
-        if positions is not None:
-            added = positions(queries, keys, examples)
-            added = added if mask is None else added.masked_fill(~mask, -torch.inf)
-        return scaled_dot_product_attention(queries, keys, own, attn_mask=added, dropout_p=share, scale=scale)
+# The contexts `[example, head, place, channel]` of heads, from their values of the same shape. `dropout` is the share
+# of the entries of all heads' matrices that is dropped, as the published code does: after some are replaced or mixed,
+# and so of constants too.
 
-    if plan.mixing is not None and plan.matrices is not None:
-        constant = restrict(plan.matrices, examples)
-        context = dropped(constant + plan.mixing[:, None, None] * (weights() - constant)) @ values
-    elif session.observer is not None:
-        attention = weights()
-        session.observer(layer, attention, examples)
-        context = attention @ values
-    else:
-        parts = []
-        if len(plan.kept):
-            parts.append(attended(values if not len(plan.replaced) else values[:, plan.kept]))
-        if len(plan.replaced) and plan.matrices is not None:
-            own = values if not len(plan.kept) else values[:, plan.replaced]
-            parts.append(dropped(restrict(plan.matrices, examples)) @ own)
-        context = parts[0]
-        if len(parts) == 2:
-            context = torch.cat(parts, dim=1)[:, torch.cat([plan.kept, plan.replaced]).argsort()]
-    return examples.gather(context.transpose(1, 2), len(value)).flatten(1)
+
+def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
+    """The context of heads that attend; their attention is nowhere as a whole."""
+    added = heads.real
+    if heads.positions is not None:
+        added = heads.positions if added is None else heads.positions.masked_fill(~added, -torch.inf)
+    return scaled_dot_product_attention(
+        heads.query, heads.key, values, attn_mask=added, dropout_p=dropout, scale=heads.scaling
+    )
+
+
+def replaced_context(matrices: Tensor, examples: Examples, values: Tensor, dropout: float) -> Tensor:
+    """The context of heads that use constants `[head, query, key]`."""
+    return _dropped(restrict(matrices, examples), len(values), dropout) @ values
+
+
+def mixed_context(mix: Mix, heads: Attending, examples: Examples, values: Tensor, dropout: float) -> Tensor:
+    """The context of heads that use their attention and their constant (Sec. 3.2)."""
+    constant = restrict(mix.matrices, examples)
+    mixed = constant + mix.weights[:, None, None] * (heads.attention() - constant)
+    return _dropped(mixed, len(values), dropout) @ values
+
+
+def _dropped(attention: Tensor, examples: int, dropout: float) -> Tensor:
+    # constants may be the same for all examples, but what is dropped of them is not
+    return torch.dropout(attention.expand(examples, -1, -1, -1), dropout, True) if dropout else attention

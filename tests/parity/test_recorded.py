@@ -22,7 +22,7 @@ def case(request):
     inputs = {name[6:]: values for name, values in expected.items() if name.startswith("input.")}
     labels = inputs.pop("labels")
     half = [tuple(head) for head in heads["heads_by_rank"][: heads["replaced"]["half"]]]
-    return papa.load_encoder(str(folder), device="cpu"), inputs, labels, expected, half
+    return papa.load_model(str(folder), device="cpu"), inputs, labels, expected, half
 
 
 def published_probe(expected):

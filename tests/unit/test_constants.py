@@ -6,12 +6,12 @@ import torch
 from sizes import EXAMPLES, HEADS, LAYERS, SLOTS
 
 import papa
-from papa.model.model import Encoder
+from papa.model.model import Model
 
 
 @pytest.fixture
 def constants(model, inputs):
-    average = papa.average_attention(Encoder(copy.deepcopy(model)), [inputs])
+    average = papa.average_attention(Model(copy.deepcopy(model)), [inputs])
     average.about = {"model": "tiny", "slots": str(SLOTS)}
     return average
 
@@ -29,7 +29,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path, constants):
 
 
 def test_parts_of_a_corpus_merge_to_the_whole(model, inputs, constants):
-    encoder = Encoder(model)
+    encoder = Model(model)
     parts = [{name: values[part] for name, values in inputs.items()} for part in (slice(0, 3), slice(3, None))]
     first, second = (papa.average_attention(encoder, [part]) for part in parts)
     merged = first.merge(second)
@@ -74,7 +74,7 @@ def test_a_flipped_bit_in_the_numbers_is_found(tmp_path, constants):
 
 
 def test_no_batch_and_changing_layouts_are_refused(model, inputs):
-    encoder = Encoder(model)
+    encoder = Model(model)
     with pytest.raises(papa.InputError, match="no batch"):
         papa.average_attention(encoder, [])
     shorter = {name: values[:, :5] for name, values in inputs.items()}

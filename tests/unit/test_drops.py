@@ -8,9 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from papa.config.settings import Plots
+from papa.config.stages import DropsOf
+from papa.config.study import Job
 from papa.files import read_table, write_table
-from papa.results.analyses import GRID_COLUMNS
 from papa.results.drops import COLUMNS, score_and_drop
+from papa.results.grids import GRID_COLUMNS
 
 MLM = {"metric": "negative_log_perplexity"}
 
@@ -23,7 +26,11 @@ def row(model: str, task: str, fraction: str, mean: float, drop: float | None, *
 
 def made(folder: Path, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     write_table(pa.Table.from_pylist(rows, schema=pa.schema(list(GRID_COLUMNS.items()))), folder / "grid.parquet", {})
-    score_and_drop(folder / "grid.parquet", folder / "d.parquet", folder / "d.md", folder / "d.tex")
+    forms = {"table": "parquet", "markdown": "md", "latex": "tex", "svg": "svg", "png": "png", "html": "html"}
+    outputs = {form: str(folder / f"d.{ending}") for form, ending in forms.items()}
+    said = score_and_drop(Job("drops", DropsOf(plots=Plots()), {"grid": (str(folder / "grid.parquet"),)}, outputs))
+    assert said.startswith("1 mean drop;" if len({row["model"] for row in rows}) == 1 else "2 mean drops;")
+    assert all(Path(path).stat().st_size for path in outputs.values())
     lines = (folder / "d.md").read_text(encoding="utf-8").splitlines()
     assert r"\toprule" in (folder / "d.tex").read_text(encoding="utf-8")
     return read_table(folder / "d.parquet").to_pylist(), [line for line in lines if line.startswith("| ")][2:]

@@ -1,19 +1,20 @@
-"""The encoder's own dropout: where it drops, how much, and that it is off unless asked for."""
+"""The model's own dropout: where it drops, how much, and that it is off unless asked for."""
 
 import copy
 
 import pytest
 import torch
 from families import DISTINCT, close, only, real, stock_states
-from sizes import HEADS, LAYERS
+from sizes import CHANNELS, HEADS, LAYERS
 from torch import nn
 
 from papa.data.packed import Examples, Packed
-from papa.model.model import Encoder
-from papa.model.replacement import Session, attend, plan_layers
+from papa.model.attention import BertAttention
+from papa.model.model import Model
+from papa.model.replacement import Session, replacement_of
 
 KINDS = ("embeddings.dropout", "attention.self.dropout", "pos_dropout", "attention.output.dropout", "output.dropout")
-EXAMPLE_COUNT, PLACES, SHARE = 701, 7, 0.3
+EXAMPLE_COUNT, PLACES, SHARE = 701, CHANNELS, 0.3
 
 
 def only_dropout(model, kind, share):
@@ -26,9 +27,9 @@ def only_dropout(model, kind, share):
     return found
 
 
-def dropped_states(encoder, inputs, constants=None, mixing=None):
+def dropped_states(ours, inputs, constants=None, mixing=None):
     batch = Packed.of(inputs)
-    return torch.stack(encoder.run(batch, encoder.plan(constants, mixing=mixing), dropout=True), dim=1)
+    return torch.stack(ours.run(batch, ours.replacement(constants, mixing=mixing), dropout=True), dim=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -41,47 +42,57 @@ def test_what_is_dropped_whole_is_what_the_stock_model_drops(model, inputs, kind
         "pos_dropout": LAYERS if hasattr(model.encoder, "rel_embeddings") else 0,
     }.get(kind, LAYERS)
     model.set_attn_implementation("eager")
-    encoder = Encoder(copy.deepcopy(model))
+    ours = Model(copy.deepcopy(model))
     stock = real(stock_states(model.train(), inputs), inputs)
-    close(dropped_states(encoder, inputs), stock)
-    assert not found or not torch.allclose(stock, real(encoder.hidden_states(inputs), inputs), atol=1e-2)
+    close(dropped_states(ours, inputs), stock)
+    assert not found or not torch.allclose(stock, real(ours.hidden_states(inputs), inputs), atol=1e-2)
 
 
 @only("bert", "deberta")
 def test_dropout_of_nothing_changes_nothing(model, inputs, matrices):
     only_dropout(model, "", 0.0)
-    encoder = Encoder(model)
-    plain = encoder.hidden_states(inputs, matrices, mixing=torch.full((LAYERS, HEADS), 0.3))
-    close(dropped_states(encoder, inputs, matrices, torch.full((LAYERS, HEADS), 0.3)), real(plain, inputs))
+    ours = Model(model)
+    plain = ours.hidden_states(inputs, matrices, mixing=torch.full((LAYERS, HEADS), 0.3))
+    close(dropped_states(ours, inputs, matrices, torch.full((LAYERS, HEADS), 0.3)), real(plain, inputs))
 
 
 @only("bert", "deberta")
 def test_constants_are_dropped_too(model, inputs, matrices):
     only_dropout(model, "attention.self.dropout", 1.0)
-    encoder = Encoder(model)
-    nothing = real(encoder.hidden_states(inputs, torch.zeros_like(matrices)), inputs)
+    ours = Model(model)
+    nothing = real(ours.hidden_states(inputs, torch.zeros_like(matrices)), inputs)
     for mixing in (None, torch.rand(LAYERS, HEADS)):
-        close(dropped_states(encoder, inputs, matrices, mixing), nothing)
+        close(dropped_states(ours, inputs, matrices, mixing), nothing)
 
 
-def attention(share, replaced, mixing=None):
-    """The attention that `attend` uses, `[example, query, head, key]`: values are the rows of the identity."""
+class Rows(nn.Module):
+    """Values that are the rows of the identity, for there are as many channels as places."""
+
+    def forward(self, tokens):
+        return torch.eye(PLACES).repeat(EXAMPLE_COUNT, HEADS)
+
+
+def attention(model, share, replaced, mixing=None):
+    """The attention that a layer uses, `[example, query, head, key]`."""
     torch.manual_seed(1)
     matrices = torch.rand(1, HEADS, PLACES, PLACES) + 0.1
-    plan = plan_layers((1, HEADS), matrices, None if mixing is not None else [(0, head) for head in replaced], mixing)
+    heads = None if mixing is not None else [(0, head) for head in replaced]
     slots = torch.arange(PLACES).expand(EXAMPLE_COUNT, -1)
     examples = Examples(slots, None, None, PLACES)
     assert examples.alike  # the constant is the same for all examples; what is dropped of it is not
-    query, key = torch.randn(2, PLACES, len(plan[0].kept), 3).repeat(1, EXAMPLE_COUNT, 1, 1)
-    value = torch.eye(PLACES).repeat(EXAMPLE_COUNT, 1)[:, None].expand(-1, HEADS, -1)
-    found = attend(Session(plan, examples), 0, query, key, value, dropout=nn.Dropout(share))
+    stock = model.encoder.layer[0].attention.self
+    stock.dropout.p = share
+    layer = BertAttention(stock, 0, Session(replacement_of((1, HEADS), matrices, heads, mixing), examples))
+    layer.value = Rows()
+    with torch.no_grad():
+        found, _ = layer.train()(0.3 * torch.randn(PLACES, HEADS * CHANNELS).repeat(EXAMPLE_COUNT, 1))
     return found.view(EXAMPLE_COUNT, PLACES, HEADS, PLACES)
 
 
 @pytest.mark.parametrize("mixing", [None, torch.full((1, HEADS), 0.4)])
-def test_the_attention_of_every_head_is_dropped_at_its_rate(mixing):
+def test_the_attention_of_every_head_is_dropped_at_its_rate(model, mixing):
     replaced = [1, 3]
-    plain, dropped = attention(0.0, replaced, mixing), attention(SHARE, replaced, mixing)
+    plain, dropped = (attention(model, share, replaced, mixing) for share in (0.0, SHARE))
     zero = dropped == 0
     close(zero.float().mean((0, 1, 3)), torch.full((HEADS,), SHARE), atol=0.02)
     close(dropped[~zero], plain[~zero] / (1 - SHARE), atol=1e-5)
@@ -91,9 +102,9 @@ def test_the_attention_of_every_head_is_dropped_at_its_rate(mixing):
 
 def test_embeddings_have_the_mean_and_the_variance_of_dropout(model, inputs):
     only_dropout(model, "embeddings.dropout", SHARE)
-    encoder = Encoder(model)
-    plain = real(encoder.hidden_states(inputs), inputs)[:, 0]
-    draws = torch.stack([dropped_states(encoder, inputs)[:, 0] for _ in range(199)])
+    ours = Model(model)
+    plain = real(ours.hidden_states(inputs), inputs)[:, 0]
+    draws = torch.stack([dropped_states(ours, inputs)[:, 0] for _ in range(199)])
     assert float((draws == 0).float().mean()) == pytest.approx(SHARE, abs=5e-3)
     close(draws.mean(0) / plain, torch.ones_like(plain), atol=0.25)
     expected = SHARE / (1 - SHARE) * plain.square()
@@ -102,11 +113,11 @@ def test_embeddings_have_the_mean_and_the_variance_of_dropout(model, inputs):
 
 @only(*DISTINCT)
 def test_a_seed_gives_its_draws_and_everything_else_stays_undropped(model, inputs):
-    encoder = Encoder(model)
-    plain = encoder.hidden_states(inputs)
+    ours = Model(model)
+    plain = ours.hidden_states(inputs)
     torch.manual_seed(5)
-    first, second = dropped_states(encoder, inputs), dropped_states(encoder, inputs)
+    first, second = dropped_states(ours, inputs), dropped_states(ours, inputs)
     torch.manual_seed(5)
-    assert torch.equal(dropped_states(encoder, inputs), first) and not torch.equal(first, second)
-    assert torch.equal(encoder.hidden_states(inputs), plain)
-    assert not any(module.training for module in encoder.model.modules())
+    assert torch.equal(dropped_states(ours, inputs), first) and not torch.equal(first, second)
+    assert torch.equal(ours.hidden_states(inputs), plain)
+    assert not any(module.training for module in ours.model.modules())

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import papa
 from papa.model.linear import rounded_up
-from papa.model.model import Encoder
+from papa.model.model import Model
 
 
 @pytest.fixture(params=FAMILIES)
@@ -22,48 +22,48 @@ def family(request):
 
 
 @pytest.fixture
-def encoder(model):
-    return Encoder(copy.deepcopy(model))
+def ours(model):
+    return Model(copy.deepcopy(model))
 
 
-def test_nothing_replaced_equals_stock_transformers(model, encoder, inputs):
-    hidden = encoder.hidden_states(inputs)
+def test_nothing_replaced_equals_stock_transformers(model, ours, inputs):
+    hidden = ours.hidden_states(inputs)
     assert hidden.shape == (EXAMPLES, LAYERS + 1, SLOTS, HEADS * CHANNELS)
     close(real(hidden, inputs), real(stock_states(model, inputs), inputs))
     assert not hidden.transpose(1, 2)[inputs["attention_mask"] == 0].any()
 
 
-def test_packed_equals_padded_with_any_heads_replaced(model, encoder, inputs, matrices):
+def test_packed_equals_padded_with_any_heads_replaced(model, ours, inputs, matrices):
     for heads in (None, [(0, 1), (2, 4), (2, 0)], [(1, head) for head in range(HEADS)], []):
         with papa.replaced_attention(model, matrices, heads):
             padded = stock_states(model, inputs)
-        close(real(encoder.hidden_states(inputs, matrices, heads), inputs), real(padded, inputs))
+        close(real(ours.hidden_states(inputs, matrices, heads), inputs), real(padded, inputs))
 
 
-def test_a_constant_that_is_the_examples_own_attention_changes_nothing(model, encoder, inputs):
+def test_a_constant_that_is_the_examples_own_attention_changes_nothing(model, ours, inputs):
     for row in (0, 1, 5):
         one = {name: values[row : row + 1] for name, values in inputs.items()}
         own = stock_attention(model, one)[0]
         stock = real(stock_states(model, one), one)
         for heads in (None, [(0, 2), (1, 4), (2, 0)]):
-            close(real(encoder.hidden_states(one, own, heads), one), stock)
-        close(real(encoder.hidden_states(one, own, mixing=torch.rand(LAYERS, HEADS)), one), stock)
+            close(real(ours.hidden_states(one, own, heads), one), stock)
+        close(real(ours.hidden_states(one, own, mixing=torch.rand(LAYERS, HEADS)), one), stock)
 
 
-def test_averages_are_those_of_collected_attention(model, encoder, inputs):
+def test_averages_are_those_of_collected_attention(model, ours, inputs):
     mask = inputs["attention_mask"].double()
     both = mask[:, :, None] * mask[:, None, :]
     halves = [{name: values[part] for name, values in inputs.items()} for part in (slice(0, 4), slice(4, None))]
-    constants = papa.average_attention(encoder, halves)
+    constants = papa.average_attention(ours, halves)
     close(constants.sum, (stock_attention(model, inputs).double() * both[:, None, None]).sum(0))
     close(constants.count.double(), both.sum(0))
 
 
-def operations(encoder, inputs, constants=None, heads=None):
+def operations(ours, inputs, constants=None, heads=None):
     """Floating-point operations of matrix products, those of the first batch."""
     counter = FlopCounterMode(display=False)
     with sdpa_kernel(SDPBackend.MATH), torch.no_grad(), counter:
-        encoder.hidden_states(inputs, constants, heads)
+        ours.hidden_states(inputs, constants, heads)
     return counter.get_total_flops()
 
 
@@ -71,7 +71,7 @@ def test_a_replaced_head_computes_no_query_no_key_and_no_distances(model, inputs
     monkeypatch.setattr("papa.model.linear._onednn_takes", lambda _: False)  # the counter does not know its products
     tokens, hidden = rounded_up(int(inputs["attention_mask"].sum())), HEADS * CHANNELS
     none, some, every = (
-        operations(Encoder(copy.deepcopy(model)), inputs, *given)
+        operations(Model(copy.deepcopy(model)), inputs, *given)
         for given in ((), (matrices, [(layer, head) for layer in range(LAYERS) for head in (0, 3)]), (matrices,))
     )
     # with every head replaced: values, the output projection, two linear layers, and the constants times the values
@@ -90,7 +90,7 @@ def test_mixing_and_constants_are_differentiable(model, inputs, matrices):
                 exact = torch.nn.LayerNorm(norm.weight.shape, eps=norm.variance_epsilon, dtype=torch.float64)
                 exact.load_state_dict(norm.state_dict())
                 setattr(parent, name, exact)
-    encoder = Encoder(model)
+    ours = Model(model)
     few = {name: values[:3] for name, values in inputs.items()}
     mixing = torch.rand(LAYERS, HEADS, dtype=torch.float64, requires_grad=True)
     constants = matrices.double().requires_grad_()
@@ -99,7 +99,7 @@ def test_mixing_and_constants_are_differentiable(model, inputs, matrices):
     for weights, heads in ((mixing, None), (None, [(0, 1), (1, 3), (1, 0)])):
 
         def loss(weights, matrices, heads=heads):
-            return encoder.hidden_states(few, matrices, heads, weights).square().mean()
+            return ours.hidden_states(few, matrices, heads, weights).square().mean()
 
         mixing.grad = constants.grad = None
         here = loss(weights, constants)
@@ -126,55 +126,55 @@ def test_a_plain_model_still_learns_while_its_attention_is_replaced(model, input
 
 @only("deberta", "deberta-far")
 def test_projected_distances_follow_heads_layouts_and_weights(model, inputs, matrices):
-    encoder = Encoder(copy.deepcopy(model))
-    encoder.hidden_states(inputs)
-    encoder.hidden_states(inputs, matrices, [(0, 1)])
+    ours = Model(copy.deepcopy(model))
+    ours.hidden_states(inputs)
+    ours.hidden_states(inputs, matrices, [(0, 1)])
     with torch.no_grad():
-        for each in (model, encoder.model):
+        for each in (model, ours.model):
             each.encoder.rel_embeddings.weight.mul_(1.25)
     for heads in ([(0, 1)], [(0, 2)], []):
         with papa.replaced_attention(model, matrices, heads):
             padded = stock_states(model, inputs)
-        close(real(encoder.hidden_states(inputs, matrices, heads), inputs), real(padded, inputs))
+        close(real(ours.hidden_states(inputs, matrices, heads), inputs), real(padded, inputs))
     longer = {name: torch.nn.functional.pad(values, (0, 6)) for name, values in inputs.items()}
-    close(real(encoder.hidden_states(longer), longer), real(stock_states(model, longer), longer))
+    close(real(ours.hidden_states(longer), longer), real(stock_states(model, longer), longer))
 
 
 @only("deberta")
-def test_the_span_is_that_of_the_padded_layout(model, encoder, inputs):
+def test_the_span_is_that_of_the_padded_layout(model, ours, inputs):
     """The same tokens in the same slots, of a longer layout: DeBERTa sees more distances, and so do we."""
     few = {name: values[2:5, :11].clone() for name, values in inputs.items()}
     few["input_ids"][:, 0], few["attention_mask"][:, 0] = 7, 1
     few["input_ids"][:, 10], few["attention_mask"][:, 10] = 9, 1
     longer = {name: torch.nn.functional.pad(values, (0, 29)) for name, values in few.items()}
     for given in (few, longer):
-        close(real(encoder.hidden_states(given), given), real(stock_states(model, given), given))
+        close(real(ours.hidden_states(given), given), real(stock_states(model, given), given))
 
 
 @only("deberta")
 def test_heads_that_are_mixed_cannot_be_replaced(model):
     model.config.talking_head = True
     with pytest.raises(papa.InputError, match="talking_head"):
-        Encoder(transformers.DebertaModel(model.config))
+        Model(transformers.DebertaModel(model.config))
 
 
 @only("roberta", "xlm-roberta", "camembert", "data2vec")
-def test_positions_behind_that_of_padding_are_slots_to_use(model, encoder):
-    assert encoder.slots_limit == 47 - 2  # positions 0 and 1 are never those of a token
+def test_positions_behind_that_of_padding_are_slots_to_use(model, ours):
+    assert ours.slots_limit == 47 - 2  # positions 0 and 1 are never those of a token
     ids = torch.randint(4, VOCABULARY, (2, 45))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    close(encoder.hidden_states(inputs), stock_states(model, inputs))
+    close(ours.hidden_states(inputs), stock_states(model, inputs))
     longer = {name: torch.cat([values, values[:, :1]], dim=1) for name, values in inputs.items()}
     with pytest.raises(papa.InputError, match="46 slots, the model has positions for 45"):
-        encoder.hidden_states(longer)
+        ours.hidden_states(longer)
 
 
 @only("electra", "deberta", "deberta-far", "ernie", "splinter")
-def test_other_families_have_a_position_for_every_slot(model, encoder):
-    assert encoder.slots_limit == 47
+def test_other_families_have_a_position_for_every_slot(model, ours):
+    assert ours.slots_limit == 47
     ids = torch.randint(4, VOCABULARY, (2, 47))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    close(encoder.hidden_states(inputs), stock_states(model, inputs))
+    close(ours.hidden_states(inputs), stock_states(model, inputs))
 
 
 def byte_tokenizer(name, marks, **options):
@@ -197,7 +197,7 @@ def test_texts_laid_out_by_the_familys_tokenizer_against_the_padded_model(family
         [11, 12, 21] if family == "roberta" else [11, 21]
     )
     assert inputs["input_ids"].eq(tokenizer.pad_token_id).eq(inputs["attention_mask"] == 0).all()
-    hidden = Encoder(copy.deepcopy(model)).hidden_states(inputs)
+    hidden = Model(copy.deepcopy(model)).hidden_states(inputs)
     close(real(hidden, inputs), real(stock_states(model, inputs), inputs))
 
 
@@ -210,7 +210,7 @@ def test_words_have_the_space_before_them_that_they_have_in_a_text(tokenizer):
 
 
 @only("roberta")
-def test_a_segment_that_the_model_does_not_have_is_named(encoder, inputs):
+def test_a_segment_that_the_model_does_not_have_is_named(ours, inputs):
     inputs["token_type_ids"][1, 3] = 1
     with pytest.raises(papa.InputError, match="Segment 1 is not one of the model's 1"):
-        encoder.hidden_states(inputs)
+        ours.hidden_states(inputs)

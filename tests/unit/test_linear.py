@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from papa.model.linear import FrozenLinear, freeze_linears, linear, rounded_up
+from papa.model import linear as linear_module
+from papa.model.linear import FrozenLinear, freeze_linears, linear, rounded_up, some_outputs
 
 SHAPES = [(23,), (1, 23), (5, 23), (2, 3, 23), (67, 23), (1, 1031, 23)]
 
@@ -82,3 +83,39 @@ def test_freezing_keeps_names_and_weights():
     freeze_linears(model)
     assert isinstance(model[1][1], FrozenLinear) and not any(values.requires_grad for values in model.parameters())
     torch.testing.assert_close(dict(model.state_dict()), dict(before), atol=0, rtol=0)
+
+
+@pytest.fixture
+def probed_again():
+    linear_module._onednn_works.cache_clear()
+    yield
+    linear_module._onednn_works.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["_multiply", "_reordered"])
+@pytest.mark.parametrize("error", [AttributeError, RuntimeError, TypeError])
+def test_private_operations_that_are_gone_are_done_without(plain, frozen, monkeypatch, probed_again, name, error):
+    def gone(*_):
+        raise error("no such operation, or other arguments")
+
+    inputs = torch.randn(7, 23, requires_grad=True)
+    monkeypatch.setattr(linear_module, name, gone)
+    for ours in (linear(inputs, plain.weight, plain.bias), frozen(inputs)):
+        torch.testing.assert_close(ours, plain(inputs), atol=0, rtol=0)
+        close(torch.autograd.grad(ours.sum(), inputs)[0], plain.weight.sum(0).expand(7, 23))
+
+
+def test_operations_that_multiply_otherwise_are_not_used(plain, monkeypatch, probed_again):
+    monkeypatch.setattr(linear_module, "_multiply", lambda inputs, *_: torch.zeros(2, 5))
+    inputs = torch.randn(7, 23)
+    torch.testing.assert_close(linear(inputs, plain.weight, plain.bias), plain(inputs), atol=0, rtol=0)
+
+
+def test_some_outputs_of_a_layer_that_does_more_than_its_weight_says(plain):
+    class Doubled(nn.Linear):
+        def forward(self, inputs):
+            return 2 * super().forward(inputs)
+
+    doubled, inputs = Doubled(23, 37), torch.randn(7, 23)
+    doubled.load_state_dict(plain.state_dict(), strict=False)
+    close(some_outputs(doubled, inputs, torch.tensor([3, 5])), doubled(inputs)[:, [3, 5]])

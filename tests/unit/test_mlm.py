@@ -230,7 +230,7 @@ def test_a_batch_without_masked_tokens_costs_nothing():
 
 def test_hidden_states_of_masked_tokens_are_the_encoders(tiny, tokens, masking):
     part = Tokens.read(tokens)["validation"]
-    encoder = papa.load_encoder(str(tokens.parent / "tiny"), device="cpu")
+    encoder = papa.load_model(str(tokens.parent / "tiny"), device="cpu")
     batch = masked_batch(part, masking.draw(part.ids, *VALIDATION), torch.arange(7))
     expected = torch.stack(encoder.run(batch.packed), dim=1)[batch.places]
     torch.testing.assert_close(mlm.masked_hidden(encoder, batch), expected)
@@ -241,7 +241,7 @@ def test_hidden_states_of_masked_tokens_are_the_encoders(tiny, tokens, masking):
 
 def test_the_score_is_minus_the_mean_loss_over_all_masked_tokens(tiny, tokens, masking, monkeypatch):
     part = Tokens.read(tokens)["validation"]
-    encoder = papa.load_encoder(str(tokens.parent / "tiny"), device="cpu")
+    encoder = papa.load_model(str(tokens.parent / "tiny"), device="cpu")
     probe = mlm.mlm_probe(encoder)
     masks = masking.draw(part.ids, *VALIDATION)
     everything = masked_batch(part, masks, torch.arange(len(part)))

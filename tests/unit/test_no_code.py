@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 import papa
 from papa.cli import app
+from papa.config.settings import Corpus, Plots
+from papa.config.stages import ModelId
 from papa.data.sources import load_rows
-from papa.data.weights import shape_of_model, tokenizer_of
+from papa.data.tokenize import shape_of_model, tokenizer_of
 from papa.errors import DamagedArtefact, InputError
-from papa.method.averages import ConstantMatrices
-from papa.results.plots import save_figure
 
 PACKAGE = Path(papa.__file__).parent
 
@@ -64,7 +64,7 @@ def folder(tmp_path, model, tokenizer, monkeypatch):
     return folder
 
 
-TINY = {"name": "tiny"}
+TINY = ModelId(name="tiny")
 
 
 def change(file, **keys):
@@ -77,9 +77,9 @@ def test_code_of_a_model(folder, trap, model_type):
     own = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
     change(folder / "config.json", model_type=model_type, auto_map=own)
     if model_type == "bert":  # transformers has code of its own for these
-        assert papa.load_encoder(str(folder), device="cpu").layers == shape_of_model(TINY)[0]
+        assert papa.load_model(str(folder), device="cpu").layers == shape_of_model(TINY)[0]
         return
-    for load in (lambda: papa.load_encoder(str(folder), device="cpu"), lambda: shape_of_model(TINY)):
+    for load in (lambda: papa.load_model(str(folder), device="cpu"), lambda: shape_of_model(TINY)):
         with pytest.raises(InputError, match=r"custom code.*Code that comes with a model is never run\.") as refusal:
             load()
         assert "\n" not in str(refusal.value)
@@ -103,7 +103,7 @@ def test_code_of_a_tokenizer(folder, trap, model_type, named):
 def test_code_of_attention(folder, trap, monkeypatch, key):
     monkeypatch.setattr("transformers.modeling_utils.lazy_import_flash_attention", lambda *_, **__: trap.sprung.touch())
     change(folder / "config.json", **{key: "somebody/kernel"})
-    assert papa.load_encoder(str(folder), device="cpu").layers
+    assert papa.load_model(str(folder), device="cpu").layers
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
@@ -111,13 +111,13 @@ def test_pickle_for_weights(folder, trap, model, name):
     (folder / "model.safetensors").unlink()
     torch.save({**model.state_dict(), "more": trap}, folder / name)
     with pytest.raises(InputError, match="could not be loaded"):
-        papa.load_encoder(str(folder), device="cpu")
+        papa.load_model(str(folder), device="cpu")
 
 
 def test_pickles_beside_the_weights(folder, trap):
     for name in ("training_args.bin", "optimizer.pt", "pytorch_model.bin", "vocab.pkl"):
         torch.save(trap, folder / name)
-    papa.load_encoder(str(folder), device="cpu")
+    papa.load_model(str(folder), device="cpu")
     assert tokenizer_of(TINY)("a b").input_ids
 
 
@@ -137,26 +137,25 @@ def test_code_of_a_data_set(tmp_path, trap, monkeypatch, with_data, builder):
     if with_data:
         pq.write_table(pa.table({"text": ["a", "b"]}), place / "train.parquet")
     try:
-        assert load_rows({"hub": "some/data"}, "train").table.num_rows
+        assert load_rows(Corpus(hub="some/data"), "train").table.num_rows
     except InputError as refusal:
         assert str(refusal).startswith("some/data, split train cannot be loaded") and "\n" not in str(refusal)
 
 
 def test_pickles_in_a_table(tmp_path, trap):
-    described = {b"pandas": pickle.dumps(trap), b"huggingface": b"[]"}
+    described = {b"pandas": pickle.dumps(trap), b"huggingface": pickle.dumps(trap)}
     extension = {b"ARROW:extension:name": b"arrow.py_extension_type", b"ARROW:extension:metadata": pickle.dumps(trap)}
     field = pa.field("text", pa.string(), metadata=extension)
-    corpus = {"files": {"train": str(tmp_path / "a.parquet")}, "first": "text"}
-    pq.write_table(pa.table([["a"]], pa.schema([field], {b"pandas": described[b"pandas"]})), tmp_path / "a.parquet")
-    assert load_rows(corpus, "train").table.column("text").to_pylist() == ["a"]
+    corpus = Corpus(files={"train": str(tmp_path / "a.parquet")}, first="text")
     pq.write_table(pa.table([["a"]], pa.schema([field], described)), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="cannot be read as parquet"):
-        load_rows(corpus, "train")
+    assert load_rows(corpus, "train").table.column("text").to_pylist() == ["a"]
 
 
 @pytest.mark.parametrize("name", ["sum", "count", "mean"])
 def test_objects_in_averages(tmp_path, trap, name):
     file = tmp_path / "average.h5"
+    from papa.method.averages import ConstantMatrices
+
     ConstantMatrices(torch.zeros(1, 1, 2, 2), torch.zeros(2, 2, dtype=torch.long), 1).save(file)
     with h5py.File(file, "a") as store:
         del store[name]
@@ -190,7 +189,9 @@ def test_names_in_pages_are_no_scripts(tmp_path):
 
     name = "</script><script>alert(1)</script><!--"
     figure = alt.Chart(alt.Data(values=[{"name": name}]), title=name).mark_point().encode(x="name:N")
-    save_figure(figure, *(tmp_path / f"figure.{form}" for form in ("svg", "png", "html")), 1)
+    from papa.results.figures import save_figure
+
+    save_figure(figure, {form: tmp_path / f"figure.{form}" for form in ("svg", "png", "html")}, Plots())
     page = (tmp_path / "figure.html").read_text(encoding="utf-8")
     assert "alert(1)" in page and "<script>alert" not in page and "</script>\\u003c" not in page
     assert "<script>alert" not in (tmp_path / "figure.svg").read_text(encoding="utf-8")

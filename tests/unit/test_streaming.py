@@ -95,12 +95,12 @@ def test_constants_are_trained_for_replaced_heads_alone(stages, fraction):
 def test_trained_constants_are_what_the_written_ones_give(stages, tiny, corpus):
     """Hidden states under the matrices of the file are those that the last scores were read from."""
     run, state = stages.streamed("0", kind="average-trained")
-    encoder = papa.load_encoder(str(corpus / "tiny"), device="cpu")
+    encoder = papa.load_model(str(corpus / "tiny"), device="cpu")
     matrices = torch.zeros(LAYERS, HEADS, CORPUS_SLOTS, CORPUS_SLOTS)
     matrices[state["heads"][:, 0], state["heads"][:, 1]] = state["matrices"]
     part = Tokens.read(stages.tokens)["validation"]
     batch = part.batch(torch.arange(len(part)))
-    hidden = torch.stack(encoder.run(encoder.pack(batch), encoder.plan(matrices)), dim=1)
+    hidden = torch.stack(encoder.run(encoder.pack(batch), encoder.replacement(matrices)), dim=1)
     probe_state = {name: values for name, values in state.items() if name not in ("heads", "matrices")}
     if "slot_weights" in probe_state:
         labels = read_table(stages.labels).column("label").to_pylist()[-len(part) :]
@@ -145,11 +145,11 @@ def test_the_encoder_drops_while_a_probe_trains(stages, fraction, kind):
 def test_the_encoder_does_not_drop_while_a_probe_is_scored(stages, monkeypatch):
     asked = []
 
-    def run(encoder, batch, plan=None, dropout=False, own=papa.Encoder.run):
+    def run(encoder, batch, plan=None, dropout=False, own=papa.Model.run):
         asked.append((dropout, torch.is_inference_mode_enabled()))
         return own(encoder, batch, plan, dropout)
 
-    monkeypatch.setattr(papa.Encoder, "run", run)
+    monkeypatch.setattr(papa.Model, "run", run)
     stages.streamed("0", encoder_dropout=True)
     # the first two are those of the check at load time
     assert set(asked[2:]) == {(True, False), (False, True)}

@@ -44,7 +44,7 @@ def test_features_are_the_encoders_hidden_states(tiny, corpus):
     tokens = Tokens.read(corpus / "tokens.parquet")
     hidden, about = HiddenStates.opened(*parts(corpus, "all"))
     assert (about["layers"], about["hidden"], about["kept"]) == (LAYERS + 1, HEADS * CHANNELS, 0)
-    encoder = papa.load_encoder(str(corpus / "tiny"), device="cpu")
+    encoder = papa.load_model(str(corpus / "tiny"), device="cpu")
     constants = papa.ConstantMatrices.load(corpus / "average.h5")
     for part in tokens.values():
         chosen = torch.tensor([7, 2, 19])
@@ -122,7 +122,7 @@ def test_stored_and_computed_hidden_states_train_alike(tiny, corpus):
     tokens = Tokens.read(corpus / "tokens.parquet")["train"]
     labelled = Labelled(tokens, corpus / "labels.parquet")
     hidden, about = HiddenStates.opened(*parts(corpus, "original"))
-    encoder = papa.load_encoder(str(corpus / "tiny"), device="cpu")
+    encoder = papa.load_model(str(corpus / "tiny"), device="cpu")
     probe = labelled.probe(about).eval()
     chosen = torch.tensor([5, 3, 11])
     stored, gold = labelled.logits(probe, chosen, lambda examples: hidden.read(examples, tokens))
@@ -201,11 +201,11 @@ def test_constants_that_need_no_text_are_read_from_no_file(tiny, corpus, kind):
     extract_features(tiny, corpus / "tokens.parquet", *files(corpus, kind), fraction="0", kind=kind)
     hidden, about = HiddenStates.opened(*parts(corpus, kind))
     assert about["kept"] == 0
-    encoder = papa.load_encoder(str(corpus / "tiny"), device="cpu")
+    encoder = papa.load_model(str(corpus / "tiny"), device="cpu")
     part = Tokens.read(corpus / "tokens.parquet")["validation"]
     chosen = torch.tensor([3, 0])
     matrices = papa.constant_matrices(kind, LAYERS, HEADS, CORPUS_SLOTS)
-    expected = torch.stack(encoder.run(encoder.pack(part.batch(chosen)), encoder.plan(matrices)), dim=1)
+    expected = torch.stack(encoder.run(encoder.pack(part.batch(chosen)), encoder.replacement(matrices)), dim=1)
     torch.testing.assert_close(hidden.read(chosen, part), expected, atol=5e-3, rtol=1e-3)
 
 

@@ -43,6 +43,8 @@ LABELLED: dict[str, tuple[Write, tuple[str, ...]]] = {
 }
 NAMES = (*LABELLED, "reading")
 KINDS = ("position", "lookup")
+GRAMMAR_VERSION = 1
+"""Raised whenever the grammars write other texts for the same seed."""
 
 # What every grammar can write without repeating itself. The narrowest has 1,210 validation and 10,648 training
 # sentences for each label and kind: negation, position, which chooses a thing, a word of praise and one of blame.

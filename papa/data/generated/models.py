@@ -6,6 +6,8 @@ sentences. The same family is the same model, bit for bit. What probes score on 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -14,7 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from papa import __version__
+from papa.data.digests import user_cache
+from papa.data.generated import GRAMMAR_VERSION, LABELLED, generate
 from papa.errors import InputError
 
 FAMILIES = ("bert", "roberta", "deberta", "electra")
@@ -27,14 +30,17 @@ SIZES = {
     "initializer_range": 0.2,  # attention that is far from uniform, as trained models have it
 }
 VOCABULARY = 600
+RECIPE = 1
+"""Raised whenever the code below makes other models."""
 
 
 def random_model(family: str) -> Path:
     """The folder of the random model of `family`, one of `FAMILIES`; made in the user's cache when first asked for."""
     if family not in FAMILIES:
         raise InputError(f"There is no random model {family!r}; there are {', '.join(FAMILIES)}.")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "papa" / __version__
-    folder = cache / f"random-{family}"
+    cache = user_cache()
+    recipe = hashlib.sha256(json.dumps([RECIPE, GRAMMAR_VERSION, SLOTS, VOCABULARY, SIZES]).encode())
+    folder = cache / f"random-{family}-{recipe.hexdigest()[:12]}"
     if not (folder / "model.safetensors").exists():
         cache.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=cache, prefix=f".{family}-"))
@@ -85,8 +91,6 @@ def _make(family: str, folder: Path) -> None:
 
 
 def _sentences() -> Iterator[str]:
-    from papa.data.generated import LABELLED, generate
-
     for corpus in LABELLED:
         rows = generate(corpus, "train", 200, seed=0)
         for column in ("first", "second"):
@@ -108,8 +112,6 @@ def _word_piece() -> Any:
 
 def _byte_level(name: str) -> Callable[[], Any]:
     def make() -> Any:
-        import json
-
         import transformers
         from tokenizers import ByteLevelBPETokenizer
 

@@ -1,0 +1,189 @@
+"""A model whose heads are replaced, on the smallest of all families: what it computes, and what it refuses."""
+
+import copy
+
+import pytest
+import torch
+from families import stock_attention, stock_states
+from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
+
+import papa
+from papa.data.packed import Examples, Packed
+from papa.model.model import Model, check_model
+from papa.model.replacement import restrict
+
+
+@pytest.fixture
+def ours(model):
+    return Model(copy.deepcopy(model))
+
+
+def test_replaced_heads_use_the_masked_normalised_constant(model, inputs, matrices):
+    """The formula of Sec. 3.3 written out, on the first layer of the stock model."""
+    attention = stock_attention(model, inputs)[:, 0]
+    mask = inputs["attention_mask"][:, None, None, :]
+    own = matrices[0] * mask
+    own = own / own.abs().sum(-1, keepdim=True).clamp(min=1e-30)
+    replaced = [1, 3]
+    attention[:, replaced] = own[:, replaced]
+    layer = model.encoder.layer[0]
+    embedded = model.embeddings(inputs["input_ids"], inputs["token_type_ids"])
+    value = layer.attention.self.value(embedded).view(EXAMPLES, SLOTS, HEADS, CHANNELS).transpose(1, 2)
+    context = (attention @ value).transpose(1, 2).flatten(2)
+    expected = layer.feed_forward_chunk(layer.attention.output(context, embedded))
+    found = Model(model).hidden_states(inputs, matrices, [(0, head) for head in replaced])[:, 1]
+    keep = inputs["attention_mask"].bool()
+    torch.testing.assert_close(found[keep], expected[keep], atol=1e-4, rtol=0)
+
+
+def test_mixing_of_one_changes_nothing_and_of_zero_replaces_all(ours, inputs, matrices):
+    ones = torch.ones(LAYERS, HEADS)
+    torch.testing.assert_close(
+        ours.hidden_states(inputs, matrices, mixing=ones), ours.hidden_states(inputs), atol=1e-4, rtol=0
+    )
+    torch.testing.assert_close(
+        ours.hidden_states(inputs, matrices, mixing=0 * ones),
+        ours.hidden_states(inputs, matrices),
+        atol=1e-4,
+        rtol=0,
+    )
+
+
+def test_unused_slots_give_zero_rows_not_nan(ours, inputs):
+    few = {name: values[:1] for name, values in inputs.items()}  # one token: no average of other slots
+    constants = papa.average_attention(ours, [few])
+    assert ours.hidden_states(inputs, constants).isfinite().all()
+
+
+def test_rows_sum_to_one_or_zero(inputs, matrices):
+    for examples in (Examples.of_mask(inputs["attention_mask"]), Examples.of_packed(Packed.of(inputs))):
+        total = restrict(matrices[0], examples).abs().sum(-1)
+        assert bool(((total - 1).abs().lt(1e-5) | (total == 0)).all())
+
+
+def test_the_stock_model_is_put_back_whatever_happens_inside(model, inputs, matrices):
+    before = stock_states(model, inputs)
+    modules = [type(module) for module in model.modules()]
+    with pytest.raises(RuntimeError, match="inside"), papa.replaced_attention(model, matrices):
+        raise RuntimeError("inside")
+    assert [type(module) for module in model.modules()] == modules
+    assert torch.equal(stock_states(model, inputs), before)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda given: {name: values[1:2, :-2] for name, values in given.items()}, "23 slots and the inputs 21"),
+        (lambda given: given | {"output_attentions": True}, "returns no attentions; leave output_attentions out"),
+        (lambda given: given | {"attention_mask": None}, "input_ids and attention_mask"),
+        (lambda given: {"inputs_embeds": torch.zeros(2, SLOTS, HEADS * CHANNELS)}, "input_ids and attention_mask"),
+        (lambda given: given | {"attention_mask": given["attention_mask"][:, :-1]}, r"\[11, 22\] must be"),
+    ],
+)
+def test_a_plain_model_refuses_what_it_cannot_do_with_replaced_attention(model, inputs, matrices, change, message):
+    with papa.replaced_attention(model, matrices), pytest.raises(papa.InputError, match=message):
+        model(**change(inputs))
+    model(**inputs, output_attentions=True)
+
+
+def test_a_plain_model_whose_config_asks_for_attentions_is_refused(model, inputs, matrices):
+    model.set_attn_implementation("eager")
+    model.config.output_attentions = True
+    with papa.replaced_attention(model, matrices), pytest.raises(papa.InputError, match="returns no attentions"):
+        model(**inputs)
+
+
+def test_a_batch_of_one_and_a_single_token_work(ours, inputs):
+    one = {name: values[:1] for name, values in inputs.items()}
+    whole = ours.hidden_states(inputs)[:1]
+    torch.testing.assert_close(ours.hidden_states(one), whole, atol=1e-4, rtol=0)
+
+
+def test_alike_examples_add_up_as_any_others(ours):
+    ids = torch.randint(4, VOCABULARY, (7, SLOTS))
+    ids[:, 5:11] = 0
+    inputs = {"input_ids": ids, "attention_mask": (ids != 0).long()}
+    whole = papa.average_attention(ours, [inputs])
+    parts = papa.average_attention(ours, [{name: values[[row]] for name, values in inputs.items()} for row in range(7)])
+    torch.testing.assert_close(whole.sum, parts.sum, atol=1e-5, rtol=0)
+    assert torch.equal(whole.count, parts.count)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda given: given["attention_mask"].__setitem__((1, 0), 0), "disagree in example 1, slot 0"),
+        (lambda given: given["input_ids"].__setitem__((1, 3), VOCABULARY), "not in the model's vocabulary"),
+        (lambda given: given["attention_mask"].__setitem__(1, 0), "no real token"),
+        (lambda given: given["attention_mask"].__setitem__((1, 2), 2), "other than 0 and 1"),
+        (lambda given: given.update(attention_mask=given["attention_mask"][:, :3]), "must both be"),
+        (lambda given: given.pop("attention_mask"), "no attention_mask"),
+        (lambda given: given.pop("input_ids"), "no input_ids"),
+        (lambda given: given.update(token_type_ids=given["token_type_ids"][:2]), "must agree"),
+    ],
+)
+def test_inputs_that_cannot_be_right_are_refused(ours, inputs, change, message):
+    change(inputs)
+    with pytest.raises(papa.InputError, match=message):
+        ours.hidden_states(inputs)
+
+
+@pytest.mark.parametrize(
+    ("constants", "options", "message"),
+    [
+        (torch.zeros(LAYERS, HEADS + 1, SLOTS, SLOTS), {}, "this model needs"),
+        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS + 1), {}, "square"),
+        (torch.zeros(LAYERS, HEADS, SLOTS + 1, SLOTS + 1), {}, "must agree"),
+        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [(LAYERS, 0)]}, "does not exist"),
+        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [3]}, r"pairs \(layer, head\), such as .*; 3 is none"),
+        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": 3}, r"pairs \(layer, head\), such as .*; 3 is none"),
+        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.full((LAYERS, HEADS), 2.0)}, "outside"),
+        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.ones(HEADS, LAYERS)}, "mixing is"),
+        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.ones(LAYERS, HEADS), "heads": []}, "exclude"),
+        (None, {"heads": [(0, 0)]}, "without constants"),
+    ],
+)
+def test_replacements_that_cannot_be_right_are_refused(ours, inputs, constants, options, message):
+    with pytest.raises(papa.InputError, match=message):
+        ours.hidden_states(inputs, constants, **options)
+
+
+def test_slots_beyond_the_positions_are_refused(ours):
+    ids = torch.full((1, 53), 5)
+    with pytest.raises(papa.InputError, match="53 slots, the model has positions for 47"):
+        ours.hidden_states({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+
+
+def test_a_batch_that_is_no_dict_is_said(ours, inputs):
+    with pytest.raises(papa.InputError, match="a str was given; several batches are a list of such dicts"):
+        [ours.pack(batch) for batch in inputs]
+
+
+def test_something_else_than_a_model_is_said(model, ours, inputs, matrices):
+    with pytest.raises(papa.InputError, match=r"papa\.Model is needed, and a BertModel was given; papa\.load_model"):
+        check_model(model)
+    assert check_model(ours) is ours
+    with pytest.raises(papa.InputError, match=r"An encoder of transformers is needed.*'bert-base-uncased' was given"):
+        Model("bert-base-uncased")
+    with pytest.raises(papa.InputError, match=r"An encoder of transformers is needed.* a Model was given"):
+        papa.replaced_attention(ours, matrices).__enter__()
+
+
+def test_a_decoder_and_a_model_with_modules_of_ours_are_refused(model):
+    ours = copy.deepcopy(model)
+    Model(ours)
+    with pytest.raises(papa.InputError, match="3 layers and 0 modules of the class"):
+        Model(ours)
+    model.config.is_decoder = True
+    with pytest.raises(papa.InputError, match="is a decoder"):
+        Model(model)
+
+
+def test_a_model_says_what_it_is_in_a_line(ours):
+    assert repr(ours) == "<papa.Model: BertModel, 3 layers of 5 heads, hidden size 35, float32 on cpu>"
+
+
+def test_a_name_that_papa_does_not_have_is_answered_with_those_it_has():
+    with pytest.raises(AttributeError, match=r"papa has no 'load_modell'; it has .*lay_out, load_model") as refusal:
+        papa.load_modell  # noqa: B018
+    assert (refusal.value.name, refusal.value.obj) == ("load_modell", papa)

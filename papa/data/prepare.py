@@ -172,6 +172,7 @@ def _part(corpus: Corpus, split: str, wanted: set[str]) -> Part:
 
     where, rows = describe(corpus, split), load_rows(corpus, split, wanted)
     columns, limit = Columns(where, rows), corpus.train_limit
+    columns.check(sorted(wanted))
     numbers = np.arange(rows.table.num_rows)
     if corpus.blocks and corpus.first:  # blank lines part the paragraphs of running text
         numbers = numbers[[bool(text and text.strip()) for text in columns.texts(corpus.first, blank=True)]]

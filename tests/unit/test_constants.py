@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from sizes import EXAMPLES, HEADS, LAYERS, SLOTS
+from sizes import EXAMPLES, SLOTS
 
 import papa
 from papa.files import KEY, provenance_of_arrays, read_provenance

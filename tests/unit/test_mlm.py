@@ -6,6 +6,8 @@ import math
 import pyarrow as pa
 import pytest
 import torch
+from papa.method.labelled import Labelled
+from papa.method.streaming import train_probe_through_encoder
 from safetensors.torch import load_file
 from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 from torch.nn.functional import cross_entropy, gelu
@@ -19,10 +21,8 @@ from papa.files import provenance_of, read_table, write_table
 from papa.method import mlm
 from papa.method.averages import average_corpus
 from papa.method.fitting import Diverged
-from papa.method.labelled import Labelled
 from papa.method.probes import MlmProbe
 from papa.method.ranking import rank_heads, train_lambda
-from papa.method.streaming import train_probe_through_encoder
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
 TASK = {"metric": "negative_log_perplexity", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}

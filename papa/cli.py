@@ -126,7 +126,8 @@ def plan(
     that is not supported, is said first; its jobs are counted all the same.
     """
     with _wrong_input("Config error: "):
-        from papa.config.reading import check_files, read_config
+        from papa.config.reading import read_config
+        from papa.config.settings import check_files
         from papa.jobs.plan import plan as planned
         from papa.jobs.plan import print_plan
 

@@ -14,7 +14,7 @@ from papa.config.stages import ModelId, TokensOf
 from papa.config.study import Job
 from papa.data.layout import CHUNK, Placed, place, texts_in_blocks
 from papa.data.weights import not_loaded, place_of, revision_of, weights_digest
-from papa.errors import InputError
+from papa.errors import InputError, count
 from papa.files import PathLike, Trace, provenance_of, read_table, writing_table
 
 if TYPE_CHECKING:
@@ -69,10 +69,7 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
     trace = job.trace(model=weights_digest(model), origin=model.origin)
     write_groups(counted(), _schema(words), job.output("tokens"), facts, trace)
     what = "block" if settings.blocks else "example"
-    return (
-        f"laid out {laid_out:,} {what}{'s' * (laid_out != 1)}, {total:,} tokens in {settings.slots} slots; "
-        f"{cut:,} {what}{'s' * (cut != 1)} cut"
-    )
+    return f"laid out {count(laid_out, what)}, {total:,} tokens in {settings.slots} slots; {count(cut, what)} cut"
 
 
 def write_groups(

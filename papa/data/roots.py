@@ -27,7 +27,8 @@ class LocalRoots(Roots):
         return self._sources[corpus]
 
     def model(self, model: ModelId) -> str | None:
-        return None if self.weights(model) is None else digest_of_model(model)
+        weights = self.weights(model)
+        return None if weights is None else digest_of_model(model, weights)
 
     def weights(self, model: ModelId) -> str | None:
         if model not in self._models:

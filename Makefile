@@ -19,7 +19,7 @@ help:
 
 demo: $(READY)
 	@$(SNAKEMAKE) --cores $(CORES) --no-hooks
-	@$(BIN)/python -m papa.results.tables results/demo/tables/summary.parquet
+	@$(BIN)/python -m papa.results.summary results/demo
 
 test: lint
 	@$(BIN)/python -m pytest
@@ -32,7 +32,7 @@ lint: $(READY)
 	@$(BIN)/snakemake --lint --quiet host
 
 docs: $(READY)
-	@$(BIN)/python -m papa.config.reference workflow/schemas/config.schema.yaml config/README.md
+	@$(BIN)/python -m papa.config.reading
 	@$(BIN)/python -c "import nbclient, nbformat; page = 'docs/notebook.ipynb'; notebook = nbformat.read(page, 4); \
 	  nbclient.NotebookClient(notebook, record_timing=False).execute(); nbformat.write(notebook, page)"
 

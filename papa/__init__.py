@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from papa.data.layout import lay_out
     from papa.errors import DamagedArtefact, InputError
-    from papa.method.averages import ConstantMatrices, average_attention, constant_matrices
+    from papa.method.averages import ConstantMatrices, average_attention
+    from papa.method.constants import constant_matrices
     from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
     from papa.model.load import load_model
     from papa.model.model import Model, replaced_attention
@@ -26,7 +27,7 @@ _HOME = {
     "Model": "papa.model.model",
     "average_attention": "papa.method.averages",
     "ConstantMatrices": "papa.method.averages",
-    "constant_matrices": "papa.method.averages",
+    "constant_matrices": "papa.method.constants",
     "SequenceProbe": "papa.method.probes",
     "TokenProbe": "papa.method.probes",
     "MlmProbe": "papa.method.probes",

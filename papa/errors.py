@@ -15,6 +15,11 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun, as in "1 model" and "1,024 heads"; the plural is given if it does not end in s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 class InputError(ValueError):
     """Something given to papa (a config, a file, a model, an argument) is not what it has to be."""
 

@@ -1,27 +1,28 @@
-"""Finished results of a made-up config, written by the library without any model: what a report is made of."""
+"""Finished results of a made-up config, written by the library without any model: what a page is made of."""
 
 from __future__ import annotations
 
-from fractions import Fraction
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import torch
 
 import papa
-from papa.config.graph import Graph, setting
-from papa.config.parameters import Parameters
-from papa.config.settings import checked
+from papa.config.settings import Config
+from papa.config.study import Job, Study
+from papa.config.variant import Variant
 from papa.files import write_json, write_table
-from papa.method.ranking import order_heads, rank_heads
-from papa.results.analyses import gather
 from papa.results.drops import score_and_drop
+from papa.results.grids import gather
 from papa.results.published import beside_published
-from papa.results.tables import collect_runs, summarise
+from papa.results.summary import summarise
 
-SCHEMA = Path(__file__).parents[1] / "workflow/schemas/config.schema.yaml"
 LAYERS, HEADS, SLOTS = 3, 5, 7
+SHARED = 11
 TITLE = "</script><script>document.title='owned'</script>"
 SUBSET = "<img src=x onerror=\"document.title='owned'\">"
 CONFIG: dict[str, Any] = {
@@ -63,8 +64,16 @@ WAVER = {("1/2", 1): 0.02, ("1/2", 2): -0.03, ("1/2", 3): 0.01, ("0", 1): 0.01, 
 """What seeds add to that."""
 
 
-def config(**changes: Any) -> dict[str, Any]:
-    return Parameters(checked(CONFIG | changes, SCHEMA)).told()
+STAGES: dict[str, Callable[[Job[Any]], str]] = {
+    "summarise": summarise,
+    "grid": gather,
+    "score_and_drop": score_and_drop,
+    "published": beside_published,
+}
+
+
+def config(**changes: Any) -> Config:
+    return Config.model_validate(CONFIG | changes)
 
 
 def score_of(task: str, fraction: str, seed: int) -> float:
@@ -72,51 +81,50 @@ def score_of(task: str, fraction: str, seed: int) -> float:
     return round(original - LOST[fraction] + WAVER.get((fraction, seed), 0.0), 4)
 
 
-def write_results(folder: Path, **changes: Any) -> Path:
-    """Everything that a report of `config(**changes)` reads, below `folder`; returns the folder of the results."""
+def placed(study: Study, job: Job[Any]) -> Job[Any]:
+    """`job` with paths that begin with the results."""
+    inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
+    return replace(job, inputs=inputs, outputs={name: str(study.results / path) for name, path in job.outputs.items()})
+
+
+def page_job(study: Study) -> Job[Any]:
+    return placed(study, study.job("page"))
+
+
+def write_results(folder: Path, **changes: Any) -> Study:
+    """Everything that a page of `config(**changes)` reads, below `folder`."""
     given = config(**changes)
-    graph, results = Graph(given), folder / "results" / given["name"]
-
-    def place(path: Any) -> Path:
-        return results / str(path).removeprefix("<results>/")
-
-    for path in graph.runs():
-        _, models, model, _, task, _, *variant, seed = path.split("/")
-        about = setting("/".join(variant))
-        number = int(seed.removeprefix("seed-").removesuffix(".json"))
-        kept = int(Fraction(about["fraction"] or 1) * LAYERS * HEADS)
-        write_json(_run(model, task, about, kept, number), place(path))
-        assert models == "models"
-    for path in graph.artefacts():
-        if path.endswith("tokens.parquet"):
-            _write_tokens(place(path))
-        elif path.endswith("average.h5"):
-            averages().save(place(path))
-    for path in graph.artefacts():
-        if path.endswith("lambda.parquet"):
-            _write_lambda(place(path))
-        elif path.endswith("order.parquet"):
-            rank_heads(place(path).parents[1] / "lambda.parquet", place(path))
-        elif "/orders/" in path:
-            order_heads({"name": "made", "random": "roberta"}, place(path), place(path).stem)
-    tables, parameters = results / "tables", Parameters(given)
-    collect_runs([place(path) for path in graph.runs()], tables / "runs.parquet", **parameters.titles())
-    summarise(tables / "runs.parquet", tables / "summary.parquet", tables / "summary.md")
-    for name in graph.grids:
-        forms = {"table": "parquet", "markdown": "md", "latex": "tex"}
-        made = {form: tables / f"{name}.{suffix}" for form, suffix in forms.items()}
-        gather(tables / "summary.parquet", **made, **parameters.grid(name))
-    made = {form: tables / f"score_and_drop.{suffix}" for form, suffix in forms.items()}
-    score_and_drop(tables / "score_by_fraction.parquet", **made)
-    if "<results>/tables/published.parquet" in graph.analyses():
-        made = {form: tables / f"published.{suffix}" for form, suffix in forms.items()}
-        beside_published(tables / "summary.parquet", **made, **parameters.published())
-    (tables / "runs.benchmark.tsv").write_text("s\th:m:s\tmax_rss\n1.5\t0:00:01\t101.25\n", encoding="utf-8")
-    for seed in (1, 2):
-        line = f"s\tmax_rss\n{seed}.25\t{'-' if seed == 2 else 300}\n"
-        runs = results / "models/small/tasks/first/runs/original"
-        (runs / f"seed-{seed}.benchmark.tsv").write_text(line, encoding="utf-8")
-    return results
+    study = Study(given, folder / "results" / given.name)
+    for unplaced in study.jobs():
+        job = placed(study, unplaced)
+        if job.rule in STAGES:
+            with patch("papa.results.figures.save_figure"):  # a page draws its figures itself
+                STAGES[job.rule](job)
+        elif job.stage == "texts":
+            write_table(pa.table({"row": [0]}), job.main, {"shared": {"validation": SHARED}})
+        elif job.stage == "tokens":
+            _write_tokens(Path(job.main))
+        elif job.stage == "average":
+            averages().save(job.main)
+        elif job.stage == "lambda":
+            _write_lambda(Path(job.main))
+        elif job.stage in ("rank", "order"):
+            heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+            rows = [{"rank": rank, "layer": layer, "head": head} for rank, (layer, head) in enumerate(heads)]
+            write_table(pa.Table.from_pylist(rows), job.main, {})
+        elif job.stage == "probe":
+            write_json(_run(job), job.main)
+    took = {
+        "tables/summary": "s\th:m:s\tmax_rss\n1.5\t0:00:01\t101.25\n",
+        "models/small/tasks/first/runs/original/seed-1": "s\tmax_rss\n1.25\t300\n",
+        "models/small/tasks/first/runs/original/seed-2": "s\tmax_rss\n2.25\t-\n",  # over before its memory was seen
+        "models/small/tasks/gone/runs/original/seed-1": "s\tmax_rss\n1000\t1000\n",  # of a config of before
+    }
+    for name, text in took.items():
+        path = study.results / f"{name}.benchmark.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return study
 
 
 def averages() -> papa.ConstantMatrices:
@@ -127,9 +135,19 @@ def averages() -> papa.ConstantMatrices:
     return papa.ConstantMatrices((mean * count).double(), count, 50)
 
 
-def _run(model: str, task: str, about: dict[str, Any], kept: int, seed: int) -> dict[str, Any]:
-    score = score_of(task, about["fraction"], seed)
-    return {"model": model, "task": task, **about, "kept": kept, "heads": LAYERS * HEADS, "seed": seed} | {
+def _run(job: Job[Any]) -> dict[str, Any]:
+    told = job.settings
+    variant = Variant.parse(told.variant)
+    score = score_of(told.task, str(variant.fraction), told.seed)
+    return {
+        "model": told.model.model.name,
+        "task": told.task,
+        "constant": variant.constant and variant.constant.name,
+        "order": variant.order and variant.order.name,
+        "fraction": str(variant.fraction),
+        "kept": variant.kept(LAYERS * HEADS),
+        "heads": LAYERS * HEADS,
+        "seed": told.seed,
         "metric": "accuracy",
         "score": score,
         "scores": {"accuracy": score},

@@ -46,6 +46,7 @@ CONFIG = {
         "animals": {
             "corpus": "sentences",
             "label": "animal",
+            "subset": "long",
             "metric": "accuracy",
             "learning_rate": 0.001,
             "batch_size": 8,
@@ -63,26 +64,22 @@ CONFIG = {
 }
 """Two tasks on two corpora, three fractions, one seed: enough for every rule, and to see what an edit leaves alone."""
 
-# how many jobs of each rule CONFIG needs
 JOBS = {
     "prepare_texts": 2,
     "prepare_labels": 2,
+    "prepare_subsets": 1,
     "tokenize": 2,
     "average": 2,
-    "features_of_corpus": 4,
     "train_lambda": 2,
     "rank": 2,
-    "features_of_task": 2,
+    "hidden_states": 6,
     "probe": 6,
-    "collect": 1,
     "summarise": 1,
-    "latex": 1,
-    "gather": 1,
+    "grid": 1,
     "score_and_drop": 1,
-    "plot_grid": 1,
-    "plot_score_and_drop": 1,
-    "report": 1,
+    "page": 1,
 }
+"""How many jobs of each rule `CONFIG` needs."""
 
 
 def a_task(**keys):
@@ -130,13 +127,14 @@ class Copy:
 
 
 def copy_of_repository(folder: Path) -> Copy:
-    for part in ("papa", "workflow", "config"):
+    for part in ("papa", "workflow", "config", "snakemake_logger_plugin_papa"):
         shutil.copytree(REPOSITORY / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy2(REPOSITORY / "Snakefile", folder)
+    (folder / "profiles").symlink_to("workflow/profiles")
     return Copy(folder)
 
 
-def write_model(folder: Path):
+def write_model(folder: Path, seed=0):
     """A BERT of 2 layers and 2 heads with random weights, and a tokenizer that knows `WORDS`."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -152,7 +150,7 @@ def write_model(folder: Path):
         special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
     )
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=32, **special).save_pretrained(folder)
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
     config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=32, **sizes)
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)

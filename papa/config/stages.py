@@ -95,12 +95,15 @@ class Training(Settings):
 class _OfCorpus(Settings):
     """A corpus as it is read. `source` has digests of what it is read from, by split or by name."""
 
+    of_rows: ClassVar[tuple[str, ...]] = ()
+    """Keys that say which rows are taken, where the texts that are read with the corpus say so anyway."""
+
     corpus: Corpus
     source: dict[str, str]
 
     def recorded(self) -> dict[str, Any]:
         """With forms of files in place of their paths; where the content is known, its revision says nothing more."""
-        corpus = {key: value for key, value in self._read().items() if key not in ("slots", "shards")}
+        corpus = {key: value for key, value in self._read().items() if key not in ("slots", "shards", *self.of_rows)}
         if self.corpus.files is not None:
             corpus["files"] = {split: PurePath(path).suffix.lower() for split, path in corpus["files"].items()}
         if self.source and self.corpus.hub is not None:
@@ -123,6 +126,7 @@ class LabelsOf(_OfCorpus):
 
     stage = "labels"
     runs = "papa.data.prepare:prepare_labels"
+    of_rows = ("train_limit",)
     places = frozenset({"metric"})
 
     label: str
@@ -135,6 +139,7 @@ class SubsetsOf(_OfCorpus):
 
     stage = "subsets"
     runs = "papa.data.prepare:prepare_subsets"
+    of_rows = ("train_limit",)
 
     subset: str
 
@@ -298,7 +303,7 @@ class PageOf(Settings):
     """Stage *page*: everything on one page. `config` is what was run, without places."""
 
     stage = "page"
-    runs = "papa.results.page:write_page"
+    runs = "papa.results.page:write_report"
 
     config: dict[str, Any]
 

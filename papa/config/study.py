@@ -25,6 +25,8 @@ from papa.files import Provenance, Trace, digest_of, digest_of_json, read_proven
 
 S = TypeVar("S", bound=stages.Settings)
 MISSING, FRESH, AGAIN = "missing", "fresh", "is to be made again"
+PRUNED = "its hidden states were deleted, and a probe is to read them"
+"""Why hidden states are made again that their index still describes; what was made of them is not made again."""
 OUTDATED = ".outdated"
 """A file that is newer than every artefact that does not fit the config any more."""
 NOTHING = "(?!)"
@@ -178,7 +180,11 @@ class Study:
 
     def targets(self) -> list[Job[Any]]:
         """The jobs that a run of the workflow ends with; everything else is made for them."""
-        wanted = [self.job("summarise"), *(self.job("grid", grid=name) for name in self.grids), self.job("page")]
+        return [self.job("summarise"), *self.analyses(), self.job("page")]
+
+    def analyses(self) -> list[Job[Any]]:
+        """The jobs of the tables and figures that the config asks for."""
+        wanted = [self.job("grid", grid=name) for name in self.grids]
         if {"0", "1"} <= set(self.grids[RUN].fractions):
             wanted.append(self.job("score_and_drop"))
         if any(self.config.tasks[task].published for _, task in self.config.pairs):
@@ -292,7 +298,7 @@ class Study:
         if difference := _difference(asked, made):
             return difference
         for needed in job.needed:
-            if self.state(needed) != FRESH:
+            if self.state(needed) not in (FRESH, PRUNED):
                 return f"{needed.main} {AGAIN}"
         now = self._digests(job) | self._roots.of(job.settings)
         for name in sorted(now.keys() | trace.inputs.keys()):
@@ -307,7 +313,7 @@ class Study:
         hidden = job.outputs.get("hidden")
         if hidden is None or (self.results / hidden).exists():
             return ""
-        return "its hidden states were deleted and are read again" if self._is_read(job) else ""
+        return PRUNED if self._is_read(job) else ""
 
     def _is_read(self, hidden: Job[Any]) -> bool:
         """Whether a probe on these hidden states is not done, apart from what that is said of them."""
@@ -489,8 +495,7 @@ class Study:
         needs: Needs = {
             "summary": [self.job("summarise")],
             "runs": [self.job("summarise")],
-            "grids": [self.job("grid", grid=name) for name in self.grids],
-            "patterns": self._patterns(),
+            "analyses": self.analyses(),
         }
         return self._made(stages.PageOf(config=self.shown_config()), needs, {"page": "page"})
 

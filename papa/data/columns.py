@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from papa.data.sources import Rows
+from papa.data.readers import Rows
 from papa.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# How data says that a label is not known: -1 in the test splits of GLUE, -100 where a loss was to skip it.
+Value = str | int | None
 MISSING = ("-1", "-100")
+"""How data says that a label is not known: -1 in the test splits of GLUE, -100 where a loss was to skip it."""
 TRUTH = ("false", "true")
+UNSEEN = "[\\s\u200b-\u200d\u2060\ufeff]+"
+"""Pattern of spaces, and of characters that take no room."""
+
+
+def class_name(text: str) -> str:
+    """The name of a class without what nobody sees: spaces around it, and how its accents are encoded."""
+    return unicodedata.normalize("NFC", re.sub(f"^{UNSEEN}|{UNSEEN}$", "", text))
+
+
+def alike(names: Iterable[str]) -> list[list[str]]:
+    """Groups of different names that people would take for one: "Yes" and "yes", "1" and "1.0"."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        seen = unicodedata.normalize("NFKC", name).casefold()
+        key = "".join(letter for letter in seen if unicodedata.category(letter) != "Cf")
+        with suppress(ValueError):
+            key = str(float(key))
+        groups.setdefault(key, []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 @dataclass(frozen=True)
@@ -30,7 +53,7 @@ class Columns:
         column = self._column(name)
         if not _is_string(column.type):
             raise self._wrong_type(name, column.type, "a text in each row")
-        texts = column.to_pylist()
+        texts: list[str] = column.to_pylist()
         if not blank:
             self._refuse([_is_blank(text) for text in texts], f"no text in column {name}")
         return texts
@@ -40,7 +63,7 @@ class Columns:
         column = self._column(name)
         if not (_is_list(column.type) and _is_string(column.type.value_type)):
             raise self._wrong_type(name, column.type, "a list of words in each row (texts in one piece go under first)")
-        words = column.to_pylist()
+        words: list[list[str]] = column.to_pylist()
         self._refuse([not row for row in words], f"no words in column {name}")
         self._refuse([any(map(_is_blank, row)) for row in words], f"an empty word in column {name}")
         return words
@@ -50,7 +73,7 @@ class Columns:
         return self.rows.class_names.get(name)
 
     def classes(self, name: str, given: Sequence[str] | None, words: Sequence[Sequence[str]] | None) -> list[list[str]]:
-        """Names of classes [row][word]; one in each row where there are no `words`.
+        """Names of classes [row][word]; one in each row if there are no `words`.
 
         `given` are the names that the task lists. Numbers without class names are positions in it unless it lists
         numbers.
@@ -61,24 +84,24 @@ class Columns:
             names = None if any(text in TRUTH or _is_number(text) for text in given) else list(given)
         beyond = [any(_is_beyond(value, names) for value in row) for row in values]
         self._refuse(beyond, f"a label in column {name} that is out of range: there are {len(names or ())} classes")
-        meaning = {value: _class_name(value, names) for value in set(chain.from_iterable(values))}
-        unknown = [text for text in ("", *MISSING) if text not in (names or given or ())]
+        meaning = {value: class_name(_name_of(value, names)) for value in set(chain.from_iterable(values))}
+        unknown = {"", *MISSING}.difference(names or given or ())
         named = [[meaning[value] for value in row] for row in values]
         self._refuse(
-            [any(text.strip() in unknown for text in row) for row in named],
-            f"no label in column {name} (it is empty, -1 or -100; where -1 is a class, list it under labels)",
+            [not unknown.isdisjoint(row) for row in named],
+            f"no label in column {name} (it is empty, -1 or -100; if -1 is a class, list it under labels)",
         )
         return named
 
     def subsets(self, name: str, words: Sequence[Sequence[str]] | None) -> list[str] | list[list[str]]:
-        """Names of subsets [row], or [row][word] where the column has lists; empty where a row or word is in none."""
+        """Names of subsets [row], or [row][word] if the column has lists; empty if a row or word is in none."""
         by_word = words is not None and _is_list(self._column(name).type)
         values = self._values(name, words if by_word else None, "subset")
-        named = [[_class_name(value, self.class_names(name)) for value in row] for row in values]
+        named = [[_name_of(value, self.class_names(name)) for value in row] for row in values]
         return named if by_word else [row[0] for row in named]
 
-    def _values(self, name: str, words: Sequence[Sequence[str]] | None, what: str) -> list[list[Any]]:
-        """Strings, whole numbers or truth values [row][word]; one in each row where there are no `words`."""
+    def _values(self, name: str, words: Sequence[Sequence[str]] | None, what: str) -> list[list[Value]]:
+        """Strings, whole numbers or truth values [row][word]; one in each row if there are no `words`."""
         column = self._column(name)
         is_list = _is_list(column.type)
         if is_list != (words is not None) or not _is_class(column.type.value_type if is_list else column.type):
@@ -89,17 +112,22 @@ class Columns:
             return [[value] for value in values]
         unlike = [row is None or len(row) != len(its) for row, its in zip(values, words, strict=True)]
         self._refuse(unlike, f"a list in column {name} that has not one {what} per word")
-        return values
+        return list(values)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise `InputError` unless each of `names` is the name of one column."""
+        columns = self.rows.names
+        for name in names:
+            if columns.count(name) != 1:
+                found = "no column" if name not in columns else "more than one column"
+                raise InputError(f"{self.where} has {found} {name!r}; its columns are {', '.join(columns)}.")
 
     def _column(self, name: str) -> pa.ChunkedArray:
-        columns = self.rows.table.column_names
-        if columns.count(name) != 1:
-            found = "no column" if name not in columns else "more than one column"
-            raise InputError(f"{self.where} has {found} {name!r}; its columns are {', '.join(columns)}.")
+        self.check([name])
         return self.rows.table.column(name)
 
-    def _wrong_type(self, name: str, found: Any, expected: str) -> InputError:
-        return InputError(f"Column {name} of {self.where} holds {found}, but it must hold {expected}.")
+    def _wrong_type(self, name: str, found: pa.DataType, expected: str) -> InputError:
+        return InputError(f"Column {name} of {self.where} contains {found}, but it must contain {expected}.")
 
     def _refuse(self, bad: Sequence[bool], what: str) -> None:
         rows = [number for number, is_bad in enumerate(bad) if is_bad]
@@ -111,26 +139,27 @@ class Columns:
             )
 
 
-def _is_string(kind: Any) -> bool:
+def _is_string(data_type: pa.DataType) -> bool:
     from pyarrow import types
 
-    if types.is_dictionary(kind):
-        return _is_string(kind.value_type)
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind) or types.is_null(kind)
+    if types.is_dictionary(data_type):
+        return _is_string(data_type.value_type)
+    strings = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    return any(is_one(data_type) for is_one in strings)
 
 
-def _is_list(kind: Any) -> bool:
+def _is_list(data_type: pa.DataType) -> bool:
     from pyarrow import types
 
-    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return any(is_one(data_type) for is_one in (types.is_list, types.is_large_list, types.is_fixed_size_list))
 
 
-def _is_class(kind: Any) -> bool:
+def _is_class(data_type: pa.DataType) -> bool:
     from pyarrow import types
 
-    if types.is_dictionary(kind):
-        return _is_class(kind.value_type)
-    return _is_string(kind) or types.is_integer(kind) or types.is_boolean(kind)
+    if types.is_dictionary(data_type):
+        return _is_class(data_type.value_type)
+    return _is_string(data_type) or bool(types.is_integer(data_type) or types.is_boolean(data_type))
 
 
 def _is_blank(text: str | None) -> bool:
@@ -141,13 +170,13 @@ def _is_number(text: str) -> bool:
     return text.lstrip("-").isdecimal()
 
 
-def _is_beyond(value: Any, names: Collection[str] | None) -> bool:
+def _is_beyond(value: Value, names: Collection[str] | None) -> bool:
     if names is None or not isinstance(value, int) or str(value) in MISSING:
         return False
     return not 0 <= value < len(names)
 
 
-def _class_name(value: str | int | None, names: Sequence[str] | None) -> str:
+def _name_of(value: Value, names: Sequence[str] | None) -> str:
     """The name of a class; a missing one is empty or negative."""
     if value is None:
         return ""

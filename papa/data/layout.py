@@ -1,4 +1,4 @@
-"""Texts to slots: every example puts its tokens in fixed places (paper, Sec. 3.1 and its footnotes).
+"""Texts to slots: every example puts its tokens in fixed places (paper, App. A).
 
 One text: `[CLS] tokens` from slot 0, padding, `[SEP]` in slot n-1. Two texts: the first from slot 0, the separators
 between them from slot n/2, the second right after, `[SEP]` in slot n-1. Running text is cut in blocks that fill all
@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from papa.errors import InputError
 
-Style = Literal["paper", "published_code"]
-Segments = Literal["aligned", "published_code"]
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+STYLES, SEGMENTS = ("paper", "published_code"), ("aligned", "published_code")
 CHUNK = 4096
 """Texts that are tokenized at a time."""
 
@@ -45,36 +47,51 @@ class Template:
     second_segment: int
 
     @classmethod
-    def of(cls, tokenizer: Any) -> Template:
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> Template:
         """Read the template off what `tokenizer` makes of a pair of texts."""
         pair = tokenizer("a", "a", return_special_tokens_mask=True, return_token_type_ids=True)
-        runs = [list(run) for _, run in groupby(range(len(pair.input_ids)), pair.special_tokens_mask.__getitem__)]
-        if [pair.special_tokens_mask[run[0]] for run in runs] != [1, 0, 1, 0, 1]:
+        tokens, special = pair["input_ids"], pair["special_tokens_mask"]
+        runs = [list(run) for _, run in groupby(range(len(tokens)), special.__getitem__)]
+        if [special[run[0]] for run in runs] != [1, 0, 1, 0, 1]:
             raise InputError(
                 f"{type(tokenizer).__name__} puts no special tokens before, between and after two texts; "
                 "the layout needs a tokenizer of an encoder, with [CLS] and [SEP] or their like."
             )
-        ids = [[pair.input_ids[place] for place in run] for run in runs]
+        ids = [[tokens[place] for place in run] for run in runs]
         if type(tokenizer).__name__ == "DebertaTokenizer":
             # transformers 5 gives it RoBERTa's two separators; DeBERTa was pretrained with one
             ids[2] = ids[2][:1]
-        return cls(ids[0], ids[2], ids[4], pair.token_type_ids[runs[3][0]])
+        return cls(ids[0], ids[2], ids[4], pair["token_type_ids"][runs[3][0]])
 
 
 def lay_out(
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     first: Sequence[str] | Sequence[Sequence[str]],
     second: Sequence[str] | None = None,
     *,
     slots: int,
-    style: Style = "paper",
-    segments: Segments = "aligned",
+    style: str = "paper",
+    segments: str = "aligned",
 ) -> dict[str, Tensor]:
-    """Lay texts (or lists of words) out in `slots` fixed slots; tokens without a slot are cut off.
+    """Lay texts (or lists of words) out in fixed slots; tokens without a slot are cut off (paper, App. A).
 
-    `style="published_code"` cuts single texts to the first half of the slots, as the published code does;
-    `segments="published_code"` leaves the segment ids of pairs where they stood before tokens were moved, as it does.
-    Returns `input_ids`, `attention_mask` and `token_type_ids`, each int64 `[example, slot]`.
+    Args:
+        tokenizer: A tokenizer of transformers.
+        first: The texts [example], or lists of words [example][word].
+        second: The second texts [example] of pairs.
+        slots: Number of slots.
+        style: "published_code" cuts single texts to the first half of the slots, as the published code does.
+        segments: "published_code" leaves the segment ids of pairs where they stood before tokens were moved, as that
+            code does.
+
+    Returns:
+        `input_ids`, `attention_mask` and `token_type_ids`, each int64 `[example, slot]`.
+
+    Raises:
+        InputError: The texts cannot be laid out so, for one because the slots leave no room.
+
+    Example:
+        >>> inputs = papa.lay_out(tokenizer, ["who is that ?"], slots=16)  # doctest: +SKIP
     """
     shape = (len(first), slots)
     inputs = {
@@ -91,16 +108,16 @@ def lay_out(
 
 
 def place(
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     first: Sequence[str] | Sequence[Sequence[str]],
     second: Sequence[str] | None,
     *,
     slots: int,
-    style: Style = "paper",
-    segments: Segments = "aligned",
+    style: str = "paper",
+    segments: str = "aligned",
 ) -> Iterator[Placed]:
     """Yield the `Placed` tokens of every example; raises `InputError` on texts or slots that cannot be laid out."""
-    for given, valid, name in ((style, get_args(Style), "style"), (segments, get_args(Segments), "segments")):
+    for given, valid, name in ((style, STYLES, "style"), (segments, SEGMENTS, "segments")):
         if given not in valid:
             raise InputError(f"{name} {given!r} is not known; it is one of {', '.join(valid)}.")
     if second is not None and len(second) != len(first):
@@ -131,29 +148,29 @@ def place(
             yield _place_one(template, one, two, slots, room, misplaced=segments == "published_code")
 
 
-def texts_in_blocks(tokenizer: Any, texts: Iterable[str], slots: int) -> Iterator[Placed]:
+def texts_in_blocks(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], slots: int) -> Iterator[Placed]:
     """Yield running text as blocks of `slots` tokens, special tokens at both ends: `[CLS] tokens [SEP]`, no padding.
 
     Texts follow one another without a separator; one that is empty adds nothing and no token is lost. The last block
-    may be shorter; its `[SEP]` stands in slot n-1 all the same. Raises `InputError` where the slots leave no room. The
+    may be shorter; its `[SEP]` stands in slot n-1 all the same. Raises `InputError` if the slots leave no room. The
     paper does not say how its texts for masked language modelling were packed; this is our reading.
     """
     template = _template(tokenizer, slots)
     room = slots - len(template.start) - len(template.end)
     _check_room(slots, room)
-    held: list[int] = []
+    waiting: list[int] = []
     left = iter(texts)
     while chunk := list(islice(left, CHUNK)):
-        held += [number for ids, _ in _sub_tokens(tokenizer, chunk, False) for number in ids]
-        whole = len(held) - len(held) % room
-        for start in range(0, whole, room):
-            yield _place_one(template, (held[start : start + room], []), None, slots, (room, 0), False)
-        held = held[whole:]
-    if held:
-        yield _place_one(template, (held, []), None, slots, (room, 0), False)
+        waiting += [number for ids, _ in _sub_tokens(tokenizer, chunk, False) for number in ids]
+        full = len(waiting) - len(waiting) % room
+        for start in range(0, full, room):
+            yield _place_one(template, (waiting[start : start + room], []), None, slots, (room, 0), False)
+        waiting = waiting[full:]
+    if waiting:
+        yield _place_one(template, (waiting, []), None, slots, (room, 0), False)
 
 
-def _template(tokenizer: Any, slots: int) -> Template:
+def _template(tokenizer: PreTrainedTokenizerBase, slots: int) -> Template:
     limit = getattr(tokenizer, "model_max_length", None)
     if limit is not None and slots > limit:
         raise InputError(f"{slots} slots were asked for, but the model has positions for {limit}; take fewer slots.")
@@ -165,19 +182,21 @@ def _check_room(slots: int, room: int) -> None:
         raise InputError(f"{slots} slots leave no room for text between the special tokens; take more slots.")
 
 
-def _parts_words(tokenizer: Any) -> bool:
+def _parts_words(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a word in a list becomes what it is in a text; byte-level tokenizers may lose the space before it."""
     options = {"add_special_tokens": False, "return_attention_mask": False}
-    return (
-        tokenizer(["a", "a"], is_split_into_words=True, **options).input_ids[-1]
-        == (tokenizer("a a", **options).input_ids[-1])
+    return bool(
+        tokenizer(["a", "a"], is_split_into_words=True, **options)["input_ids"][-1]
+        == tokenizer("a a", **options)["input_ids"][-1]
     )
 
 
-def _sub_tokens(tokenizer: Any, texts: Sequence[Any], split: bool) -> list[tuple[list[int], list[int]]]:
+def _sub_tokens(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | Sequence[Sequence[str]], split: bool
+) -> list[tuple[list[int], list[int]]]:
     """Ids of the sub-tokens of each text, and for each the number of the word it begins, else -1."""
     made = tokenizer(
-        [list(text) if split else text for text in texts],
+        [text if isinstance(text, str) else list(text) for text in texts],
         add_special_tokens=False,
         is_split_into_words=split,
         return_attention_mask=False,
@@ -185,13 +204,14 @@ def _sub_tokens(tokenizer: Any, texts: Sequence[Any], split: bool) -> list[tuple
         verbose=False,
     )
     if not split:
-        return [(ids, []) for ids in made.input_ids]
-    result = []
-    for row, ids in enumerate(made.input_ids):
-        word_of = made.word_ids(row)
-        before = [None, *word_of[:-1]]
-        result.append((ids, [word if word != last else -1 for word, last in zip(word_of, before, strict=True)]))
-    return result
+        return [(ids, []) for ids in made["input_ids"]]
+    return [(ids, _begun(made.word_ids(row))) for row, ids in enumerate(made["input_ids"])]
+
+
+def _begun(word_of: Sequence[int | None]) -> list[int]:
+    """The word that each sub-token begins, else -1; none if a text is of characters that leave no sub-token."""
+    before = [None, *word_of][: len(word_of)]
+    return [-1 if word is None or word == last else word for word, last in zip(word_of, before, strict=True)]
 
 
 def _place_one(
@@ -203,7 +223,6 @@ def _place_one(
     misplaced: bool,
 ) -> Placed:
     ids, words = one
-    end_slots = range(slots - len(template.end), slots)
     first = ids[: room[0]]
     kept = [*template.start, *first]
     where = list(range(len(kept)))
@@ -217,13 +236,24 @@ def _place_one(
         where += range(begin, begin + len(template.between) + len(second))
         segments += [0] * len(template.between) + [template.second_segment] * len(second)
     kept += template.end
-    where += end_slots
+    where += range(slots - len(template.end), slots)
     segments += [template.second_segment if two is not None else 0] * len(template.end)
     if misplaced and two is not None:
-        # before tokens were moved the second text followed the first at once, and the rest was padding of segment 0
-        old_start = len(template.start) + len(first) + len(template.between)
-        old = range(old_start, old_start + len(second) + len(template.end))
+        old = _old_places(template, len(ids), len(two[0]), slots)
         segments = [template.second_segment if slot in old else 0 for slot in where]
     numbers = [-1] * len(kept)
     numbers[len(template.start) : len(template.start) + len(first)] = words[: room[0]] or [-1] * len(first)
     return Placed(kept, where, segments, numbers, cut)
+
+
+def _old_places(template: Template, first: int, second: int, slots: int) -> range:
+    """Where a second text and its end stood before tokens were moved: right after the first, then padding.
+
+    A pair of more tokens than the slots take lost tokens of the longer text, then of both alike.
+    """
+    room = slots - len(template.start) - len(template.between) - len(template.end)
+    if first + second > room:
+        short = max(min(first, second, room // 2), 0)
+        first, second = (short, room - short) if first <= second else (room - short, short)
+    begin = len(template.start) + first + len(template.between)
+    return range(begin, begin + second + len(template.end))

@@ -1,4 +1,4 @@
-"""Masked tokens: which tokens a probe has to guess, and what the encoder reads in their places (paper, its MLM task).
+"""Masked tokens: which tokens a probe has to guess, and what the model reads in their places (paper, its MLM task).
 
 Each token that is not special is chosen on its own with probability 0.15; of those chosen 80 % become the mask token,
 10 % a random token and 10 % stay. Masks are drawn for a whole split at once from (seed, epoch), so they depend on
@@ -8,7 +8,7 @@ neither batches nor machine.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import InputError
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1
 VALIDATION = (0, 0)
 """Seed and epoch of the validation masks, alike for every fraction, constant and probe; training begins at epoch 1."""
@@ -25,7 +28,7 @@ VALIDATION = (0, 0)
 
 @dataclass(frozen=True)
 class Masks:
-    """Masks of one split: what the encoder reads, `ids` `[token]`, and which tokens are to be guessed, `chosen`
+    """Masks of one split: what the model reads, `ids` `[token]`, and which tokens are to be guessed, `chosen`
     bool `[token]`, those that stay what they are among them."""
 
     ids: Tensor
@@ -34,7 +37,7 @@ class Masks:
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """A batch whose tokens are masked: `packed` for the encoder, the tokens to be guessed, `places` int64 `[masked]` in
+    """A batch whose tokens are masked: `packed` for the model, the tokens to be guessed, `places` int64 `[masked]` in
     the packed row, and what they were, `gold` int64 `[masked]`."""
 
     packed: Packed
@@ -52,8 +55,8 @@ class Masking:
     ordinary: Tensor
 
     @classmethod
-    def of(cls, tokenizer: Any, name: str) -> Masking:
-        """Read off the tokenizer of the model `name`; raises `InputError` where it has no mask token."""
+    def of(cls, tokenizer: PreTrainedTokenizerBase, name: str) -> Masking:
+        """Read off the tokenizer of the model `name`; raises `InputError` if it has no mask token."""
         if tokenizer.mask_token_id is None:
             raise InputError(
                 f"The tokenizer of model {name} has no mask token, which masked language modelling needs; "

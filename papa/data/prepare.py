@@ -1,41 +1,34 @@
-"""One normalised table per corpus (its texts) and per task (its labels), in the same rows and order.
+"""One normalised table per corpus (its texts) and per task (its labels, its subsets), in the same rows and order.
 
 Whatever can be wrong with texts or labels is found here, before any model runs.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
-from papa.data.columns import Columns
-from papa.data.sources import Corpus, describe, load_rows, splits_of
+from papa.config.settings import Corpus, check_metric
+from papa.config.stages import LabelsOf, SubsetsOf, TextsOf
+from papa.config.study import Job
+from papa.data.columns import Columns, alike, class_name
+from papa.data.sources import describe, load_rows
 from papa.errors import DamagedArtefact, InputError
-from papa.files import MEND, PathLike, fingerprint_of_table, provenance_of, read_table, write_table
+from papa.files import MEND, digest_of_table, provenance_of, read_table, write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Which metrics there are, and for which kind of task.
-METRICS = {
-    "accuracy": "text",
-    "f1": "text",
-    "matthews_correlation": "text",
-    "entity_f1": "token",
-    "token_accuracy": "token",
-    "negative_log_perplexity": "masked",
-}
-KINDS = {
-    "text": "with one label per text (on a corpus without words)",
-    "token": "with one label per word (on a corpus of words)",
-    "masked": "without labels (masked language modelling)",
-}
+T = TypeVar("T")
 ALL = "all"  # the name under which tables keep the score over all examples
 SAMPLE_SEED = 0
+CHUNK = 4096  # rows that are looked at as Python's own at a time
+BESIDE = ["split", "row"]
+"""The columns of texts that the tables beside them repeat."""
 
 log = logging.getLogger(__name__)
 
@@ -49,117 +42,145 @@ class Part:
     numbers: list[int]
     available: int
 
-    def taken(self, values: Sequence[Any]) -> list[Any]:
+    def taken(self, values: Sequence[T]) -> list[T]:
         return [values[number] for number in self.numbers]
 
 
-def prepare_texts(corpus: Corpus, texts: PathLike) -> str:
-    """Write the corpus's texts as the table `texts`: split, row, and first [, second] or words.
+def prepare_texts(job: Job[TextsOf]) -> str:
+    """Stage *texts*: write the corpus's texts as the table `texts`: split, row, and first [, second] or words.
 
-    Its splits are train, validation and those that it names under `more_validation`.
     `row` is the row's number in the source's split, from 0. `train_limit` takes that many training rows at random:
-    always the same ones, kept in their order, those of a smaller limit among those of a larger one. The provenance
-    holds the source, the fingerprint of the table, the rows taken and the rows available. All rows
-    are checked, whatever `train_limit` is. Of a corpus with `blocks`, which is running text, rows without text are left
-    out and not counted.
+    always the same ones, kept in their order, those of a smaller limit among those of a larger one. All rows are
+    checked, whatever `train_limit` is. Of a corpus with `blocks`, which is running text, rows without text are left out
+    and not counted. Facts: the fingerprint of the table, the rows taken, the rows available, and how many rows of each
+    validation split also stand in the training split (`shared`).
 
-    Raises `InputError` for an unknown column, a column of another type, an empty split and an empty text.
+    Returns:
+        How many rows of each split were taken, and how many are shared.
+
+    Raises:
+        InputError: A column is unknown or of another type, a split is empty, or a text is.
     """
-    parts = [_part(corpus, split) for split in splits_of(corpus)]
+    corpus = job.settings.corpus
+    parts = _parts(corpus)
     table = _texts(corpus, parts)
-    provenance = {
-        "source": dict(corpus),
-        "fingerprint": fingerprint_of_table(table),
+    shared = {} if corpus.blocks else _shared(table)
+    facts = {
+        "fingerprint": digest_of_table(table),
         "rows": {part.split: len(part.numbers) for part in parts},
         "rows_available": {part.split: part.available for part in parts},
+        "shared": shared,
     }
-    write_table(table, texts, provenance)
-    rows = (f"{len(part.numbers):,} of {part.available:,} {part.split} rows" for part in parts)
-    return ", ".join(rows)
+    write_table(table, job.output("texts"), facts, job.trace())
+    said = [f"{len(part.numbers):,} of {part.available:,} {part.split} rows" for part in parts]
+    for part in parts:
+        if number := shared.get(part.split):
+            rows = "row" if number == 1 else "rows"
+            said.append(f"{number:,} {part.split} {rows} also in training")
+            log.warning(
+                "%d of %d %s of %s also stand in the training split, so that scores on them may flatter.",
+                *(number, len(part.numbers), "row" if len(part.numbers) == 1 else "rows", part.columns.where),
+            )
+    return ", ".join(said)
 
 
-def prepare_labels(task: Mapping[str, Any], corpus: Corpus, texts: PathLike, labels: PathLike) -> str:
-    """Write the task's labels as the table `labels`, row by row beside `texts`: split, row, label [, subset].
+def prepare_labels(job: Job[LabelsOf]) -> str:
+    """Stage *labels*: write a task's labels as the table `labels`, row by row beside `texts`: split, row, label.
 
-    `label` is an index into the provenance's `label_names` (a list of them, one per word, where the corpus has
-    `words`). The names are `task["labels"]`, else the class names that the data brings, else the sorted distinct
-    values of the training rows. Values and names are matched as text; only numbers without class names may be
-    positions in `task["labels"]`. The second of two names is the positive class of `f1` (for MRPC "equivalent"). A
-    row or word whose `subset` is empty belongs to no subset.
+    `label` is an index into the fact `label_names` (a list of them, one per word, if the corpus has `words`). The names
+    are those that the task lists, else the class names that the data brings, else the sorted distinct values of the
+    training rows. Values and names are matched as text, without spaces around them; only numbers without class names
+    may be positions in the list of the task. The second of two names is the positive class of `f1` (for MRPC
+    "equivalent").
 
-    Raises `InputError` for an unknown column, missing labels, labels out of range, lists that do not fit the words, a
-    single class, a label in validation rows alone (unless `task["labels"]` has it) and a metric that does not fit;
-    `DamagedArtefact` where `texts` was made from another state of the source.
+    Raises:
+        InputError: A column is unknown, labels are missing, out of range or not one per word, there is a single class,
+            a label is in validation rows alone (unless the task lists it), or the metric does not fit.
+        DamagedArtefact: `texts` was made from another state of the source.
     """
     import pyarrow as pa
 
-    kind = "token" if corpus.get("words") else "text"
-    check_metric(task["metric"], kind)
-    parts = [_part(corpus, split) for split in splits_of(corpus)]
-    table = _texts(corpus, parts)
-    fingerprint = fingerprint_of_table(table)
-    if provenance_of(read_table(texts)).get("fingerprint") != fingerprint:
-        raise DamagedArtefact(f"{texts} holds other texts than the source has now; {MEND}.")
-
-    words = [part.columns.words(corpus["words"]) if kind == "token" else None for part in parts]
-    given = _given_names(task)
-    classes = [part.columns.classes(task["label"], given, its) for part, its in zip(parts, words, strict=True)]
-    names = given or parts[0].columns.class_names(task["label"]) or _sorted(_distinct(classes[0]))
-    _check_classes(task, names, parts, classes)
-    check_metric(task["metric"], kind, names)
+    corpus, column = job.settings.corpus, job.settings.label
+    check_metric(job.settings.metric, "token" if corpus.words else "text")
+    parts, table = _beside_texts(corpus, column, job.input("texts"))
+    words = [part.columns.words(corpus.words) if corpus.words else None for part in parts]
+    given = _given_names(job.settings.labels)
+    classes = [part.columns.classes(column, given, its) for part, its in zip(parts, words, strict=True)]
+    names = given or _names_in_data(parts[0].columns, column) or _sorted(_distinct(classes[0]))
+    _check_classes(column, given, parts, classes)
+    check_metric(job.settings.metric, "token" if corpus.words else "text", names)
+    for group in alike(names):
+        log.warning("Column %s has %s as different labels; if they are one, mend the data.", column, _few(group))
 
     index = {name: number for number, name in enumerate(names)}
     numbered = [
         [index[name] for name in row] for part, its in zip(parts, classes, strict=True) for row in part.taken(its)
     ]
-    if kind == "token":
+    if corpus.words:
         label = pa.array(numbered, pa.list_(pa.int64()))
     else:
         label = pa.array([row[0] for row in numbered], pa.int64())
-    columns = {"split": table.column("split"), "row": table.column("row"), "label": label}
-    if task.get("subset"):
-        columns["subset"] = _subsets(task["subset"], parts, words)
-    write_table(pa.table(columns), labels, {"label_names": names, "fingerprint": fingerprint, "column": task["label"]})
-    return f"{table.num_rows:,} rows, {len(names)} labels in column {task['label']}"
+    facts = {"label_names": names, "fingerprint": digest_of_table(table), "column": column}
+    write_table(table.select(BESIDE).append_column("label", label), job.output("labels"), facts, job.trace())
+    return f"{table.num_rows:,} rows, {len(names)} labels in column {column}"
 
 
-def check_metric(metric: str, kind: str, names: Sequence[str] | None = None) -> None:
-    """Raise `InputError` where the metric is unknown, or not for this kind of task (of `KINDS`) or label names."""
-    fitting = ", ".join(name for name, its in METRICS.items() if its == kind)
-    if metric not in METRICS:
-        raise InputError(f"There is no metric {metric!r}; for a task {KINDS[kind]} there are {fitting}.")
-    if METRICS[metric] != kind:
+def prepare_subsets(job: Job[SubsetsOf]) -> str:
+    """Stage *subsets*: write which examples or words are also scored apart, row by row beside `texts`.
+
+    The table `subsets` has split, row and subset, a name or a list of one per word; what has an empty one is in none.
+
+    Raises:
+        InputError: The column is unknown or of another type, or calls a subset what means something else.
+        DamagedArtefact: `texts` was made from another state of the source.
+    """
+    import pyarrow as pa
+
+    corpus, column = job.settings.corpus, job.settings.subset
+    parts, table = _beside_texts(corpus, column, job.input("texts"))
+    values: list[str | list[str]] = []
+    for part in parts:
+        words = part.columns.words(corpus.words) if corpus.words else None
+        values += part.taken(part.columns.subsets(column, words))
+    by_word = any(isinstance(value, list) for value in values)
+    if by_word and not all(isinstance(value, list) for value in values):
+        raise InputError(f"Column {column} has one subset per word in one split and one per row in the other.")
+    names = set(chain.from_iterable(value if isinstance(value, list) else [value] for value in values))
+    scored_apart = {part.split: "a further validation split" for part in parts[2:]}
+    for name, meaning in ({ALL: "all examples"} | scored_apart).items():
+        if name in names:
+            raise InputError(f"Column {column} calls a subset {name!r}, which is the name for {meaning}; rename it.")
+    subset = pa.array(values, pa.list_(pa.string()) if by_word else pa.string())
+    facts = {"fingerprint": digest_of_table(table), "column": column}
+    write_table(table.select(BESIDE).append_column("subset", subset), job.output("subsets"), facts, job.trace())
+    names.discard("")
+    return f"{table.num_rows:,} rows, {len(names)} {'subset' if len(names) == 1 else 'subsets'} in column {column}"
+
+
+def _parts(corpus: Corpus, *columns: str) -> list[Part]:
+    """The splits of a corpus, with the columns of its texts and `columns`."""
+    wanted = {name for name in (corpus.first, corpus.second, corpus.words, *columns) if name}
+    if not corpus.first and not corpus.words:
         raise InputError(
-            f"The metric {metric} is for tasks {KINDS[METRICS[metric]]}, but this is one {KINDS[kind]}; "
-            f"use one of {fitting}."
+            "A corpus names its column of texts under first (and second), or its lists of words under words."
         )
-    if names and metric == "f1" and len(names) != 2:
-        raise InputError(
-            f"The metric f1 needs two labels, but there are {len(names)} ({', '.join(names)}); use accuracy."
-        )
-    unlike = [name for name in names or () if not re.fullmatch(r"O|[BIES]-.+", name)] if metric == "entity_f1" else []
-    if unlike:
-        raise InputError(
-            f"The metric entity_f1 needs labels O, B-..., I-... (and E-..., S-...), but there is {_few(unlike)}; "
-            "use token_accuracy, or name the classes under labels."
-        )
+    return [_part(corpus, split, wanted) for split in corpus.splits]
 
 
-def _part(corpus: Corpus, split: str) -> Part:
+def _part(corpus: Corpus, split: str, wanted: set[str]) -> Part:
     import numpy as np
 
-    where, rows = describe(corpus, split), load_rows(corpus, split)
-    columns, limit = Columns(where, rows), corpus.get("train_limit")
+    where, rows = describe(corpus, split), load_rows(corpus, split, wanted)
+    columns, limit = Columns(where, rows), corpus.train_limit
+    columns.check(sorted(wanted))
     numbers = np.arange(rows.table.num_rows)
-    if corpus.get("blocks"):  # blank lines part the paragraphs of running text
-        numbers = numbers[[bool(text and text.strip()) for text in columns.texts(corpus["first"], blank=True)]]
+    if corpus.blocks and corpus.first:  # blank lines part the paragraphs of running text
+        numbers = numbers[[bool(text and text.strip()) for text in columns.texts(corpus.first, blank=True)]]
     available = len(numbers)
     if available == 0:
         what = "text" if rows.table.num_rows else "rows"
         raise InputError(f"{where} has no {what}; every split needs some.")
     if split == "train" and limit is not None:
-        if limit < 1:
-            raise InputError(f"train_limit is {limit}, but at least one training row is needed.")
         numbers = numbers[np.sort(np.random.default_rng(SAMPLE_SEED).permutation(available)[:limit])]
     return Part(split, columns, numbers.tolist(), available)
 
@@ -167,45 +188,65 @@ def _part(corpus: Corpus, split: str) -> Part:
 def _texts(corpus: Corpus, parts: Sequence[Part]) -> pa.Table:
     import pyarrow as pa
 
-    columns: dict[str, Any] = {
+    columns = {
         "split": pa.array([part.split for part in parts for _ in part.numbers]),
         "row": pa.array([number for part in parts for number in part.numbers], pa.int64()),
     }
-    if corpus.get("words"):
-        words = [row for part in parts for row in part.taken(part.columns.words(corpus["words"]))]
+    if corpus.words:
+        words = [row for part in parts for row in part.taken(part.columns.words(corpus.words))]
         columns["words"] = pa.array(words, pa.list_(pa.string()))
-    elif corpus.get("first"):
-        for name in ("first", "second"):
-            if corpus.get(name):
-                blank = bool(corpus.get("blocks"))
-                texts = [text for part in parts for text in part.taken(part.columns.texts(corpus[name], blank))]
-                columns[name] = pa.array(texts, pa.string())
-    else:
-        raise InputError(
-            "A corpus names its column of texts under first (and second), or its lists of words under words."
-        )
+    for name, column in {"first": corpus.first, "second": corpus.second}.items():
+        if column:
+            texts = [text for part in parts for text in part.taken(part.columns.texts(column, corpus.blocks))]
+            columns[name] = pa.array(texts, pa.string())
     return pa.table(columns)
 
 
-def _given_names(task: Mapping[str, Any]) -> list[str] | None:
-    if not task.get("labels"):
-        return None
-    names = [str(name).lower() if isinstance(name, bool) else str(name) for name in task["labels"]]
+def _shared(texts: pa.Table) -> dict[str, int]:
+    """How many rows of each further split have the same texts as a training row, spaces around them apart."""
+    train: set[bytes] = set()
+    shared: dict[str, int] = {}
+    for chunk in texts.to_batches(CHUNK):
+        splits, _, *columns = (column.to_pylist() for column in chunk.columns)
+        for split, *row in zip(splits, *columns, strict=True):
+            own = [[part.strip() for part in ([text] if isinstance(text, str) else text)] for text in row]
+            key = hashlib.blake2b(repr(own).encode(), digest_size=16).digest()  # smaller than the texts themselves
+            if split == "train":
+                train.add(key)
+            else:
+                shared[split] = shared.get(split, 0) + (key in train)
+    return shared
+
+
+def _beside_texts(corpus: Corpus, column: str, texts: str) -> tuple[list[Part], pa.Table]:
+    """The splits with one more column, and their table of texts, which must be the one in `texts`."""
+    parts = _parts(corpus, column)
+    table = _texts(corpus, parts)
+    if provenance_of(read_table(texts)).get("fingerprint") != digest_of_table(table):
+        raise DamagedArtefact(f"{texts} contains other texts than the source has now; {MEND}.")
+    return parts, table
+
+
+def _given_names(labels: Sequence[str] | None) -> list[str] | None:
+    names = [class_name(name) for name in labels or ()]
     if len(set(names)) < len(names):
         raise InputError(f"labels lists a name twice: {', '.join(names)}.")
-    return names
+    return names or None
+
+
+def _names_in_data(columns: Columns, column: str) -> list[str]:
+    return list(dict.fromkeys(map(class_name, columns.class_names(column) or ())))
 
 
 def _check_classes(
-    task: Mapping[str, Any], names: Sequence[str], parts: Sequence[Part], classes: Sequence[Any]
+    column: str, given: Sequence[str] | None, parts: Sequence[Part], classes: Sequence[list[list[str]]]
 ) -> None:
     """All names are listed, training rows have two or more, and no name is in validation rows alone."""
-    column, given = task["label"], bool(task.get("labels"))
     train, validation = _distinct(classes[0]), _distinct(chain.from_iterable(classes[1:]))
     taken = _distinct(parts[0].taken(classes[0]))
-    unknown = _sorted((train | validation) - set(names))
+    unknown = _sorted((train | validation).difference(given)) if given else []
     if given and unknown:
-        raise InputError(f"Column {column} holds {_few(unknown)}, but labels lists only {', '.join(names)}.")
+        raise InputError(f"Column {column} contains {_few(unknown)}, but labels lists only {', '.join(given)}.")
     if len(taken) < 2:
         raise InputError(
             f"All training rows have the label {_few(_sorted(taken))} in column {column}; a task needs two or more."
@@ -216,30 +257,14 @@ def _check_classes(
             part.columns.where for part, rows in zip(parts, classes, strict=True) if unseen[0] in _distinct(rows)
         )
         raise InputError(
-            f"Column {column} holds {_few(unseen)} in {where}, but in no training row: no probe can "
+            f"Column {column} contains {_few(unseen)} in {where}, but in no training row: no probe can "
             "learn that. Use splits with the same labels, or list all names under labels to go on nevertheless."
         )
     if not validation <= taken:
         untaught = _few(_sorted(validation - taken))
         log.warning(
-            "Column %s holds %s in validation rows, but in no training row taken: not learned.", column, untaught
+            "Column %s contains %s in validation rows, but in no training row taken: not learned.", column, untaught
         )
-
-
-def _subsets(column: str, parts: Sequence[Part], words: Sequence[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    values = [
-        value for part, its in zip(parts, words, strict=True) for value in part.taken(part.columns.subsets(column, its))
-    ]
-    by_word = any(isinstance(value, list) for value in values)
-    if by_word and not all(isinstance(value, list) for value in values):
-        raise InputError(f"Column {column} has one subset per word in one split and one per row in the other.")
-    scored_apart = {part.split: "a further validation split" for part in parts[2:]}
-    for name, meaning in ({ALL: "all examples"} | scored_apart).items():
-        if name in (_distinct(values) if by_word else values):
-            raise InputError(f"Column {column} calls a subset {name!r}, which is the name for {meaning}; rename it.")
-    return pa.array(values, pa.list_(pa.string()) if by_word else pa.string())
 
 
 def _distinct(rows: Iterable[Iterable[str]]) -> set[str]:

@@ -1,23 +1,25 @@
 """The texts of a corpus in the slots of a model, as one table of real tokens, written and read in groups of rows.
 
-A group holds about `GROUP` tokens of one split. Whoever reads group by group needs memory for one of them, however
+A group contains about `GROUP` tokens of one split. Whoever reads group by group needs memory for one of them, however
 large the corpus is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from papa.data.layout import CHUNK, Placed, Segments, Style, place, texts_in_blocks
-from papa.data.weights import sizes_of_model, tokenizer_of
+from papa.config.stages import ModelId, TokensOf
+from papa.config.study import Job
+from papa.data.layout import CHUNK, Placed, place, texts_in_blocks
+from papa.data.weights import not_loaded, place_of, revision_of, weights_digest
 from papa.errors import InputError
-from papa.files import PathLike, opened_table, provenance_of, replacing, with_provenance
+from papa.files import PathLike, Trace, provenance_of, read_table, writing_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+    from transformers import PreTrainedTokenizerBase
 
 GROUP = 1 << 18
 """Tokens of a group; its last example may exceed them."""
@@ -25,73 +27,108 @@ Row = tuple[str, int, Placed]
 """Split, number of the row there, and what of it stands where."""
 
 
-def tokenize_corpus(
-    model: dict[str, Any],
-    texts: PathLike,
-    tokens: PathLike,
-    slots: int,
-    style: Style,
-    segments: Segments,
-    blocks: bool = False,
-) -> str:
-    """Stage *tokenize*: lay the prepared texts of a corpus out for a model; Parquet of real tokens only.
+def tokenize_corpus(job: Job[TokensOf]) -> str:
+    """Stage *tokens*: lay the prepared texts of a corpus out for a model; Parquet of real tokens only.
 
     With `blocks` the texts of each split are running text, cut in blocks that fill all slots whatever the style; `row`
-    then counts blocks, and no labels fit. Raises `InputError` where texts cannot be laid out so.
+    then counts blocks, and no labels fit.
+
+    Raises:
+        InputError: The texts cannot be laid out so.
     """
-    with opened_table(texts) as file:
-        about, columns = provenance_of(file), file.schema_arrow.names
-        words, pairs = "words" in columns, "second" in columns
-        if blocks and (words or pairs):
-            raise InputError(f"{texts} holds pairs of texts or lists of words; only single texts can be cut in blocks.")
-        tokenizer = tokenizer_of(model, words=words)
+    settings, model = job.settings, job.settings.model
+    texts = read_table(job.input("texts"))
+    about, words = provenance_of(texts), "words" in texts.column_names
+    if settings.blocks and (words or "second" in texts.column_names):
+        raise InputError(
+            f"{job.input('texts')} contains pairs of texts or lists of words; only single texts can be cut in blocks."
+        )
+    tokenizer = tokenizer_of(model, words=words)
+    rows = _blocks_of_splits(tokenizer, texts, settings.slots) if settings.blocks else _rows(tokenizer, texts, settings)
+    facts = {
+        "model": model.name,
+        "sizes": sizes_of_model(model),
+        # blocks are not the rows of their texts: what belongs to those, labels and averages, is refused for them
+        "corpus": f"{about['fingerprint']} in blocks" if settings.blocks else about["fingerprint"],
+        "rows": about["rows"],
+        "rows_available": about["rows_available"],
+        "slots": settings.slots,
+        "style": settings.style,
+        "segments": settings.segments,
+    }
+    laid_out = total = cut = 0
 
-        def rows() -> Iterator[Row]:
-            if blocks:
-                yield from _blocks_of_splits(tokenizer, file, slots)
-                return
-            for chunk in file.iter_batches(CHUNK):
-                first = chunk.column("words" if words else "first").to_pylist()
-                second = chunk.column("second").to_pylist() if pairs else None
-                laid_out = place(tokenizer, first, second, slots=slots, style=style, segments=segments)
-                yield from zip(
-                    chunk.column("split").to_pylist(), chunk.column("row").to_pylist(), laid_out, strict=True
-                )
+    def counted() -> Iterator[pa.Table]:
+        nonlocal laid_out, total, cut
+        for group in _groups(rows, _schema(words)):
+            laid_out += group.num_rows
+            total += len(group.column("ids").combine_chunks().flatten())
+            cut += sum(number > 0 for number in group.column("cut").to_pylist())
+            yield group
 
-        provenance = {
-            "model": model["name"],
-            "sizes": sizes_of_model(model),
-            # blocks are not the rows of their texts: what belongs to those, labels and averages, is refused for them
-            "corpus": f"{about.get('fingerprint')} in blocks" if blocks else about.get("fingerprint"),
-            "rows": about.get("rows"),
-            "rows_available": about.get("rows_available"),
-            "slots": slots,
-            "style": style,
-            "segments": segments,
-        }
-        laid_out = total = cut = 0
-
-        def counted() -> Iterator[pa.Table]:
-            nonlocal laid_out, total, cut
-            for group in _groups(rows(), _schema(words)):
-                laid_out += group.num_rows
-                total += len(group.column("ids").combine_chunks().flatten())
-                cut += sum(number > 0 for number in group.column("cut").to_pylist())
-                yield group
-
-        write_groups(counted(), _schema(words), tokens, provenance)
-    what = "blocks" if blocks else "examples"
-    return f"laid out {laid_out:,} {what}, {total:,} tokens in {slots} slots; {cut:,} {what} cut"
+    trace = job.trace(model=weights_digest(model), origin=model.origin)
+    write_groups(counted(), _schema(words), job.output("tokens"), facts, trace)
+    what = "block" if settings.blocks else "example"
+    return (
+        f"laid out {laid_out:,} {what}{'s' * (laid_out != 1)}, {total:,} tokens in {settings.slots} slots; "
+        f"{cut:,} {what}{'s' * (cut != 1)} cut"
+    )
 
 
-def write_groups(groups: Iterable[pa.Table], schema: pa.Schema, tokens: PathLike, provenance: dict[str, Any]) -> None:
+def write_groups(
+    groups: Iterable[pa.Table],
+    schema: pa.Schema,
+    tokens: PathLike,
+    facts: Mapping[str, object],
+    trace: Trace | None = None,
+) -> None:
     """Write tables of one split each as the groups of a tokens file."""
-    import pyarrow.parquet as pq
-
-    described = with_provenance(schema, tokens, provenance)
-    with replacing(tokens, seal=True) as temporary, pq.ParquetWriter(temporary, described, compression="zstd") as file:
+    with writing_table(tokens, schema, facts, trace) as file:
         for group in groups:
-            file.write_table(group.cast(described), row_group_size=group.num_rows)
+            file.write(group.cast(schema))
+
+
+def tokenizer_of(model: ModelId, words: bool = False) -> PreTrainedTokenizerBase:
+    """Load the tokenizer that belongs to the model; `words=True` readies it for texts that come as lists of words.
+
+    Byte-level tokenizers (RoBERTa, DeBERTa) must be told when they are made that every word has a space before it.
+    """
+    from transformers import AutoTokenizer
+
+    place, revision = place_of(model), revision_of(model)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
+        if words and getattr(tokenizer, "add_prefix_space", None) is False:
+            tokenizer = AutoTokenizer.from_pretrained(
+                place, revision=revision, trust_remote_code=False, add_prefix_space=True
+            )
+    except Exception as error:  # files can be wrong in more ways than the library has errors for
+        raise not_loaded(model, "tokenizer", error) from error
+    return tokenizer
+
+
+def shape_of_model(model: ModelId) -> tuple[int, int]:
+    """(layers, heads per layer) as the model's config says, without loading its weights."""
+    sizes = sizes_of_model(model)
+    return sizes["layers"], sizes["heads"]
+
+
+def sizes_of_model(model: ModelId) -> dict[str, int]:
+    """Layers, heads per layer, sizes of hidden states and of the layers between them, and words of the vocabulary, as
+    the model's config says, without loading its weights."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(place_of(model), revision=revision_of(model), trust_remote_code=False)
+        return {
+            "layers": int(config.num_hidden_layers),
+            "heads": int(config.num_attention_heads),
+            "hidden": int(config.hidden_size),
+            "intermediate": int(getattr(config, "intermediate_size", 4 * config.hidden_size)),
+            "vocabulary": int(config.vocab_size),
+        }
+    except Exception as error:
+        raise not_loaded(model, "config", error) from error
 
 
 def _schema(words: bool) -> pa.Schema:
@@ -100,6 +137,29 @@ def _schema(words: bool) -> pa.Schema:
     lists = ["ids", "slots", "segments", *(["words"] if words else [])]
     types = {"split": pa.string(), "row": pa.int64(), **dict.fromkeys(lists, pa.list_(pa.int32())), "cut": pa.int32()}
     return pa.schema(types)
+
+
+def _rows(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, told: TokensOf) -> Iterator[Row]:
+    """Each row of the texts laid out, `CHUNK` at a time."""
+    for chunk in texts.to_batches(CHUNK):
+        columns = dict(zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True))
+        first = columns["words"] if "words" in columns else columns["first"]
+        laid_out = place(
+            tokenizer, first, columns.get("second"), slots=told.slots, style=told.style, segments=told.segments
+        )
+        yield from zip(columns["split"], columns["row"], laid_out, strict=True)
+
+
+def _blocks_of_splits(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots: int) -> Iterator[Row]:
+    """The blocks of each split, each with the split's name and its number there."""
+    rows = (
+        row
+        for chunk in texts.select(["split", "first"]).to_batches(CHUNK)
+        for row in zip(*(column.to_pylist() for column in chunk.columns), strict=True)
+    )
+    for split, own in groupby(rows, key=lambda row: row[0]):
+        for number, block in enumerate(texts_in_blocks(tokenizer, (text for _, text in own), slots)):
+            yield split, number, block
 
 
 def _groups(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -111,7 +171,7 @@ def _groups(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.Table]:
         tokens = 0
         while chunk := list(islice(own, CHUNK // 16)):
             examples = [example for _, _, example in chunk]
-            values: dict[str, list[Any]] = {"split": [split] * len(chunk), "row": [row for _, row, _ in chunk]}
+            values = {"split": [split] * len(chunk), "row": [row for _, row, _ in chunk]}
             values |= {name: [getattr(example, name) for example in examples] for name in schema.names[2:]}
             parts.append(pa.Table.from_pydict(values, schema))
             tokens += sum(len(example.ids) for example in examples)
@@ -120,15 +180,3 @@ def _groups(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.Table]:
                 parts, tokens = [], 0
         if parts:
             yield pa.concat_tables(parts)
-
-
-def _blocks_of_splits(tokenizer: Any, file: pq.ParquetFile, slots: int) -> Iterator[Row]:
-    """The blocks of each split, each with the split's name and its number there."""
-    texts = (
-        text
-        for chunk in file.iter_batches(CHUNK, columns=["split", "first"])
-        for text in zip(*(chunk.column(name).to_pylist() for name in ("split", "first")), strict=True)
-    )
-    for split, own in groupby(texts, key=lambda text: text[0]):
-        for number, block in enumerate(texts_in_blocks(tokenizer, (text for _, text in own), slots)):
-            yield split, number, block

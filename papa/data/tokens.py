@@ -13,7 +13,7 @@ from torch import Tensor
 
 from papa.data.packed import Packed
 from papa.errors import DamagedArtefact, InputError
-from papa.files import MEND, PathLike, opened_table, provenance_of
+from papa.files import MEND, PathLike, TableFile, opened_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,12 +75,12 @@ class Tokens:
         """
         budget = token_budget if callable(token_budget) else lambda: token_budget
         order = torch.from_numpy(np.lexsort((self._pattern(), self.lengths.numpy())))
-        start, held, allowed = 0, 0, budget()
+        start, taken, allowed = 0, 0, budget()
         for place, length in enumerate(self.lengths[order].tolist()):
-            if held and held + length > allowed:
+            if taken and taken + length > allowed:
                 yield order[start:place]
-                start, held, allowed = place, 0, budget()
-            held += length
+                start, taken, allowed = place, 0, budget()
+            taken += length
         yield order[start:]
 
     def _pattern(self) -> np.ndarray:
@@ -101,27 +101,27 @@ class Group:
 class TokensFile:
     """A tokens file that is read in parts: `groups` tells what is where, `splits` what each split has in all."""
 
-    def __init__(self, file: pq.ParquetFile, path: PathLike):
-        if not {"split", "ids", "slots", "segments", "cut"} <= set(file.schema_arrow.names):
-            raise DamagedArtefact(f"{path} holds no laid-out tokens; {MEND}.")
-        self._file, self.provenance = file, provenance_of(file)
+    def __init__(self, file: TableFile):
+        if not {"split", "ids", "slots", "segments", "cut"} <= set(file.schema.names):
+            raise DamagedArtefact(f"{file.path} contains no laid-out tokens; {MEND}.")
+        self._file, self.provenance = file, file.facts
         self.groups: list[Group] = groups_of(file.metadata)
         self.splits: dict[str, Group] = {}
         """Each split as if it were one group."""
         for group in self.groups:
-            held = self.splits.get(group.split, Group(group.split, group.first, 0, 0))
-            total = held.rows + group.rows, held.tokens + group.tokens
-            self.splits[group.split] = Group(group.split, held.first, *total)
+            before = self.splits.get(group.split, Group(group.split, group.first, 0, 0))
+            total = before.rows + group.rows, before.tokens + group.tokens
+            self.splits[group.split] = Group(group.split, before.first, *total)
 
     @classmethod
     @contextmanager
     def opened(cls, path: PathLike) -> Iterator[TokensFile]:
-        """The file at `path`, open inside the block; raises `DamagedArtefact` where it is not whole."""
+        """The file at `path`, open inside the block; raises `DamagedArtefact` if it is not intact."""
         with opened_table(path) as file:
-            yield cls(file, path)
+            yield cls(file)
 
     def extent(self, split: str) -> Group:
-        """Where a split is and how large; raises `InputError` where it has no examples."""
+        """Where a split is and how large; raises `InputError` if it has no examples."""
         if split not in self.splits:
             raise InputError(f"The {split} split has no examples.")
         return self.splits[split]
@@ -130,8 +130,7 @@ class TokensFile:
         """All examples of a split."""
         first = self.extent(name).first
         numbers = [number for number, group in enumerate(self.groups) if group.split == name]
-        table = self._file.read_row_groups(numbers, use_threads=False)
-        return Tokens(table, name, first, self.provenance)
+        return Tokens(self._file.read(numbers), name, first, self.provenance)
 
     @property
     def rows(self) -> int:
@@ -145,7 +144,7 @@ class TokensFile:
             if row >= group.first + group.rows:
                 total += group.tokens
             elif row > group.first:
-                ids = self._file.read_row_group(number, columns=["ids"], use_threads=False).column("ids")
+                ids = self._file.group(number).column("ids")
                 total += int(whole_numbers(ids.combine_chunks().value_lengths())[: row - group.first].sum())
         return total
 
@@ -157,7 +156,7 @@ class TokensFile:
         for number, own in enumerate(self.groups):
             first, last = max(begin, own.first), min(end, own.first + own.rows)
             if number >= group and first < last:
-                rows = self._file.read_row_group(number, use_threads=False).slice(first - own.first, last - first)
+                rows = self._file.group(number).slice(first - own.first, last - first)
                 yield number, Tokens(rows, own.split, first, self.provenance)
 
 

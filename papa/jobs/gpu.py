@@ -10,57 +10,41 @@ import stat
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 from papa.errors import InputError
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 DRIVER = "/proc/driver/nvidia/gpus"
-BETWEEN_TRIES = 1.0
-"""Seconds between two tries to get a GPU, where all are taken."""
-
+BETWEEN_TRIES = 1.0  # seconds
 log = logging.getLogger(__name__)
 
 
 def claim(device: str) -> None:
-    """Take one GPU for this process, until it ends, and hide all others from CUDA; waits while all are taken.
+    """Take one GPU for this process until it ends, and hide all others from CUDA; waits while all are taken.
 
-    `device` is the key of the config. "auto" and "cuda" leave the choice to papa; anything else, such as "cuda:1", is
-    the user's own choice, and nothing is taken. Nor is it where there are no GPUs.
+    The config's `device` leaves the choice to papa if it is "auto" or "cuda"; otherwise nothing is taken.
     """
-    there = visible() if device in ("auto", "cuda") else []
-    if there:
+    if device in ("auto", "cuda") and (there := visible()):
         os.environ[VARIABLE] = take(there, lock_folder())
         log.info("this job has the GPU %s", os.environ[VARIABLE])
 
 
 def visible() -> list[str]:
-    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes.
-
-    Where that variable is set (by the user, or by SLURM) they are those in it: numbers, or names of GPUs and of MIG
-    instances. Else they are counted: the device files that may be opened, or where none has been made yet, what the
-    driver lists.
-    """
-    given = os.environ.get(VARIABLE)
-    if given is not None:
-        names: dict[str, None] = {}
-        for name in map(str.strip, given.split(",")):
-            if not re.fullmatch(r"[0-9]+|(GPU|MIG)-.+", name):
-                break  # CUDA too takes what stands before the first name that is none
-            names[name] = None
-        return list(names)
-    files = list(Path("/dev").glob("nvidia[0-9]*"))
-    usable = [os.access(file, os.R_OK | os.W_OK) for file in files]
-    number = sum(usable) if files else len(list(Path(DRIVER).glob("*")))
+    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes: what it says, else all."""
+    if (given := os.environ.get(VARIABLE)) is not None:  # CUDA too takes what stands before the first that is no name
+        names = takewhile(re.compile("[0-9]+|(GPU|MIG)-.+").fullmatch, map(str.strip, given.split(",")))
+        return list(dict.fromkeys(names))
+    files = list(Path("/dev").glob("nvidia[0-9]*"))  # made when a GPU is first used; until then the driver lists them
+    number = sum(os.access(file, os.R_OK | os.W_OK) for file in files) if files else len([*Path(DRIVER).glob("*")])
     return [str(device) for device in range(number)]
 
 
 def take(devices: Sequence[str], folder: Path) -> str:
-    """Lock the first of `devices` that is free until this process ends, however it ends; waits while none is.
-
-    Each device has a file in `folder`, and whoever locks that file has the device.
-    """
-    waiting = False
+    """Lock the file in `folder` of the first device that is free, until this process ends; waits while none is."""
+    told = False
     while True:
         for device in devices:
             file = os.open(folder / device.replace("/", "_"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -70,31 +54,25 @@ def take(devices: Sequence[str], folder: Path) -> str:
                 os.close(file)
             else:
                 os.utime(file)  # so that what cleans up old temporary files lets it be
-                return device  # the file stays open, for closing it would free the device
-        if not waiting:
-            waiting = True
-            log.info(
-                "all GPUs (%s) are taken by other jobs; waiting for one (--resources gpu=%d starts no job too many)",
-                ", ".join(devices),
-                len(devices),
-            )
+                return device  # the file stays open, because closing it would free the device
+        if not told:
+            number, told = len(devices), True
+            log.info("all GPUs (%s) are taken; waiting for one (limit: --resources gpu=%d)", ", ".join(devices), number)
         time.sleep(BETWEEN_TRIES)
 
 
 def lock_folder() -> Path:
-    """Where the user's jobs on this machine lock their GPUs; raises `InputError` where it is someone else's.
+    """Where the user's jobs on this machine lock their GPUs; raises `InputError` if it is someone else's.
 
-    Every job of SLURM has a folder of its own: it has its GPUs for itself, and often calls the first of them 0.
+    Every job of SLURM has a folder of its own, because it has its GPUs for itself and may call each first one 0.
     """
     parts = ["papa-gpus", str(os.getuid()), *filter(None, [os.environ.get("SLURM_JOB_ID")])]
     folder = Path(tempfile.gettempdir(), "-".join(parts))
-    try:
+    with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    except FileExistsError:
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            raise InputError(
-                f"{folder}, where jobs lock the GPU they use, is not a folder of yours; "
-                "remove it, or set TMPDIR to a folder of your own, the same for all jobs."
-            ) from None
+    if not stat.S_ISDIR((found := folder.lstat()).st_mode) or found.st_uid != os.getuid():
+        raise InputError(
+            f"{folder}, where jobs lock the GPU they use, is not a folder of yours; "
+            "remove it, or set TMPDIR to a folder of your own, the same for all jobs."
+        )
     return folder

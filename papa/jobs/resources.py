@@ -1,4 +1,4 @@
-"""What a job asks a machine for: memory in megabytes (10^6 bytes) and walltime in minutes, by what it works on.
+"""What a job asks a machine for: memory, walltime and disk, by what it works on.
 
 The sizes of model and corpus are read from the footer of the laid-out corpus, which is there when a job is about to
 run. Memory was measured and is asked for with a margin (docs/cluster.md); walltime supposes slow processors.
@@ -8,52 +8,63 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from papa.config.graph import setting
-from papa.config.grids import Config
-from papa.config.jobs import THROUGH_ENCODER
-from papa.config.kinds import kind_of
+from papa.config.settings import METRICS, Config, Corpus
+from papa.config.stages import (
+    AverageOf,
+    HiddenOf,
+    LabelsOf,
+    LambdaOf,
+    MergeOf,
+    ProbeOf,
+    Settings,
+    SubsetsOf,
+    TextsOf,
+    TokensOf,
+)
+from papa.config.study import Job, Study
+from papa.config.variant import Variant
 from papa.files import PathLike, footer_of
 
 MB = 10**6
-TRAINING = ("train_lambda", "probe", THROUGH_ENCODER)
-SIZED = ("average", "average_part", "features_of_corpus", "features_of_task", *TRAINING)
-"""Rules whose jobs ask for what their model and their laid-out corpus take."""
 FLOAT, HALF, DOUBLE = 4, 2, 8
 """Bytes of a number: of weights and activations, of stored hidden states, of sums of attention."""
+AUTOCAST = 3
+"""Bytes of an activation in half precision: linear layers give 2, softmax and normalisation 4."""
+CONSTANT = 12
+"""Bytes of an entry of the matrices that replace attention: as read from the file, on the device, as layers use it."""
 MARGIN, SLACK = 1.3, 2.0
 """How many times the memory and the walltime that were reckoned are asked for."""
 START_MB, START_ENCODER_MB, START_CUDA_MB = 300, 480, 3000
 """Megabytes of Python with torch, the same with transformers, and what CUDA's libraries add."""
-UNKNOWN_MB = 1000
-"""For a job whose corpus cannot be read, to say so."""
+UNKNOWN_MB, UNKNOWN_TEXTS_MB, TABLES_MB = 1000, 4000, 2000
+"""For a job whose corpus cannot be read, to say so; whose texts come from the hub; and for tables and figures."""
 LOADED = 1.75
 """How many times the weights are in memory: as they are loaded, and as linear layers keep them in another order."""
-START_MINUTES = 10
-"""Until a job is at work on a busy machine with a slow file system."""
+START_SECONDS, START_MINUTES = 10, 10
+"""Until a job is at work; and on a busy machine with a slow file system."""
 BYTES_OF_A_TOKEN = 32
-"""Of a token that is held in memory: its number, slot, segment and word, while they are read."""
+"""Of a token that is in memory: its number, slot, segment and word, while they are read."""
 SCORED_AT_ONCE = 64
 """Examples whose hidden states are in memory at a time when a probe is scored."""
 LONGER = 2.0
 """How many times the mean length the examples of the largest batch have."""
 MASKED = 0.15
 """Share of the tokens that masked language modelling asks for."""
-FLOPS_CPU, FLOPS_GPU = 1e10, 5e12
-"""Floating-point operations a second: of a thread, and of a GPU."""
+FLOPS_CPU, FLOPS_GPU, FLOPS_GPU_HALF = 1e10, 5e12, 2e13
+"""Floating-point operations a second: of a thread, and of a GPU, in float32 and in half precision."""
 BYTES_A_SECOND, STEP = 1e8, 5e-9
 """What a shared file system gives, and seconds that a step of the optimiser takes for a parameter."""
 OPTIMISER = 4
-"""Numbers that are held of a trained parameter: itself, its gradient, two means."""
+"""Numbers that are in memory of a trained parameter: itself, its gradient, two means."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """A model and a corpus laid out for it. `examples` and `tokens` are those of all splits."""
+    """A model and a corpus laid out for it: `examples` and `tokens` of all splits, examples `scored` in the largest."""
 
     layers: int
     heads: int
@@ -63,6 +74,7 @@ class Sizes:
     slots: int
     examples: int
     tokens: int
+    scored: int
 
     @property
     def matrices(self) -> int:
@@ -85,6 +97,11 @@ class Sizes:
         return (self.layers + 1) * self.hidden
 
     @property
+    def between(self) -> int:
+        """Numbers of a token inside a layer: projections, the linear layers, attention before and after softmax."""
+        return 8 * self.hidden + 2 * self.intermediate + 2 * self.heads * self.slots
+
+    @property
     def probe(self) -> int:
         """Parameters of a probe, which are mainly those of its dense layer."""
         return self.states * self.hidden
@@ -95,9 +112,10 @@ class Sizes:
 
 
 def sizes_of(tokens: PathLike) -> Sizes | None:
-    """The sizes behind a laid-out corpus; None where they cannot be read, which the job itself will say more of.
+    """The sizes behind a laid-out corpus; None if they cannot be read, which the job itself will say more of.
 
-    Raises FileNotFoundError where there is no file.
+    Raises:
+        FileNotFoundError: the corpus is not there yet.
     """
     return _sizes_of(str(tokens), os.stat(tokens).st_mtime_ns)
 
@@ -105,101 +123,120 @@ def sizes_of(tokens: PathLike) -> Sizes | None:
 @cache
 def _sizes_of(tokens: str, changed: int) -> Sizes | None:
     try:
-        about, held = footer_of(tokens)
-        return Sizes(**about["sizes"], slots=about["slots"], examples=held["split"], tokens=held["ids"])
-    except Exception:  # a damaged footer may hold anything
+        facts, values = footer_of(tokens)
+        scored = max((rows for split, rows in facts["rows"].items() if split != "train"), default=0)
+        own = {"slots": facts["slots"], "examples": values["split"], "tokens": values["ids"], "scored": scored}
+        return Sizes(**facts["sizes"], **own)
+    except Exception:  # a damaged footer may contain anything
         return None
 
 
-@dataclass(frozen=True)
-class Work:
-    """A job of `rule` on one of `parts` of a corpus: its threads, the tokens that the encoder takes at once, whether
-    it has a GPU, the training (batch_size, epochs, metric) of a rule that trains, and whether constants are trained."""
-
-    rule: str
-    threads: int
-    token_budget: int
-    gpu: bool = False
-    training: Mapping[str, Any] | None = None
-    trained: bool = False
-    parts: int = 1
-
-    @classmethod
-    def of(cls, config: Config, rule: str, wildcards: Mapping[str, str], threads: int) -> Work:
-        """A job of a checked config."""
-        training = None
-        if rule in TRAINING:
-            training = config["tasks"][wildcards["task"]]
-            if rule == "train_lambda" and "epochs" in config["ranking"]:
-                training = training | {"epochs": config["ranking"]["epochs"]}
-        constant = setting(wildcards["variant"])["constant"] if rule == THROUGH_ENCODER else None
-        return cls(
-            rule,
-            threads,
-            config["token_budget"],
-            config["device"].startswith("cuda"),
-            training,
-            constant is not None and kind_of(constant).trained,
-            int(wildcards.get("part", "1of1").split("of")[1]),
-        )
-
-    @property
-    def flops(self) -> float:
-        """Floating-point operations a second."""
-        return FLOPS_GPU if self.gpu and self.rule != "probe" else FLOPS_CPU * self.threads
-
-    @property
-    def through(self) -> bool:
-        """Whether gradients go through the encoder."""
-        return self.rule == "train_lambda" or self.trained
+def memory(study: Study, job: Job[Any]) -> int:
+    """Megabytes that a job of a study asks for; raises FileNotFoundError if what it follows from is not there yet."""
+    told = job.settings
+    if isinstance(told, TextsOf | LabelsOf | SubsetsOf):
+        files = _files_of(told.corpus)
+        return memory_of_files(*files) if files else UNKNOWN_TEXTS_MB
+    return memory_of(job, study.config, _sizes_behind(study, job))
 
 
-def memory(work: Work, sizes: Sizes | None) -> int:
-    """Megabytes that a job asks for: those of Python and its libraries, and
+def walltime(study: Study, job: Job[Any]) -> int:
+    """Minutes that a job of a study asks for; raises FileNotFoundError likewise."""
+    told = job.settings
+    if isinstance(told, TextsOf | LabelsOf | SubsetsOf):
+        return walltime_of_files(*_files_of(told.corpus))
+    if isinstance(told, TokensOf):
+        return walltime_of_files(str(study.results / job.input("texts")))
+    return walltime_of(job, study.config, _sizes_behind(study, job), study.threads(job))
 
+
+def _sizes_behind(study: Study, job: Job[Any]) -> Sizes | None:
+    """The sizes of the laid-out corpus that a job reads, or whose parts it merges; None if it has nothing of that."""
+    source = job.needs["parts"][0] if isinstance(job.settings, MergeOf) else job
+    tokens = source.maybe("tokens")
+    return sizes_of(str(study.results / tokens)) if tokens else None
+
+
+def _files_of(corpus: Corpus) -> list[str]:
+    return [path for _, path in corpus.files or () if path is not None]
+
+
+def memory_of(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
+    """Megabytes that a job on a corpus of these sizes asks for: those of Python and its libraries, and
+
+    - merge: constants in double precision, twice, and in single
     - average: weights; constants in double precision, twice, and in single; activations of the token budget
-    - features: weights; constants; activations and all hidden states of the token budget
-    - probe: token ids; the probe with its gradient and two means; hidden states of a batch
-    - probe_through_encoder: weights; constants, twice; what a probe has
-    - train_lambda, and where constants are trained: that, and the activations of a batch in all layers
+    - hidden: weights; constants; activations and all hidden states of the token budget
+    - probe: token ids; the probe with its gradient and two means; hidden states of what is read at a time
+    - probe through the model: that; weights; constants, and for those that are trained a gradient and two means;
+      activations of a batch in all layers if constants are trained, or of one layer while it is scored
+    - lambda: as with trained constants, without scoring
 
-    Neither average nor features holds a corpus.
+    Neither average nor hidden has a corpus in memory.
     """
-    if sizes is None:
-        return UNKNOWN_MB
-    if work.rule == "probe":
-        return _rounded_up(MARGIN * (START_MB + _of_probe(sizes, work.training or {}) / MB), 100)
-    between = 8 * sizes.hidden + 2 * sizes.intermediate + 2 * sizes.heads * sizes.slots  # numbers of a token in a layer
+    told = job.settings
+    if sizes is not None and isinstance(told, MergeOf):
+        return _rounded_up(MARGIN * (START_MB + (2 * DOUBLE + FLOAT) * sizes.constants / MB), 100)
+    if sizes is None or not isinstance(told, AverageOf | HiddenOf | LambdaOf | ProbeOf):
+        return UNKNOWN_MB if job.inputs.get("tokens") else TABLES_MB
+    if isinstance(told, ProbeOf) and not told.streamed:
+        return _rounded_up(MARGIN * (START_MB + _of_probe(job, config, sizes) / MB), 100)
+    activations = (FLOAT if told.model.precision == "float32" else AUTOCAST) * sizes.between
     held = LOADED * FLOAT * sizes.weights
-    if work.rule.startswith("average"):
-        held += (2 * DOUBLE + FLOAT) * sizes.constants + FLOAT * between * work.token_budget
-    elif work.training is None:
-        held += FLOAT * sizes.constants + (FLOAT * between + (2 * FLOAT + HALF) * sizes.states) * work.token_budget
+    if isinstance(told, AverageOf):
+        held += (2 * DOUBLE + FLOAT) * sizes.constants + activations * config.token_budget
+    elif isinstance(told, HiddenOf):
+        held += CONSTANT * sizes.constants + (activations + (2 * FLOAT + HALF) * sizes.states) * config.token_budget
     else:
-        held += FLOAT * (2 + OPTIMISER * work.trained) * sizes.constants + _of_probe(sizes, work.training)
-        if work.through:
-            held += FLOAT * sizes.layers * between * sizes.tokens_of(work.training["batch_size"])
-    return _rounded_up(MARGIN * (START_ENCODER_MB + START_CUDA_MB * work.gpu + held / MB), 100)
+        trained = _trained(told)
+        held += (CONSTANT + FLOAT * (OPTIMISER - 1) * (trained and not isinstance(told, LambdaOf))) * sizes.constants
+        batch = sizes.tokens_of(told.training.batch_size) * activations * (sizes.layers if trained else 1)
+        scored = 0.0 if isinstance(told, LambdaOf) else sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored)) * activations
+        held += max(batch, scored) + _of_probe(job, config, sizes)
+    cuda = START_CUDA_MB * config.device.startswith("cuda")
+    return _rounded_up(MARGIN * (START_ENCODER_MB + cuda + held / MB), 100)
 
 
-def walltime(work: Work, sizes: Sizes | None) -> int:
-    """Minutes that a job asks for.
+def walltime_of(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) -> int:
+    """Minutes that a job asks for: twice what is reckoned, and what it takes to start on a busy machine."""
+    return _rounded_up(START_MINUTES + SLACK * (seconds(job, config, sizes, threads) - START_SECONDS) / 60, 5)
 
-    Operations over their rate: 2 for each weight of the layers and each token that the encoder takes, 3 times that
-    where gradients go through it, 6 for each parameter of a probe and what it classifies; and the optimiser's steps and
-    the reading of hidden states by their bytes. All of it as often as there are epochs.
+
+def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) -> float:
+    """Seconds that a job takes, on slow processors.
+
+    Operations over their rate: 2 for each weight of the layers and each token that the model takes, 3 times that if
+    gradients go through it, 6 for each parameter of a probe and what it classifies; and the optimiser's steps and the
+    reading of hidden states by their bytes. All of it as often as there are epochs.
     """
-    if sizes is None:
-        return START_MINUTES
-    encoding = (2 * sizes.matrices + 4 * sizes.layers * sizes.slots * sizes.hidden) * sizes.tokens / work.flops
-    if work.training is None:
-        return _rounded_up(START_MINUTES + SLACK * encoding / work.parts / 60, 5)
-    seconds = _of_training(sizes, work.flops, work.training)
-    if work.rule == "probe":
-        seconds += HALF * sizes.states * sizes.tokens / BYTES_A_SECOND
-    else:
-        seconds += (3 if work.through else 1) * encoding
-    return _rounded_up(START_MINUTES + SLACK * work.training["epochs"] * seconds / 60, 5)
+    told = job.settings
+    if sizes is None or not isinstance(told, AverageOf | HiddenOf | LambdaOf | ProbeOf):
+        return START_SECONDS
+    stored = isinstance(told, ProbeOf) and not told.streamed
+    of_gpu = FLOPS_GPU if told.model.precision == "float32" else FLOPS_GPU_HALF
+    flops = of_gpu if config.device.startswith("cuda") and not stored else FLOPS_CPU * threads
+    encoding = (2 * sizes.matrices + 4 * sizes.layers * sizes.slots * sizes.hidden) * sizes.tokens / flops
+    if isinstance(told, AverageOf | HiddenOf):
+        return START_SECONDS + encoding / int(told.part.split("of")[1])
+    masked, of_tokens = _metric(job, config)
+    of_probe = 6 * sizes.probe * (sizes.tokens if of_tokens else sizes.examples)
+    if masked:
+        of_probe = int(MASKED * (of_probe + 6 * sizes.vocabulary * sizes.hidden * sizes.tokens))
+    epoch = of_probe / flops + sizes.examples / told.training.batch_size * sizes.probe * STEP
+    epoch += HALF * sizes.states * sizes.tokens / BYTES_A_SECOND if stored else (3 if _trained(told) else 1) * encoding
+    return START_SECONDS + told.training.epochs * epoch
+
+
+def disk(job: Job[Any], sizes: Sizes | None) -> int:
+    """Megabytes that a job writes, at most; what is small counts as one."""
+    told, written = job.settings, 0.0
+    if sizes is not None and isinstance(told, AverageOf | MergeOf):
+        written = (DOUBLE + FLOAT) * sizes.constants + DOUBLE * sizes.slots**2
+    elif sizes is not None and isinstance(told, HiddenOf):
+        written = (HALF * sizes.states * sizes.tokens + FLOAT * sizes.examples) / int(told.part.split("of")[1])
+    elif sizes is not None and isinstance(told, ProbeOf):
+        written = FLOAT * (sizes.probe + _trained(told) * sizes.constants)
+    return _rounded_up(written / MB, 1) or 1
 
 
 def memory_of_files(*files: PathLike) -> int:
@@ -212,27 +249,41 @@ def walltime_of_files(*files: PathLike) -> int:
     return _rounded_up(START_MINUTES + _bytes_of(files) / 1e5 / 60, 5)
 
 
-def _of_probe(sizes: Sizes, task: Mapping[str, Any]) -> float:
-    """Bytes of token ids, of a probe with all that is held of its parameters, and of what it reads at a time."""
-    read = max(sizes.tokens_of(task["batch_size"]), sizes.tokens_of(SCORED_AT_ONCE))
-    states = (3 * FLOAT + HALF) * sizes.states * read
-    vocabulary = 4 * FLOAT * MASKED * read * sizes.vocabulary if _masked(task) else 0.0
-    return BYTES_OF_A_TOKEN * sizes.tokens + FLOAT * OPTIMISER * sizes.probe + states + vocabulary
+def duration(seconds: float) -> str:
+    """Seconds as people say it: "40 s", "5 min", "1.2 hours", "3.4 days"."""
+    if 0 < seconds < 1:
+        return "< 1 s"
+    for limit, unit, name, digits in ((120, 1, "s", 0), (7200, 60, "min", 0), (172800, 3600, "hours", 1)):
+        if seconds < limit:
+            return f"{seconds / unit:.{digits}f} {name}"
+    return f"{seconds / 86400:.1f} days"
 
 
-def _of_training(sizes: Sizes, flops: float, task: Mapping[str, Any]) -> float:
-    """Seconds that a probe adds to an epoch: classifying, and the optimiser's steps."""
-    of_examples = task["metric"] not in ("token_accuracy", "entity_f1") and not _masked(task)
-    classified = sizes.examples if of_examples else sizes.tokens
-    work: float = 6 * sizes.probe * classified
-    if _masked(task):
-        work = MASKED * (work + 6 * sizes.vocabulary * sizes.hidden * sizes.tokens)
-    steps = sizes.examples / task["batch_size"]
-    return work / flops + steps * sizes.probe * STEP
+def size(amount: float) -> str:
+    """Bytes as people say it: "1.2 GB", "41 GB"."""
+    step = next((step for step in range(4) if amount < 1000 ** (step + 1)), 4)
+    said, unit = amount / 1000**step, ("B", "kB", "MB", "GB", "TB")[step]
+    return f"{said:.1f} {unit}" if said < 9.95 and said != int(said) else f"{said:,.0f} {unit}"
 
 
-def _masked(task: Mapping[str, Any]) -> bool:
-    return task["metric"] == "negative_log_perplexity"
+def _trained(told: Settings) -> bool:
+    """Whether gradients go through the model."""
+    return isinstance(told, LambdaOf) or (isinstance(told, ProbeOf) and Variant.parse(told.variant).trained)
+
+
+def _metric(job: Job[Any], config: Config) -> tuple[bool, bool]:
+    """Whether a task is masked, and whether its probes classify tokens."""
+    of = METRICS[config.tasks[job.wildcards["task"]].metric]
+    return of == "masked", of != "text"
+
+
+def _of_probe(job: Job[Any], config: Config, sizes: Sizes) -> float:
+    """Bytes of token ids, of a probe with all that is in memory of its parameters, and of what it reads at a time."""
+    batch = sizes.tokens_of(job.settings.training.batch_size)
+    scored = 0.0 if isinstance(job.settings, LambdaOf) else sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored))
+    states = (3 * FLOAT + HALF) * sizes.states * max(batch, scored)
+    masked = 4 * FLOAT * MASKED * max(batch, scored) * sizes.vocabulary * _metric(job, config)[0]
+    return BYTES_OF_A_TOKEN * sizes.tokens + FLOAT * OPTIMISER * sizes.probe + states + masked
 
 
 def _bytes_of(files: tuple[PathLike, ...]) -> int:

@@ -1,4 +1,4 @@
-"""One job of the workflow, seen from its script: threads, the log, a line for the terminal, errors in one sentence."""
+"""One job of the workflow, seen from its script: threads, GPU, log, a line for the terminal, errors in one sentence."""
 
 from __future__ import annotations
 
@@ -9,84 +9,142 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, ItemsView, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, Protocol, TextIO, cast
 
-from papa.config import machine
-from papa.errors import InputError
-from papa.jobs import gpu as devices
-from papa.jobs import live
+from papa.config.settings import Machine
+from papa.config.study import Job
+from papa.errors import InputError, first_line
+from papa.files import MEND, trace_of
+from papa.jobs import gpu
 
+Threads = Literal["encoder", "probe"]
 Say = Callable[[str], None]
+LOGGER = "PAPA_LOGGER"
+"""Environment variable that is set where papa's logger of snakemake prints the last line of each job's log."""
+log = logging.getLogger(__name__)
+
+
+class Named(Protocol):
+    """Values of a job by name."""
+
+    def items(self) -> ItemsView[str, Any]: ...
+
+
+class Snakemake(Protocol):
+    """What the workflow gives to a script."""
+
+    rule: str
+    threads: int
+    wildcards: Sequence[str]
+    log: Sequence[str]
+    params: Named
+    input: Named
+    output: Named
+
+
+def run(snakemake: Snakemake, online: bool = False) -> None:
+    """Run one job: all that a script does.
+
+    The parameter `told` of the rule is what `Study.told` gives. The stage's function is imported when threads and GPU
+    are settled; it takes the `Job` and returns the line for the terminal.
+
+    Args:
+        snakemake: what the workflow gives to the script.
+        online: whether the hub may be asked even if there is a mirror.
+    """
+    inputs = {name: _paths(value) for name, value in snakemake.input.items() if name != "outdated"}
+    job = Job.of(dict(snakemake.params.items())["told"], inputs, dict(snakemake.output.items()))
+    with stage(snakemake, job.settings.threads, online) as say:
+        check_inputs(job)
+        module, _, name = job.settings.runs.partition(":")
+        call = cast(Callable[[Job[Any]], str], getattr(import_module(module), name))
+        say(call(job))
+
+
+def check_inputs(job: Job[Any]) -> None:
+    """Raise `InputError` if an input was made by another stage, version or settings than the config asks for."""
+    for name, requests in job.wanted.items():
+        for path, request in zip(job.inputs[name], requests, strict=True):
+            trace = trace_of(path)
+            if trace is None:
+                raise InputError(f"{path} does not say how it was made; {MEND}.")
+            if trace.request != request:
+                settings = ", ".join(f"{key} {value}" for key, value in trace.settings.items()) or "no settings"
+                raise InputError(
+                    f"{path} does not fit the config: it was made by stage {trace.stage}, version {trace.version}, "
+                    f"with {settings}; {MEND}."
+                )
 
 
 @contextmanager
-def stage(job: Any, threads: Literal["encoder", "probe"] | None = None, online: bool = False) -> Iterator[Say]:
-    """Run a script's one call: its stderr goes to the job's log, `say` prints its result as one line in the terminal.
+def stage(snakemake: Snakemake, threads: Threads | None = None, online: bool = False) -> Iterator[Say]:
+    """Send stderr to the job's log and yield `say`, which prints the job's result as one line.
 
-    `job` is what the workflow hands to a script (`rule`, `wildcards`, `log`, `threads`). Heavy imports belong inside,
-    behind the settings of threads: what the config says for this kind of job, whatever the workflow's cores are, and
-    the choice of a GPU for a job of the encoder. Where there is a mirror, nothing asks the hub but an `online` job.
-    An `InputError` ends the job with its message alone, SIGINT and SIGTERM with one line; anything else leaves its
-    traceback in the log.
+    Heavy imports belong inside. If there is a mirror, nothing asks the hub but an `online` job. An `InputError` ends
+    the job with its message alone, SIGINT and SIGTERM with one line; anything else leaves its traceback in the log.
+    What is said last is the log's last line.
     """
-    here = machine.current()
-    number = {"encoder": here.encoder_threads, "probe": here.probe_threads, None: 1}[threads]
+    here = Machine.current()
+    wanted = {"encoder": here.encoder_threads, "probe": here.probe_threads, None: 1}[threads]
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
-        os.environ[variable] = str(number)
+        os.environ[variable] = str(min(wanted, snakemake.threads))
     if here.hub_mirror and not online:
         os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own keeps 13 MB of every job
-    name = " ".join([job.rule, *(f"{value}" for value in job.wildcards)])
-    log, begin = Path(job.log[0]), time.monotonic()
-    with _stderr_to(log) as terminal:
+    name, begin = " ".join([snakemake.rule, *map(str, snakemake.wildcards)]), time.monotonic()
+    with _stderr_to(Path(snakemake.log[0])) as terminal:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
 
-        def say(line: str) -> None:
-            message = f"{name}: {line} ({time.monotonic() - begin:.0f} s)"
-            print(message, file=sys.stderr, flush=True)
-            _show(message, sys.stdout)
+        def end(line: str, code: int) -> SystemExit:
+            print(line, file=sys.stderr, flush=True)
+            _show(f"{line}\nLog: {snakemake.log[0]}" if code == 1 else line, terminal)
+            return SystemExit(code)
+
+        def say(result: str) -> None:
+            line = f"{name}: {result} ({time.monotonic() - begin:.0f} s)"
+            print(line, file=sys.stderr, flush=True)
+            _show(line, sys.stdout)
 
         # so that what is half written is removed on the way out
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
+            if wanted > snakemake.threads:
+                log.info("threads: %d, which is what the workflow gave; the config says %d", snakemake.threads, wanted)
             if threads == "encoder":
-                devices.claim(here.device)
+                gpu.claim(here.device)
             yield say
         except InputError as error:
-            print(f"Error: {error}", file=sys.stderr, flush=True)
-            _show(f"Error in {name}: {error}\nLog: {log}", terminal)
-            raise SystemExit(1) from None
+            raise end(f"Error in {name}: {error}", 1) from None
         except KeyboardInterrupt:
-            print(f"Interrupted: {name}", file=sys.stderr, flush=True)
-            _show(f"Interrupted: {name}", terminal)
-            raise SystemExit(130) from None
+            raise end(f"Interrupted: {name}", 130) from None
         except Exception as error:
             traceback.print_exc()
-            kind = type(error).__name__
-            _show(f"Error in {name}: {kind}: {error}\nThe traceback is in the log: {log}", terminal)
-            raise SystemExit(1) from None
+            raise end(f"Error in {name}: {type(error).__name__}: {first_line(error)}", 1) from None
+
+
+def _paths(value: str | Sequence[str]) -> tuple[str, ...]:
+    return (str(value),) if isinstance(value, str) else tuple(map(str, value))
 
 
 def _show(line: str, stream: TextIO) -> None:
-    """Print a line in one piece, for other jobs write to the same terminal: through its live view where it has one."""
-    with suppress(KeyError, OSError), open(os.open(os.environ[live.LINES], os.O_WRONLY | os.O_APPEND), "w") as view:
-        view.write(f"{line}\n")
-        return
-    stream.write(f"{line}\n")
-    stream.flush()
+    """Print a line in one piece, for other jobs write to the same terminal; not where the logger prints it."""
+    if LOGGER not in os.environ:
+        stream.write(f"{line}\n")
+        stream.flush()
 
 
 @contextmanager
-def _stderr_to(log: Path) -> Iterator[TextIO]:
-    """Send stderr, that of C libraries too, to `log`; yield what it was before."""
+def _stderr_to(path: Path) -> Iterator[TextIO]:
+    """Send stderr, that of C libraries too, to a log; yield what it was before."""
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     except OSError as error:
-        raise SystemExit(f"Error: {log} could not be written ({error.strerror}); mend that and run again.") from None
+        raise SystemExit(f"Error: {path} could not be written ({error.strerror}); mend that and run again.") from None
     with os.fdopen(os.dup(2), "w", buffering=1) as terminal:
         os.dup2(opened, 2)
         os.close(opened)
@@ -100,7 +158,7 @@ def _stderr_to(log: Path) -> Iterator[TextIO]:
 
 
 class _Log(io.TextIOBase):
-    """What is open as stderr. A line that finds no room on the disk is lost, and no job fails for it."""
+    """What is open as stderr. A line that finds no room on the disk is lost, and no job fails because of it."""
 
     def write(self, text: str) -> int:
         with suppress(OSError):

@@ -1,26 +1,34 @@
-"""The one training loop: AdamW without decay, constant rate, gradient norm clipped at 1, shuffled batches (Sec. 4).
+"""The one training loop: AdamW without decay, constant rate, gradient norm clipped at 1, shuffled batches (App. B).
 
-Probes and the head weights of `ranking` go through it. Where it is given a checkpoint, a training that was killed goes
-on where it was, to the same bits.
+Probes and the weights of heads go through it. A job that is killed goes on from its checkpoint, to the same bits.
 """
 
 from __future__ import annotations
 
+import glob
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from itertools import chain, islice
-from typing import Any
+from math import isfinite
+from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from papa.config.settings import Machine
+from papa.config.stages import Training
 from papa.errors import InputError
-from papa.method.checkpoints import Checkpoint, State
+from papa.files import JSON, PathLike, Trace, digest_of_json, read_tensors, write_tensors
 from papa.method.progress import progress
 
-Kept = Mapping[str, Tensor]
+log = logging.getLogger(__name__)
+Outcomes = Mapping[str, Tensor]
+"""What is kept of an epoch: small tensors by name."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,7 @@ class Epoch:
     """A finished epoch: its mean loss, and what was kept of it."""
 
     loss: float
-    kept: Kept
+    kept: Outcomes
 
 
 class Diverged(InputError):
@@ -37,73 +45,142 @@ class Diverged(InputError):
     good = 0
 
 
-class AdamW:
-    """AdamW at a constant rate, without decay.
+@dataclass(frozen=True)
+class Lesson:
+    """What is learned.
 
-    Takes the very steps of `torch.optim.AdamW`, which on its first one imports the compiler: a second and 90 MB a job.
+    Args:
+        what: what the progress bar and errors call it.
+        parameters: what is learned.
+        examples: how many training examples there are.
+        loss: from example numbers to their mean loss.
+        before_epoch: called with the number of each epoch, counted from 1.
+        after_epoch: called when an epoch is done; gives what is kept of it.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
-        self.parameters: list[Tensor] = list(parameters)
-        self.learning_rate = learning_rate
-        self.means = [torch.zeros_like(values) for values in parameters]
-        self.squares = [torch.zeros_like(values) for values in parameters]
-        self.steps = [torch.zeros((), device=values.device) for values in parameters]
+    what: str
+    parameters: Sequence[nn.Parameter]
+    examples: int
+    loss: Callable[[Tensor], Tensor]
+    before_epoch: Callable[[int], None]
+    after_epoch: Callable[[], Outcomes]
 
-    @torch.no_grad()
-    def step(self) -> None:
-        """Move the parameters along their gradients, and take the gradients away."""
-        gradients = [values.grad for values in self.parameters if values.grad is not None]
-        adamw(
-            self.parameters,
-            gradients,
-            self.means,
-            self.squares,
-            [],
-            self.steps,
-            fused=True,
-            amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
-            lr=self.learning_rate,
-            weight_decay=0.0,
-            eps=1e-8,
-            maximize=False,
-        )
-        for values in self.parameters:
-            values.grad = None
+
+# -- where a job is ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a job is: `tensors`, and `values` that JSON can contain."""
+
+    tensors: Mapping[str, Tensor]
+    values: Mapping[str, JSON]
+
+
+class Checkpoint:
+    """The last state of the job that makes `artefact`, in a hidden file beside it.
+
+    A state is used by the same job alone: with the same trace, on the same kind of device, with the same versions of
+    libraries, threads and token budget. A job that cannot save a state goes on without. Whoever goes on from a state
+    says in `resumed` where, which ends the line about what the job did.
+    """
+
+    def __init__(self, artefact: PathLike, trace: Trace, device: str = "cpu"):
+        here, place = Machine.current(), Path(artefact)
+        self.path = place.with_name(f".{place.name}.checkpoint")
+        self.seconds = here.checkpoint_minutes * 60
+        self.resumed = ""
+        packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
+        machinery = [device, packages, torch.get_num_threads(), here.token_budget]
+        self.identity = digest_of_json([asdict(trace), machinery])
+        self._saved = time.monotonic()
+
+    def restore(self) -> State | None:
+        """The state to go on from; None if there is none, or one that is damaged or of another job."""
+        if not self.path.exists():
+            return None
+        try:
+            tensors, facts = read_tensors(self.path)
+        except InputError as error:
+            log.warning("%s This job begins anew.", error)
+            return None
+        if facts.get("identity") != self.identity:
+            log.warning("%s is of other settings, inputs, versions or threads; this job begins anew.", self.path)
+            return None
+        log.info("This job goes on from %s.", self.path)
+        return State(tensors, facts["values"])
+
+    def save(self, state: Callable[[], State]) -> None:
+        """Keep what `state` gives if the last one is old enough. What goes wrong is logged and harms nothing."""
+        if time.monotonic() - self._saved < self.seconds:
+            return
+        try:
+            now = state()
+            tensors = {name: values.detach().cpu().contiguous() for name, values in now.tensors.items()}
+            write_tensors(tensors, self.path, {"identity": self.identity, "values": now.values})
+        except (InputError, OSError) as error:
+            log.warning("This job goes on without a checkpoint: %s", error)
+        self._saved = time.monotonic()
+
+    def discard(self) -> None:
+        """Delete the state, and what a kill left of one that was being written."""
+        partial = self.path.with_name(f".{glob.escape(self.path.name)}.*.partial")
+        for path in (self.path, *partial.parent.glob(partial.name)):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+# -- training ---------------------------------------------------------------------------------------------------------
 
 
 class _Course:
     """How far a training is: all that its rest follows from, beside what it was begun with.
 
-    Batches are no part of it: their order follows from the seed and is drawn again.
+    Batches are no part of it, because their order follows from the seed and is drawn again.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
-        self.optimizer = AdamW(parameters, learning_rate)
+        self.parameters: list[Tensor] = list(parameters)
+        self.learning_rate, self.device = learning_rate, parameters[0].device
+        self.means, self.squares = ([torch.zeros_like(values) for values in parameters] for _ in range(2))
+        self.counts = [torch.zeros((), device=values.device) for values in parameters]
         self.epochs: list[Epoch] = []
         self.good = [values.detach().cpu().clone() for values in parameters]
         """The parameters after the last finished epoch."""
         self.steps, self.total = 0, torch.zeros((), dtype=torch.float64)
         """Steps taken, and the summed loss of the epoch that is under way."""
 
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take the very step of `torch.optim.AdamW`, which imports the compiler: a second and 75 MB of every job."""
+        gradients = [values.grad for values in self.parameters if values.grad is not None]
+        settings = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8, "maximize": False}
+        take: Callable[..., None] = adamw
+        own = self.parameters, gradients, self.means, self.squares, list[Tensor](), self.counts
+        take(*own, fused=True, lr=self.learning_rate, **settings)
+        for values in self.parameters:
+            values.grad = None
+        self.steps += 1
+
     def end_epoch(self, epoch: Epoch) -> None:
         self.epochs.append(epoch)
-        self.good = [values.detach().cpu().clone() for values in self.optimizer.parameters]
+        self.good = [values.detach().cpu().clone() for values in self.parameters]
         self.total.zero_()
 
     @torch.no_grad()
     def back_to_good(self) -> None:
-        for values, good in zip(self.optimizer.parameters, self.good, strict=True):
+        for values, good in zip(self.parameters, self.good, strict=True):
             values.copy_(good)
 
     def state(self) -> State:
         kept = {
             f"kept/{number}/{name}": own for number, epoch in enumerate(self.epochs) for name, own in epoch.kept.items()
         }
+        draws = {"draws/cpu": torch.get_rng_state()}  # what dropout draws from
+        if self.device.type == "cuda":
+            draws["draws/cuda"] = torch.cuda.get_rng_state(self.device)
         values = {"steps": self.steps, "losses": [epoch.loss for epoch in self.epochs]}
-        return State(self._tensors() | kept | self._draws(), values)
+        return State(self._tensors() | kept | draws, values)
 
     @torch.no_grad()
     def go_on(self, state: State) -> None:
@@ -117,85 +194,64 @@ class _Course:
         for name, values in self._tensors().items():
             values.copy_(state.tensors[name])
         torch.set_rng_state(state.tensors["draws/cpu"])
-        if self._device.type == "cuda":
-            torch.cuda.set_rng_state(state.tensors["draws/cuda"], self._device)
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state.tensors["draws/cuda"], self.device)
 
     def _tensors(self) -> dict[str, Tensor]:
-        own = self.optimizer
-        lists = {
-            "parameters": own.parameters,
-            "means": own.means,
-            "squares": own.squares,
-            "steps": own.steps,
-            "good": self.good,
-            "total": [self.total],
-        }
+        lists = {"parameters": self.parameters, "means": self.means, "squares": self.squares, "counts": self.counts}
+        lists |= {"good": self.good, "total": [self.total]}
         return {f"{name}/{number}": values for name, several in lists.items() for number, values in enumerate(several)}
 
-    def _draws(self) -> dict[str, Tensor]:
-        """The generators that dropout draws from."""
-        draws = {"draws/cpu": torch.get_rng_state()}
-        if self._device.type == "cuda":
-            draws["draws/cuda"] = torch.cuda.get_rng_state(self._device)
-        return draws
 
-    @property
-    def _device(self) -> torch.device:
-        return self.optimizer.parameters[0].device
+def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | None = None) -> list[Epoch]:
+    """Train on the mean loss of shuffled batches.
 
+    Args:
+        lesson: what is learned.
+        training: learning rate, batch size and epochs.
+        seed: what the order of the examples follows from.
+        checkpoint: where to go on from; whoever gives one discards it when the result is written.
 
-def fit(
-    parameters: Sequence[nn.Parameter],
-    loss_of: Callable[[Tensor], Tensor],
-    examples: int,
-    task: Mapping[str, Any],
-    generator: torch.Generator,
-    after_epoch: Callable[[int], Kept],
-    what: str,
-    before_epoch: Callable[[int], None] = lambda epoch: None,
-    checkpoint: Checkpoint | None = None,
-) -> list[Epoch]:
-    """Train `parameters` on the mean of `loss_of(example numbers)`; return what `after_epoch(epoch)` gave after each.
-
-    `task` gives learning_rate, batch_size and epochs; epochs count from 1. With a `checkpoint` the training goes on
-    from where it was; whoever gave it discards it when the result is written. Raises `Diverged` after an epoch whose
-    loss is not finite, and where `after_epoch` does; the parameters are then those of the last good epoch.
+    Raises:
+        Diverged: the loss of an epoch is not finite, or what is kept of it is not; the parameters are then those after
+            the last good epoch.
     """
-    course = _Course(parameters, task["learning_rate"])
-    in_epoch = -(-examples // task["batch_size"])
+    course, examples = _Course(lesson.parameters, training.learning_rate), lesson.examples
+    generator = torch.Generator().manual_seed(seed)
+    in_epoch = -(-examples // training.batch_size)
     if checkpoint is not None and (state := checkpoint.restore()) is not None:
         course.go_on(state)
-        checkpoint.resumed = f", resumed in epoch {min(len(course.epochs) + 1, task['epochs'])}"
+        checkpoint.resumed = f", resumed in epoch {min(len(course.epochs) + 1, training.epochs)}"
     order = chain.from_iterable(
-        torch.randperm(examples, generator=generator).split(task["batch_size"]) for _ in range(task["epochs"])
+        torch.randperm(examples, generator=generator).split(training.batch_size) for _ in range(training.epochs)
     )
-    whole, rest = divmod(course.steps, in_epoch)
-    begun = whole * examples + rest * task["batch_size"]
-    batches = progress(islice(order, course.steps, None), what, examples * task["epochs"], begun)
+    finished, rest = divmod(course.steps, in_epoch)
+    begun = finished * examples + rest * training.batch_size
+    batches = progress(islice(order, course.steps, None), lesson.what, examples * training.epochs, begun)
 
     def keep() -> None:
         if checkpoint is not None:
             checkpoint.save(course.state)
 
     try:
-        for epoch in range(len(course.epochs) + 1, task["epochs"] + 1):
-            before_epoch(epoch)
+        for epoch in range(len(course.epochs) + 1, training.epochs + 1):
+            lesson.before_epoch(epoch)
             while course.steps < epoch * in_epoch:
                 batch = next(batches)
-                loss = loss_of(batch)
+                loss = lesson.loss(batch)
                 loss.backward()
-                nn.utils.clip_grad_norm_(parameters, 1.0)
-                course.optimizer.step()
+                nn.utils.clip_grad_norm_(lesson.parameters, 1.0)
                 course.total += loss.detach().cpu() * len(batch)
-                course.steps += 1
+                course.step()
                 keep()
             mean = float(course.total) / examples
-            if not np.isfinite(mean):
+            kept = lesson.after_epoch() if isfinite(mean) else {}
+            if not isfinite(mean) or not all(bool(values.isfinite().all()) for values in kept.values()):
                 raise Diverged(
-                    f"The loss became {mean} in epoch {epoch} of {what} at learning rate {task['learning_rate']}; "
-                    "lower the learning rate."
+                    f"The {'score is not finite' if kept else f'loss became {mean}'} in epoch {epoch} of {lesson.what} "
+                    f"at learning rate {training.learning_rate}; lower the learning rate."
                 )
-            course.end_epoch(Epoch(mean, after_epoch(epoch)))
+            course.end_epoch(Epoch(mean, kept))
             keep()
     except Diverged as error:
         course.back_to_good()

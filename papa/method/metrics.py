@@ -5,15 +5,28 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from papa.data.prepare import METRICS
+from papa.config.settings import METRICS
 from papa.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["METRICS", "evaluate"]
+
+class Subset(TypedDict):
+    """The score of some of the examples."""
+
+    score: float
+    examples: int
+
+
+class Scores(TypedDict):
+    """The score of predictions, further readings of them by metric, and subsets apart by their value."""
+
+    score: float
+    scores: dict[str, float]
+    subsets: dict[str, Subset]
 
 
 def evaluate(
@@ -22,11 +35,11 @@ def evaluate(
     predicted: Sequence[Any] | np.ndarray,
     label_names: Sequence[str],
     subset: Sequence[Any] | None = None,
-) -> dict[str, Any]:
-    """Score predictions: {"score": float, "scores": {metric: float}, "subsets": {value: {"score", "examples"}}}.
+) -> Scores:
+    """Score predictions.
 
     `gold` and `predicted` are indices into `label_names`: [example] for metrics of texts, [example][word] for metrics
-    of words, where words with `gold` < 0 are left out. "scores" holds the metric itself and further readings:
+    of words, where words with `gold` < 0 are left out. "scores" has the metric itself and further readings:
 
     - `f1` (of the class with index 1) and `matthews_correlation` come with `accuracy`.
     - `token_accuracy` is the share of right words, which is micro F1 over words. Beside it stands `chunk_f1`: the
@@ -43,7 +56,7 @@ def evaluate(
     units = _units(gold, predicted, len(label_names), by_word=METRICS[metric] == "token")
     read = _READINGS[metric]
     scores = read(units, label_names)
-    subsets = {}
+    subsets: dict[str, Subset] = {}
     for value, members in _members(subset, gold, units).items():
         part = units.only(members)
         subsets[value] = {"score": read(part, label_names)[metric], "examples": part.examples}
@@ -76,13 +89,13 @@ class _Units:
 def _units(
     gold: Sequence[Any] | np.ndarray, predicted: Sequence[Any] | np.ndarray, labels: int, by_word: bool
 ) -> _Units:
-    """Everything with a label, laid out flat; raises `InputError` where gold and predictions do not correspond."""
+    """Everything with a label, laid out flat; raises `InputError` if gold and predictions do not correspond."""
     import numpy as np
 
     sizes = [len(row) for row in gold] if by_word else [1] * len(gold)
     if len(predicted) != len(gold) or (by_word and [len(row) for row in predicted] != sizes):
         raise InputError("There must be one prediction for each label; gold and predicted differ in length.")
-    # the type is said, for an empty sentence alone would make floating-point numbers of all labels
+    # the type is said, because an empty sentence alone would make floating-point numbers of all labels
     if by_word:
         none = np.zeros(0, np.int64)
         right, found = (
@@ -125,7 +138,7 @@ def _accuracy(units: _Units, names: Sequence[str]) -> dict[str, float]:
 def _f1(units: _Units, names: Sequence[str]) -> dict[str, float]:
     from sklearn.metrics import f1_score
 
-    # labels=[1] and not pos_label=1, which raises where no example and no prediction has that class
+    # labels=[1] and not pos_label=1, which raises if no example and no prediction has that class
     score = f1_score(units.gold, units.predicted, labels=[1], average="micro", zero_division=0.0)
     return {"f1": float(score)} | _accuracy(units, names)
 

@@ -6,13 +6,42 @@ package they take packed ones, `[token, L+1, hidden]`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from papa.data.packed import Packed
 from papa.errors import InputError
+from papa.model.families import probe_dropout
 from papa.model.linear import linear
+from papa.model.model import Model
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a probe has to know of the model whose hidden states it reads.
+
+    Args:
+        layers: how many hidden states a token has: L+1, embeddings among them.
+        hidden: the size of each.
+        slots: the slots of the layout.
+        initializer_range: the spread of weights at the start.
+        probe_dropout: dropout before the output of a sequence probe.
+    """
+
+    layers: int
+    hidden: int
+    slots: int
+    initializer_range: float
+    probe_dropout: float
+
+    @classmethod
+    def of(cls, model: Model, slots: int) -> Sizes:
+        """The sizes of a model."""
+        config = model.config
+        return cls(model.layers + 1, model.hidden, slots, config.initializer_range, probe_dropout(config))
 
 
 class SequenceProbe(nn.Module):
@@ -90,9 +119,9 @@ class TokenProbe(nn.Module):
 class MlmProbe(nn.Module):
     """What a masked token was: its L+1 vectors concatenated, then dense, the model's activation, decoder.
 
-    logits = embeddings · activation(dense(hidden)) + bias. The decoder is tied to the encoder's input embeddings, which
+    logits = embeddings · activation(dense(hidden)) + bias. The decoder is tied to the model's input embeddings, which
     stay frozen and are no part of the probe's parameters or state; `bias` `[vocabulary]`, 0 at the start, is learned.
-    Where embeddings have another size than hidden states (ELECTRA small), a learned projection precedes the decoder.
+    If embeddings have another size than hidden states (ELECTRA small), a learned projection precedes the decoder.
     """
 
     embeddings: Tensor
@@ -106,9 +135,9 @@ class MlmProbe(nn.Module):
         initializer_range: float = 0.02,
     ):
         """`embeddings` are `[vocabulary, size]`, `activation` is a config's hidden_act."""
+        super().__init__()
         from transformers.activations import ACT2FN
 
-        super().__init__()
         if activation not in ACT2FN:
             raise InputError(f"The activation {activation!r} is not known; it is one of {', '.join(sorted(ACT2FN))}.")
         vocabulary, size = embeddings.shape
@@ -123,7 +152,7 @@ class MlmProbe(nn.Module):
     def forward(self, hidden: Tensor, chosen: Tensor) -> Tensor:
         """Logits `[token, vocabulary]` of the `chosen` tokens, bool `[example, slot]`, one example after another.
 
-        `hidden` is `[example, L+1, slot, hidden]`. Raises `InputError` where the shapes do not fit.
+        `hidden` is `[example, L+1, slot, hidden]`. Raises `InputError` if the shapes do not fit.
         """
         if hidden.ndim != 4 or hidden.shape[1] != self.layers or chosen.shape != (len(hidden), hidden.shape[2]):
             raise InputError(

@@ -1,154 +1,141 @@
-"""Which heads are replaced first: a weight per head, learned with a probe, and the orders made of it (Sec. 3.2)."""
+"""Which heads are replaced first: a weight for each, learned with a probe, and the orders made of it (Sec. 3.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import nn
 
-from papa.config.kinds import BY_LAMBDA, order_of
-from papa.data.masking import Masking
+from papa.config.stages import LambdaOf, OrderOf, RankOf
+from papa.config.study import Job
+from papa.config.variant import BY_LAMBDA, Constant, Order, Variant
+from papa.data.tokenize import shape_of_model
 from papa.data.tokens import Tokens
-from papa.data.weights import shape_of_model, tokenizer_of, weights_digest
+from papa.data.weights import weights_digest
 from papa.errors import InputError
-from papa.files import PathLike, provenance_of, read_table, write_table
-from papa.method.checkpoints import Checkpoint
-from papa.method.features import matrices_of, probe_sizes
-from papa.method.fitting import Kept, fit
-from papa.method.labelled import Labelled
-from papa.method.mlm import MaskedTraining
+from papa.files import JSON, PathLike, Trace, provenance_of, read_table, write_table
+from papa.method.constants import matrices_for, must_agree
+from papa.method.fitting import Checkpoint, Lesson, Outcomes, fit
+from papa.method.objectives import Through, objective_of
+from papa.method.probes import Sizes
 from papa.model.load import model_of
 from papa.model.model import Model
-from papa.model.replacement import Replacement
-
-LossWith = Callable[[Tensor, Replacement], Tensor]
-"""From example numbers and what the layers do with their heads to the mean loss of these examples."""
+from papa.model.replacement import Head, Replacement
 
 
-def train_lambda(
-    model: Mapping[str, Any],
-    tokens: PathLike,
-    labels: PathLike | None,
-    lambdas: PathLike,
-    task: Mapping[str, Any],
-    seed: int,
-    constants: PathLike | None = None,
-    kind: str = "average",
-    encoder_dropout: bool = False,
-) -> str:
+def train_lambda(job: Job[LambdaOf]) -> str:
     """Stage *train λ*: learn how much each head needs its own attention, together with a probe; Parquet per epoch.
 
-    Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2); the constant
-    is one of `kind`, averages are in the file `constants`. The probe that is learned on the way is thrown away. Without
-    `labels` the task is masked language modelling. With `encoder_dropout` the frozen encoder drops, as in the published
-    code.
+    Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2). The probe that
+    is learned on the way is thrown away.
     """
     import pyarrow as pa
 
-    train = Tokens.read(tokens, "train")["train"]
-    encoder = model_of(model)
-    weights = weights_digest(model)
-    matrices = matrices_of(kind, constants, encoder, train.provenance, weights).to(encoder.device)
-    torch.manual_seed(seed)
-    generator = torch.Generator().manual_seed(seed)
-    loss_with, probe, begin = _learning(encoder, train, labels, model, seed, encoder_dropout)
-    raw = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
-    job = {
-        "model": model,
-        "weights": weights,
-        "task": task,
-        "seed": seed,
-        "kind": kind,
-        "encoder_dropout": encoder_dropout,
-        "device": encoder.device.type,
-    }
-    checkpoint = Checkpoint(lambdas, job, (tokens, labels, constants))
+    settings, identity = job.settings, job.settings.model.model
+    split = Tokens.read(job.input("tokens"), "train")
+    train, facts = split["train"], split["train"].provenance
+    model, constant = model_of(settings.model), Constant.parse(settings.constant)
+    matrices = matrices_for(constant, job.maybe("constants"), model, facts).to(model.device)
+    torch.manual_seed(settings.seed)
+    objective = objective_of(job, split, Sizes.of(model, train.n), model)
+    raw = nn.Parameter(torch.zeros(model.layers, model.heads, device=model.device))
 
-    def loss_of(examples: Tensor) -> Tensor:
-        return loss_with(examples, encoder.replacement(matrices, mixing=raw.sigmoid()))
+    def mixed() -> Replacement:
+        return model.replacement(matrices, mixing=raw.sigmoid())
 
-    def after_epoch(epoch: int) -> Kept:
+    def learned() -> Outcomes:
         return {"lambda": raw.detach().sigmoid().cpu()}
 
-    learned = [raw, *probe.parameters()]
-    epochs = fit(learned, loss_of, len(train), task, generator, after_epoch, "learning λ", begin, checkpoint)
+    loss, parameters = objective.loss_on(Through(model, mixed, settings.encoder_dropout)), objective.probe.parameters()
+    lesson = Lesson("learning λ", [raw, *parameters], len(train), loss, objective.begin, learned)
+    trace = job.trace(model=str(model.weights), origin=identity.origin)
+    checkpoint = Checkpoint(job.output("lambdas"), trace, model.device.type)
+    epochs = fit(lesson, settings.training, settings.seed, checkpoint)
     values = torch.stack([epoch.kept["lambda"] for epoch in epochs])  # [epoch, layer, head]
     epoch, layer, head = torch.meshgrid(*map(torch.arange, values.shape), indexing="ij")
     columns = {"epoch": epoch + 1, "layer": layer, "head": head, "value": values}
-    about = {key: train.provenance[key] for key in ("model", "corpus", "slots", "style")}
-    write_table(
-        pa.table({name: column.flatten().numpy() for name, column in columns.items()}),
-        lambdas,
-        about | {"seed": seed, "encoder_dropout": encoder_dropout, **task},
-    )
+    table = pa.table({name: column.flatten().numpy() for name, column in columns.items()})
+    about = {
+        "model": identity.name,
+        "weights": model.weights,
+        **{key: facts[key] for key in ("corpus", "slots", "style")},
+    }
+    write_table(table, job.output("lambdas"), about, trace)
     checkpoint.discard()
     low, high = float(values[-1].min()), float(values[-1].max())
     return (
-        f"λ between {low:.3f} and {high:.3f} after {task['epochs']} epochs of {len(train):,} examples"
-        f"{checkpoint.resumed}"
+        f"λ between {low:.3f} and {high:.3f} after {len(epochs)} epochs of {len(train):,} examples{checkpoint.resumed}"
     )
 
 
-def _learning(
-    encoder: Model, train: Tokens, labels: PathLike | None, model: Mapping[str, Any], seed: int, dropout: bool
-) -> tuple[LossWith, nn.Module, Callable[[int], None]]:
-    """The loss of a task, the new probe that it trains, and what has to be done before an epoch."""
-    if labels is None:
-        masked = MaskedTraining(encoder, train, Masking.of(tokenizer_of(model), model["name"]), seed, dropout)
-        return masked.loss, masked.probe, masked.begin
-    labelled = Labelled(train, labels)
-    probe = labelled.probe(probe_sizes(encoder, train.n)).to(encoder.device)
-
-    def loss(examples: Tensor, plan: Replacement) -> Tensor:
-        def hidden_of(these: Tensor) -> Tensor:
-            return torch.stack(encoder.run(encoder.pack(train.batch(these)), plan, dropout), dim=1)
-
-        logits, gold = labelled.logits(probe, examples, hidden_of)
-        return cross_entropy(logits, gold.to(logits.device))
-
-    return loss, probe, lambda epoch: None
-
-
-def rank_heads(lambdas: PathLike, order: PathLike, kind: str = "lambda") -> str:
+def rank_heads(job: Job[RankOf]) -> str:
     """Stage *rank*: the heads in the order in which they are replaced; rank 0 goes first.
 
     `lambda` goes from the smallest λ after the last epoch up, over all layers together, ties by layer, then head (the
     paper's order, Sec. 3.2); `lambda-reversed` is the same backwards.
+
+    Raises:
+        InputError: the order is not made of λ.
     """
-    if kind not in BY_LAMBDA:
-        raise InputError(f"The order {kind!r} is not made of λ; those made of it are {', '.join(BY_LAMBDA)}.")
-    table = read_table(lambdas).to_pandas()
-    last = table[table.epoch == table.epoch.max()].sort_values(["value", "layer", "head"])
-    heads = [(int(layer), int(head)) for layer, head in zip(last["layer"], last["head"], strict=True)]
-    return _write_order(heads if kind == "lambda" else heads[::-1], order, provenance_of(read_table(lambdas)), kind)
+    name = job.settings.order
+    if name not in BY_LAMBDA:
+        raise InputError(f"The order {name!r} is not made of λ; those made of it are {', '.join(BY_LAMBDA)}.")
+    table = read_table(job.input("lambdas"))
+    rows = zip(*(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")), strict=True)
+    learned = sorted(rows, key=lambda row: (-row[0], *row[1:]))  # the last epoch first
+    heads = [(layer, head) for epoch, _, layer, head in learned if epoch == learned[0][0]]
+    heads = heads if name == "lambda" else heads[::-1]
+    return _write_order(heads, job.output("order"), {**provenance_of(table), "order": name}, job.trace())
 
 
-def order_heads(model: Mapping[str, Any], order: PathLike, kind: str, seed: int = 0) -> str:
+def order_heads(job: Job[OrderOf]) -> str:
     """Stage *order*: an order that needs no data (Figure 5): by layer, or drawn at random.
 
     `first-layer-first` and `last-layer-first` go head by head within a layer; `random-1`, `random-2`, … are draws of
     their own, each the same for a seed whatever other draws there are.
+
+    Raises:
+        InputError: the order is made of λ, or there is no such order.
     """
-    layers, heads = shape_of_model(model)
-    chosen, draw = order_of(kind)
+    settings, order = job.settings, Order.parse(job.settings.order)
+    if order.by_lambda:
+        raise InputError(f"The order {order.name!r} needs λ, which is learned on a task.")
+    layers, heads = shape_of_model(settings.model)
     listed = [(layer, head) for layer in range(layers) for head in range(heads)]
-    if chosen == "last-layer-first":
+    if order.base == "last-layer-first":
         listed.sort(key=lambda head: -head[0])
-    elif draw is not None:
-        generator = torch.Generator().manual_seed(int.from_bytes(sha256(f"{seed}/{draw}".encode()).digest()[:6]))
+    elif order.draw is not None:
+        drawn = sha256(f"{settings.seed}/{order.draw}".encode()).digest()[:6]
+        generator = torch.Generator().manual_seed(int.from_bytes(drawn))
         listed = [listed[place] for place in torch.randperm(len(listed), generator=generator).tolist()]
-    elif chosen in BY_LAMBDA:
-        raise InputError(f"The order {kind!r} needs λ, which is learned on a task.")
-    return _write_order(listed, order, {"model": model["name"]}, kind)
+    weights = weights_digest(settings.model)
+    about = {"model": settings.model.name, "weights": weights, "order": order.name}
+    trace = job.trace(model=weights, origin=settings.model.origin)
+    return _write_order(listed, job.output("order"), about, trace)
 
 
-def _write_order(heads: list[tuple[int, int]], path: PathLike, about: Mapping[str, Any], kind: str) -> str:
+def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, JSON], trace: Trace) -> str:
     import pyarrow as pa
 
     columns = {"rank": range(len(heads)), "layer": [head[0] for head in heads], "head": [head[1] for head in heads]}
-    write_table(pa.table(columns), path, {**about, "order": kind})
+    write_table(pa.table(columns), path, about, trace)
     return f"{len(heads)} heads ranked; layer {heads[0][0]}, head {heads[0][1]} goes first"
+
+
+def heads_to_replace(order: PathLike, variant: Variant, model: Model) -> list[Head]:
+    """The heads that an order gives up first, down to the fraction that a variant keeps.
+
+    Raises:
+        InputError: the order is another, or that of another model.
+    """
+    table = read_table(order)
+    must_agree(order, provenance_of(table), {"weights": model.weights, "order": variant.order and variant.order.name})
+    ranked = list(zip(table.column("layer").to_pylist(), table.column("head").to_pylist(), strict=True))
+    if sorted(ranked) != [(layer, head) for layer in range(model.layers) for head in range(model.heads)]:
+        raise InputError(
+            f"{order} does not order the heads of this model, which has {model.layers} layers of {model.heads} heads; "
+            "rank the heads of this model again."
+        )
+    return ranked[: len(ranked) - variant.kept(len(ranked))]

@@ -1,199 +1,244 @@
-"""Training of probes: on stored hidden states, or on whatever gives them, and the runs that are written (Sec. 4)."""
+"""Training of probes, and the runs that are written (paper, App. B).
+
+There is one way for all of them: what differs is the objective, where hidden states come from (a store, or the model as
+it goes), and whether constants are trained beside the probe.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from papa import __version__
+from papa.config.stages import ProbeOf
+from papa.config.study import Job
+from papa.config.variant import Variant
 from papa.data.tokens import Tokens
-from papa.errors import DamagedArtefact
-from papa.files import MEND, SEAL, PathLike, replacing, unsealed, write_json
-from papa.method.checkpoints import Checkpoint
-from papa.method.features import kept_heads
-from papa.method.fitting import Diverged, Kept, fit
+from papa.errors import DamagedArtefact, InputError
+from papa.files import MEND, write_json, write_tensors
+from papa.method.constants import TrainedConstants
+from papa.method.features import names_of, replaced_by
+from papa.method.fitting import Checkpoint, Diverged, Lesson, fit
 from papa.method.hidden import HiddenStates
-from papa.method.labelled import HiddenOf, Labelled
+from papa.method.metrics import Subset
+from papa.method.objectives import Batch, States, Through, objective_of
+from papa.method.probes import Sizes
+from papa.model.load import model_of
+from papa.model.model import Model
+from papa.model.replacement import Replacement, replaced_in
 
 
-def train_probe(
-    tokens: PathLike,
-    labels: PathLike,
-    hidden: Sequence[PathLike],
-    index: Sequence[PathLike],
-    run: PathLike,
-    probe: PathLike,
-    task: Mapping[str, Any],
-    seed: int,
-    about: Mapping[str, Any],
-) -> str:
-    """Stage *probe*: train one probe on stored hidden states and score it on the validation split (Sec. 4).
+@dataclass(frozen=True)
+class Run:
+    """One measured point: what was trained, on what, and how it scored.
 
-    Further splits are scored apart, as subsets of their names; the score is that of the validation split alone.
-    Writes the run as JSON and the probe as safetensors. Where the loss stops being finite, the state after the last
-    good epoch is kept beside the probe and `Diverged` is raised.
+    Args:
+        model: name of the model.
+        task: name of the task.
+        constant: what replaces attention; None if nothing is replaced.
+        order: which heads are replaced first; None if all or none are.
+        fraction: the share of heads that keep their own attention, such as "1/8".
+        kept: how many heads keep it.
+        heads: how many heads there are.
+        metric: what `score` is.
+        learning_rate: of the probe.
+        batch_size: in examples.
+        epochs: of training.
+        seed: of the probe, and of the order of examples.
+        score: of the validation split, after the last epoch.
+        scores: further readings of the same predictions.
+        subsets: scores of some examples, and of further splits.
+        rows: how many examples each split has.
+        rows_available: how many it had before any limit.
+        cut: how many examples of each split lost tokens.
+        curve: loss and score after each epoch.
+        provenance: weights, corpus, layout, dropout, masked tokens and version of papa.
     """
-    states, features = HiddenStates.opened(hidden, index)
-    splits = {split: Labelled(part, labels) for split, part in Tokens.read(tokens).items()}
-    stored = {name: count for name, _, _, count in features["splits"]}
-    of_texts = {split: len(part.tokens.ids) for split, part in splits.items()}
-    if features["corpus"] != splits["train"].tokens.provenance["corpus"] or stored != of_texts:
-        raise DamagedArtefact(f"{index[0]} holds hidden states of other texts; {MEND}.")
-    expected = {key: about[key] for key in ("model", "constant", "order") if key in about}
-    if "fraction" in about:
-        expected["kept"] = kept_heads(about["fraction"], features["heads"])
-    for key, value in expected.items():
-        if features[key] != value:
-            raise DamagedArtefact(
-                f"{index[0]} holds hidden states with {key} {features[key]} where {value} was expected; {MEND}."
-            )
 
-    def read(split: str) -> HiddenOf:
-        return lambda examples: states.read(examples, splits[split].tokens)
+    model: str
+    task: str
+    constant: str | None
+    order: str | None
+    fraction: str
+    kept: int
+    heads: int
+    metric: str
+    learning_rate: float
+    batch_size: int
+    epochs: int
+    seed: int
+    score: float
+    scores: Mapping[str, float]
+    subsets: Mapping[str, Subset]
+    rows: Mapping[str, int]
+    rows_available: Mapping[str, int]
+    cut: Mapping[str, int]
+    curve: Sequence[Mapping[str, float]]
+    provenance: Mapping[str, Any]
 
-    hidden_of = {split: read(split) for split in splits}
-    job = {"features": features, "task": task, "seed": seed, "about": about}
-    checkpoint = Checkpoint(run, job, (tokens, labels, *hidden, *index))
-    return train_labelled(splits, hidden_of, features, run, probe, task, seed, about, checkpoint)
 
+@dataclass(frozen=True)
+class Source:
+    """Where the hidden states of a job come from, and what they are.
 
-def train_labelled(
-    splits: Mapping[str, Labelled],
-    hidden_of: Mapping[str, HiddenOf],
-    features: Mapping[str, Any],
-    run: PathLike,
-    probe: PathLike,
-    task: Mapping[str, Any],
-    seed: int,
-    about: Mapping[str, Any],
-    checkpoint: Checkpoint,
-    beside: nn.Module | None = None,
-    device: torch.device | str = "cpu",
-) -> str:
-    """Train a probe on the hidden states that `hidden_of` gives for each split, score it, write run and probe.
-
-    `features` says what these hidden states are, as the index of stored ones does, `device` where they are. The
-    parameters of `beside`, which `hidden_of` may depend on, are trained and written along with the probe.
+    Args:
+        states: gives them, batch by batch.
+        sizes: what a probe has to know of them.
+        heads: how many heads the model has.
+        kept: how many of them keep their own attention.
+        weights: digest of the model's weights.
+        model: the model, if it runs along; None if hidden states are stored.
+        beside: what is trained with the probe: constants, or nothing.
     """
-    torch.manual_seed(seed)
-    classifier = splits["train"].probe(features).to(device)
-    scored = {split: torch.arange(len(splits[split])) for split in splits if split != "train"}
 
-    def loss_of(examples: Tensor) -> Tensor:
-        logits, gold = splits["train"].logits(classifier, examples, hidden_of["train"])
-        return cross_entropy(logits, gold.to(logits.device))
+    states: States
+    sizes: Sizes
+    heads: int
+    kept: int
+    weights: str
+    model: Model | None = None
+    beside: Sequence[TrainedConstants] = ()
 
-    def predict(epoch: int) -> dict[str, Tensor]:
-        return {split: splits[split].predictions(classifier, hidden_of[split], rows) for split, rows in scored.items()}
-
-    def evaluate(predicted: Kept) -> Mapping[str, Any]:
-        found = {split: splits[split].evaluate(task["metric"], own, scored[split]) for split, own in predicted.items()}
-        result = found.pop("validation")
-        apart = {split: {"score": own["score"], "examples": len(scored[split])} for split, own in found.items()}
-        return {**result, "subsets": result["subsets"] | apart}
-
-    return train_and_score(
-        [classifier] if beside is None else [classifier, beside],
-        loss_of,
-        predict,
-        evaluate,
-        {split: part.tokens for split, part in splits.items()},
-        features,
-        run,
-        probe,
-        task,
-        seed,
-        about,
-        checkpoint,
-    )
+    @property
+    def device(self) -> str:
+        """The kind of device on which hidden states are."""
+        return "cpu" if self.model is None else self.model.device.type
 
 
-def train_and_score(
-    modules: Sequence[nn.Module],
-    loss_of: Callable[[Tensor], Tensor],
-    predict: Callable[[int], Kept],
-    evaluate: Callable[[Kept], Mapping[str, Any]],
-    splits: Mapping[str, Tokens],
-    features: Mapping[str, Any],
-    run: PathLike,
-    probe: PathLike,
-    task: Mapping[str, Any],
-    seed: int,
-    about: Mapping[str, Any],
-    checkpoint: Checkpoint,
-    before_epoch: Callable[[int], None] = lambda epoch: None,
-) -> str:
-    """Train `modules`, a probe first, on `loss_of` example numbers, and write them and the run.
+def train_probe(job: Job[ProbeOf]) -> str:
+    """Stage *probe*: train one probe and score it on the validation split (Sec. 4).
 
-    After each epoch `predict(epoch)` says what they make of the validation split, and in the end `evaluate` scores
-    that as `metrics.evaluate` does. Where the loss stops being finite, the state after the last good epoch is kept
-    beside the probe and `Diverged` is raised. The `checkpoint` is gone when all is written.
+    Further splits are scored apart, as subsets of their names. Writes the run as JSON, and the probe as safetensors:
+    with the matrices that were trained beside it, and without the embeddings that a probe of masked tokens is tied to.
+
+    Raises:
+        Diverged: the loss is not finite any more; the state after the last good epoch is kept beside the probe.
+        InputError: constants or order are those of another model, or constants are to be trained on masked tokens.
+        DamagedArtefact: stored hidden states are those of another job.
     """
-    parameters = [values for module in modules for values in module.parameters()]
-    generator = torch.Generator().manual_seed(seed)
-    try:
-        epochs = fit(
-            parameters,
-            loss_of,
-            len(splits["train"]),
-            task,
-            generator,
-            predict,
-            f"probe, seed {seed}",
-            before_epoch,
-            checkpoint,
+    settings, splits = job.settings, Tokens.read(job.input("tokens"))
+    with (_streamed if settings.streamed else _stored)(job, splits) as source:
+        trace = job.trace(model=source.weights, origin=settings.model.model.origin)
+        checkpoint = Checkpoint(job.output("run"), trace, source.device)
+        torch.manual_seed(settings.seed)
+        objective = objective_of(job, splits, source.sizes, source.model)
+        modules = [objective.probe, *source.beside]
+        lesson = Lesson(
+            what=f"probe, seed {settings.seed}",
+            parameters=[values for module in modules for values in module.parameters()],
+            examples=len(splits["train"]),
+            loss=objective.loss_on(source.states),
+            before_epoch=objective.begin,
+            after_epoch=lambda: objective.outcomes_on(source.states),
         )
-    except Diverged as error:
-        kept = Path(probe).with_suffix(".last-good.safetensors")
-        save_state(state_of(modules), kept)
-        raise Diverged(f"{error} The state after epoch {error.good} is kept in {kept}.") from None
-    save_state(state_of(modules), probe)
-    # only now that the memory of training is free, for what scores predictions is large itself
-    results = [evaluate(epoch.kept) for epoch in epochs]
-    result = results[-1]
+        try:
+            epochs = fit(lesson, settings.training, settings.seed, checkpoint)
+        except Diverged as error:
+            good = Path(job.output("probe")).with_suffix(".last-good.safetensors")
+            write_tensors(_state_of(modules), good, {}, trace)
+            raise Diverged(f"{error} The state after epoch {error.good} is kept in {good}.") from None
+    write_tensors(_state_of(modules), job.output("probe"), {}, trace)
+    # only now that the memory of training is free, because what scores predictions is large itself
+    results = [objective.score(settings.metric, epoch.kept) for epoch in epochs]
     curve = [
         {"epoch": number, "loss": epoch.loss, "score": own["score"]}
         for number, (epoch, own) in enumerate(zip(epochs, results, strict=True), start=1)
     ]
-    source = splits["train"].provenance
-    write_json(
-        {
-            **about,
-            **{key: features[key] for key in ("kept", "heads")},
-            **{key: task[key] for key in ("metric", "learning_rate", "batch_size", "epochs")},
-            "seed": seed,
-            "score": result["score"],
-            "scores": result["scores"],
-            "subsets": result["subsets"],
-            "rows": source["rows"],
-            "rows_available": source["rows_available"],
-            "cut": {split: part.cut for split, part in splits.items()},
-            "curve": curve,
-            "provenance": {key: features[key] for key in ("weights", "corpus", "masked") if key in features}
-            | {key: source[key] for key in ("slots", "style", "segments")}
-            | {"encoder_dropout": features.get("encoder_dropout", False), "papa_version": __version__},
+    variant, facts, result = Variant.parse(settings.variant), splits["train"].provenance, results[-1]
+    names = names_of(variant)
+    run = Run(
+        model=settings.model.model.name,
+        task=settings.task,
+        constant=names["constant"],
+        order=names["order"],
+        fraction=str(variant.fraction),
+        kept=source.kept,
+        heads=source.heads,
+        metric=settings.metric,
+        **settings.training.model_dump(),
+        seed=settings.seed,
+        **result,
+        rows=facts["rows"],
+        rows_available=facts["rows_available"],
+        cut={split: tokens.cut for split, tokens in splits.items()},
+        curve=curve,
+        provenance={
+            "weights": source.weights,
+            **{key: facts[key] for key in ("corpus", "slots", "style", "segments")},
+            **objective.facts,
+            "encoder_dropout": settings.encoder_dropout,
+            "papa_version": __version__,
         },
-        run,
     )
+    write_json(asdict(run), job.output("run"), trace)
     checkpoint.discard()
-    return (
-        f"{task['metric']} {result['score']:.3f} with {features['kept']} of {features['heads']} heads, seed {seed}"
-        f"{checkpoint.resumed}"
-    )
+    return f"{run.metric} {run.score:.3f} with {run.kept} of {run.heads} heads, seed {run.seed}{checkpoint.resumed}"
 
 
-def state_of(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
+@contextmanager
+def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]:
+    """Hidden states from the store, beside the `index` of each part."""
+    settings, indices = job.settings, job.inputs["index"]
+    variant = Variant.parse(settings.variant)
+    with HiddenStates.opened(indices) as stored:
+        index = stored.index
+        of_texts = {split: len(tokens.ids) for split, tokens in splits.items()}
+        if {name: count for name, _, _, count in index["splits"]} != of_texts:
+            raise DamagedArtefact(f"{indices[0]} is of the hidden states of other texts; {MEND}.")
+        expected = {
+            "corpus": splits["train"].provenance["corpus"],
+            "model": settings.model.model.name,
+            **names_of(variant),
+            "kept": variant.kept(index["heads"]),
+        }
+        for key, value in expected.items():
+            if index[key] != value:
+                raise DamagedArtefact(
+                    f"{indices[0]} is of hidden states with {key} {index[key]} where {value} was expected; {MEND}."
+                )
+
+        def states(batch: Batch) -> Tensor:
+            hidden = stored.read(batch.examples, batch.tokens)
+            return hidden if batch.places is None else hidden[batch.places]
+
+        sizes = Sizes(**{field.name: index[field.name] for field in fields(Sizes)})
+        yield Source(states, sizes, index["heads"], index["kept"], index["weights"])
+
+
+@contextmanager
+def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]:
+    """Hidden states through the model, which go through float16 as stored ones do.
+
+    If constants are trained or tokens are masked, hidden states stay float32, because nothing like them is stored.
+    """
+    settings, tokens = job.settings, splits["train"]
+    variant, masked = Variant.parse(settings.variant), job.maybe("labels") is None
+    if variant.trained and masked:
+        raise InputError(
+            f"The constant of {variant.path} is trained, which needs labels; give masked tokens another constant."
+        )
+    model = model_of(settings.model)
+    matrices, heads = replaced_by(job, model, tokens.provenance)
+    fixed, beside = model.replacement(matrices, heads), []
+    replaced = replaced_in(fixed)
+    if variant.trained and matrices is not None:
+        beside = [TrainedConstants(matrices, replaced).to(model.device)]
+
+    def replacement() -> Replacement:
+        return model.replacement(beside[0](), replaced) if beside else fixed
+
+    rounded = not (variant.trained or masked)
+    states = Through(model, replacement, settings.encoder_dropout, rounded)
+    total = model.layers * model.heads
+    yield Source(states, Sizes.of(model, tokens.n), total, total - len(replaced), str(model.weights), model, beside)
+
+
+def _state_of(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
     """A copy of what the modules have learned."""
     return {name: value.detach().cpu().clone() for module in modules for name, value in module.state_dict().items()}
-
-
-def save_state(state: dict[str, Tensor], path: PathLike) -> None:
-    """Write what `state_of` gave as safetensors."""
-    with replacing(path, seal=True) as temporary:
-        temporary.write_bytes(save(state, {SEAL: unsealed(path)}))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
+from typing import Any
 
-from papa.results.summary import Row, fractions_of, is_main, unique
-from papa.results.tables import half_width
+import pandas as pd
 
-Scores = dict[int, float]
-"""Scores of one task and fraction by seed."""
+from papa.results.summary import fractions_of, half_width, is_main
 
-UNKNOWN: Row = {"mean": None, "low": None, "high": None}
-"""A mean relative drop that is not defined."""
+Drop = dict[str, float | None]
+"""A mean relative drop: `mean`, `low` and `high`, which are None if they are not defined."""
+Claim = dict[str, Any]
+UNKNOWN: Drop = {"mean": None, "low": None, "high": None}
 
 ABOUT_DROP = (
     "Mean relative drop: the mean over tasks of (original - score) / |original|, where that is defined. Its interval is"
@@ -29,64 +30,59 @@ ABOUT_FREE = (
 )
 
 
-def claims_of(summary: Sequence[Row], runs: Sequence[Row]) -> list[Row]:
+def claims_of(summary: pd.DataFrame, runs: pd.DataFrame) -> list[Claim]:
     """The claims of each line of a grid, from its rows of the summary and of the runs, both with their `line`.
 
-    - `drop`: `{mean, low, high}` of the mean relative drop at fraction 0 over `tasks` tasks; see `ABOUT_DROP`. None
-      where the line has no such row or no task has a drop; `low` and `high` are None where fewer than two seeds are
-      common to all these tasks. `without` names the tasks without a drop.
-    - `free`: how many of `heads` are free, see `ABOUT_FREE`; None where there are fewer than two seeds, or nothing
-      beside the original. `next` is the next measured number, None where there is none, and `lost` names the tasks
-      that lost with so many replaced.
-    - `part`: as `drop`, with `heads` replaced: the free ones, or the next measured number where none are free. None
-      where `free` is.
+    - `drop`: the mean relative drop at fraction 0 over `tasks` tasks; see `ABOUT_DROP`. None if the line has no such
+      row or no task has a drop; `low` and `high` are None if fewer than two seeds are common to all these tasks.
+      `without` names the tasks without a drop.
+    - `free`: how many of `heads` are free, see `ABOUT_FREE`; None if there are fewer than two seeds, or nothing beside
+      the original. `next` is the next measured number, None if there is none, and `lost` names the tasks that lost with
+      so many replaced.
+    - `part`: as `drop`, with `heads` replaced: the free ones, or the next measured number if none are free. None if
+      `free` is.
     """
-    return [
-        _claim([row for row in summary if row["line"] == line], [row for row in runs if row["line"] == line])
-        for line in unique(row["line"] for row in summary)
-    ]
+    return [_claim(own[is_main(own)], runs[runs["line"] == line]) for line, own in summary.groupby("line", sort=False)]
 
 
-def _claim(summary: Sequence[Row], runs: Sequence[Row]) -> Row:
-    rows = [row for row in summary if is_main(row)]
+def _claim(rows: pd.DataFrame, runs: pd.DataFrame) -> Claim:
     scores = _scores(runs)
-    replaced = {row["fraction"]: row["heads"] - row["kept"] for row in rows}
+    heads = int(rows["heads"].iloc[0])
+    replaced = {fraction: heads - int(kept) for fraction, kept in zip(rows["fraction"], rows["kept"], strict=True)}
     fractions = [fraction for fraction in fractions_of(rows) if replaced[fraction]]
-    titles = {row["task"]: row["title"] for row in rows}
+    titles = dict(zip(rows["task"], rows["title"], strict=True))
     free, following, lost = _free(fractions, list(titles), scores)
     partly = following if free == "1" else free
-    at_end = [row for row in rows if row["fraction"] == "0"]
+    at_end = rows[rows["fraction"] == "0"]
+    part = partly and (_drop(rows, partly, scores) or UNKNOWN)
     return {
-        "line": rows[0]["line"],
-        "model": rows[0]["model"],
-        "constant": next((row["constant"] for row in rows if row["constant"]), None),
-        "order": next((row["order"] for row in rows if row["order"]), None),
-        "heads": rows[0]["heads"],
-        "seeds": sorted({row["seeds"] for row in rows}),
-        "tasks": sum(row["relative_drop"] is not None for row in at_end),
-        "without": [row["title"] for row in at_end if row["relative_drop"] is None],
+        "line": rows["line"].iloc[0],
+        "model": rows["model"].iloc[0],
+        "constant": next(iter(rows["constant"].dropna()), None),
+        "order": next(iter(rows["order"].dropna()), None),
+        "heads": heads,
+        "seeds": sorted(int(number) for number in rows["seeds"].unique()),
+        "tasks": int(at_end["relative_drop"].notna().sum()),
+        "without": list(at_end.loc[at_end["relative_drop"].isna(), "title"]),
         "drop": _drop(rows, "0", scores),
-        "free": free and replaced.get(free, 0),
-        "next": following and replaced[following],
+        "free": replaced.get(free, 0) if free else None,
+        "next": replaced[following] if following else None,
         "lost": [titles[task] for task in lost],
-        "part": {"heads": replaced[partly], **(_drop(rows, partly, scores) or UNKNOWN)} if partly else None,
+        "part": {"heads": replaced[partly], **part} if partly and part else None,
     }
 
 
-def _scores(runs: Sequence[Row]) -> dict[tuple[str, str], Scores]:
-    """The scores of each task and fraction; a seed's is its mean over the draws of a random order."""
-    draws: dict[tuple[str, str], dict[int, list[float]]] = {}
-    for run in runs:
-        if is_main(run) and run["score"] is not None:
-            draws.setdefault((run["task"], run["fraction"]), {}).setdefault(run["seed"], []).append(run["score"])
-    return {place: {seed: fmean(own) for seed, own in seeds.items()} for place, seeds in draws.items()}
+def _scores(runs: pd.DataFrame) -> pd.DataFrame:
+    """The scores of each seed (rows), task and fraction (columns); a seed's is its mean over random orders."""
+    known = runs[is_main(runs)].dropna(subset="score")
+    return known.groupby(["seed", "task", "fraction"])["score"].agg(fmean).unstack(["task", "fraction"])
 
 
 def _free(
-    fractions: Sequence[str], tasks: Sequence[str], scores: Mapping[tuple[str, str], Scores]
+    fractions: Sequence[str], tasks: Sequence[str], scores: pd.DataFrame
 ) -> tuple[str | None, str | None, list[str]]:
-    """The last of `fractions` (falling) up to which no task lost ("1" where there is none), the one after it, and who
-    lost there; None where it cannot be told.
+    """The last of `fractions` (falling) up to which no task lost ("1" if there is none), the one after it, and who lost
+    there; None if it cannot be told.
     """
     free: str | None = None
     for fraction in fractions:
@@ -99,26 +95,24 @@ def _free(
     return free, None, []
 
 
-def _losses(task: str, fraction: str, scores: Mapping[tuple[str, str], Scores]) -> list[float]:
+def _losses(task: str, fraction: str, scores: pd.DataFrame) -> list[float]:
     """What each seed lost against its own original score."""
-    original, own = scores.get((task, "1"), {}), scores[task, fraction]
-    return [original[seed] - own[seed] for seed in sorted(original.keys() & own.keys())]
+    return [] if (task, "1") not in scores else list((scores[task, "1"] - scores[task, fraction]).dropna())
 
 
-def _drop(rows: Sequence[Row], fraction: str, scores: Mapping[tuple[str, str], Scores]) -> Row | None:
-    """Mean relative drop at a fraction over the tasks where it is defined, and its interval over common seeds."""
-    own = [row for row in rows if row["fraction"] == fraction and row["relative_drop"] is not None]
-    if not own:
+def _drop(rows: pd.DataFrame, fraction: str, scores: pd.DataFrame) -> Drop | None:
+    """Mean relative drop at a fraction over the tasks for which it is defined, and its interval over common seeds."""
+    own = rows[rows["fraction"].eq(fraction) & rows["relative_drop"].notna()].set_index("task")["relative_drop"]
+    if own.empty:
         return None
-    means = {row["task"]: abs(row["mean"]) for row in rows if row["fraction"] == "1"}
-    by_seed = [scores[row["task"], at] for row in own for at in ("1", fraction)]
-    seeds = sorted(set.intersection(*(set(one) for one in by_seed)))
-    mean = fmean(row["relative_drop"] for row in own)
-    if len(seeds) < 2:
+    means = rows[rows["fraction"] == "1"].set_index("task")["mean"].abs()
+    common = scores[[(task, at) for task in own.index for at in ("1", fraction)]].dropna()
+    mean = fmean(own)
+    if len(common) < 2:
         return {"mean": mean, "low": None, "high": None}
     each = [
-        fmean((scores[t, "1"][seed] - scores[t, fraction][seed]) / means[t] for t in (row["task"] for row in own))
-        for seed in seeds
+        fmean((seed[task, "1"] - seed[task, fraction]) / means[task] for task in own.index)
+        for _, seed in common.iterrows()
     ]
     half = half_width(each)
     return {"mean": mean, "low": mean - half, "high": mean + half}

@@ -2,210 +2,256 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from papa.errors import InputError
-from papa.files import PathLike, check_seal, provenance_of, read_json, read_table
-from papa.results.summary import DATA_COLUMNS, Row, mean_relative_drops, read_rows
-from papa.results.tables import CONFIDENCE, TRAINING_COLUMNS, summarise
+import numpy as np
+import pandas as pd
 
-SETTING = ("model", "task", "constant", "order", "fraction", "metric", "subset")
+from papa.config.artefacts import ARTEFACTS
+from papa.errors import InputError, count
+from papa.files import PathLike, provenance_of, read_table, trace_of
+from papa.results.runs import ALL, DATA_COLUMNS, TRAINING_COLUMNS, Origin, read_run, read_runs
+from papa.results.summary import CONFIDENCE, mean_relative_drops, read_summary, summary_of
+from papa.results.table import Table, metric_name, percent, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SETTING = ["model", "task", "constant", "order", "fraction", "metric", "subset"]
 """What must be the same for two rows to be held against each other."""
-OF_RUNS = tuple(TRAINING_COLUMNS)
-FROM = ("weights", "corpus", "slots", "style", "segments", "encoder_dropout", "masked", "papa_version")
-"""What runs say about where they came from."""
-OF_DATA = tuple(name for name in DATA_COLUMNS if name != "examples")
-OF_AVERAGES = ("hub", "revision", "precision")
-"""What averages say of their model, and runs do not."""
+OF_MODEL = ("weights", "papa_version", "precision", "heads")
+"""Settings of a model; all others are of a model and a task."""
+OF_SUMMARY = ["heads", *(name for name in DATA_COLUMNS if name != "examples")]
+OWNER = ["model", "task"]
+DIGEST = 16
+"""Characters that are shown of a digest, or of another text without an end."""
+MOST = 10
+"""Lines that are printed of settings that only one side has."""
+
+Found = dict[str, Any]
 
 
-def compare(a: PathLike, b: PathLike) -> dict[str, Any]:
+def compare(a: PathLike, b: PathLike) -> Found:
     """What differs between two results folders, or two files `summary.parquet` or `runs.parquet`, in plain values.
 
     `compared` counts the settings (`SETTING`) that both have: `equal` of them have the same mean and spread, `within`
-    differ within intervals, those listed under `beyond` differ beyond them, and those under `untested` differ where one
-    side has no interval. `only_a`, `only_b`: settings that one side has. `settings`: hyperparameters, data, revisions
+    differ within intervals, those listed under `beyond` differ beyond them, and those under `untested` differ but one
+    side has no interval. `only_a`, `only_b`: settings that one side has. `settings`: hyperparameters, data, weights
     and versions that differ. `mean_drops`: mean relative drops that differ.
 
     A difference of means over seeds is tested by Welch's t-test, which takes neither equal spread nor equal numbers
     of seeds for granted; `low` and `high` are the 95 % interval of B - A. Scores of one seed are not paired: what a
-    seed fixes (first weights of a probe, the order of batches) means the same only where all else is the same, and a
-    pair of three seeds leaves 2 degrees of freedom where Welch's test has up to 4. Where equal seeds do go together the
-    test is on the safe side. A difference is `beyond` where its p, by Holm's correction over all tests, is under 5 %:
-    one difference among equal results would else be expected of each twenty. Where no seed differs from another on
+    seed fixes (first weights of a probe, the order of batches) means the same only if all else is the same, and a
+    pair of three seeds leaves 2 degrees of freedom where Welch's test has up to 4. If equal seeds do go together the
+    test is on the safe side. A difference is `beyond` if its p, by Holm's correction over all tests, is under 5 %:
+    one difference among equal results would else be expected of each twenty. If no seed differs from another on
     either side, any difference is beyond.
 
-    Raises `InputError` where something is no result, is damaged, or nothing can be compared.
+    Raises:
+        InputError: Something is no result, is damaged, or nothing can be compared.
     """
-    left, right = _Results.read(a), _Results.read(b)
-    common = [key for key in left.rows if key in right.rows]
-    if not common:
+    (left, settings_a), (right, settings_b) = _read(Path(a)), _read(Path(b))
+    both = left.merge(right, on=SETTING, suffixes=("_a", "_b"))
+    if both.empty:
         raise InputError(
-            f"{a} and {b} have no setting in common: {left.described()} and {right.described()}; results are compared "
+            f"{a} and {b} have no setting in common: {_described(left)} and {_described(right)}; results are compared "
             "by the names of models and tasks."
         )
-    found = [difference(left.rows[key], right.rows[key]) for key in common]
-    tested = [entry for entry in found if entry["p"] is not None]
-    for entry, p in zip(tested, holm([entry["p"] for entry in tested]), strict=True):
-        entry["p_holm"] = p
-    beyond = [entry for entry in tested if entry["p_holm"] < 1 - CONFIDENCE]
-    within = [entry for entry in tested if not entry["equal"] and entry not in beyond]
+    found = _tested(both)
+    tested, level = found["p"].notna(), 1 - CONFIDENCE
+    beyond, within = tested & (found["p_holm"] < level), tested & ~found["equal"] & ~(found["p_holm"] < level)
     return {
         "a": str(a),
         "b": str(b),
         "confidence": CONFIDENCE,
         "correction": "Holm",
         "compared": len(found),
-        "equal": sum(entry["equal"] for entry in found),
-        "tested": len(tested),
-        "within": len(within),
-        "within_but_outside_own_interval": sum(entry["p"] < 1 - CONFIDENCE for entry in within),
-        "untested": [entry for entry in found if entry["p"] is None and not entry["equal"]],
-        "beyond": sorted(beyond, key=lambda entry: entry["p"]),
-        "only_a": [dict(zip(SETTING, key, strict=True)) for key in left.rows if key not in right.rows],
-        "only_b": [dict(zip(SETTING, key, strict=True)) for key in right.rows if key not in left.rows],
-        "settings": _differing(left.settings, right.settings),
-        "mean_drops": _drops(left.rows.values(), right.rows.values()),
+        "equal": int(found["equal"].sum()),
+        "tested": int(tested.sum()),
+        "within": int(within.sum()),
+        "within_but_outside_own_interval": int((within & (found["p"] < level)).sum()),
+        "untested": _plain(found[~tested & ~found["equal"]]),
+        "beyond": _plain(found[beyond].sort_values("p", kind="stable")),
+        "only_a": _plain(_only(left, right)),
+        "only_b": _plain(_only(right, left)),
+        "settings": _plain(_differing(settings_a, settings_b)),
+        "mean_drops": _plain(_mean_drops(left, right)),
     }
 
 
-def difference(a: Row, b: Row) -> dict[str, Any]:
-    """Two rows of summaries held against each other: means, B - A with interval, and Welch's p, where there are any."""
-    about = {name: a[name] for name in SETTING} | {"title": a["title"], "a": a["mean"], "b": b["mean"]}
-    about |= {"seeds_a": a["seeds"], "seeds_b": b["seeds"], "drop_a": a["relative_drop"], "drop_b": b["relative_drop"]}
-    equal = all(a[name] == b[name] for name in ("mean", "half_width", "seeds"))
-    none = {"equal": equal, "difference": None, "low": None, "high": None, "p": None}
-    if a["mean"] is None or b["mean"] is None:
-        return about | none
-    shift = b["mean"] - a["mean"]
-    if a["half_width"] is None or b["half_width"] is None:
-        return about | none | {"difference": shift}
-    return about | {"equal": equal, "difference": shift} | _welch(shift, a, b)
+def _read(place: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The summary of some results, and what they were made with: `ABOUT`, and a `value` for each run or row."""
+    if place.is_dir():
+        path = place / ARTEFACTS["summary"].path()
+        if not path.is_file():
+            raise InputError(
+                f"{place} has no {ARTEFACTS['summary'].path()}, so it is no folder of finished results; give "
+                "results/NAME, and run its workflow to the end first."
+            )
+        summary, runs = read_summary(path), _runs_in(place)
+    elif not place.is_file():
+        raise InputError(f"There is no {place}; give a results folder, or its summary.parquet or runs.parquet.")
+    elif (what := provenance_of(read_table(place)).get("table")) == "summary":
+        summary = read_summary(place)
+        runs = summary[OWNER]
+    elif what == "runs":
+        runs = read_runs(place)
+        summary, runs = summary_of(runs), runs[[*OWNER, *TRAINING_COLUMNS]]
+    else:
+        raise InputError(
+            f"{place} is neither a summary nor a table of runs; give a results folder, or its summary.parquet or "
+            "runs.parquet."
+        )
+    made = [rows.astype(object).melt(OWNER, var_name="setting") for rows in (runs, summary[[*OWNER, *OF_SUMMARY]])]
+    settings = pd.concat(made).dropna(subset="value")
+    return summary, settings.assign(task=settings["task"].mask(settings["setting"].isin(OF_MODEL), None))
 
 
-def _welch(shift: float, a: Row, b: Row) -> dict[str, float]:
-    """Interval and p of a difference of means whose spread over seeds follows from the intervals of both."""
+def _runs_in(folder: Path) -> pd.DataFrame:
+    """What each run of a results folder says that it was made with; None for what it does not say."""
+    rows = []
+    for path in sorted(folder.glob(ARTEFACTS["run"].path(model="*", task="*", variant="**", seed="*"))):
+        run, trace = read_run(path), trace_of(path)
+        about = run.model_dump() | run.provenance.model_dump()
+        rows.append(about | {"precision": trace.settings["model"]["precision"] if trace else None})
+    return pd.DataFrame(rows, columns=[*OWNER, *TRAINING_COLUMNS, *Origin.model_fields, "precision"], dtype=object)
+
+
+def _described(rows: pd.DataFrame) -> str:
+    """Which models on which tasks, for messages."""
+    return f"{', '.join(rows['model'].unique())} on {', '.join(rows['task'].unique())}"
+
+
+def _tested(both: pd.DataFrame) -> pd.DataFrame:
+    """Rows of two summaries side by side: means, B - A with its interval, and Welch's p, as far as there are any."""
+    read = {"title": "title_a", "a": "mean_a", "b": "mean_b", "seeds_a": "seeds_a", "seeds_b": "seeds_b"}
+    read |= {"drop_a": "relative_drop_a", "drop_b": "relative_drop_b"}
+    found = both[SETTING].assign(**{name: both[column] for name, column in read.items()})
+    sides = [both[[f"{name}_{side}" for name in ("mean", "half_width", "seeds")]].to_numpy() for side in "ab"]
+    found["equal"] = ((sides[0] == sides[1]) | (np.isnan(sides[0]) & np.isnan(sides[1]))).all(axis=1)
+    found["difference"] = found["b"] - found["a"]
+    found["low"], found["high"], found["p"] = _welch(found["difference"], both)
+    tested = found["p"].dropna()
+    return found.assign(p_holm=pd.Series(holm(tested.tolist()), tested.index))
+
+
+def _welch(shift: pd.Series[float], both: pd.DataFrame) -> tuple[pd.Series[float], ...]:
+    """Interval and p of differences of means whose spread over seeds follows from the intervals of both sides."""
     from scipy.stats import t
 
-    errors = [row["half_width"] / t.ppf((1 + CONFIDENCE) / 2, row["seeds"] - 1) for row in (a, b)]
-    error = math.hypot(*errors)
-    if error == 0:
-        return {"low": shift, "high": shift, "p": 0.0 if shift else 1.0}
-    shares = [(own / error) ** 4 / (row["seeds"] - 1) for own, row in zip(errors, (a, b), strict=True)]
-    freedom = 1 / sum(shares)
-    half = error * float(t.ppf((1 + CONFIDENCE) / 2, freedom))
-    return {"low": shift - half, "high": shift + half, "p": 2 * float(t.sf(abs(shift) / error, freedom))}
+    share = (1 + CONFIDENCE) / 2
+    freedom = {side: (both[f"seeds_{side}"] - 1).where(both[f"half_width_{side}"].notna()) for side in "ab"}
+    errors = {side: both[f"half_width_{side}"] / t.ppf(share, freedom[side]) for side in "ab"}
+    error = np.hypot(errors["a"], errors["b"])
+    together = 1 / sum((errors[side] / error) ** 4 / freedom[side] for side in "ab")
+    half, p = error * t.ppf(share, together), 2 * t.sf(shift.abs() / error, together)
+    some = error.ne(0)
+    half, p = half.where(some, 0.0), pd.Series(p, shift.index).where(some, shift.eq(0).astype(float))
+    return shift - half, shift + half, p
 
 
 def holm(values: Sequence[float]) -> list[float]:
     """The p values, in their order, such that all under a level together err no more often than that level says."""
-    adjusted, largest = [0.0] * len(values), 0.0
-    for rank, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        largest = max(largest, min(1.0, (len(values) - rank) * values[place]))
-        adjusted[place] = largest
-    return adjusted
+    order, adjusted = np.argsort(values, kind="stable"), np.empty(len(values))
+    adjusted[order] = np.maximum.accumulate(np.asarray(values)[order] * np.arange(len(values), 0, -1)).clip(max=1)
+    return list(adjusted.tolist())
 
 
-class _Results:
-    """The summary of some results by setting, and what their runs were made with, by model and task."""
-
-    def __init__(self, rows: Iterable[Row], settings: Mapping[tuple[str, str, str], list[Any]]):
-        self.rows = {tuple(row[name] for name in SETTING): row for row in rows}
-        self.settings = dict(settings)
-        for row in self.rows.values():
-            _add(self.settings, (row["model"], "", "heads"), row["heads"])
-            for name in OF_DATA:
-                _add(self.settings, (row["model"], row["task"], name), row[name])
-
-    @classmethod
-    def read(cls, place: PathLike) -> _Results:
-        path = Path(place)
-        if path.is_dir():
-            summary = path / "tables/summary.parquet"
-            if not summary.is_file():
-                raise InputError(
-                    f"{place} has no tables/summary.parquet, so it is no folder of finished results; give "
-                    "results/NAME, and run its workflow to the end first."
-                )
-            return cls(read_rows(summary), _settings_in(path))
-        if not path.is_file():
-            raise InputError(f"There is no {place}; give a results folder, or its summary.parquet or runs.parquet.")
-        kind = provenance_of(read_table(path)).get("table")
-        if kind not in ("summary", "runs"):
-            raise InputError(
-                f"{place} is neither a summary nor a table of runs; give a results folder, or its summary.parquet or "
-                "runs.parquet."
-            )
-        if kind == "summary":
-            return cls(read_rows(path), {})
-        settings: dict[tuple[str, str, str], list[Any]] = {}
-        for run in read_table(path).to_pylist():
-            for name in OF_RUNS:
-                _add(settings, (run["model"], run["task"], name), run[name])
-        with TemporaryDirectory() as folder:
-            summary = Path(folder, "summary.parquet")
-            summarise(path, summary, Path(folder, "summary.md"))
-            return cls(read_rows(summary), settings)
-
-    def described(self) -> str:
-        """Which models on which tasks, for messages."""
-        models, tasks = (list(dict.fromkeys(key[place] for key in self.rows)) for place in (0, 1))
-        return f"{', '.join(models)} on {', '.join(tasks)}"
+def _only(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """The settings of `rows` that `others` does not have."""
+    sides = rows[SETTING].merge(others[SETTING], how="left", indicator=True)
+    return sides.loc[sides["_merge"] == "left_only", SETTING]
 
 
-def _settings_in(folder: Path) -> dict[tuple[str, str, str], list[Any]]:
-    """What the runs of a results folder say they were made with, each value once, by model, task and what it is."""
-    found: dict[tuple[str, str, str], list[Any]] = {}
-    for path in sorted(folder.glob("models/*/tasks/*/runs/**/seed-*.json")):
-        run = read_json(path)
-        about = {name: run[name] for name in OF_RUNS} | {
-            name: run["provenance"][name] for name in FROM if name in run["provenance"]
-        }
-        for name, value in about.items():
-            task = "" if name in ("weights", "papa_version") else run["task"]
-            _add(found, (run["model"], task, name), value)
-    for path in sorted(folder.glob("models/*/corpora/**/average.h5")):
-        for name, value in _about_averages(path).items():
-            _add(found, (path.relative_to(folder).parts[1], "", name), value)
-    return found
+def _differing(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """Settings of models and tasks that both have, if they are not the same; each value is listed once."""
+    sides = (side.groupby([*OWNER, "setting"], dropna=False, sort=False)["value"] for side in (a, b))
+    once = [side.agg(lambda own: list(own.unique())) for side in sides]
+    both = pd.concat(once, axis=1, join="inner", keys=["a", "b"]).reset_index()
+    in_order = both[["a", "b"]].map(lambda values: sorted(map(str, values)))
+    return both[in_order["a"] != in_order["b"]]
 
 
-def _about_averages(path: Path) -> dict[str, str]:
-    import h5py
-
-    check_seal(path)
-    with h5py.File(path, "r") as store:
-        about = {name: str(store.attrs.get(f"about_{name}", "")) for name in OF_AVERAGES}
-    return about | {"precision": about["precision"] or "float32"}
-
-
-def _add(found: dict[tuple[str, str, str], list[Any]], where: tuple[str, str, str], value: Any) -> None:
-    own = found.setdefault(where, [])
-    if value not in own:
-        own.append(value)
-
-
-def _differing(a: Mapping[tuple[str, str, str], list[Any]], b: Mapping[tuple[str, str, str], list[Any]]) -> list[Row]:
-    """Settings of models and tasks that both have, where they are not the same."""
-    return [
-        {"model": where[0], "task": where[1] or None, "setting": where[2], "a": a[where], "b": b[where]}
-        for where in a
-        if where in b and sorted(map(str, a[where])) != sorted(map(str, b[where]))
-    ]
-
-
-def _drops(a: Iterable[Row], b: Iterable[Row]) -> list[Row]:
+def _mean_drops(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """Mean relative drops over tasks that both have and that are not the same."""
-    names = ("model", "constant", "order", "fraction")
-    left, right = ({tuple(drop[name] for name in names): drop for drop in mean_relative_drops(rows)} for rows in (a, b))
-    return [
-        dict(zip(names, key, strict=True))
-        | {"a": drop["mean_relative_drop"], "b": right[key]["mean_relative_drop"]}
-        | {"tasks_a": drop["tasks"], "tasks_b": right[key]["tasks"]}
-        for key, drop in left.items()
-        if key in right and drop["mean_relative_drop"] != right[key]["mean_relative_drop"]
+    drops = [mean_relative_drops(side).rename(columns={"mean_relative_drop": ""}) for side in (a, b)]
+    both = drops[0].merge(drops[1], on=["model", "constant", "order", "fraction"], suffixes=("_a", "_b"))
+    both = both.rename(columns={"_a": "a", "_b": "b"})
+    return both[both["a"].ne(both["b"])]
+
+
+def _plain(rows: pd.DataFrame) -> list[Found]:
+    """Rows as plain values; None for what is not known."""
+    plain = rows.astype(object)
+    return [dict(zip(rows.columns, row, strict=True)) for row in plain.where(plain.notna(), None).to_numpy().tolist()]
+
+
+def print_comparison(found: Found, console: Console) -> None:
+    """Print what `compare` found."""
+    console.print(f"A: {printable(found['a'])}\nB: {printable(found['b'])}\n")
+
+    def show(title: str, lines: list[dict[str, str]], names: int = 3) -> None:
+        if lines:
+            Table(title, pd.DataFrame(lines), names).print(console)
+
+    settings = [
+        {"model": row["model"], "task": row["task"] or "", "setting": row["setting"]}
+        | {side.upper(): " ".join(map(_value, row[side])) for side in "ab"}
+        for row in found["settings"]
     ]
+    show("Settings that differ", settings, names=5)
+    show("Beyond intervals", [_scores(row) for row in found["beyond"]])
+    show("Different, but with one seed there is no interval", [_scores(row) for row in found["untested"]])
+    drops = [
+        {"model": row["model"], "setting": _setting(row), "A": percent(row["a"]), "B": percent(row["b"])}
+        for row in found["mean_drops"]
+    ]
+    show("Mean relative drops over tasks that differ (not tested)", drops, names=2)
+    for side in ("a", "b"):
+        only = found[f"only_{side}"]
+        title = f"Only in {side.upper()}: {count(len(only), 'setting')}"
+        show(title + (f", the first {MOST}" if len(only) > MOST else ""), [_names(row) for row in only[:MOST]])
+    beyond, untested = len(found["beyond"]), len(found["untested"])
+    if found["equal"] == found["compared"]:
+        everything = not (found["only_a"] or found["only_b"])
+        what = "the scores" if everything else f"the {count(found['compared'], 'score')} that both have"
+        but = "; settings differ" if found["settings"] else ""
+        console.print(f"The same: {what} agree to the last digit{but}.", style="bold green")
+        return
+    said = f"{count(found['compared'], 'setting')} in both: {found['equal']:,} equal, {found['within']:,} different "
+    said += f"within intervals, {beyond:,} beyond them" + (f", {untested:,} without an interval" if untested else "")
+    console.print(f"{said}.", style="bold red" if beyond else "bold yellow" if untested else "bold green")
+    if found["tested"]:
+        console.print(
+            f"Welch's t-test over seeds, {count(found['tested'], 'test')}, {100 * (1 - CONFIDENCE):.0f} % for all of "
+            f"them together ({found['correction']}'s correction). Outside of its own 95 % interval, but not after the "
+            f"correction: {found['within_but_outside_own_interval']:,}."
+        )
+
+
+def _names(row: Found) -> dict[str, str]:
+    """Which score: its model, its task with its metric and, if it has one, its subset, and what was replaced."""
+    subset = "" if row["subset"] == ALL else f", {row['subset']}"
+    reading = f"{row['task']}{subset} ({metric_name(row['metric'])})"
+    return {"model": row["model"], "task": reading, "setting": _setting(row)}
+
+
+def _setting(row: Found) -> str:
+    return " ".join(filter(None, (row["fraction"], row["constant"], row["order"])))
+
+
+def _scores(row: Found) -> dict[str, str]:
+    """Two scores beside each other; with their interval and p if there is a test."""
+    shift = "" if row["difference"] is None else f"{row['difference']:+.3f}"
+    scores = {side.upper(): "-" if row[side] is None else f"{row[side]:.3f}" for side in "ab"}
+    if row["p"] is None:
+        return _names(row) | scores | {"B - A": shift}
+    tested = {"B - A [95 %]": f"{shift} [{row['low']:+.3f}, {row['high']:+.3f}]", "p (Holm)": f"{row['p_holm']:.1g}"}
+    return _names(row) | scores | tested
+
+
+def _value(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= DIGEST or " " in text else f"{text[:DIGEST]}…"

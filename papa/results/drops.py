@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import fmean
 
-from papa.files import PathLike, write_table
-from papa.results.analyses import GRID_COLUMNS, constant_name, write_pages
-from papa.results.latex import Part
-from papa.results.summary import (
-    ABOUT_DROPS,
-    ABOUT_MEANS,
-    LOG_SCALED,
-    Row,
-    is_main,
-    mean_relative_drops,
-    percent,
-    read_rows,
-    unique,
-)
+import pandas as pd
 
-COLUMNS = {
-    "model": "string",
-    "constant": "string",
-    "mean_original": "float64",
-    "tasks": "int64",
-    "mean_relative_drop": "float64",
-    "tasks_with_drop": "int64",
-    "tasks_without_drop": "string",
-}
+from papa.config.stages import DropsOf
+from papa.config.study import Job
+from papa.errors import count
+from papa.results.grids import GRID_COLUMNS, constant_name
+from papa.results.summary import ABOUT_DROPS, ABOUT_MEANS, LOG_SCALED, is_main
+from papa.results.table import Table, percent, read_frame, score_text, write_frame, write_pages
+
+COLUMNS = {"model": "string", "constant": "string", "mean_original": "float64", "tasks": "int64"}
+COLUMNS |= {"mean_relative_drop": "float64", "tasks_with_drop": "int64", "tasks_without_drop": "string"}
 
 TITLE = "Original score and drop at fraction 0"
 NOTE = (
@@ -37,63 +23,61 @@ NOTE = (
 )
 
 
-def score_and_drop(grid: PathLike, table: PathLike, markdown: PathLike, latex: PathLike) -> str:
-    """Write the mean original score and the mean relative drop at fraction 0 of each model and kind of constant.
+def score_and_drop(job: Job[DropsOf]) -> str:
+    """Stage *drops*: write what `drops_of` makes of a `grid` with fractions 1 and 0, and draw it.
 
-    `grid` is the table of a grid with fractions 1 and 0. Tasks with a log-scale score are in neither mean and tasks
-    without a defined drop are named; where no task has one the mean is null. Parquet with `COLUMNS`, Markdown, LaTeX.
+    Raises:
+        DamagedArtefact: The file is no intact table of a grid.
     """
-    import pyarrow as pa
+    from papa.results.figures import draw_drops
 
-    rows = drops_of(read_rows(grid, GRID_COLUMNS))
-    schema = pa.schema(list(COLUMNS.items()))
-    write_table(pa.Table.from_pylist(rows, schema=schema), table, {"table": "score_and_drop"})
-    write_pages(TITLE, tables_of(rows), NOTE, markdown, latex)
-    return f"{len(rows)} mean drops as Parquet, Markdown and LaTeX"
-
-
-def tables_of(rows: Sequence[Row]) -> list[tuple[str, list[Part], int]]:
-    """The rows of `score_and_drop` as people read them."""
-    header = ["model", "constants", "mean original score", "tasks", "mean drop", "tasks with a drop", "tasks without"]
-    lines = [
-        [
-            row["model"],
-            constant_name(row["constant"]),
-            "-" if row["mean_original"] is None else f"{row['mean_original']:.3f}",
-            f"{row['tasks']}",
-            percent(row["mean_relative_drop"]),
-            f"{row['tasks_with_drop']}",
-            row["tasks_without_drop"] or "",
-        ]
-        for row in rows
-    ]
-    return [("", [[header], lines], 2)]
+    drops = drops_of(read_frame(job.input("grid"), GRID_COLUMNS, "table of a grid"))
+    write_frame(drops, COLUMNS, job.output("table"), {"table": "score_and_drop"}, job.trace())
+    write_pages(TITLE, tables_of(drops), NOTE, job.output("markdown"), job.output("latex"))
+    return f"{count(len(drops), 'mean drop')}; drawn: {draw_drops(drops, job.settings.plots, job.outputs)}"
 
 
-def drops_of(rows: Sequence[Row]) -> list[Row]:
-    """The rows of `score_and_drop`, made from those of a grid."""
-    main = [row for row in rows if is_main(row) and row["metric"] not in LOG_SCALED]
-    originals = {(row["model"], row["task"]): row["mean"] for row in main if row["fraction"] == "1"}
+def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """The mean original score and the mean relative drop at fraction 0 of each model and constant, from a grid's rows.
+
+    Tasks with a log-scale score are in neither mean, and tasks without a defined drop are named. A mean over no task is
+    null.
+    """
+    # a grid has its ends once for each order
+    rows = rows.drop_duplicates(["model", "task", "constant", "fraction", "metric", "subset"])
+    counted = is_main(rows) & ~rows["metric"].isin(LOG_SCALED)
+    originals = rows[counted & rows["fraction"].eq("1")].set_index(["model", "task"])["mean"]
     found = []
-    for model, constant in unique((row["model"], row["constant"]) for row in rows if row["fraction"] == "0"):
-        # a grid has its ends once for each order
-        own = {
-            row["task"]: row
-            for row in main
-            if (row["model"], row["constant"], row["fraction"]) == (model, constant, "0")
-        }
-        scores = [mean for task in own if (mean := originals.get((model, task))) is not None]
-        [drop] = mean_relative_drops(own.values()) or [{"mean_relative_drop": None, "tasks": 0}]
-        without = [row["title"] for row in own.values() if row["relative_drop"] is None]
+    for (model, constant), every in rows[rows["fraction"] == "0"].groupby(["model", "constant"], sort=False):
+        own = every[counted[every.index]]
+        scores = originals.reindex([(model, task) for task in own["task"]]).dropna()
+        drops = own["relative_drop"].dropna()
+        without = own.loc[own["relative_drop"].isna(), "title"]
         found.append(
             {
                 "model": model,
                 "constant": constant,
-                "mean_original": fmean(scores) if scores else None,
+                "mean_original": fmean(scores) if len(scores) else None,
                 "tasks": len(scores),
-                "mean_relative_drop": drop["mean_relative_drop"],
-                "tasks_with_drop": drop["tasks"],
+                "mean_relative_drop": fmean(drops) if len(drops) else None,
+                "tasks_with_drop": len(drops),
                 "tasks_without_drop": ", ".join(without) or None,
             }
         )
-    return found
+    return pd.DataFrame(found, columns=list(COLUMNS))
+
+
+def tables_of(drops: pd.DataFrame) -> list[Table]:
+    """The rows of `drops_of` as people read them."""
+    frame = pd.DataFrame(
+        {
+            "model": drops["model"],
+            "constants": drops["constant"].map(constant_name),
+            "mean original score": [score_text(mean, float("nan")) for mean in drops["mean_original"]],
+            "tasks": drops["tasks"],
+            "mean drop": drops["mean_relative_drop"].map(percent),
+            "tasks with a drop": drops["tasks_with_drop"],
+            "tasks without": drops["tasks_without_drop"].fillna(""),
+        }
+    )
+    return [Table("", frame, 2)]

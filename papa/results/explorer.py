@@ -1,4 +1,4 @@
-"""What the report's attention explorer shows: each head's λ, rank, drop and pattern, and its constant matrix.
+"""What the explorer of heads on the page shows: each head's λ, rank, drop and pattern, and its constant matrix.
 
 A page cannot carry float32 matrices of all heads, so each head travels as bytes: entry / largest entry of the head, in
 254 steps. What a reader sees is off by at most a five-hundredth of the largest entry.
@@ -7,84 +7,120 @@ A page cannot carry float32 matrices of all heads, so each head travels as bytes
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 from math import isqrt
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
+import pandas as pd
 import torch
 
-from papa.config.graph import Graph
-from papa.config.kinds import RANDOM, kind_of, on_corpus
+from papa.config.stages import GridOf
+from papa.config.study import Study
+from papa.config.variant import RANDOM, Constant, Order
 from papa.data.tokens import TokensFile
 from papa.files import PathLike, read_table
 from papa.method.averages import ConstantMatrices
 from papa.method.patterns import measure_patterns, special_slots
-from papa.results.heatmaps import MOST_SLOTS, drawn_slots
-from papa.results.summary import Row, is_main
+from papa.results.figures import MOST_SLOTS, drawn_slots
+from papa.results.grids import constant_name, order_name
+from papa.results.summary import is_main
 
 STEPS, NEVER = 254, 255
 """The byte of a head's largest entry, and that of a pair of slots that no example has."""
 MOST_BYTES = 5_000_000
-"""Bytes of all matrices of a page together; fewer slots are drawn where they would be more."""
+"""Bytes of all matrices of a page together; fewer slots are drawn if all would be more."""
 LOOKED_AT = 1000
-"""Examples that tell which slots hold special tokens."""
+"""Examples that tell which slots contain special tokens."""
 
 
-def explored(results: Path, graph: Graph, grid: Mapping[str, Any], summary: Sequence[Row]) -> dict[str, Any]:
+Matrices = dict[str, object]
+"""The average attention of all heads, ready for a page; see `matrices_of`."""
+Heads = dict[str, list[float | None] | list[int | None] | list[str | None]]
+"""`lambda`, `rank`, `drop` and `replaced_at` of every head; see `heads_of`."""
+
+
+class Entry(TypedDict):
+    """What can be chosen at once: a model, a task, a constant and an order; `set` names the matrices, if there are."""
+
+    model: str
+    task: str
+    title: str
+    constant: str
+    order: str | None
+    words: str
+    layers: int
+    heads: int
+    set: str | None
+    of: Heads
+
+
+def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> tuple[list[Entry], dict[str, Matrices]]:
     """What the explorer shows of one grid of finished results.
 
-    `sets` has each file of averages once, by its path below the results, as `matrices_of` gives it; `entries` one for
-    each model, task, constant and order (but random ones, of which a head has several ranks) with `heads_of` its heads
-    and the set (None for constants that need no text) that its matrices are in.
+    Args:
+        study: knows where the results are.
+        grid: what is shown. Random orders are not, because a head has several ranks in them.
+        summary: the rows of the summary.
+
+    Returns:
+        An entry for each model, task, constant and order; and the matrices of each set, by the path of their averages.
     """
-    there = set(graph.artefacts())
-    orders = [order for order in grid["orders"] if order != RANDOM] if set(grid["fractions"]) - {"0", "1"} else []
-    entries: list[dict[str, Any]] = []
-    for model, task, constant in product(grid["models"], grid["tasks"], grid["constants"]):
-        name = on_corpus(constant, graph.corpus_of(task))
-        with TokensFile.opened(_place(results, graph.tokens(model, task))) as tokens:
-            sizes = tokens.provenance["sizes"]
-        own = [row for row in summary if (row["model"], row["task"]) == (model, task) and is_main(row)]
-        averages = graph.constants(model, graph.corpus_of(task), name)
-        held = averages if isinstance(averages, str) and averages in there else None
-        for order in orders or [None]:
-            lambdas = f"<results>/models/{model}/tasks/{task}/{kind_of(name).name}/lambda.parquet"
-            ranked = order and graph.order(model, task, name, order)
-            rows = [row for row in own if row["constant"] == name and row["order"] in (None, order)]
+    there = {job.main for job in study.jobs()}
+    between = set(grid.fractions) - {"0", "1"}
+    named = [order for order in grid.orders if order != RANDOM] if between else []
+    orders: list[Order | None] = [Order.parse(order) for order in named] or [None]
+    entries: list[Entry] = []
+    averages: dict[str, Path] = {}
+    for model, (task, corpus), name in product(grid.models, grid.tasks.items(), grid.constants):
+        constant = Constant.parse(name).on(corpus)
+        with TokensFile.opened(study.results / study.path("tokens", model=model, laid_out=corpus)) as tokens:
+            shape = tokens.provenance["sizes"]["layers"], tokens.provenance["sizes"]["heads"]
+        own = summary[summary["model"].eq(model) & summary["task"].eq(task) & is_main(summary)]
+        averaged = [job.main for job in study.constants(model, corpus, constant) if job.main in there]
+        averages |= {path: study.results / path for path in averaged}
+        learned = study.path("lambda", model=model, task=task, constant=constant.untrained)
+        for order in orders:
+            ranked = study.order(model, task, constant, order).main if order else None
+            of_order = own["order"].isna() | own["order"].eq(order.name if order else "")
             heads = heads_of(
-                rows,
-                _place(results, lambdas) if lambdas in there else None,
-                _place(results, ranked) if ranked else None,
-                (sizes["layers"], sizes["heads"]),
+                own[own["constant"].eq(constant.name) & of_order],
+                study.results / learned if learned in there else None,
+                study.results / ranked if ranked else None,
+                shape,
             )
+            words = constant_name(name) + (f", {order_name(order.name)} order" if order else "")
             entries.append(
-                {"model": model, "task": task, "constant": constant, "order": order, "title": own[0]["title"]}
-                | {"layers": sizes["layers"], "heads": sizes["heads"], "set": held, "of": heads}
+                {
+                    "model": model,
+                    "task": task,
+                    "title": own["title"].iloc[0],
+                    "constant": name,
+                    "order": order.name if order else None,
+                    "words": words,
+                    "layers": shape[0],
+                    "heads": shape[1],
+                    "set": next(iter(averaged), None),
+                    "of": heads,
+                }
             )
-    sizes_of_sets = {entry["set"]: entry["layers"] * entry["heads"] for entry in entries if entry["set"]}
-    most = most_slots(list(sizes_of_sets.values()))
-    sets = {}
-    for path in sizes_of_sets:
-        average = _place(results, path)
-        special = special_slots_of(average.with_name("tokens.parquet"))
-        sets[path] = matrices_of(ConstantMatrices.load(average), special, most)
-    return {"entries": entries, "sets": sets}
+    sizes = {entry["set"]: entry["layers"] * entry["heads"] for entry in entries}
+    most = most_slots([sizes[path] for path in averages])
+    sets = {
+        path: matrices_of(ConstantMatrices.load(place), special_slots_of(place.with_name("tokens.parquet")), most)
+        for path, place in averages.items()
+    }
+    return entries, sets
 
 
-def _place(results: Path, path: str) -> Path:
-    """Where a path of the graph is."""
-    return results / path.removeprefix("<results>/")
-
-
-def matrices_of(averages: ConstantMatrices, special: Sequence[int], most: int = MOST_SLOTS) -> dict[str, Any]:
-    """The average attention of all heads, ready for a page.
+def matrices_of(averages: ConstantMatrices, special: Sequence[int], most: int = MOST_SLOTS) -> Matrices:
+    """The average attention of all heads in at most `most` slots, ready for a page.
 
     `cells` is base64 of uint8 `[layer, head, query, key]` over `slots`: 0 to `STEPS` in shares of `largest`
-    `[layer * heads + head]`, or `NEVER`. `slots` are those of `drawn_slots`, `used` how many hold a token
-    in some example; `patterns` are the rows of `papa.method.patterns.measure_patterns`.
+    `[layer * heads + head]`, or `NEVER`. `used` is how many slots contain a token in some example; `special` names the
+    slots of special tokens; `patterns` are the rows of `measure_patterns`.
     """
     slots = drawn_slots(averages, most)
     count = averages.count[slots][:, slots]
@@ -118,39 +154,43 @@ def most_slots(heads: Sequence[int]) -> int:
     return max(1, min(MOST_SLOTS, isqrt(MOST_BYTES // max(1, sum(heads)))))
 
 
-def heads_of(
-    rows: Sequence[Row], lambdas: PathLike | None, order: PathLike | None, shape: tuple[int, int]
-) -> dict[str, list[float | int | str | None]]:
-    """λ, rank and drop of every head of one model, task, constant and order, in lists `[layer * heads + head]`.
+def heads_of(rows: pd.DataFrame, lambdas: PathLike | None, order: PathLike | None, shape: tuple[int, int]) -> Heads:
+    """λ, rank and drop of every head of one model, task, constant and order.
 
-    `rank` 0 is replaced first. `drop` is the relative drop of the run at the largest measured fraction at which the
-    head is replaced, `replaced_at` that fraction: what the least replacement that includes this head costs, with all
-    that are replaced before it. `rows` are the summary's of the task's own metric on all examples. Lists of what is not
-    known hold None.
+    Args:
+        rows: the rows of the summary that were measured, of the task's own metric on all examples.
+        lambdas: the file of λ; the last epoch counts.
+        order: the file of the order.
+        shape: how many layers there are, and how many heads in each.
+
+    Returns:
+        Lists `[layer * heads + head]`, of None for what is not known. `rank` 0 is replaced first. `drop` is the
+        relative drop at the largest measured fraction at which the head is replaced, and `replaced_at` that fraction:
+        what the least replacement that includes the head costs, with all heads that are replaced before it.
     """
     layers, per_layer = shape
-    number = layers * per_layer
-    value: list[float | None] = [None] * number
-    rank: list[int | None] = [None] * number
+    value: list[float | None] = [None] * (layers * per_layer)
+    rank: list[int | None] = [None] * (layers * per_layer)
     if lambdas is not None:
-        learned = read_table(lambdas).to_pylist()
-        last = max(row["epoch"] for row in learned)
-        for row in learned:
-            if row["epoch"] == last:
-                value[row["layer"] * per_layer + row["head"]] = round(row["value"], 4)
+        learned = read_table(lambdas).to_pandas()
+        for row in learned[learned["epoch"] == learned["epoch"].max()].itertuples():
+            value[row.layer * per_layer + row.head] = round(row.value, 4)
     if order is not None:
-        for row in read_table(order).to_pylist():
-            rank[row["layer"] * per_layer + row["head"]] = row["rank"]
-    least = [_least(rows, own) for own in rank]
+        for row in read_table(order).to_pandas().itertuples():
+            rank[row.layer * per_layer + row.head] = row.rank
+    rows = rows.sort_values("fraction", key=lambda own: own.map(Fraction), ascending=False)
+    replaced, drops = (rows["heads"] - rows["kept"]).tolist(), _known(rows["relative_drop"])
+    fractions = rows["fraction"].tolist()
+    # without a rank, only a run with every head replaced tells of a head
+    needed = [layers * per_layer if own is None else own + 1 for own in rank]
+    least = [next((place for place, number in enumerate(replaced) if number >= need), None) for need in needed]
     return {
-        "lambda": list(value),
-        "rank": list(rank),
-        "drop": [row["relative_drop"] if row else None for row in least],
-        "replaced_at": [row["fraction"] if row else None for row in least],
+        "lambda": value,
+        "rank": rank,
+        "drop": [None if place is None else drops[place] for place in least],
+        "replaced_at": [None if place is None else fractions[place] for place in least],
     }
 
 
-def _least(rows: Sequence[Row], rank: int | None) -> Row | None:
-    """The row of `rows` with the fewest heads replaced, that of `rank` among them; without a rank, all of them."""
-    there = [row for row in rows if (row["heads"] - row["kept"] > rank if rank is not None else not row["kept"])]
-    return max(there, key=lambda row: Fraction(row["fraction"]), default=None)
+def _known(values: pd.Series[float]) -> list[float | None]:
+    return [None if pd.isna(value) else float(value) for value in values]

@@ -1,147 +1,162 @@
 """One page that tells the results of a config: claims, figures, an explorer of heads, tables, and how it was run.
 
-The page stands alone: the drawing library, the figures' specifications and all data are in it. Its own security policy
-lets nothing run but its two scripts and forbids every connection; texts go through the template's escaping.
+The page stands alone: the drawing library, the specifications of the figures and all data are in it. Its own security
+policy lets nothing run but its two scripts and forbids every connection; the template escapes all texts.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from papa import __version__
-from papa.config.graph import Graph
-from papa.config.grids import RUN, Config
-from papa.config.parameters import Parameters
-from papa.files import PathLike, read_json, read_table, replacing
-from papa.method.patterns import DIAGONAL_LIFT, DOMINANT_ENTRY, DOMINANT_ROWS, FLAGS, SPECIAL_MASS
-from papa.method.patterns import NOTE as ABOUT_PATTERNS
-from papa.results.analyses import constant_name, note_on, order_name, rows_of, tables_of
-from papa.results.claims import ABOUT_DROP, ABOUT_FREE, claims_of
-from papa.results.costs import costs_of
-from papa.results.drops import COLUMNS as DROP_COLUMNS
-from papa.results.drops import NOTE as ABOUT_DROPS
-from papa.results.drops import TITLE as SCORE_AND_DROP
-from papa.results.drops import tables_of as tables_of_drops
+from papa.config.settings import RUN, Config
+from papa.config.stages import GridOf, PageOf
+from papa.config.study import Job, Study
+from papa.errors import count
+from papa.files import opened_table, read_json, read_table, write_page
+from papa.results import drops, published
+from papa.results.claims import ABOUT_DROP, ABOUT_FREE, Claim, Drop, claims_of
 from papa.results.explorer import explored
-from papa.results.latex import Part
-from papa.results.plots import drop_figure, full_style, grid_figure
-from papa.results.published import NOTE as ABOUT_PUBLISHED
-from papa.results.published import tables_of as tables_of_published
-from papa.results.summary import Row, is_main, read_rows, unique
-from papa.results.tables import RUN_COLUMNS, undrawn
+from papa.results.figures import drop_figure, grid_figure
+from papa.results.grids import note_on, rows_of, tables_of
+from papa.results.patterns import FLAGS
+from papa.results.patterns import NOTE as ABOUT_PATTERNS
+from papa.results.runs import read_runs, undrawn
+from papa.results.summary import is_main, read_summary
+from papa.results.table import Table, read_frame
+
+if TYPE_CHECKING:
+    import altair as alt
 
 PAGES = files("papa.results") / "pages"
 
-Section = dict[str, Any]
-"""Part of the page: `id`, `title`, `note`, `tables`, and `shown`, what its figure shows, where it has one."""
+
+@dataclass(frozen=True)
+class Section:
+    """Part of the page: an analysis with its tables, and with its figure if it has one, which `shown` describes."""
+
+    id: str
+    title: str
+    note: str
+    tables: Sequence[Table]
+    figure: dict[str, object] | None = None
+    shown: str = ""
+
+    def drawn(self, figure: alt.TopLevelMixin, shown: str) -> Section:
+        """The section with a figure, without its title, which the section has as a heading."""
+        specification = {key: value for key, value in figure.to_dict().items() if key != "title"}
+        return replace(self, figure=specification, shown=shown)
 
 
-def write_report(results: PathLike, page: PathLike, config: Config) -> str:
-    """Write `page`, the report of the finished `results` of a checked `config` (places left out), as one HTML file.
+def write_report(job: Job[PageOf]) -> str:
+    """Stage *page*: write one HTML file about finished results.
 
-    Seconds and memory are those of the files that the workflow leaves beside the artefacts, where there are some; all
-    else of the page is the same for the same results. Raises `DamagedArtefact` for a result that is not whole.
+    Seconds and memory are those of the files that the workflow leaves beside the artefacts, if there are some; all else
+    of the page is the same for the same results.
+
+    Args:
+        job: writes `page`, two folders below which the results lie.
+
+    Returns:
+        What is on the page, for the terminal.
+
+    Raises:
+        DamagedArtefact: a result is damaged.
     """
-    folder, graph = Path(results), Graph(config)
-    summary = read_rows(folder / "tables/summary.parquet")
-    runs = [undrawn(run) for run in read_rows(folder / "tables/runs.parquet", RUN_COLUMNS)]
-    grid = Parameters(config).grid(RUN)["grid"]
+    study = Study(_config(job.settings.config), Path(job.output("page")).parents[1])
+    summary = read_summary(study.results / study.path("summary"))
+    runs = undrawn(read_runs(study.results / study.path("runs")))
+    grid = study.grid_settings(RUN)
     claims = claims_of(rows_of(grid, summary), rows_of(grid, runs))
-    sections, specifications = _sections(folder, graph, summary)
-    heads = explored(folder, graph, grid, summary)
-    for entry in heads["entries"]:
-        order = entry["order"] and f"{order_name(entry['order'])} order"
-        entry["words"] = ", ".join(filter(None, [constant_name(entry["constant"]), order]))
+    sections = _sections(study, summary)
+    figures = {section.id: section.figure for section in sections if section.figure}
+    entries, sets = explored(study, grid, summary)
     content = {
-        "name": config["name"],
+        "name": study.config.name,
         "version": __version__,
         "claims": [_told(claim) for claim in claims],
-        "all_claims": _tables("all-claims", [("", _all_claims(claims), 1)] if len(claims) > 1 else []),
+        "all_claims": _all_claims(claims),
         "about_claims": [ABOUT_DROP, ABOUT_FREE],
         "sections": sections,
-        "about_patterns": _about_patterns(),
-        "data": _tables("data", [("", [[list(DATA)], _data(summary)], 2)]),
-        "models": _tables("models", [("", _models(folder, graph), 7)]),
-        "jobs": _tables("jobs", [("", _jobs(folder, graph), 1)]),
-        "config": _yaml(config),
+        "about_patterns": ABOUT_PATTERNS,
+        "data": _data(study, summary),
+        "models": _models(study),
+        "jobs": _jobs(study),
+        "config": _yaml(job.settings.config),
         "told": {
-            "figures": specifications,
-            "explorer": heads,
+            "figures": figures,
+            "explorer": {"entries": entries, "sets": sets},
             "flags": FLAGS,
             "lines": {claim["line"]: {key: claim[key] for key in ("model", "constant", "order")} for claim in claims},
         },
     }
-    with replacing(page) as temporary:
-        temporary.write_text(_page(content), encoding="utf-8")
-    return f"{len(claims)} lines, {len(specifications)} figures and {len(heads['entries'])} sets of heads on one page"
+    write_page(_rendered(content), job.output("page"), job.trace())
+    shown = [count(len(claims), "line"), count(len(figures), "figure"), count(len(entries), "set")]
+    return "{}, {} and {} of heads on one page".format(*shown)
 
 
-def _sections(folder: Path, graph: Graph, summary: Sequence[Row]) -> tuple[list[Section], dict[str, Any]]:
-    """A section for each analysis that the graph has, and the specifications of their figures by section."""
-    style, wanted = full_style(graph.config["plots"]), set(graph.analyses())
-    sections, specifications = [], {}
-    for name in graph.grids:
-        given = Parameters(graph.config).grid(name)
-        rows = rows_of(given["grid"], summary)
-        section = _section(name, given["title"], note_on(given["grid"], rows), tables_of(given["grid"], rows))
-        if name in graph.drawn():
-            figure, section["shown"] = grid_figure(folder / f"tables/{name}.parquet", style)
-            specifications[name] = _for_page(figure)
-        sections.append(section)
-    if f"<results>/tables/{(name := 'score_and_drop')}.parquet" in wanted:
-        table = folder / f"tables/{name}.parquet"
-        section = _section(name, SCORE_AND_DROP, ABOUT_DROPS, tables_of_drops(read_rows(table, DROP_COLUMNS)))
-        drops, section["shown"] = drop_figure(table, style)
-        specifications[name] = _for_page(drops)
-        sections.append(section)
-    if f"<results>/tables/{(name := 'published')}.parquet" in wanted:
-        rows = read_table(folder / f"tables/{name}.parquet").to_pylist()
-        if rows:
-            sections.append(_section(name, "Beside the published values", ABOUT_PUBLISHED, tables_of_published(rows)))
-    return sections, specifications
+def _config(told: Mapping[str, Any]) -> Config:
+    """The config that the page is told, which does not say where models lie; finished results need no model."""
+    models = {
+        name: given if {"hub", "random"} & given.keys() else {"path": "elsewhere", **given}
+        for name, given in told["models"].items()
+    }
+    return Config.model_validate({**told, "models": models})
 
 
-def _for_page(figure: Any) -> dict[str, Any]:
-    """A figure's specification without its title, which the page has as a heading."""
-    return {key: value for key, value in figure.to_dict().items() if key != "title"}
+def _sections(study: Study, summary: pd.DataFrame) -> list[Section]:
+    """A section for each analysis of the study, in the order of its config."""
+    wanted = {job.rule: job for job in study.analyses()}
+    sections = [_grid_section(study.grid_settings(name), summary) for name in study.grids]
+    if job := wanted.get("score_and_drop"):
+        frame = read_frame(study.results / job.main, drops.COLUMNS, "table of drops")
+        section = Section(job.rule, drops.TITLE, drops.NOTE, drops.tables_of(frame))
+        sections.append(section.drawn(*drop_figure(frame, job.settings.plots)))
+    if job := wanted.get("published"):
+        rows = read_table(study.results / job.main).to_pandas()
+        if len(rows):
+            sections.append(Section(job.rule, published.TITLE, published.NOTE, published.tables_of(rows)))
+    return sections
 
 
-def _section(name: str, title: str, note: str, tables: Sequence[tuple[str, Sequence[Part], int]]) -> Section:
-    return {"id": name, "title": title, "note": note, "tables": _tables(name, tables)}
+def _grid_section(grid: GridOf, summary: pd.DataFrame) -> Section:
+    rows = rows_of(grid, summary)
+    section = Section(grid.name, grid.title, note_on(grid, rows), tables_of(grid, rows))
+    if not grid.drawn:
+        return section
+    figure, shown = grid_figure(rows, grid)
+    return section.drawn(figure, f"{grid.title}: {shown}")
 
 
-def _tables(name: str, tables: Sequence[tuple[str, Sequence[Part], int]]) -> list[dict[str, Any]]:
-    """Tables as the template takes them: the header, all lines, how many columns hold names."""
-    return [
-        {"id": f"{name}-{number}", "title": title, "header": parts[0][0], "names": names}
-        | {"lines": [line for part in parts[1:] for line in part]}
-        for number, (title, parts, names) in enumerate(tables)
-    ]
-
-
-def _told(claim: Row) -> Row:
+def _told(claim: Claim) -> dict[str, object]:
     """A claim as three numbers with what they are."""
-    heads, free, tasks, part = claim["heads"], claim["free"], claim["tasks"], claim["part"]
-    seeds = f"{' to '.join(map(str, unique([claim['seeds'][0], claim['seeds'][-1]])))} seeds"
+    heads, free, part = claim["heads"], claim["free"], claim["part"]
+    least, most = claim["seeds"][0], claim["seeds"][-1]
+    seeds = count(most, "seed") if least == most else f"{least} to {count(most, 'seed')}"
+    share = "" if free is None else f" ({100 * free / heads:.0f} %)"
+    replaced = count(part["heads"], "head") if part else "some heads"
     numbers = [
         {
             "value": _percent(claim["drop"]),
-            "name": f"mean relative drop with all {heads} heads replaced",
-            "interval": f"{_interval(claim['drop'])}; {tasks} task{'s' * (tasks != 1)}, {seeds}",
+            "name": f"mean relative drop with all {count(heads, 'head')} replaced",
+            "interval": f"{_interval(claim['drop'])}; {count(claim['tasks'], 'task')}, {seeds}",
         },
         {
             "value": "–" if free is None else f"{free} of {heads}",
-            "name": "heads are free: no task lost" + (f" ({100 * free / heads:.0f} %)" if free is not None else ""),
+            "name": f"heads are free: no task lost{share}",
             "interval": _bracket(claim),
         },
         {
             "value": _percent(part),
-            "name": f"mean relative drop with {part['heads'] if part else 'some'} heads replaced",
+            "name": f"mean relative drop with {replaced} replaced",
             "interval": _interval(part),
         },
     ]
@@ -149,32 +164,37 @@ def _told(claim: Row) -> Row:
     return {"line": claim["line"], "numbers": numbers, "without": without}
 
 
-def _all_claims(claims: Sequence[Row]) -> list[Part]:
+def _all_claims(claims: Sequence[Claim]) -> Table:
     """The claims of all lines, to be compared."""
-    header = ["line", "drop, all heads", "95 % interval", "heads", "free", "next measured", "lost there"]
     lines = [
-        [claim["line"], _percent(claim["drop"]), _interval(claim["drop"]).removeprefix("95 % interval ")]
-        + ["–" if claim[name] is None else str(claim[name]) for name in ("heads", "free", "next")]
-        + [", ".join(claim["lost"])]
+        {
+            "line": claim["line"],
+            "drop, all heads": _percent(claim["drop"]),
+            "95 % interval": _interval(claim["drop"]).removeprefix("95 % interval "),
+            "heads": str(claim["heads"]),
+            "free": "–" if claim["free"] is None else str(claim["free"]),
+            "next measured": "–" if claim["next"] is None else str(claim["next"]),
+            "lost there": ", ".join(claim["lost"]),
+        }
         for claim in claims
     ]
-    return [[header], lines]
+    return Table("", pd.DataFrame(lines), 1)
 
 
-def _percent(drop: Row | None) -> str:
+def _percent(drop: Drop | None) -> str:
     return "–" if drop is None or drop["mean"] is None else f"{100 * drop['mean']:.1f} %".replace("-", "−")
 
 
-def _interval(drop: Row | None) -> str:
+def _interval(drop: Drop | None) -> str:
     """The interval of a drop in words."""
     if drop is None or drop["mean"] is None:
         return "not measured, or not defined"
-    if drop["low"] is None:
+    if drop["low"] is None or drop["high"] is None:
         return "no interval: one seed"
     return f"95 % interval {100 * drop['low']:.1f} to {100 * drop['high']:.1f} %".replace("-", "−")
 
 
-def _bracket(claim: Row) -> str:
+def _bracket(claim: Claim) -> str:
     """Between which measured numbers the true number of free heads lies, in words."""
     if claim["free"] is None:
         return "not known: to tell a loss from chance takes two seeds or more"
@@ -183,53 +203,59 @@ def _bracket(claim: Row) -> str:
     return f"measured: with {claim['next']} replaced, {', '.join(claim['lost'])} lost"
 
 
-def _about_patterns() -> str:
-    return ABOUT_PATTERNS.format(
-        diagonal_lift=DIAGONAL_LIFT,
-        special_mass=SPECIAL_MASS,
-        dominant_entry=DOMINANT_ENTRY,
-        dominant_rows=DOMINANT_ROWS,
-    )
+def _data(study: Study, summary: pd.DataFrame) -> Table:
+    """How many rows of each task were used, cut, and seen in training already."""
+    rows = summary[is_main(summary)]
+    corpora = rows["task"].map(lambda task: study.config.tasks[task].corpus)
+    shared = {corpus: _shared(study, corpus) for corpus in corpora.unique()}
+
+    def used(split: str) -> pd.Series[str]:
+        return rows[f"rows_{split}"].map("{:,}".format) + " / " + rows[f"rows_available_{split}"].map("{:,}".format)
+
+    columns = {
+        "task": rows["title"],
+        "model": rows["model"],
+        "training rows used / available": used("train"),
+        "validation rows used / available": used("validation"),
+        "validation rows also in training": corpora.map(shared),
+        "training examples cut": rows["cut_train"].map("{:,}".format),
+        "validation examples cut": rows["cut_validation"].map("{:,}".format),
+    }
+    return Table("", pd.DataFrame(columns).drop_duplicates(), 2)
 
 
-DATA = {
-    "task": "title",
-    "model": "model",
-    "training rows": "rows_train",
-    "of": "rows_available_train",
-    "validation rows": "rows_validation",
-    "of ": "rows_available_validation",
-    "training examples cut": "cut_train",
-    "validation examples cut": "cut_validation",
-}
-"""Columns of the table of data, and those of the summary that they are."""
+def _shared(study: Study, corpus: str) -> str:
+    """How many validation rows of a corpus also stand in its training split, if its texts say so."""
+    with opened_table(study.results / study.path("texts", corpus=corpus)) as texts:
+        number = texts.facts.get("shared", {}).get("validation")
+    return "–" if number is None else f"{number:,}"
 
 
-def _data(summary: Sequence[Row]) -> list[list[str]]:
-    rows = unique(tuple(row[name] for name in DATA.values()) for row in summary if is_main(row))
-    return [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
-
-
-def _models(folder: Path, graph: Graph) -> list[Part]:
+def _models(study: Study) -> Table:
     """What every model is: its id, the revision asked for, and the digest of the weights that really were read."""
+    first = {model: study.runs(model, task)[0].main for model, task in reversed(study.config.pairs)}
     lines = []
-    for name, given in graph.config["models"].items():
-        first = next(path for path in graph.runs() if path.startswith(f"<results>/models/{name}/"))
-        about = read_json(folder / first.removeprefix("<results>/"))["provenance"]
-        origin = given.get("hub") or (f"random {given['random']}" if "random" in given else "a folder")
-        lines.append([name, origin, given.get("revision") or "", about["weights"], about["papa_version"]])
-    return [[["model", "hub id", "revision", "SHA-256 of the weights", "papa"]], lines]
+    for name in dict.fromkeys(model for model, _ in study.config.pairs):
+        given, made = study.config.models[name], read_json(study.results / first[name])["provenance"]
+        origin = given.hub or (f"random {given.random}" if given.random else "a folder")
+        lines.append([name, origin, given.revision or "", made["weights"], made["papa_version"]])
+    return Table("", pd.DataFrame(lines, columns=["model", "hub id", "revision", "SHA-256 of the weights", "papa"]), 5)
 
 
-def _jobs(folder: Path, graph: Graph) -> list[Part]:
-    header = ["stage", "jobs", "measured", "seconds", "longest memory, MB"]
-    rows = costs_of(folder, graph)
-    lines = [
-        [row["rule"].replace("_", " "), f"{row['jobs']:,}", f"{row['measured']:,}"]
-        + ["–" if row[name] is None else f"{row[name]:,.0f}" for name in ("seconds", "memory")]
-        for row in rows
+def _jobs(study: Study) -> Table:
+    """What the jobs of each rule took, as far as the workflow left files of that; what is not known is –."""
+    jobs = pd.DataFrame([{"rule": job.rule, "path": job.main} for job in study.jobs() if job.stage != "page"])
+    left = [study.results / Path(path).with_suffix(".benchmark.tsv") for path in jobs["path"]]
+    took = [
+        pd.read_csv(path, sep="\t", na_values="-").iloc[:1] if path.exists() else pd.DataFrame([{}]) for path in left
     ]
-    return [[header], lines]
+    took = pd.concat(took, ignore_index=True).reindex(columns=["s", "max_rss"]).apply(pd.to_numeric, errors="coerce")
+    by_rule = pd.concat([jobs, took], axis=1).groupby("rule", sort=False)
+    frame = by_rule.agg(jobs=("path", "size"), measured=("s", "count"), seconds=("s", "sum"), memory=("max_rss", "max"))
+    frame["seconds"] = frame["seconds"].where(frame["measured"] > 0)
+    printed = frame.map(lambda number: "–" if pd.isna(number) else f"{number:,.0f}").reset_index(names="stage")
+    printed["stage"] = printed["stage"].str.replace("_", " ")
+    return Table("", printed.rename(columns={"memory": "most memory, MB"}), 1)
 
 
 def _yaml(config: Mapping[str, Any]) -> str:
@@ -238,7 +264,7 @@ def _yaml(config: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=100)
 
 
-def _page(content: Mapping[str, Any]) -> str:
+def _rendered(content: Mapping[str, object]) -> str:
     """The template with `content` in it, and the policy that lets its own scripts run and nothing else."""
     import vl_convert
     from jinja2 import BaseLoader, Environment, StrictUndefined

@@ -1,34 +1,37 @@
 """Our summary beside what the paper prints (Tables 1, 2, 4 and 5, fractions 1 and 0 of RoBERTa BASE and LARGE).
 
-The published values are in `data/published.csv`, one line per table, model, setting and task. The paper's tables are
+The published values are in `published.csv`, one line per table, model, setting and task. The paper's tables are
 joined one by one: Tables 1 and 2 (4 and 5) both print RoBERTa BASE's (LARGE's) scores with averages over the task's own
 texts, and for LARGE on MRPC they disagree, 0.81 and 0.80. Each value is a row of its own.
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
-from typing import Any
 
-from papa.errors import InputError
-from papa.files import PathLike, write_table
-from papa.results.analyses import write_pages
-from papa.results.latex import Part
-from papa.results.summary import ALL, Row, metric_name, read_rows, score, unique
+import pandas as pd
+
+from papa.config.stages import PublishedOf
+from papa.config.study import Job
+from papa.errors import InputError, count
+from papa.results.grids import ORIGINAL
+from papa.results.runs import ALL
+from papa.results.summary import read_summary
+from papa.results.table import Table, metric_name, score_text, used, write_frame, write_pages
 
 ROUNDING = 0.005
 """The paper prints two decimals: a value stands for all numbers this close to it."""
 
 NOTE = (
     "Ours: mean over seeds ± half width of the 95 % Student-t interval, of validation scores. Difference: ours - "
-    f"published. Inside: our interval holds a number that rounds to the published one (± {ROUNDING}); - where one "
-    "seed gives no interval. Two tables that print the same setting can differ; each value has its own line."
+    f"published. Inside: our interval contains a number that rounds to the published one (± {ROUNDING}); - if there is "
+    "one seed and so no interval. Two tables that print the same setting can differ; each value has its own line."
 )
 
-ORIGINAL = "original"
+VALUES = files("papa.results") / "published.csv"
+TITLE = "Beside the published values"
+NOTHING = "None of these models, tasks and settings is in the paper's tables."
 SETTINGS: dict[str, tuple[str, ...]] = {
     "average": ("average", "per_task"),
     "average-trained": ("average_trained",),
@@ -42,146 +45,106 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 METRICS = {"ner": "entity_f1", "pos": "chunk_f1"}
 """Our metric where it is not called as the published one; the published F1 of POS is seqeval's reading of bare tags."""
 
-COLUMNS = {
-    "table": "string",
-    "model": "string",
-    "published_model": "string",
-    "task": "string",
-    "title": "string",
-    "published_task": "string",
-    "setting": "string",
-    "constant": "string",
-    "metric": "string",
-    "published": "float64",
-    "ours": "float64",
-    "half_width": "float64",
-    "difference": "float64",
-    "inside": "bool",
-    "seeds": "int64",
-    "rows_train": "int64",
-    "rows_available_train": "int64",
-}
+COLUMNS = dict.fromkeys(("table", "model", "published_model", "task", "title", "published_task"), "string")
+COLUMNS |= dict.fromkeys(("setting", "constant", "metric"), "string")
+COLUMNS |= dict.fromkeys(("published", "ours", "half_width", "difference"), "float64")
+COLUMNS |= {"inside": "bool", "seeds": "int64", "rows_train": "int64", "rows_available_train": "int64"}
 
 
-def beside_published(
-    summary: PathLike,
-    table: PathLike,
-    markdown: PathLike,
-    latex: PathLike,
-    models: Mapping[str, str | None],
-    tasks: Mapping[str, str],
-    more_settings: Mapping[str, str | Sequence[str]] | None = None,
-) -> str:
-    """Join `summary` with the published values wherever both exist, as Parquet with `COLUMNS`, Markdown and LaTeX.
+def beside_published(job: Job[PublishedOf]) -> str:
+    """Stage *published*: write the `summary` beside the published values as Parquet, Markdown and LaTeX.
 
-    `models` maps names of our models to hub ids (or their last part, which is the published name); models without
-    published values are left out. `tasks` maps names of our tasks to published tasks: cola, mrpc, sst2,
-    mnli_mismatched, ner, pos. `more_settings` maps names of our constants that `SETTINGS` does not have to published
-    settings; fraction 1 is always `original`. `difference` is ours - published. `inside` says whether our 95 %
-    interval holds a number that rounds to the published one; null where there is one seed and so no interval. Without
-    anything to compare the table is empty. Raises `InputError` for a model or task that the summary does not have, a
-    task or setting that is not published, and a task whose published metric was not measured; `DamagedArtefact` for a
-    file that is no summary.
+    The table is empty if there is nothing to compare; for what is an error, see `compared`.
     """
-    ours, published = read_rows(summary), published_values()
-    settings = SETTINGS | dict(more_settings or {})
-    by_constant = {name: [value] if isinstance(value, str) else list(value) for name, value in settings.items()}
-    flat = [setting for several in by_constant.values() for setting in several]
-    _check("model", models, (row["model"] for row in ours), "The summary has")
-    _check("task", tasks, (row["task"] for row in ours), "The summary has")
-    _check("task", tasks.values(), (value["task"] for value in published), "The paper prints")
-    _check("setting", flat, (value["setting"] for value in published), "The paper prints")
-    names = {name: (hub or "").rsplit("/", 1)[-1] for name, hub in models.items()}
-    rows = [
-        _row(value, row)
-        for value in published
-        for row in ours
-        if value["model"] == names.get(row["model"])
-        and value["task"] == tasks.get(row["task"])
-        and value["setting"] in _settings_of(row, by_constant)
-        and _is_read(row, value, ours)
-        and row["mean"] is not None
-    ]
-    import pyarrow as pa
-
-    schema = pa.schema(list(COLUMNS.items()))
-    write_table(pa.Table.from_pylist(rows, schema=schema), table, {"table": "published", "rounding": ROUNDING})
-    note = NOTE if rows else "None of these models, tasks and settings is in the paper's tables."
-    write_pages("Beside the published values", tables_of(rows), note, markdown, latex)
-    known = [row["inside"] for row in rows if row["inside"] is not None]
-    return f"{len(rows)} published values beside ours; {sum(known)} of {len(known)} inside our interval"
+    told = job.settings
+    rows = compared(read_summary(job.input("summary")), told.models, told.tasks, told.more_settings)
+    write_frame(rows, COLUMNS, job.output("table"), {"table": "published", "rounding": ROUNDING}, job.trace())
+    note = NOTE if len(rows) else NOTHING
+    write_pages(TITLE, tables_of(rows), note, job.output("markdown"), job.output("latex"))
+    known = rows["inside"].dropna()
+    return f"{count(len(rows), 'published value')} beside ours; {known.sum()} of {len(known)} inside our interval"
 
 
-def published_values() -> list[Row]:
-    """The published values: `table` (a string), `model`, `setting`, `task`, `metric` and `value`."""
-    lines = (files("papa.results") / "published.csv").read_text(encoding="utf-8").splitlines()
-    return [dict(row) | {"value": float(row["value"])} for row in csv.DictReader(lines)]
+def published_values() -> pd.DataFrame:
+    """The published values: `table` (a text), `model`, `setting`, `task`, `metric` and `value`."""
+    return pd.read_csv(VALUES.open(encoding="utf-8"), dtype={"table": "str"})
 
 
-def _check(what: str, given: Any, known: Any, who: str) -> None:
-    there = unique(known)
+def compared(
+    ours: pd.DataFrame, models: Mapping[str, str | None], tasks: Mapping[str, str], more_settings: Mapping[str, str]
+) -> pd.DataFrame:
+    """Join a summary with the published values wherever both exist.
+
+    `difference` is ours - published. `inside` says whether our 95 % interval contains a number that rounds to the
+    published one; null if there is one seed and so no interval.
+
+    Args:
+        ours: The rows of a summary.
+        models: The hub id of each of our models, or its last part, which is the published name. Models without
+            published values are left out.
+        tasks: The published task of each of our tasks: cola, mrpc, sst2, mnli_mismatched, ner or pos.
+        more_settings: Published settings of our constants that `SETTINGS` does not have. Fraction 1 is always
+            `original`.
+
+    Raises:
+        InputError: The summary has no such model or task, the paper has no such task or setting, or the published
+            metric of a task was not measured.
+    """
+    published = published_values()
+    settings = SETTINGS | {constant: (setting,) for constant, setting in more_settings.items()}
+    _check("model", models, ours["model"], "The summary has")
+    _check("task", tasks, ours["task"], "The summary has")
+    _check("task", tasks.values(), published["task"], "The paper prints")
+    _check("setting", more_settings.values(), published["setting"], "The paper prints")
+    ours = ours.assign(
+        published_model=ours["model"]
+        .map({name: (hub or "").rsplit("/", 1)[-1] for name, hub in models.items()})
+        .astype("str"),
+        published_task=ours["task"].map(tasks).astype("str"),
+        setting=ours["constant"].map(settings).where(ours["fraction"].eq("0")),
+    )
+    ours["setting"] = ours["setting"].where(ours["constant"].notna(), ORIGINAL)
+    published = published.rename(columns={"model": "published_model", "task": "published_task", "value": "published"})
+    published["metric"] = published["published_task"].map(METRICS).fillna(published["metric"])
+    keys = ["published_model", "published_task", "setting"]
+    both = published.merge(ours.explode("setting"), on=keys, suffixes=("", "_measured"))
+    for task, own in both.groupby("task", sort=False):
+        measured = ours.loc[ours["task"] == task, "metric"].unique()
+        if (metric := own["metric"].iloc[0]) not in measured:
+            raise InputError(
+                f"Task {task} cannot stand beside the published {own['published_task'].iloc[0]}, whose metric is "
+                f"{metric}; the summary has {', '.join(measured)} of it."
+            )
+    both = both[both["metric"].eq(both["metric_measured"]) & both["subset"].eq(ALL)].dropna(subset="mean")
+    near = both["published"].between(both["low"] - ROUNDING, both["high"] + ROUNDING).astype(object)
+    return both.assign(
+        ours=both["mean"],
+        difference=both["mean"] - both["published"],
+        inside=near.where(both["low"].notna(), None),
+    ).reset_index(drop=True)[list(COLUMNS)]
+
+
+def _check(what: str, given: Iterable[str], known: pd.Series[str], who: str) -> None:
     for name in given:
-        if name not in there:
+        if name not in (there := known.unique()):
             raise InputError(f"{who} no {what} {name!r}; there are {', '.join(there)}.")
 
 
-def _settings_of(row: Row, by_constant: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """The published settings that a row of the summary is: none between fractions 1 and 0."""
-    if row["constant"] is None:
-        return [ORIGINAL]
-    return by_constant.get(row["constant"], []) if Fraction(row["fraction"]) == 0 else []
-
-
-def _is_read(row: Row, value: Row, ours: Sequence[Row]) -> bool:
-    """Whether `row` reads what `value` reads, on all examples; raises `InputError` where no row of its task does."""
-    metric = METRICS.get(value["task"], value["metric"])
-    measured = unique(other["metric"] for other in ours if other["task"] == row["task"])
-    if metric not in measured:
-        raise InputError(
-            f"Task {row['task']} cannot stand beside the published {value['task']}, whose metric is {metric}; "
-            f"the summary has {', '.join(measured)} of it."
-        )
-    return row["subset"] == ALL and row["metric"] == metric
-
-
-def _row(value: Row, row: Row) -> Row:
-    inside = None if row["low"] is None else row["low"] - ROUNDING <= value["value"] <= row["high"] + ROUNDING
-    same = ("model", "task", "title", "constant", "metric", "half_width", "seeds", "rows_train", "rows_available_train")
-    return {name: row[name] for name in same} | {
-        "table": value["table"],
-        "published_model": value["model"],
-        "published_task": value["task"],
-        "setting": value["setting"],
-        "published": value["value"],
-        "ours": row["mean"],
-        "difference": row["mean"] - value["value"],
-        "inside": inside,
-    }
-
-
-def tables_of(rows: Sequence[Row]) -> list[tuple[str, list[Part], int]]:
+def tables_of(rows: pd.DataFrame) -> list[Table]:
     """A table for each of the paper's tables and each of our models."""
-    tables: list[tuple[str, list[Part], int]] = []
-    for number, model in unique((row["table"], row["model"]) for row in rows):
-        own = [row for row in rows if (row["table"], row["model"]) == (number, model)]
-        header = ["setting", "task", "metric", "published", "ours", "difference", "inside", "training rows"]
-        lines = [
-            [
-                row["setting"].replace("_", " "),
-                row["title"],
-                metric_name(row["metric"]),
-                f"{row['published']:.2f}",
-                score({"mean": row["ours"], "half_width": row["half_width"]}),
-                f"{row['difference']:+.3f}".replace("-0.000", "+0.000"),
-                {True: "yes", False: "no", None: "-"}[row["inside"]],
-                _used(row),
-            ]
-            for row in own
-        ]
-        tables.append((f"Table {number}: {own[0]['published_model']}, ours: {model}", [[header], lines], 3))
-    return tables
-
-
-def _used(row: Row) -> str:
-    rows, available = row["rows_train"], row["rows_available_train"]
-    return f"all {rows:,}" if rows == available else f"{rows:,} of {available:,}"
+    frame = pd.DataFrame(
+        {
+            "setting": rows["setting"].str.replace("_", " "),
+            "task": rows["title"],
+            "metric": rows["metric"].map(metric_name),
+            "published": rows["published"].map("{:.2f}".format),
+            "ours": [score_text(*own) for own in zip(rows["ours"], rows["half_width"], strict=True)],
+            "difference": [f"{shift:+.3f}".replace("-0.000", "+0.000") for shift in rows["difference"]],
+            "inside": rows["inside"].map({True: "yes", False: "no"}).fillna("-"),
+            "training rows": [used(*own) for own in zip(rows["rows_train"], rows["rows_available_train"], strict=True)],
+        }
+    )
+    return [
+        Table(f"Table {number}: {own['published_model'].iloc[0]}, ours: {model}", frame.loc[own.index], 3)
+        for (number, model), own in rows.groupby(["table", "model"], sort=False)
+    ]

@@ -1,288 +1,302 @@
-"""The summary of all runs, and how people read it: series along the fraction, Markdown, a terminal."""
+"""The summary of all runs: means over seeds, their intervals and relative drops, and how people read them.
+
+`python -m papa.results.summary RESULTS` prints the summary of results and says where their tables and figures are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import argparse
+import math
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from statistics import fmean
-from typing import Any
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
 
-from papa.errors import DamagedArtefact
-from papa.files import MEND, PathLike, read_table
+import pandas as pd
 
-Row = dict[str, Any]
+from papa.config.artefacts import ARTEFACTS
+from papa.config.stages import RunsOf
+from papa.config.study import Job
+from papa.errors import InputError, count
+from papa.files import PathLike
+from papa.results.runs import (
+    ALL,
+    DATA_COLUMNS,
+    READING_COLUMNS,
+    RUN_COLUMNS,
+    SETTING_COLUMNS,
+    collect_runs,
+    undrawn,
+)
+from papa.results.table import Table, metric_name, percent, read_frame, score_text, used, write_frame, write_pages
 
-ALL = "all"
-"""The subset of the score on all validation examples."""
+if TYPE_CHECKING:
+    from rich.console import Console
+
+CONFIDENCE = 0.95
 
 LOG_SCALED = ("negative_log_perplexity",)
 """Metrics whose zero is no absence of skill: they have no relative drop."""
 
 ABOUT_DROPS = (
-    "Drop: (original - score) / |original|, not defined (-) for a log-scale score and where the original's interval"
-    " holds 0 or is not known."
+    "Drop: (original - score) / |original|, not defined (-) for a log-scale score, or if the original's interval"
+    " contains 0 or is not known."
 )
-ABOUT_MEANS = "Its mean is over the tasks where it is defined."
+ABOUT_MEANS = "Its mean is over the tasks for which it is defined."
+ABOUT_DATA = "Rows used of those available; examples cut are those of which tokens did not fit into their slots."
 
-SETTING_COLUMNS = {
-    "model": "string",
-    "task": "string",
-    "title": "string",
-    "constant": "string",
-    "order": "string",
-    "fraction": "string",
-    "kept": "int64",
-    "heads": "int64",
-}
-READING_COLUMNS = {"metric": "string", "main": "bool", "subset": "string"}
-DATA_COLUMNS = {
-    "examples": "int64",
-    "rows_train": "int64",
-    "rows_validation": "int64",
-    "rows_available_train": "int64",
-    "rows_available_validation": "int64",
-    "cut_train": "int64",
-    "cut_validation": "int64",
-}
-SUMMARY_COLUMNS = (
-    SETTING_COLUMNS
-    | READING_COLUMNS
-    | {"mean": "float64", "seeds": "int64", "half_width": "float64", "low": "float64", "high": "float64"}
-    | {"relative_drop": "float64", "same_heads_as": "string"}
-    | DATA_COLUMNS
-)
+TITLE = "Scores by fraction of input-dependent heads"
+SUMMARY_COLUMNS = SETTING_COLUMNS | READING_COLUMNS | {"mean": "float64", "seeds": "int64"}
+SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")
+SUMMARY_COLUMNS |= {"same_heads_as": "string"} | DATA_COLUMNS
+READING = ["model", "task", "metric", "subset"]
+"""What an original and what is compared with it have in common."""
 
 
-def read_rows(path: PathLike, columns: Mapping[str, str] = SUMMARY_COLUMNS) -> list[Row]:
-    """The rows of a summary, or of the table with `columns`; `DamagedArtefact` where it is another table or empty."""
-    table = read_table(path)
-    missing = [name for name in columns if name not in table.column_names]
-    if missing or not table.num_rows:
-        found = f"has no column {missing[0]!r}" if missing else "has no rows"
-        kind = "summary" if columns is SUMMARY_COLUMNS else "table of runs"
-        raise DamagedArtefact(f"{path} {found}, so it is no {kind} of papa; {MEND}.")
-    return table.to_pylist()
+def summarise(job: Job[RunsOf]) -> str:
+    """Stage *summary*: write the table of all `runs` and their summary, both as Parquet, and the latter as pages.
+
+    Raises:
+        DamagedArtefact: A file is no intact run.
+        InputError: There is no run, or runs do not go together; see `collect_runs`.
+    """
+    paths = job.inputs["runs"]
+    runs = collect_runs(paths, job.settings.titles)
+    summary, trace = summary_of(runs), job.trace()
+    write_frame(runs, RUN_COLUMNS, job.output("runs"), {"table": "runs", "runs": len(paths)}, trace)
+    facts = {"table": "summary", "confidence": CONFIDENCE}
+    write_frame(summary, SUMMARY_COLUMNS, job.output("summary"), facts, trace)
+    write_pages(TITLE, tables_of(summary), legend(summary), job.output("markdown"), job.output("latex"))
+    drops = mean_relative_drops(summary[summary["fraction"] == "0"])
+    at_end = ", ".join(
+        f"{model} {percent(drop)} over {count(tasks, 'task')}"
+        for model, drop, tasks in zip(drops["model"], drops["mean_relative_drop"], drops["tasks"], strict=True)
+    )
+    said = f"{count(len(paths), 'run')}, {count(len(summary), 'summary row')}"
+    return f"{said}; mean relative drop at fraction 0: {at_end}" if at_end else said
 
 
-def is_main(row: Row) -> bool:
-    """Whether `row` stands for its task: the task's own metric on all examples."""
-    return row["main"] and row["subset"] == ALL
+def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
+    """Mean, 95 % Student-t interval over seeds and relative drop of every setting in a table of runs.
+
+    If heads are replaced in random orders, a seed's score is its mean over the draws.
+
+    drop = (original - score) / |original| for the same model, task, metric and subset (Sec. 4). It is null if the
+    original's interval contains 0, if the original has one seed and so no interval (null, never 0), and for log-scaled
+    metrics. `same_heads_as` lists other fractions at which the same model keeps as many heads.
+
+    Returns:
+        A table with `SUMMARY_COLUMNS`, ordered as the runs are; fractions fall.
+    """
+    runs = undrawn(runs)
+    keys = [*SETTING_COLUMNS, "metric", "subset"]
+    runs["setting"] = runs.groupby(keys, dropna=False, sort=False).ngroup()
+    by_seed = runs.dropna(subset="score").groupby(["setting", "seed"])["score"].agg(fmean)
+    numbers = by_seed.groupby("setting").agg(mean=fmean, seeds="size", half_width=half_width)
+    rows = runs.drop_duplicates("setting").set_index("setting").join(numbers)
+    rows["seeds"] = rows["seeds"].fillna(0).astype("int64")
+    rows["low"], rows["high"] = rows["mean"] - rows["half_width"], rows["mean"] + rows["half_width"]
+    originals = rows[rows["constant"].isna()].drop_duplicates(READING, keep="last").set_index(READING)
+    original = originals[["mean", "low", "high"]].reindex(pd.MultiIndex.from_frame(rows[READING])).set_index(rows.index)
+    defined = ((original["low"] > 0) | (original["high"] < 0)) & ~rows["metric"].isin(LOG_SCALED)
+    rows["relative_drop"] = ((original["mean"] - rows["mean"]) / original["mean"].abs()).where(defined)
+    fractions = rows.groupby(["model", "kept"])["fraction"].unique()
+    rows["same_heads_as"] = [
+        ", ".join(other for other in fractions[model, kept] if other != fraction) or None
+        for model, kept, fraction in zip(rows["model"], rows["kept"], rows["fraction"], strict=True)
+    ]
+    by = ["model", "task", "fraction", "constant", "order", "metric", "subset"]
+    rows = rows.sort_values(by, key=_places, kind="stable")
+    return rows[list(SUMMARY_COLUMNS)].reset_index(drop=True)
 
 
-def mean_relative_drops(rows: Iterable[Row]) -> list[Row]:
+def _places(column: pd.Series[str]) -> pd.Series[float]:
+    """Where values stand in an ordered summary: fractions fall, and others come as they first do."""
+    if column.name == "fraction":
+        return -column.map(Fraction).astype("float64")
+    return pd.Series(pd.factorize(column, use_na_sentinel=False)[0], column.index)
+
+
+def half_width(scores: Sequence[float]) -> float:
+    """Half of the 95 % Student-t interval of the mean of `scores`; not a number if there is one score."""
+    from scipy.stats import t
+
+    if len(scores) < 2:
+        return math.nan
+    return float(t.ppf((1 + CONFIDENCE) / 2, len(scores) - 1)) * stdev(scores) / math.sqrt(len(scores))
+
+
+def read_summary(path: PathLike) -> pd.DataFrame:
+    """The rows of a summary; raises `DamagedArtefact` if the file is another table, or empty."""
+    return read_frame(path, SUMMARY_COLUMNS, "summary")
+
+
+def is_main(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows stand for their task: the task's own metric on all examples."""
+    return rows["main"].eq(True) & rows["subset"].eq(ALL)
+
+
+def mean_relative_drops(rows: pd.DataFrame) -> pd.DataFrame:
     """Mean over tasks of the relative drop, for each model, constant, order and fraction in a summary's rows.
 
-    Only tasks where the drop is defined count; `tasks` is their number, and settings without any are left out.
+    Only tasks whose drop is defined count; `tasks` is their number, and settings without any are left out.
     """
-    groups: dict[tuple[Any, ...], list[float]] = {}
-    for row in rows:
-        if is_main(row) and row["relative_drop"] is not None:
-            setting = (row["model"], row["constant"], row["order"], row["fraction"])
-            groups.setdefault(setting, []).append(row["relative_drop"])
-    return [
-        dict(zip(("model", "constant", "order", "fraction"), setting, strict=True))
-        | {"mean_relative_drop": fmean(drops), "tasks": len(drops)}
-        for setting, drops in groups.items()
-    ]
+    known = rows[is_main(rows)].dropna(subset="relative_drop")
+    drops = known.groupby(["model", "constant", "order", "fraction"], dropna=False, sort=False)["relative_drop"]
+    return drops.agg(mean_relative_drop=fmean, tasks="size").reset_index()
 
 
-def series(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """Split summary rows into series along the fraction: one kind of constant in one order, named in words.
+def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Split summary rows into series along the fraction: one constant in one order, named in words.
 
     Fraction 1 has no constant and fraction 0 no order, so each belongs to every series that it bounds. A task is in the
     series that it was run in.
     """
-    ordered = {(row["constant"], row["task"]) for row in rows if row["order"]}
-    found = []
-    for constant, order in unique((row["constant"], row["order"]) for row in rows if row["constant"]):
-        tasks = {row["task"] for row in rows if (row["constant"], row["order"]) == (constant, order)}
-        tasks = {task for task in tasks if order or (constant, task) not in ordered}
-        own = [row for row in rows if row["constant"] in (None, constant) and row["order"] in (None, order)]
-        words = f"{constant} constants, {order} order" if order else f"{constant} constants"
-        found.append((words, [row for row in own if row["task"] in tasks]))
-    replaced = {row["task"] for row in rows if row["constant"]}
-    found.append(("nothing replaced", [row for row in rows if row["task"] not in replaced]))
-    return [(words, own) for words, own in found if own]
+    constants, orders = rows["constant"], rows["order"]
+    replaced, found = rows[constants.notna()], []
+    for constant, order in replaced[["constant", "order"]].drop_duplicates().to_numpy().tolist():
+        ordered = isinstance(order, str)
+        exact = constants.eq(constant) & (orders.eq(order) if ordered else orders.isna())
+        own = rows["task"].isin(rows.loc[exact, "task"]) & (constants.isna() | constants.eq(constant))
+        if not ordered:
+            own &= ~rows["task"].isin(rows.loc[constants.eq(constant) & orders.notna(), "task"])
+        words = f"{constant} constants, {order} order" if ordered else f"{constant} constants"
+        found.append((words, rows[own & (orders.isna() | orders.eq(order))]))
+    found.append(("nothing replaced", rows[~rows["task"].isin(replaced["task"])]))
+    return [(words, own) for words, own in found if len(own)]
 
 
-def fractions_of(rows: Iterable[Row]) -> list[str]:
+def fractions_of(rows: pd.DataFrame) -> list[str]:
     """The fractions in `rows`, from all heads input-dependent down."""
-    return sorted(unique(row["fraction"] for row in rows), key=Fraction, reverse=True)
+    return sorted(rows["fraction"].unique(), key=Fraction, reverse=True)
 
 
-def metric_name(metric: str) -> str:
-    """A metric as people write it: `matthews_correlation` is "Matthews correlation"."""
-    words = metric.replace("_", " ").replace("f1", "F1")
-    return words[:1].upper() + words[1:]
+def tables_of(rows: pd.DataFrame) -> list[Table]:
+    """The tables of a summary: for each model and series its scores, subsets and further readings; then the data."""
+    tables, reading = [], {"task": "title", "metric": "metric"}
+    subset = {"task": "title", "subset": "subset", "examples": "examples"}
+    for title, own in _blocks(rows):
+        tables.append(_with_means(title, own, is_main(own), reading))
+        for name, which, names in (
+            ("Subsets, scored apart", own["subset"].ne(ALL), subset),
+            ("Further readings", own["main"].eq(False), reading),
+        ):
+            if which.any():
+                tables.append(Table(f"{title}. {name}", by_fraction(own, which, names), len(names)))
+    return [*tables, _data(rows)]
 
 
-def unique(values: Iterable[Any]) -> list[Any]:
-    """Each of `values` once, in order of first appearance."""
-    return list(dict.fromkeys(values))
-
-
-def as_markdown(rows: Sequence[Row]) -> str:
-    """The summary as a page: a section per model and series, then what data was used."""
-    text = ["# Scores by fraction of input-dependent heads", "", legend(rows)]
-    for title, own in blocks(rows):
-        text += ["", f"## {title}"]
-        for name, grid, below in grids(own):
-            text += ["", f"### {name}"] if name else []
-            text += ["", *pipes([*grid, *below])]
-    return "\n".join([*text, "", "## Data", "", *_data(rows), ""])
-
-
-def grids(rows: Sequence[Row]) -> list[tuple[str, list[list[str]], list[list[str]]]]:
-    """The tables of one of `blocks`, as text: its name ("" for the scores), header and lines, lines below a rule."""
-    main = by_fraction(rows, ["task", "metric"], is_main, lambda row: [row["title"], metric_name(row["metric"])])
-    apart = by_fraction(
-        rows,
-        ["task", "subset", "examples"],
-        lambda row: row["subset"] != ALL,
-        lambda row: [row["title"], row["subset"], f"{row['examples']:,}"],
-    )
-    further = by_fraction(
-        rows, ["task", "metric"], lambda row: not row["main"], lambda row: [row["title"], metric_name(row["metric"])]
-    )
-    more: list[tuple[str, list[list[str]], list[list[str]]]] = [
-        (name, grid, [])
-        for name, grid in (("Subsets, scored apart", apart), ("Further readings", further))
-        if len(grid) > 1
-    ]
-    return [("", main, _mean_line(rows, ["", ""])), *more]
-
-
-def print_summary(summary: PathLike) -> None:
-    """Print the summary at path `summary` as tables that fit a terminal of 80 columns: tasks by fractions."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    rows = read_rows(summary)
-    console = Console(markup=False, highlight=False, emoji=False)
-    for title, own in blocks(rows):
-        header, *lines = by_fraction(own, [""], lambda row: row["main"], _indented)
-        table = Table(
-            box=SIMPLE_HEAD, show_edge=False, padding=0, title=title, title_justify="left", title_style="bold"
-        )
-        for name in [*header[:-1], header[-1].replace(" ", "\n", 1)]:
-            table.add_column(name, justify="right" if name else "left", min_width=6 if name else 10)
-        for line in lines:
-            table.add_row(*line)
-        table.add_section()
-        for line in _mean_line(own, [""]):
-            table.add_row(*line)
-        console.print(table, "")
+def print_summary(rows: pd.DataFrame, console: Console) -> None:
+    """Print a summary as tables that fit a terminal of 80 columns: tasks by fractions, subsets below their task."""
+    indented = rows["title"].where(rows["subset"] == ALL, "  " + rows["subset"])
+    for title, own in _blocks(rows.assign(indented=indented)):
+        _with_means(title, own, own["main"].eq(True), {"": "indented"}).print(console)
     console.print(legend(rows))
 
 
-def _indented(row: Row) -> list[str]:
-    return [row["title"] if row["subset"] == ALL else f"  {row['subset']}"]
-
-
-def blocks(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """What is shown in one table, with its heading: the rows of one model and one series."""
+def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """What one table shows, with its heading: the rows of one model and one series."""
     return [
-        (f"{model} ({own[0]['heads']} heads): {words}", own)
-        for model in unique(row["model"] for row in rows)
-        for words, own in series([row for row in rows if row["model"] == model])
+        (f"{model} ({count(own['heads'].iloc[0], 'head')}): {words}", own)
+        for model, of_model in rows.groupby("model", sort=False)
+        for words, own in series(of_model)
     ]
 
 
-def by_fraction(
-    rows: Sequence[Row], names: list[str], wanted: Callable[[Row], bool], label: Callable[[Row], list[str]]
-) -> list[list[str]]:
-    """Header and lines of a table with a column per fraction, of the rows `wanted`; `label` fills the columns `names`.
-
-    A task has a line for each metric and subset, and for each `line` where rows have one.
-    """
-    fractions = fractions_of(rows)
-    lines: dict[tuple[Any, ...], dict[str, Row]] = {}
-    for row in filter(wanted, rows):
-        lines.setdefault((row["task"], row["metric"], row["subset"], row.get("line")), {})[row["fraction"]] = row
-    grid = [[*names, *fractions, f"drop at {fractions[-1]}"]]
-    for line in lines.values():
-        drop = line[fractions[-1]]["relative_drop"] if fractions[-1] in line else None
-        grid.append([*label(next(iter(line.values()))), *(score(line.get(f)) for f in fractions), percent(drop)])
-    return grid
-
-
-def _mean_line(rows: Sequence[Row], names: list[str]) -> list[list[str]]:
-    """The line of mean relative drops below a grid, or none where no drop is defined."""
-    means = {mean["fraction"]: mean["mean_relative_drop"] for mean in mean_relative_drops(rows)}
-    if not means:
-        return []
+def _with_means(title: str, rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, str]) -> Table:
+    """The table of `by_fraction`, with mean relative drops in its last line if any drop is defined."""
+    frame = by_fraction(rows, which, names)
+    means = mean_relative_drops(rows).set_index("fraction")["mean_relative_drop"]
+    if means.empty:
+        return Table(title, frame, len(names))
     cells = [percent(means.get(fraction)) for fraction in fractions_of(rows)]
-    return [["mean drop", *names[1:], *cells, cells[-1]]]
+    last = ["mean drop", *[""] * (len(names) - 1), *cells, cells[-1]]
+    lines = pd.DataFrame([*frame.to_numpy().tolist(), last], columns=frame.columns)
+    return Table(title, lines, len(names), rules=(len(frame),))
 
 
-def score(row: Row | None) -> str:
-    """A score and half of its interval as text: nothing where there is no run, - where its score is not defined."""
-    if row is None:
-        return ""
-    if row["mean"] is None:
-        return "-"
-    half = "" if row["half_width"] is None else f" ±{row['half_width']:.3f}".replace("±0.", "±.")
-    return f"{row['mean']:.3f}{half}"
+def by_fraction(rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, str]) -> pd.DataFrame:
+    """The text of a table with a column for each fraction and one for the drop at the last.
+
+    A task has a line for each metric and subset, and for each `line` if rows have one.
+
+    Args:
+        rows: Rows of a summary, of which the columns are made.
+        which: Which of them are shown.
+        names: Headings of the first columns, and the columns of `rows` that they show.
+    """
+    fractions, keys = fractions_of(rows), ["task", "metric", "subset", *rows.columns.intersection(["line"])]
+    shown = rows[which]
+    shown = shown.assign(
+        place=shown.groupby(keys, sort=False).ngroup(),
+        cell=[score_text(*both) for both in zip(shown["mean"], shown["half_width"], strict=True)],
+        drop=shown["relative_drop"].map(percent).where(shown["fraction"] == fractions[-1]),
+    ).drop_duplicates(["place", "fraction"], keep="last")
+    texts = shown.assign(metric=shown["metric"].map(metric_name), examples=shown["examples"].map("{:,.0f}".format))
+    lines = texts.drop_duplicates("place").set_index("place")[list(names.values())].set_axis(list(names), axis=1)
+    cells = shown.pivot(index="place", columns="fraction", values="cell").reindex(columns=fractions).fillna("")
+    drops = shown.groupby("place")["drop"].last().fillna("-")
+    return lines.join(cells).assign(**{f"drop at {fractions[-1]}": drops})
 
 
-def percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}%"
-
-
-def legend(rows: Sequence[Row]) -> str:
-    """What columns, cells and drops of tables with a column per fraction mean."""
+def legend(rows: pd.DataFrame) -> str:
+    """What columns, cells and drops of tables with a column for each fraction mean."""
     return f"Columns: fraction of heads kept input-dependent. {about_scores(rows)} {ABOUT_DROPS} {ABOUT_MEANS}"
 
 
-def about_scores(rows: Sequence[Row]) -> str:
+def about_scores(rows: pd.DataFrame) -> str:
     """What cells with scores mean."""
-    seeds = sorted({row["seeds"] for row in rows if is_main(row)})
-    number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    text = "Cells: validation score, "
-    if seeds[-1] == 1:
-        text += "one seed, so no interval."
-    else:
-        text += f"mean over {number} seeds ± half width of the 95 % Student-t interval"
-        text += "; one seed has none." if seeds[0] == 1 else "."
-    return text
+    seeds = rows.loc[is_main(rows), "seeds"]
+    least, most = seeds.min(), seeds.max()
+    if most == 1:
+        return "Cells: validation score, one seed, so no interval."
+    number = f"{most}" if least == most else f"{least} to {most}"
+    text = f"Cells: validation score, mean over {number} seeds ± half width of the 95 % Student-t interval"
+    return text + ("; one seed has none." if least == 1 else ".")
 
 
-def _data(rows: Sequence[Row]) -> list[str]:
+def same_heads(rows: pd.DataFrame) -> str:
+    """A sentence on the fractions in `rows` at which a model keeps as many heads; empty if there are none."""
+    there, same = fractions_of(rows), []
+    known = rows.dropna(subset="same_heads_as")
+    for model, kept, heads, *both in known[["model", "kept", "heads", "fraction", "same_heads_as"]].to_numpy().tolist():
+        own = [fraction for fraction in ", ".join(both).split(", ") if fraction in there]
+        if len(own) > 1:
+            same.append(f"{model} keeps {kept} of {heads} at {' and '.join(sorted(own, key=Fraction))}")
+    return "Fractions with the same number of heads: " + "; ".join(dict.fromkeys(same)) + "." if same else ""
+
+
+def _data(rows: pd.DataFrame) -> Table:
     """Rows used of those available, cut examples, and fractions that are the same for a model."""
-
-    def used(row: Row, split: str) -> str:
-        rows, available = row[f"rows_{split}"], row[f"rows_available_{split}"]
-        return f"all {rows:,}" if rows == available else f"{rows:,} of {available:,}"
-
-    names = ["task", "model", "training rows", "validation rows", "training examples cut", "validation examples cut"]
-    lines = [
-        (row["title"], row["model"], used(row, "train"), used(row, "validation"), *cut)
-        for row in rows
-        if is_main(row)
-        for cut in [(f"{row['cut_train']:,}", f"{row['cut_validation']:,}")]
-    ]
-    text = ["Rows used of those available; examples cut are those of which tokens did not fit into their slots.", ""]
-    text += pipes([names, *unique(lines)])
-    same = same_heads(rows)
-    return text + (["", same] if same else [])
+    main = rows[is_main(rows)]
+    frame = pd.DataFrame({"task": main["title"], "model": main["model"]})
+    for split, words in (("train", "training"), ("validation", "validation")):
+        both = zip(main[f"rows_{split}"], main[f"rows_available_{split}"], strict=True)
+        frame[f"{words} rows"] = [used(*numbers) for numbers in both]
+        frame[f"{words} examples cut"] = main[f"cut_{split}"].map("{:,.0f}".format)
+    return Table("Data", frame.drop_duplicates(), 2, f"{ABOUT_DATA} {same_heads(rows)}".strip())
 
 
-def same_heads(rows: Sequence[Row]) -> str:
-    """A sentence on the fractions in `rows` at which a model keeps as many heads; empty where there are none."""
-    there = fractions_of(rows)
-    same = {
-        f"{row['model']} keeps {row['kept']} of {row['heads']} at "
-        + " and ".join(sorted(fractions, key=Fraction)): None
-        for row in rows
-        if row["same_heads_as"]
-        for fractions in [[f for f in (row["fraction"], *row["same_heads_as"].split(", ")) if f in there]]
-        if len(fractions) > 1
-    }
-    return "Fractions with the same number of heads: " + "; ".join(same) + "." if same else ""
+def main() -> None:
+    """Print the summary of the results that the command line names."""
+    from rich.console import Console
+
+    parser = argparse.ArgumentParser(
+        prog="python -m papa.results.summary", description="Print the summary of a workflow's results."
+    )
+    parser.add_argument("results", type=Path, help="for example results/demo")
+    results = parser.parse_args().results
+    try:
+        rows = read_summary(results / ARTEFACTS["summary"].path())
+        print_summary(rows, Console(markup=False, highlight=False, emoji=False))
+    except InputError as error:
+        raise SystemExit(str(error)) from None
+    print(f"\nTables:  {results / 'tables'}/")
+    for what, place in (("Figures: ", "figures"), ("Report:  ", ARTEFACTS["page"].path())):
+        if (results / place).exists():
+            print(f"{what}{results / place}{'/' if (results / place).is_dir() else ''}")
 
 
-def pipes(grid: Sequence[Sequence[str]]) -> list[str]:
-    """A header and lines as a table of Markdown."""
-    header, *lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in grid]
-    return [header, "|" + " --- |" * len(grid[0]), *lines]
+if __name__ == "__main__":
+    main()

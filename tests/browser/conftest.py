@@ -2,9 +2,10 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
-from finished import CONFIG, config, write_results
+from finished import CONFIG, page_job, write_results
 
 from papa.results.page import write_report
 
@@ -13,9 +14,9 @@ PACKAGES = "chromium chromium-driver"
 
 def address(folder, **changes):
     """The address of a report of made-up results, in `folder`."""
-    results = write_results(folder, **changes)
-    write_report(results, folder / "index.html", config(**changes))
-    return (folder / "index.html").as_uri()
+    job = page_job(write_results(folder, **changes))
+    write_report(job)
+    return Path(job.output("page")).absolute().as_uri()
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+pytestmark = pytest.mark.slow
 SECONDS = 60
 DRAWN = """
 return document.documentElement.dataset.drawn === "all"
@@ -187,6 +188,17 @@ def test_a_table_sorts_by_numbers_both_ways(report):
     header.find_element(By.TAG_NAME, "button").send_keys(Keys.ENTER)
     assert [int(cell) for cell in report.run(column)] == rising[::-1]
     assert header.get_attribute("aria-sort") == "descending"
+
+
+def test_a_download_has_no_formulas(report):
+    report.open()
+    csv = report.run("""
+    document.querySelector("#data-0 tbody tr").cells[0].textContent = '=HYPERLINK("http://x","y")';
+    let blob; const make = URL.createObjectURL; URL.createObjectURL = (own) => { blob = own; return make(own); };
+    document.querySelector('button[data-table="data-0"]').click();
+    return blob.text();
+    """)
+    assert csv.splitlines()[1].startswith('"\'=HYPERLINK(""http://x"",""y"")","small","1,024 / 2,048"')
 
 
 def test_the_theme_can_be_chosen(report):

@@ -10,7 +10,7 @@ import torch
 from sizes import CHANNELS, HEADS, LAYERS, TRAIN, VALIDATION
 
 import papa
-from papa.config.shards import parts_of, rows_of
+from papa.config.variant import parts_of, rows_of
 from papa.data.tokens import Tokens, TokensFile
 from papa.errors import DamagedArtefact, InputError
 from papa.files import write_json

@@ -6,6 +6,7 @@ import math
 from statistics import fmean, stdev
 from typing import Any
 
+import pandas as pd
 import pytest
 from scipy.stats import t
 
@@ -19,11 +20,10 @@ SCORES = {"1": ORIGINAL, "1/2": HALF, "1/8": EIGHTH, "0": NONE}
 KEPT = {"1": 16, "1/2": 8, "1/8": 2, "0": 0}
 
 
-def rows(
-    scores: dict[str, dict[str, list[float]]], **changes: Any
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def rows(scores: dict[str, dict[str, list[float]]]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The summary and the runs of one line."""
-    summary, runs = [], []
+    summary: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
     for fraction, tasks in scores.items():
         for task, own in tasks.items():
             original = fmean(scores["1"][task])
@@ -43,7 +43,7 @@ def rows(
             drop = (original - fmean(own)) / original if len(own) > 1 else None
             summary.append(row | {"mean": fmean(own), "relative_drop": drop, "seeds": len(own)})
             runs += [row | {"seed": seed, "score": score} for seed, score in enumerate(own)]
-    return summary, runs
+    return pd.DataFrame(summary), pd.DataFrame(runs)
 
 
 def test_mean_drop_and_its_interval() -> None:
@@ -81,18 +81,14 @@ def test_a_fraction_beyond_a_loss_is_not_free_even_where_nothing_is_lost() -> No
 def test_one_seed_gives_no_interval_and_frees_nothing() -> None:
     one = {fraction: {task: own[:1] for task, own in tasks.items()} for fraction, tasks in SCORES.items()}
     summary, runs = rows(one)
-    for row in summary:
-        row["relative_drop"] = 0.1
-    [claim] = claims_of(summary, runs)
+    [claim] = claims_of(summary.assign(relative_drop=0.1), runs)
     assert claim["drop"] == {"mean": pytest.approx(0.1), "low": None, "high": None}
     assert (claim["free"], claim["next"], claim["part"]) == (None, None, None)
 
 
 def test_tasks_without_a_drop_are_named_and_left_out() -> None:
     summary, runs = rows(SCORES)
-    for row in summary:
-        if row["task"] == "b":
-            row["relative_drop"] = None
+    summary.loc[summary["task"] == "b", "relative_drop"] = None
     [claim] = claims_of(summary, runs)
     assert (claim["tasks"], claim["without"]) == (1, ["B"])
     assert claim["drop"]["mean"] == pytest.approx((0.82 - fmean(NONE["a"])) / 0.82)
@@ -101,9 +97,10 @@ def test_tasks_without_a_drop_are_named_and_left_out() -> None:
 
 def test_a_seed_counts_once_however_many_random_orders_were_drawn() -> None:
     summary, runs = rows(SCORES)
-    again = [run | {"score": run["score"] - 0.02} for run in runs if run["fraction"] == "1/2"]
-    drawn = [run | {"score": run["score"] + 0.02} if run["fraction"] == "1/2" else run for run in runs]
-    [one], [other] = claims_of(summary, runs), claims_of(summary, drawn + again)
+    moved = 0.02 * (runs["fraction"] == "1/2")
+    again = runs.assign(score=runs["score"] - moved)[runs["fraction"] == "1/2"]
+    drawn = pd.concat([runs.assign(score=runs["score"] + moved), again])
+    [one], [other] = claims_of(summary, runs), claims_of(summary, drawn)
     assert other["part"] == pytest.approx(one["part"]) and other["free"] == one["free"]
 
 

@@ -6,15 +6,16 @@ from base64 import b64decode
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from finished import HEADS, LAYERS, SLOTS, averages, config, write_results
+from finished import CONFIG, HEADS, LAYERS, SLOTS, averages, write_results
 
 import papa
-from papa.config.graph import Graph
+from papa.config.settings import RUN
 from papa.results.explorer import MOST_BYTES, NEVER, STEPS, explored, heads_of, matrices_of, most_slots
-from papa.results.heatmaps import MOST_SLOTS
-from papa.results.summary import read_rows
+from papa.results.figures import MOST_SLOTS
+from papa.results.summary import read_summary
 
 
 def test_bytes_come_back_as_the_matrices() -> None:
@@ -48,36 +49,35 @@ def test_all_sets_fit_into_a_page(heads: list[int]) -> None:
 
 
 def test_drop_is_that_of_the_fewest_heads_replaced(tmp_path: Path) -> None:
-    results = write_results(tmp_path)
-    grid = config()["run"]
-    shown = explored(results, Graph(config()), grid, read_rows(results / "tables/summary.parquet"))
-    assert [(entry["model"], entry["task"]) for entry in shown["entries"]] == [
+    study = write_results(tmp_path)
+    summary = read_summary(study.results / study.path("summary"))
+    entries, sets = explored(study, study.grid_settings(RUN), summary)
+    assert [(entry["model"], entry["task"]) for entry in entries] == [
         (model, task) for model in ("small", "other") for task in ("first", "second")
     ]
-    entry = shown["entries"][1]
+    entry = entries[1]
     assert (entry["constant"], entry["order"], entry["title"]) == ("average", "lambda", "Second")
+    assert entry["words"] == "average, λ order"
     heads, number = entry["of"], LAYERS * HEADS
-    assert heads["rank"] == list(range(number))  # λ of the last epoch rises
-    assert heads["lambda"][:3] == [0.5, 0.51, 0.52]
+    assert heads["rank"] == list(range(number))
+    assert heads["lambda"][:3] == [0.5, 0.51, 0.52]  # of the last epoch
     # 7 of 15 heads are kept at 1/2, so the last 7 are replaced at 0 alone
     assert heads["replaced_at"] == ["1/2"] * 8 + ["0"] * 7
     assert heads["drop"] == pytest.approx([0.01 / 0.72] * 8 + [0.2 / 0.72] * 7)
-    assert list(shown["sets"]) == [f"<results>/models/{model}/corpora/texts/average.h5" for model in ("small", "other")]
-    assert shown["sets"][entry["set"]]["special"] == {0: "[CLS]", SLOTS - 1: "[SEP]"}
+    assert list(sets) == [f"models/{model}/corpora/texts/average.h5" for model in ("small", "other")]
+    assert sets[entry["set"]]["special"] == {0: "[CLS]", SLOTS - 1: "[SEP]"}
 
 
 def test_without_an_order_and_averages_there_is_nothing_but_the_drop(tmp_path: Path) -> None:
-    changes = {"run": config()["run"] | {"constants": ["zeros"], "fractions": ["1", "0"]}, "grids": {}}
-    results = write_results(tmp_path, **changes)
-    given = config(**changes)
-    shown = explored(results, Graph(given), given["run"], read_rows(results / "tables/summary.parquet"))
-    assert shown["sets"] == {}
-    entry = shown["entries"][0]
+    study = write_results(tmp_path, run=CONFIG["run"] | {"constants": ["zeros"], "fractions": ["1", "0"]}, grids={})
+    entries, sets = explored(study, study.grid_settings(RUN), read_summary(study.results / study.path("summary")))
+    assert sets == {}
+    entry = entries[0]
     assert (entry["set"], entry["order"]) == (None, None)
     assert set(entry["of"]["lambda"]) == set(entry["of"]["rank"]) == {None}
     assert entry["of"]["drop"] == pytest.approx([0.2 / 0.82] * LAYERS * HEADS)
 
 
 def test_no_rank_has_no_drop_where_not_every_head_is_replaced() -> None:
-    row = {"heads": 6, "kept": 3, "fraction": "1/2", "relative_drop": 0.1}
-    assert heads_of([row], None, None, (2, 3))["drop"] == [None] * 6
+    row = pd.DataFrame([{"heads": 6, "kept": 3, "fraction": "1/2", "relative_drop": 0.1}])
+    assert heads_of(row, None, None, (2, 3))["drop"] == [None] * 6

@@ -3,10 +3,12 @@ import pytest
 import torch
 
 import papa
+from papa.config.stages import ModelId, TokensOf
+from papa.config.study import Job
 from papa.data.layout import place
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
-from papa.files import write_table
+from papa.files import digest_of, trace_of, write_table
 
 
 def tokens_at(tokenizer, inputs, row):
@@ -49,14 +51,35 @@ def test_the_published_code_cuts_single_texts_to_half_but_not_words(tokenizer):
 
 
 def test_the_published_code_leaves_segments_where_tokens_stood_before(tokenizer):
-    # before: [CLS] a b [SEP] c d e [SEP], so segment 1 was at 4..7; of these, 6 and 7 hold [SEP] and c now
+    # before: [CLS] a b [SEP] c d e [SEP], so segment 1 was at 4..7; of these, 6 and 7 are the slots of [SEP] and c now
     inputs = papa.lay_out(tokenizer, ["a b"], ["c d e"], slots=12, segments="published_code")
     assert inputs["token_type_ids"][0].nonzero().flatten().tolist() == [6, 7]
+
+
+@pytest.mark.parametrize("slots", [11, 12])
+def test_segments_of_the_published_code_are_those_of_its_tokenizer_call_for_cut_pairs_too(tokenizer, slots):
+    pairs = [(first, second) for first in (1, 3, 5, 7, 13) for second in (1, 2, 4, 5, 6, 7, 17)]
+    texts = [[" ".join("abcdefghijklmnopqrst"[:length]) for length in own] for own in zip(*pairs, strict=True)]
+    inputs = papa.lay_out(tokenizer, *texts, slots=slots, segments="published_code")
+    options = {"truncation": True, "padding": "max_length", "max_length": slots, "return_token_type_ids": True}
+    before = tokenizer(*texts, **options, return_tensors="pt")
+    expected = before["token_type_ids"] * inputs["attention_mask"]
+    assert inputs["token_type_ids"].tolist() == expected.tolist()
 
 
 def test_a_word_is_numbered_on_its_first_sub_token(tokenizer):
     placed = next(place(tokenizer, [["ab", "c", "def"]], None, slots=13))
     assert placed.words == [-1, 0, -1, 1, 2, -1, -1, -1]
+
+
+def test_words_that_leave_no_sub_token_are_no_token(tokenizer):
+    from tokenizers import normalizers
+
+    tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer()
+    texts = [["\u200d"], ["\u00ad", "ab", "\ufe0f"], ["\ufeff", "\x01"]]
+    empty, words, controls = place(tokenizer, texts, None, slots=7)
+    assert empty.words == controls.words == [-1, -1] and empty.slots == [0, 6]
+    assert words.words == [-1, 1, -1, -1]
 
 
 def test_a_tokenizer_with_two_separators_puts_the_second_text_after_both(tokenizer):
@@ -92,19 +115,34 @@ def texts_file(path, words=False):
     table = pa.table(
         {"split": ["train", "train", "validation"], "row": [4, 7, 0], "words" if words else "first": first}
     )
-    write_table(table, path, {"fingerprint": "x", "rows": {"train": 2}, "rows_available": {"train": 9}})
+    write_table(table, path, FACTS)
     return path
 
 
-@pytest.mark.parametrize("words", [False, True])
-def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, tokenizer, monkeypatch, words):
+FACTS = {"fingerprint": "x", "rows": {"train": 2}, "rows_available": {"train": 9}}
+
+
+def tokenized(texts, slots, blocks=False):
+    """Lay the texts in a file out beside it; returns what the stage says, and where the tokens are."""
+    model = ModelId(name="tiny", random="bert")
+    settings = TokensOf(model=model, slots=slots, style="paper", segments="aligned", blocks=blocks)
+    tokens = texts.with_name("tokens.parquet")
+    return tokenize_corpus(Job("tokens", settings, {"texts": (str(texts),)}, {"tokens": str(tokens)})), tokens
+
+
+@pytest.fixture
+def of_tokenizer(tokenizer, monkeypatch):
+    """The stage takes the test's tokenizer."""
     monkeypatch.setattr("papa.data.tokenize.tokenizer_of", lambda model, words: tokenizer)
     monkeypatch.setattr("papa.data.tokenize.sizes_of_model", lambda model: {"layers": 2})
-    said = tokenize_corpus(
-        {"name": "tiny"}, texts_file(tmp_path / "texts.parquet", words), tmp_path / "t.parquet", 7, "paper", "aligned"
-    )
-    assert "3 examples" in said
-    both = Tokens.read(tmp_path / "t.parquet")
+    monkeypatch.setattr("papa.data.tokenize.weights_digest", lambda model: "w")
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, of_tokenizer, words):
+    said, tokens = tokenized(texts_file(tmp_path / "texts.parquet", words), 7)
+    assert said == "laid out 3 examples, 12 tokens in 7 slots; 0 examples cut"
+    both = Tokens.read(tokens)
     train = both["train"]
     assert train.lengths.tolist() == [5, 3] and len(both["validation"]) == 1 and train.n == 7
     batch = train.batch(torch.tensor([1, 0]))
@@ -112,16 +150,21 @@ def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, tokenizer, monkeypa
     assert (train.words is not None) == words
     if words:
         assert train.words.tolist() == [-1, 0, -1, 1, -1, -1, 0, -1]
+    about, trace = both["train"].provenance, trace_of(tokens)
+    assert about["corpus"] == "x" and about["rows"] == FACTS["rows"] and about["slots"] == 7
+    assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet"), "model": "w", "origin": "random bert"}
 
 
-def test_batches_hold_every_example_once_within_the_budget(tmp_path, tokenizer, monkeypatch):
-    monkeypatch.setattr("papa.data.tokenize.tokenizer_of", lambda model, words: tokenizer)
-    monkeypatch.setattr("papa.data.tokenize.sizes_of_model", lambda model: {"layers": 2})
+def test_only_single_texts_are_cut_in_blocks(tmp_path, of_tokenizer):
+    with pytest.raises(papa.InputError, match="only single texts can be cut in blocks"):
+        tokenized(texts_file(tmp_path / "texts.parquet", words=True), 7, blocks=True)
+
+
+def test_batches_hold_every_example_once_within_the_budget(tmp_path, of_tokenizer):
     texts = [" ".join("abcdefghij"[: 1 + number % 9]) for number in range(97)]
     table = pa.table({"split": ["train"] * 96 + ["validation"], "row": list(range(97)), "first": texts})
-    write_table(table, tmp_path / "texts.parquet", {})
-    tokenize_corpus({"name": "t"}, tmp_path / "texts.parquet", tmp_path / "t.parquet", 13, "paper", "aligned")
-    train = Tokens.read(tmp_path / "t.parquet")["train"]
+    write_table(table, tmp_path / "texts.parquet", FACTS)
+    train = Tokens.read(tokenized(tmp_path / "texts.parquet", 13)[1])["train"]
     batches = list(train.batches(40))
     assert torch.cat(batches).sort().values.tolist() == list(range(96))
     assert max(int(train.lengths[batch].sum()) for batch in batches) <= 40

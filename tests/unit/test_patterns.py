@@ -11,10 +11,14 @@ import pytest
 import torch
 
 import papa
+from papa.config.settings import Plots
+from papa.config.stages import ModelId, PatternsOf, TokensOf
+from papa.config.study import Job
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
-from papa.files import provenance_of, read_table, write_table
-from papa.method.patterns import COLUMNS, describe_patterns, measure_patterns, special_slots
+from papa.files import digest_of, provenance_of, read_table, trace_of, write_table
+from papa.method.patterns import COLUMNS, Thresholds, measure_patterns, special_slots
+from papa.results.patterns import describe_patterns
 
 N, TIMES = 13, 7
 SPECIAL = [0, N - 1]
@@ -128,7 +132,7 @@ def test_layers_and_heads_keep_their_places() -> None:
 
 def test_thresholds_are_arguments() -> None:
     constants = averages(0.8 * column(N - 1) + 0.2 * shifted(1))
-    [row] = measure_patterns(constants, SPECIAL, diagonal_lift=12, special_mass=0.9, dominant_entry=0.9)
+    [row] = measure_patterns(constants, SPECIAL, Thresholds(diagonal_lift=12, special_mass=0.9, dominant_entry=0.9))
     assert flags(row) == (False, False, False)
 
 
@@ -152,13 +156,16 @@ def corpus(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> A
     tokenizer.save_pretrained(tmp_path / "model")
     monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"tiny": {"path": str(tmp_path / "model")}}}))
     (tmp_path / "model" / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"no layout reads any weight")
 
     def lay_out(**columns: list[str]) -> Path:
         size = len(columns["first"])
         table = pa.table({"split": ["train"] * (size - 1) + ["validation"], "row": range(size), **columns})
         write_table(table, tmp_path / "texts.parquet", {"fingerprint": "f", "rows": {}, "rows_available": {}})
         place = tmp_path / "tokens.parquet"
-        tokenize_corpus({"name": "tiny"}, tmp_path / "texts.parquet", place, N, "paper", "aligned")
+        told = TokensOf(model=ModelId(name="tiny"), slots=N, style="paper", segments="aligned", blocks=False)
+        texts = {"texts": (str(tmp_path / "texts.parquet"),)}
+        tokenize_corpus(Job("tokens", told, texts, {"tokens": str(place)}))
         return place
 
     return lay_out
@@ -186,34 +193,46 @@ def test_two_separators_between_texts() -> None:
     assert special_slots(tokens) == [0, 6, 7, 12]
 
 
-def pages(folder: Path) -> list[Path]:
-    return [folder / f"patterns.{form}" for form in ("parquet", "md", "tex")]
+def patterns_job(folder: Path, tokens: Path) -> Job[PatternsOf]:
+    forms = {"table": "parquet", "markdown": "md", "latex": "tex", "svg": "svg", "png": "png", "html": "html"}
+    return Job(
+        stage="patterns",
+        settings=PatternsOf(heads=((0, 4),), plots=Plots()),
+        inputs={"constants": (str(folder / "average.h5"),), "tokens": (str(tokens),)},
+        outputs={name: str(folder / f"patterns.{form}") for name, form in forms.items()},
+    )
 
 
-def test_the_table_and_its_sentence(corpus: Any, tmp_path: Path) -> None:
-    tokens = corpus(first=["a b", "a c d", "a"])
+def test_the_table_its_sentence_and_the_pictures(corpus: Any, tmp_path: Path) -> None:
     constants = averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0))
     constants.about = {"model": "tiny", "corpus": "f", "style": "paper", "segments": "aligned", "slots": "13"}
     constants.save(tmp_path / "average.h5")
-    said = describe_patterns(tmp_path / "average.h5", tokens, *pages(tmp_path))
+    job = patterns_job(tmp_path, corpus(first=["a b", "a c d", "a"]))
+    said = describe_patterns(job)
     assert said == "5 heads: 40 % diagonal, 20 % mostly on special tokens, 80 % with one dominant entry per row"
-    table = read_table(tmp_path / "patterns.parquet")
+    table = read_table(job.output("table"))
     assert table.column_names == list(COLUMNS) and table.num_rows == 5
     about = provenance_of(table)
     assert about["special"] == [0, 12] and about["constants"]["model"] == "tiny" and about["examples"] == TIMES
     assert about["thresholds"]["diagonal_lift"] == 2
-    markdown, latex = (page.read_text(encoding="utf-8") for page in pages(tmp_path)[1:])
-    assert "| all | 40 % | 20 % | 80 % |" in markdown and markdown.count("| 0 | ") >= 1
+    trace = trace_of(job.output("table"))
+    assert trace is not None and trace.inputs["constants"] == digest_of(job.input("constants"))
+    markdown, latex = (Path(job.output(form)).read_text(encoding="utf-8") for form in ("markdown", "latex"))
+    assert "| all | 40 % | 20 % | 80 % |" in markdown
+    heads = markdown.split("## Heads")[1]
+    assert "| 0 | 0 | 1 | 11.00 | 1.00 |" in heads and "| yes |  | yes |" in heads
     assert r"all & 40 \% & 20 \% & 80 \% \\" in latex
+    assert ">layer 0, head 4<" in Path(job.output("svg")).read_text(encoding="utf-8")
 
 
 def test_tokens_of_another_corpus_are_refused(corpus: Any, tmp_path: Path) -> None:
     constants = averages(shifted(1))
     constants.about = {"model": "tiny", "corpus": "other"}
     constants.save(tmp_path / "average.h5")
+    job = patterns_job(tmp_path, corpus(first=["a", "b"]))
     with pytest.raises(papa.InputError, match=r"with corpus other, but .*tokens\.parquet has f"):
-        describe_patterns(tmp_path / "average.h5", corpus(first=["a", "b"]), *pages(tmp_path))
+        describe_patterns(job)
     (tmp_path / "average.h5").write_text("no HDF5")
-    with pytest.raises(papa.DamagedArtefact, match=r"average\.h5 cannot be read: it is damaged"):
-        describe_patterns(tmp_path / "average.h5", tmp_path / "tokens.parquet", *pages(tmp_path))
-    assert not (tmp_path / "patterns.parquet").exists()
+    with pytest.raises(papa.DamagedArtefact, match=r"average\.h5"):
+        describe_patterns(job)
+    assert not list(tmp_path.glob("patterns.*"))

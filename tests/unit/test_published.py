@@ -8,10 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from papa.data.prepare import METRICS as TASK_METRICS
+from papa.config.settings import METRICS as TASK_METRICS
+from papa.config.stages import PublishedOf
+from papa.config.study import Job
+from papa.data import roots
 from papa.errors import DamagedArtefact, InputError
-from papa.files import provenance_of, read_table, write_table
-from papa.results.published import COLUMNS, METRICS, SETTINGS, beside_published, published_values
+from papa.files import provenance_of, read_table, trace_of, write_table
+from papa.results.published import COLUMNS, METRICS, SETTINGS, VALUES, beside_published, published_values
 from papa.results.summary import SUMMARY_COLUMNS
 
 LARGE = {"big": "FacebookAI/roberta-large"}
@@ -31,29 +34,44 @@ def row(constant: str | None, fraction: str, mean: float | None, **other: Any) -
     )
 
 
+def job(folder: Path, **options: Any) -> Job[PublishedOf]:
+    told = {"models": LARGE, "tasks": {"para": "mrpc"}, "more_settings": {}, "values": "v"} | options
+    forms = {"table": "parquet", "markdown": "md", "latex": "tex"}
+    outputs = {form: str(folder / f"p.{ending}") for form, ending in forms.items()}
+    return Job("published", PublishedOf(**told), {"summary": (str(folder / "summary.parquet"),)}, outputs)
+
+
 def compare(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple[list[dict[str, Any]], str, str]:
     schema = pa.schema(list(SUMMARY_COLUMNS.items()))
     write_table(pa.Table.from_pylist(rows, schema=schema), folder / "summary.parquet", {})
-    options = {"models": LARGE, "tasks": {"para": "mrpc"}} | options
-    said = beside_published(
-        folder / "summary.parquet", folder / "p.parquet", folder / "p.md", folder / "p.tex", **options
-    )
+    said = beside_published(job(folder, **options))
     return read_table(folder / "p.parquet").to_pylist(), said, (folder / "p.md").read_text(encoding="utf-8")
 
 
 def test_the_values_are_those_of_the_tables() -> None:
     values = published_values()
     assert len(values) == 104
-    assert {(row["table"], row["model"]) for row in values} == {
+    assert set(zip(values["table"], values["model"], strict=True)) == {
         ("1", "roberta-base"),
         ("2", "roberta-base"),
         ("4", "roberta-large"),
         ("5", "roberta-large"),
     }
-    assert {setting for several in SETTINGS.values() for setting in several} | {"original", "mnli"} == {
-        row["setting"] for row in values
-    }
+    assert {setting for several in SETTINGS.values() for setting in several} | {"original", "mnli"} == set(
+        values["setting"]
+    )
     assert set(METRICS.values()) - {"chunk_f1"} <= set(TASK_METRICS)
+
+
+def test_an_edited_value_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Path(str(VALUES)) == roots.PUBLISHED
+    (tmp_path / "published.csv").write_bytes(VALUES.read_bytes())
+    monkeypatch.setattr(roots, "PUBLISHED", tmp_path / "published.csv")
+    before = roots.LocalRoots().published()
+    text = VALUES.read_text(encoding="utf-8")
+    (tmp_path / "published.csv").write_text(text.replace("0.47", "0.48"), encoding="utf-8")
+    after = roots.LocalRoots().published()
+    assert job(tmp_path, values=before).settings.recorded() != job(tmp_path, values=after).settings.recorded()
 
 
 def test_tables_are_joined_one_by_one(tmp_path: Path) -> None:
@@ -72,6 +90,7 @@ def test_tables_are_joined_one_by_one(tmp_path: Path) -> None:
     assert "## Table 4: roberta-large, ours: big" in page
     assert "| per task | MRPC | F1 | 0.80 | 0.790 ±.013 | -0.010 | yes | 3,001 of 3,668 |" in page
     assert provenance_of(read_table(tmp_path / "p.parquet"))["table"] == "published"
+    assert trace_of(tmp_path / "p.parquet") == job(tmp_path).trace()
 
 
 @pytest.mark.parametrize(("mean", "inside"), [(0.8519, False), (0.8521, True), (0.8879, True), (0.8881, False)])
@@ -135,4 +154,4 @@ def test_wrong_names_are_refused(tmp_path: Path, options: dict[str, Any], messag
 def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
     (tmp_path / "summary.parquet").write_text("no Parquet")
     with pytest.raises(DamagedArtefact, match=r"summary\.parquet cannot be read"):
-        beside_published(tmp_path / "summary.parquet", tmp_path / "p", tmp_path / "m", tmp_path / "t", {}, {})
+        beside_published(job(tmp_path))

@@ -1,22 +1,24 @@
-"""The report as a file: one page that needs nothing else, in which no text of a config can become code."""
+"""The page as a file: one page that needs nothing else, in which no text of a config can become code."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
 from base64 import b64encode
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
-from finished import CONFIG, SUBSET, TITLE, config, write_results
+from finished import CONFIG, SHARED, SUBSET, TITLE, page_job, write_results
 
-from papa.config.graph import Graph
+from papa.config.study import Study
 from papa.errors import DamagedArtefact
-from papa.results.costs import costs_of
-from papa.results.page import write_report
+from papa.files import digest_of, trace_of
+from papa.results.page import PAGES, write_report
 
 
 class Page(HTMLParser):
@@ -60,14 +62,19 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return write_results(tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="module")
-def written(results: Path) -> str:
-    write_report(results, results / "report/index.html", config())
-    return (results / "report/index.html").read_text(encoding="utf-8")
+def written(study: Study) -> str:
+    return text_of(study)
+
+
+def text_of(study: Study) -> str:
+    job = page_job(study)
+    write_report(job)
+    return Path(job.output("page")).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -127,15 +134,27 @@ def test_every_analysis_is_there_with_its_figure_and_table(page: Page) -> None:
     assert page.tables["score_by_fraction-0"][0] == ["task", "metric", "model", "1", "1/2", "0", "drop at 0"]
     assert page.tables["ends-0"][0] == ["constants", TITLE, "Second"]
     assert not any("**" in cell for line in page.tables["ends-0"] for cell in line)
-    assert page.tables["data-0"][1] == [TITLE, "small", "1,024", "2,048", "24", "24", "3", "0"]
+
+
+def test_data_says_what_was_used_and_what_training_had_already(page: Page) -> None:
+    header, first, *_ = page.tables["data-0"]
+    told = dict(zip(header, first, strict=True))
+    assert told["training rows used / available"] == "1,024 / 2,048"
+    assert told["validation rows used / available"] == "24 / 24"
+    assert told["validation rows also in training"] == str(SHARED)
+    assert first[-2:] == ["3", "0"]
+    assert len(page.tables["data-0"]) == 1 + 4
+
+
+def test_the_page_waits_for_all_that_it_shows(study: Study) -> None:
+    assert {job.rule for job in study.job("page").needed} == {"summarise", "grid", "score_and_drop"}
+    assert study.jobs()[-1].rule == "page"
 
 
 def test_published_values_stand_beside_ours(tmp_path: Path) -> None:
     models = CONFIG["models"] | {"small": {"hub": "FacebookAI/roberta-base"}}
     tasks = CONFIG["tasks"] | {"second": CONFIG["tasks"]["second"] | {"published": "sst2"}}
-    results = write_results(tmp_path, models=models, tasks=tasks)
-    write_report(results, tmp_path / "page.html", config(models=models, tasks=tasks))
-    page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    page = Page(text_of(write_results(tmp_path, models=models, tasks=tasks)))
     header, *lines = page.tables["published-0"]
     assert header[:5] == ["setting", "task", "metric", "published", "ours"]
     assert {(line[1], line[3]) for line in lines if line[0] == "original"} == {("Second", "0.91")}
@@ -151,30 +170,69 @@ def test_models_and_config_are_told_without_places(page: Page, written: str) -> 
     assert "learning_rate: 0.001" in page.text and "token_budget" not in page.text
 
 
-def test_seconds_and_memory_are_those_that_were_left(results: Path, page: Page) -> None:
+def test_seconds_and_memory_are_those_that_were_left(page: Page) -> None:
     jobs = {line[0]: line[1:] for line in page.tables["jobs-0"]}
-    # "other" has files of its own elsewhere; one of two jobs was too short for its memory to be seen
+    # jobs of a task that the config does not have any more do not count
     assert jobs["probe"] == ["42", "2", "4", "300"]
-    assert jobs["collect"] == ["1", "1", "2", "101"]
-    assert jobs["report"] == ["1", "0", "–", "–"]
-    stray = results / "models/small/tasks/gone/runs/original/seed-1.benchmark.tsv"
-    stray.parent.mkdir(parents=True)
-    stray.write_text("s\tmax_rss\n1000\t1000\n", encoding="utf-8")
-    assert {row["rule"]: row["seconds"] for row in costs_of(results, Graph(config()))}["probe"] == 3.5
+    assert jobs["summarise"] == ["1", "1", "2", "101"]
+    assert jobs["grid"] == ["2", "0", "–", "–"]
 
 
-def test_same_results_give_the_same_page(results: Path, written: str, tmp_path: Path) -> None:
-    write_report(results, tmp_path / "again.html", config())
-    assert (tmp_path / "again.html").read_text(encoding="utf-8") == written
+def test_numbers_agree_with_their_nouns(study: Study, tmp_path: Path) -> None:
+    said = write_report(page_job(study))
+    assert said == "2 lines, 2 figures and 4 sets of heads on one page"
+    run = CONFIG["run"] | {"models": ["small"], "tasks": ["second"], "fractions": ["1", "1/2"], "seeds": [1]}
+    small = write_results(tmp_path, run=run, grids={})
+    job = page_job(small)
+    assert write_report(job) == "1 line, 1 figure and 1 set of heads on one page"
+    words = " ".join(Page(Path(job.output("page")).read_text(encoding="utf-8")).text.split())
+    assert "1 seed" in words and "1 seeds" not in words
 
 
-def test_a_damaged_result_is_named_and_nothing_written(results: Path, tmp_path: Path) -> None:
-    path = results / "models/small/corpora/texts/average.h5"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1])
+def test_the_page_says_what_made_it(study: Study, written: str) -> None:
+    job = page_job(study)
+    trace = trace_of(job.output("page"))
+    assert trace is not None and trace.stage == "page"
+    assert trace.inputs["summary"] == digest_of(job.input("summary"))
+    assert "papa-provenance" in written[:8000]
+
+
+@pytest.mark.skipif(not which("node"), reason="no node to run the page's script with")
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ('=HYPERLINK("http://x","y")', '\'=HYPERLINK("http://x","y")'),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("+1+cmd", "'+1+cmd"),
+        ("-1+cmd", "'-1+cmd"),
+        ("-1.25", "-1.25"),
+        ("-3.5%", "-3.5%"),
+        ("+0.010", "+0.010"),
+        ("-3.512 ±.021", "-3.512 ±.021"),
+        ("-", "-"),
+        ("a=b", "a=b"),
+    ],
+)
+def test_no_cell_of_a_download_is_a_formula(cell: str, written: str) -> None:
+    source = (PAGES / "report.js").read_text(encoding="utf-8")
+    functions = "\n".join(re.findall(r"^  const (?:NUMBER|inert|quoted) = .*$", source, re.MULTILINE))
+    script = f"{functions}\nprocess.stdout.write(quoted({json.dumps(cell)}));"
+    quoted = subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True).stdout
+    assert quoted == '"' + written.replace('"', '""') + '"'
+
+
+def test_same_results_give_the_same_page(study: Study, written: str) -> None:
+    assert text_of(study) == written
+
+
+def test_a_damaged_result_is_named_and_nothing_written(study: Study, written: str) -> None:
+    job, path = page_job(study), study.results / "models/small/corpora/texts/average.h5"
+    intact = path.read_bytes()
+    path.write_bytes(intact[:-1])
+    Path(job.output("page")).unlink()
     try:
         with pytest.raises(DamagedArtefact, match=r"average\.h5"):
-            write_report(results, tmp_path / "page.html", config())
+            write_report(job)
+        assert not Path(job.output("page")).exists()
     finally:
-        path.write_bytes(whole)
-    assert not list(tmp_path.iterdir())
+        path.write_bytes(intact)

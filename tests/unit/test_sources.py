@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import sys
+import time
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from papa.config.settings import Corpus
+from papa.config.stages import ModelId
+from papa.data.digests import digest_of_file
 from papa.data.mirror import RECORD, Record
-from papa.data.sources import load_rows, splits_of
-from papa.data.weights import place_of, revision_of, tokenizer_of, weights_digest
+from papa.data.sources import load_rows, source_digests
+from papa.data.tokenize import tokenizer_of
+from papa.data.weights import is_local, known_weights, place_of, revision_of, weights_digest
 from papa.errors import DamagedArtefact, InputError
 
 TEXTS = ["A cat sat.", 'She said "NA", twice', "1984"]
@@ -32,8 +40,14 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         raise OSError("no network in tests")
 
     monkeypatch.delenv("PAPA_MACHINE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own cache"))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def in_file(path: Path, **keys: object) -> Corpus:
+    """A corpus whose training split is a file."""
+    return Corpus(files={"train": str(path)}, **keys)
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, **keys: object) -> None:
@@ -64,9 +78,13 @@ def mirror(folder: Path, *, readme: bool = True) -> Path:
     return folder
 
 
+def on_hub(**keys: object) -> Corpus:
+    return Corpus(**{"hub": "some/data", "config": "tiny", **keys})
+
+
 def test_mirror_gives_rows_and_class_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine(monkeypatch, hub_mirror=str(mirror(tmp_path)))
-    corpus = {"hub": "some/data", "config": "tiny", "validation": "validation_matched", "revision": "0" * 40}
+    corpus = on_hub(validation="validation_matched", revision="0" * 40)
     for split in ("train", "validation"):
         rows = load_rows(corpus, split)
         assert rows.table.column("text").to_pylist() == TEXTS
@@ -75,8 +93,8 @@ def test_mirror_gives_rows_and_class_names(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_mirror_without_readme_has_folders_for_configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine(monkeypatch, hub_mirror=str(mirror(tmp_path, readme=False)))
-    rows = load_rows({"hub": "some/data", "config": "tiny"}, "validation")
-    assert rows.table.column("text").to_pylist() == TEXTS
+    rows = load_rows(on_hub(), "validation", ["text"])
+    assert rows.table.to_pydict() == {"text": TEXTS} and rows.names == ["text", "label", "tags"]
 
 
 @pytest.mark.parametrize("readme", [True, False])
@@ -84,25 +102,24 @@ def test_rows_are_those_of_the_files_as_they_are_now(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, readme: bool
 ) -> None:
     machine(monkeypatch, hub_mirror=str(mirror(tmp_path, readme=readme)))
-    corpus = {"hub": "some/data", "config": "tiny"}
-    assert load_rows(corpus, "train").table.column("text").to_pylist() == TEXTS
+    assert load_rows(on_hub(), "train").table.column("text").to_pylist() == TEXTS
     (file,) = tmp_path.rglob("train*.parquet") if readme else tmp_path.rglob("train/*.parquet")
     pq.write_table(pq.read_table(file).slice(1), file)
-    assert load_rows(corpus, "train").table.column("text").to_pylist() == TEXTS[1:]
+    assert load_rows(on_hub(), "train").table.column("text").to_pylist() == TEXTS[1:]
 
 
 @pytest.mark.parametrize(
-    ("corpus", "said"),
+    ("keys", "said"),
     [
         ({"hub": "other/data"}, r"no other/data; it has some/data\. To add it: run `snakemake fetch"),
-        ({"hub": "some/data", "config": "huge"}, r"'huge' not found.*tiny"),
-        ({"hub": "some/data", "config": "tiny", "train": "test"}, r'split test cannot be loaded.*"test"'),
+        ({"config": "huge"}, r"'huge' not found.*tiny"),
+        ({"train": "test"}, r'split test cannot be loaded.*"test"'),
     ],
 )
-def test_mirror_says_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, corpus: dict, said: str) -> None:
+def test_mirror_says_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: dict, said: str) -> None:
     machine(monkeypatch, hub_mirror=str(mirror(tmp_path)))
     with pytest.raises(InputError, match=said):
-        load_rows(corpus, "train")
+        load_rows(on_hub(**keys), "train")
 
 
 def test_without_network_and_mirror_says_how_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +130,7 @@ def test_without_network_and_mirror_says_how_to_fetch(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(InputError, match=r"Without a network, run `snakemake fetch .*hub_mirror=FOLDER"):
-        load_rows({"hub": "some/data", "revision": "abc"}, "train")
+        load_rows(on_hub(revision="abc"), "train")
 
 
 def write(path: Path) -> Path:
@@ -135,52 +152,117 @@ def write(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("form", ["parquet", "json", "jsonl", "csv", "tsv"])
-def test_files_of_every_form_hold_the_same_rows(tmp_path: Path, form: str) -> None:
-    rows = load_rows({"files": {"train": str(write(tmp_path / f"a.{form}"))}}, "train")
-    assert rows.table.to_pydict() == {"text": TEXTS, "label": LABELS}
+def test_files_of_every_form_contain_the_same_rows(tmp_path: Path, form: str) -> None:
+    corpus = in_file(write(tmp_path / f"a.{form}"))
+    rows = load_rows(corpus, "train")
+    assert rows.table.to_pydict() == {"text": TEXTS, "label": LABELS} and rows.names == ["text", "label"]
+    wanted = load_rows(corpus, "train", ["label", "no such column"])
+    assert wanted.table.to_pydict() == {"label": LABELS} and wanted.names == ["text", "label"]
 
 
-def test_parquet_keeps_class_names(tmp_path: Path) -> None:
-    file = mirror(tmp_path) / "some/data/tiny/train-00000-of-00001.parquet"
-    assert load_rows({"files": {"train": str(file)}}, "train").class_names["label"] == ["no", "yes"]
+def parquet(path: Path, described: object) -> Path:
+    metadata = {"huggingface": json.dumps(described)}
+    pq.write_table(pa.table({"text": TEXTS, "label": [1, 0, 1]}).replace_schema_metadata(metadata), path)
+    return path
+
+
+LABEL = {"_type": "ClassLabel", "names": ["no", "yes"]}
+
+
+@pytest.mark.parametrize(
+    ("described", "names"),
+    [
+        ({"info": {"features": {"label": LABEL, "text": {"_type": "Value"}}}}, {"label": ["no", "yes"]}),
+        ({"info": {"features": {"label": [{"feature": LABEL}]}}}, {"label": ["no", "yes"]}),
+        *(
+            (wrong, {})
+            for wrong in (
+                [],
+                "text",
+                {"info": None},
+                {"info": []},
+                {"info": {"features": ["label"]}},
+                {"info": {"features": {"label": []}}},
+                {"info": {"features": {"label": LABEL | {"names": None}}}},
+            )
+        ),
+    ],
+)
+def test_parquet_keeps_class_names_and_what_is_no_description_names_nothing(
+    tmp_path: Path, described: object, names: dict
+) -> None:
+    rows = load_rows(in_file(parquet(tmp_path / "a.parquet", described)), "train")
+    assert rows.class_names == names and rows.table.num_rows == 3
 
 
 def test_jsonl_lines_end_only_at_line_feeds_and_lacking_keys_are_null(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
-    file.write_text('{"text": "one\u2028line"}\n{"text": "two", "label": 1}\n', encoding="utf-8")
-    table = load_rows({"files": {"train": str(file)}}, "train").table
+    file.write_text('\ufeff{"text": "one\u2028line"}\n\r\n{"text": "two", "label": 1}\n', encoding="utf-8")
+    table = load_rows(in_file(file), "train").table
     assert table.to_pydict() == {"text": ["one\u2028line", "two"], "label": [None, 1]}
 
 
-def test_a_text_file_has_a_text_on_each_line_or_words_where_they_are_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_columns_that_nobody_wants_may_mix_types(tmp_path: Path, form: str) -> None:
+    records = [{"text": "a", "x": 1}, {"text": "b", "x": "s"}]
+    file = tmp_path / f"a.{form}"
+    file.write_text(json.dumps(records) if form == "json" else "\n".join(map(json.dumps, records)))
+    assert load_rows(in_file(file), "train", ["text"]).table.to_pydict() == {"text": ["a", "b"]}
+    with pytest.raises(InputError, match=r"Column x of .* mixes types of values"):
+        load_rows(in_file(file), "train")
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+def test_a_text_may_be_as_long_as_a_book(tmp_path: Path, form: str) -> None:
+    text = "word " * 30_011
+    (tmp_path / f"a.{form}").write_text("text,label\n".replace(",", "," if form == "csv" else "\t"))
+    with open(tmp_path / f"a.{form}", "a") as file:
+        file.write(text + ("," if form == "csv" else "\t") + "yes\n")
+    assert load_rows(in_file(tmp_path / f"a.{form}"), "train").table.to_pydict() == {"text": [text], "label": ["yes"]}
+
+
+def test_a_text_file_has_a_text_on_each_line_or_words_if_they_are_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("\ufeffEU rejects\r\n\r\n  \nNew\u2028York here", encoding="utf-8")
-    plain = {"files": {"train": str(file)}}
-    assert load_rows(plain, "train").table.to_pydict() == {"text": ["EU rejects", "New\u2028York here"]}
-    assert load_rows(plain | {"words": "words"}, "train").table.column("words").to_pylist()[0] == ["EU"]
+    assert load_rows(in_file(file), "train").table.to_pydict() == {"text": ["EU rejects", "New\u2028York here"]}
+    assert load_rows(in_file(file, words="words"), "train").table.column("words").to_pylist()[0] == ["EU"]
 
 
-def test_splits_that_a_corpus_has() -> None:
-    assert splits_of({"files": {"train": "a.txt"}}) == splits_of({"hub": "a/b", "validation": None}) == ["train"]
-    assert splits_of({"hub": "a/b"}) == splits_of({"generated": "x", "rows": {}}) == ["train", "validation"]
+def test_a_split_that_a_corpus_has_not() -> None:
     with pytest.raises(InputError, match="corpus of a/b, split train has no validation split; every task needs one"):
-        load_rows({"hub": "a/b", "validation": None}, "validation")
+        load_rows(Corpus(hub="a/b", validation=None), "validation")
+    with pytest.raises(InputError, match=r"corpus of a\.csv has no validation split"):
+        load_rows(in_file(Path("a.csv")), "validation")
 
 
 CONLL = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\n\nNew\u00a0York NNP B-LOC\n"
+NAMED = {
+    "words": [["EU", "rejects"], ["New\u00a0York"]],
+    "pos": [["NNP", "VBZ"], ["NNP"]],
+    "ner": [["B-ORG", "O"], ["B-LOC"]],
+}
 
 
 @pytest.mark.parametrize("separator", [" ", "\t", "  "])
 def test_conll_sentences(tmp_path: Path, separator: str) -> None:
     file = tmp_path / "a.conll"
     file.write_text(CONLL.replace(" ", separator), encoding="utf-8")
-    named = load_rows({"files": {"train": str(file)}, "columns": ["words", "pos", "ner"]}, "train").table
-    assert named.to_pydict() == {
-        "words": [["EU", "rejects"], ["New\u00a0York"]],
-        "pos": [["NNP", "VBZ"], ["NNP"]],
-        "ner": [["B-ORG", "O"], ["B-LOC"]],
-    }
-    assert load_rows({"files": {"train": str(file)}}, "train").table.column_names == ["words", "column_2", "column_3"]
+    assert load_rows(in_file(file, columns=("words", "pos", "ner")), "train").table.to_pydict() == NAMED
+    assert load_rows(in_file(file), "train").names == ["words", "column_2", "column_3"]
+    with pytest.raises(InputError, match=r"has 3 columns, but the corpus names 2"):
+        load_rows(in_file(file, columns=("words", "ner")), "train")
+
+
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_comments_of_conll_files_are_no_words(tmp_path: Path, separator: str) -> None:
+    file = tmp_path / "a.conll"
+    text = CONLL.replace("EU", "# sent_id = 7\n# text of it\nEU").replace("-DOCSTART- -X- O", "# newdoc")
+    file.write_text(re.sub("(?m)^(?!#)(.*)$", lambda line: line[0].replace(" ", separator), text), encoding="utf-8")
+    corpus = in_file(file, columns=("words", "pos", "ner"))
+    assert load_rows(corpus, "train").table.to_pydict() == NAMED
+    with open(file, "a", encoding="utf-8") as lines:
+        lines.write(separator.join(["\n#", "SYM", "O"]))
+    assert load_rows(corpus, "train").table["words"].to_pylist()[-1] == ["#"], "a word like any other"
 
 
 @pytest.mark.parametrize(
@@ -188,60 +270,115 @@ def test_conll_sentences(tmp_path: Path, separator: str) -> None:
     [
         ("a.xlsx", b"", r"no known form; known are \.parquet"),
         ("a.csv", b"text,label\none,two,three\n", r"line 2 has 3 values for the columns text, label"),
-        ("a.csv", b'text,label\n"never closed,1\n', r"cannot be read as csv \(unexpected end of data"),
+        ("a.csv", b'text,label\n"a\nb",2\none\n', r"line 4 has 1 value for the columns text, label"),
+        ("a.csv", b'text,label\na,1\n"never closed,1\n\n', r"begins in line 3 is wrong \(unexpected end of data"),
         ("a.csv", b"text,text\na,b\n", r"distinct column names"),
         ("a.csv", b"", r"distinct column names"),
-        ("a.csv", b"text,label\n\xff,1\n", r"not UTF-8"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": \n', r"cannot be read as jsonl"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": 1}\n', r"Column text of .* mixes kinds of values"),
-        ("a.json", b'["a", "b"]', r"must hold objects"),
+        ("a.csv", b"text,label\n\xff,1\n", r"not UTF-8 text \(.* in line 2\)"),
+        ("a.csv", "text,label\na,1\n".encode("utf-16-le"), r"not UTF-8 text \(it contains NUL bytes, as UTF-16"),
+        ("a.csv", "text,label\na,1\n".encode("utf-16"), r"not UTF-8"),
+        ("a.jsonl", b'{"text": "a"}\n\n{"text": \n', r"line 3 cannot be read as JSON"),
+        ("a.json", b'[{"text": "a"},', r"cannot be read as json"),
+        ("a.json", b'["a", "b"]', r"must contain objects"),
         ("a.parquet", b"PAR1 not really", r"cannot be read as parquet"),
-        ("a.conll", b"EU NNP\nrejects\n", r"line 2 has 1 columns, the lines above it 2"),
+        ("a.conll", b"# id\nEU NNP\nrejects\n", r"line 3 has 1 column, the lines above it 2"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, said: str) -> None:
     file = tmp_path / name
     file.write_bytes(content)
     with pytest.raises(InputError, match=said) as caught:
-        load_rows({"files": {"train": str(file)}}, "train")
+        load_rows(in_file(file), "train")
     assert str(file) in str(caught.value)
 
 
-def test_missing_files_and_sources_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"There is no file .*nope\.csv"):
-        load_rows({"files": {"train": str(tmp_path / "nope.csv")}}, "train")
-    with pytest.raises(InputError, match=r"corpus of a\.csv has no validation split"):
-        load_rows({"files": {"train": "a.csv"}}, "validation")
-    with pytest.raises(InputError, match=r"one source out of hub, files, generated; this one has none"):
-        load_rows({}, "train")
-    with pytest.raises(InputError, match=r"has hub and files"):
-        load_rows({"hub": "a/b", "files": {"train": "a.csv"}}, "train")
-    file = tmp_path / "a.conll"
-    file.write_text(CONLL)
-    with pytest.raises(InputError, match=r"has 3 columns, but the corpus names 2"):
-        load_rows({"files": {"train": str(file)}, "columns": ["words", "ner"]}, "train")
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    for read in (lambda corpus: load_rows(corpus, "train"), lambda corpus: source_digests(corpus, None)):
+        with pytest.raises(InputError, match=r"There is no file .*nope\.csv"):
+            read(in_file(tmp_path / "nope.csv"))
 
 
-def test_generated_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pandas as pd
+def test_generated_rows() -> None:
+    from papa.data.generated import GRAMMAR_VERSION, generate
 
-    import papa.errors
-
-    asked = []
-
-    def generate(name: str, split: str, rows: int, seed: int) -> pd.DataFrame:
-        asked.append((name, split, rows, seed))
-        return pd.DataFrame({"words": [["a", "b"]], "kind": ["lookup"]})
-
-    generated = types.SimpleNamespace(generate=generate)
-    monkeypatch.setitem(sys.modules, "papa.data.generated", generated)
-    monkeypatch.setattr(papa.errors, "generated", generated, raising=False)
-    rows = load_rows({"generated": "names", "rows": {"train": 7, "validation": 5}, "seed": 3}, "validation")
-    assert asked == [("names", "validation", 5, 3)]
-    assert rows.table.to_pydict() == {"words": [["a", "b"]], "kind": ["lookup"]}
+    corpus = Corpus(generated="reading", rows={"train": 7, "validation": 5}, seed=3)
+    rows = load_rows(corpus, "validation")
+    assert rows.table.column("words").to_pylist() == generate("reading", "validation", 5, 3).words.to_list()
+    assert source_digests(corpus, None) == {"grammar": str(GRAMMAR_VERSION)}
 
 
-MODEL = {"name": "small", "hub": "some/model", "revision": "abc", "sha256": None}
+def test_digests_of_sources_are_those_of_their_content(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"text\na\n")
+    (tmp_path / "b.csv").write_bytes(b"text\nb\n")
+    files = {"train": str(tmp_path / "a.csv"), "validation": str(tmp_path / "b.csv")}
+    expected = {split: hashlib.sha256(Path(path).read_bytes()).hexdigest() for split, path in files.items()}
+    assert source_digests(Corpus(files=files), None) == expected
+    folder = mirror(tmp_path / "hub")
+    assert source_digests(on_hub(), None) == source_digests(on_hub(hub="other/data"), str(folder)) == {}
+    before = source_digests(on_hub(), str(folder))
+    other = folder / "some/data/other/train.parquet"
+    other.parent.mkdir()
+    other.write_bytes(b"of another config")
+    Record("some/data", "dataset", None, "a" * 40, ["other", "tiny"]).write(folder / "some/data")
+    assert source_digests(on_hub(), str(folder)) == before and list(before) == ["mirror"]
+    assert source_digests(on_hub(config=None), str(folder)) != before
+    file = next(folder.rglob("tiny/train*"))
+    pq.write_table(pq.read_table(file).slice(1), file)
+    assert source_digests(on_hub(), str(folder)) != before
+
+
+def changed_in_place(file: Path) -> None:
+    file.write_bytes(b"other v")
+
+
+def moved_over(file: Path) -> None:
+    new = file.with_name("new")
+    new.write_bytes(b"other v")
+    os.utime(new, ns=(file.stat().st_mtime_ns,) * 2)
+    new.rename(file)
+
+
+def written_with_its_old_time(file: Path) -> None:
+    before = file.stat()
+    file.write_bytes(b"other v")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("change", [changed_in_place, moved_over, written_with_its_old_time])
+def test_a_digest_is_remembered_until_the_file_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    monkeypatch.setattr("papa.data.digests.SETTLED", -1)
+    file = tmp_path / "weights"
+    file.write_bytes(b"weights")
+    assert digest_of_file(file) == hashlib.sha256(b"weights").hexdigest()
+    with monkeypatch.context() as patch:
+        patch.setattr("papa.data.digests.hashlib", None)  # nothing is read again
+        assert digest_of_file(file) == hashlib.sha256(b"weights").hexdigest()
+    time.sleep(0.02)  # times of files have steps of some milliseconds
+    change(file)
+    assert digest_of_file(file) == hashlib.sha256(b"other v").hexdigest()
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b"{", b'{"KEY": 1}', b'{"KEY": []}', b'{"KEY": [1, "x"]}', b"\xff"])
+def test_a_damaged_memory_of_digests_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damage: bytes) -> None:
+    monkeypatch.setattr("papa.data.digests.SETTLED", -1)
+    file, memory = tmp_path / "a", tmp_path / "own cache/papa/digests.json"
+    file.write_bytes(b"weights")
+    memory.parent.mkdir(parents=True)
+    memory.write_bytes(damage.replace(b"KEY", str(file).encode()))
+    assert digest_of_file(file) == hashlib.sha256(b"weights").hexdigest()
+    assert list(json.loads(memory.read_text())) == [str(file)]
+
+
+def test_digests_without_a_place_to_remember_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"weights")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a"))
+    monkeypatch.setattr("papa.data.digests.SETTLED", -1)
+    assert digest_of_file(tmp_path / "a") == hashlib.sha256(b"weights").hexdigest()
+
+
+MODEL = ModelId(name="small", hub="some/model", revision="abc")
 
 
 def model_folder(folder: Path, weights: bytes = b"weights") -> Path:
@@ -270,18 +407,18 @@ def test_a_mirror_of_another_commit_is_refused(monkeypatch: pytest.MonkeyPatch, 
     machine(monkeypatch, hub_mirror=str(mirror(tmp_path)))
     model_folder(tmp_path / "some" / "model")
     here, other = "a" * 40, "b" * 40
-    for name, kind in (("some/data", "dataset"), ("some/model", "model")):
-        Record(name, kind, None, here).write(tmp_path / name)
+    for name, repo_type in (("some/data", "dataset"), ("some/model", "model")):
+        Record(name, repo_type, None, here).write(tmp_path / name)
     for revision in (None, "main", here):
-        assert place_of(MODEL | {"revision": revision}) == str(tmp_path / "some/model")
-        assert load_rows({"hub": "some/data", "config": "tiny", "revision": revision}, "train").table.num_rows == 3
+        assert place_of(MODEL.model_copy(update={"revision": revision})) == str(tmp_path / "some/model")
+        assert load_rows(on_hub(revision=revision), "train").table.num_rows == 3
     with pytest.raises(InputError, match=rf"some/model at commit {here}, but the config has revision {other}; run"):
-        place_of(MODEL | {"revision": other})
+        place_of(MODEL.model_copy(update={"revision": other}))
     with pytest.raises(InputError, match=rf"some/data at commit {here}, but the config has revision {other}; run"):
-        load_rows({"hub": "some/data", "config": "tiny", "revision": other}, "train")
+        load_rows(on_hub(revision=other), "train")
     Record("some/data", "dataset", None, here, ["other", "small"]).write(tmp_path / "some/data")
     with pytest.raises(InputError, match=r"of some/data only other, small, not tiny; run `snakemake fetch`"):
-        load_rows({"hub": "some/data", "config": "tiny"}, "train")
+        load_rows(on_hub(), "train")
     (tmp_path / "some/model" / RECORD).write_text('{"commit"')
     with pytest.raises(DamagedArtefact, match=r"\.papa-revision\.json is damaged .*delete .*some/model and fetch"):
         place_of(MODEL)
@@ -308,12 +445,10 @@ def test_the_demo_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> No
         place_of(MODEL)
 
 
-def test_digest_is_of_the_weights_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_digest_is_of_the_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine(monkeypatch, models={"small": {"path": str(model_folder(tmp_path / "m"))}})
     digest = hashlib.sha256(b"weights").hexdigest()
-    assert weights_digest(MODEL) == weights_digest(MODEL | {"sha256": digest.upper()}) == digest
-    with pytest.raises(InputError, match=rf"SHA-256 {digest}, but its sha256 says 00"):
-        weights_digest(MODEL | {"sha256": "00"})
+    assert weights_digest(MODEL) == known_weights(MODEL) == digest
 
 
 def test_digest_of_shards_and_of_bin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -329,8 +464,19 @@ def test_digest_of_shards_and_of_bin(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (folder / "a.safetensors").write_bytes(b"one")
     with pytest.raises(InputError, match=r"lists b\.safetensors, which is not there"):
         weights_digest(MODEL)
+    assert known_weights(MODEL) is None
     (folder / "b.safetensors").write_bytes(b"two")
     assert weights_digest(MODEL) == hashlib.sha256(index.encode() + b"onetwo").hexdigest()
+
+
+@pytest.mark.parametrize("listed", ["../../etc/passwd", "/etc/passwd", "a/b.safetensors", "..", ""])
+def test_an_index_lists_only_files_beside_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listed: str) -> None:
+    folder = model_folder(tmp_path / "m")
+    machine(monkeypatch, models={"small": {"path": str(folder)}})
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": listed}}))
+    with pytest.raises(InputError, match=r"index\.json lists '.*', which is no file beside it"):
+        weights_digest(MODEL)
 
 
 def test_hub_files_are_asked_for_at_their_revision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -348,23 +494,40 @@ def test_hub_files_are_asked_for_at_their_revision(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     cached = True
+    assert known_weights(MODEL) == hashlib.sha256(b"bin").hexdigest()
+    assert all(only for *_, only in asked), "without a network"
+    asked.clear()
     assert weights_digest(MODEL) == hashlib.sha256(b"bin").hexdigest()
     assert [only for *_, only in asked] == [False, True, True, True], "the hub is asked once, then the cache"
     assert {call[:3:2] for call in asked} == {("some/model", "abc")}
     cached = False
+    assert known_weights(MODEL) is None
     with pytest.raises(InputError, match=r"hub cannot be reached.*give the model a path, or run `snakemake fetch"):
         weights_digest(MODEL)
 
 
 def test_faults_of_places_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"neither a hub id nor a place"):
-        place_of({"name": "small"})
+        place_of(ModelId(name="small"))
     machine(monkeypatch, models={"small": {"path": str(tmp_path / "nope")}})
-    with pytest.raises(InputError, match=r"no config\.json"):
+    with pytest.raises(InputError, match=r"small should be in .*nope, but there is no such folder; path must"):
+        place_of(MODEL)
+    assert known_weights(MODEL) is None
+    machine(monkeypatch, models={"small": {"path": str(tmp_path)}})
+    with pytest.raises(InputError, match=r"there is no config\.json in it"):
         place_of(MODEL)
     machine(monkeypatch, models={"small": {"path": str(model_folder(tmp_path / "m"))}})
     with pytest.raises(InputError, match=r"The tokenizer of model small cannot be loaded from .*m "):
         tokenizer_of(MODEL)
+
+
+@pytest.mark.parametrize("place", ["./models/small", "../small", "/models/small", "~/small", "a/b/c", "a b", "a//b"])
+def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert is_local(place)
+    with pytest.raises(InputError, match="but there is no such folder"):
+        weights_digest(ModelId(name="small", hub=place))
+    assert not is_local("some/model") and not is_local("bert-base-uncased")
 
 
 def byte_level_tokenizer(folder: Path) -> Path:

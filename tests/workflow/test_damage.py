@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from comparing import DRAWN, PASSING, same_results
+from papa.results.analyses import gather
+from papa.results.latex import write_latex
+from papa.results.tables import collect_runs, summarise
 from tiny import CONFIG, REPOSITORY, a_task
 
 from papa.config.machine import VARIABLE
@@ -22,15 +25,12 @@ from papa.method.patterns import describe_patterns
 from papa.method.ranking import order_heads, rank_heads, train_lambda
 from papa.method.streaming import train_probe_through_encoder
 from papa.method.training import train_probe
-from papa.results.analyses import gather
 from papa.results.drops import score_and_drop
 from papa.results.heatmaps import plot_heads
-from papa.results.latex import write_latex
 from papa.results.page import write_report
 from papa.results.plots import plot_grid, plot_score_and_drop
 from papa.results.published import beside_published
 from papa.results.summary import print_summary
-from papa.results.tables import collect_runs, summarise
 
 MORE = copy.deepcopy(CONFIG)
 MORE["tasks"]["lengths"] = a_task(label="long")

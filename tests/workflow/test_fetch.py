@@ -10,8 +10,10 @@ import pytest
 from hub import Hub
 from tiny import CONFIG, Copy, copy_of_repository, write_model
 
-from papa.data.fetch import fetch
-from papa.data.mirror import RECORD, recorded
+from papa.config.settings import Corpus, Machine
+from papa.config.stages import FetchOf, ModelId
+from papa.config.study import Job
+from papa.data.mirror import RECORD, fetch, recorded
 from papa.data.sources import load_rows
 from papa.errors import InputError
 
@@ -23,11 +25,23 @@ configs:
   data_files: [{split: train, path: farm/train-*}, {split: validation, path: farm/validation-*}]
 ---
 """
-MODEL, PETS, FARM = (
-    {"hub": "some/model"},
-    {"hub": "some/data", "config": "pets"},
-    {"hub": "some/data", "config": "farm"},
-)
+MODEL = {"hub": "some/model"}
+PETS, FARM = ({"hub": "some/data", "config": config} for config in ("pets", "farm"))
+
+
+@pytest.fixture
+def fetched(monkeypatch):
+    """Fetches models and corpora into a mirror folder, from where this process reads them."""
+
+    def run(models, corpora, mirror):
+        monkeypatch.setenv(Machine.VARIABLE, json.dumps({"hub_mirror": str(mirror)}))
+        settings = FetchOf(
+            models=tuple(ModelId(name="some", **model) for model in models),
+            corpora=tuple(Corpus(first="sentence", **corpus) for corpus in corpora),
+        )
+        return fetch(Job("fetch", settings, {}, {}))
+
+    return run
 
 
 def parquet(sentences: list[str]) -> bytes:
@@ -45,24 +59,20 @@ def dataset(sentence: str = "a cat sees the bird") -> dict[str, bytes]:
     return {"README.md": CARD.encode(), **files}
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> dict[str, bytes]:
-    folder = tmp_path_factory.mktemp("model")
-    write_model(folder / "tiny")
-    return {file.name: file.read_bytes() for file in (folder / "tiny").iterdir()}
+OTHERS = {
+    "pytorch_model.bin": b"pickled",
+    "tf_model.h5": b"tf",
+    "onnx/model.onnx": b"onnx",
+    "onnx/config.json": b"{}",
+}
+"""What a model may have on the hub beside the files that papa takes."""
 
 
 @pytest.fixture
-def hub(model, monkeypatch, tmp_path):
+def hub(monkeypatch, tmp_path):
     """A hub with a model and a dataset, which this process and those that it starts take for the only one."""
     served = Hub()
-    others = {
-        "pytorch_model.bin": b"pickled",
-        "tf_model.h5": b"tf",
-        "onnx/model.onnx": b"onnx",
-        "onnx/config.json": b"{}",
-    }
-    served.push("model", "some/model", model | others)
+    served.push("model", "some/model", {name: name.encode() for name in ("config.json", "model.safetensors")} | OTHERS)
     served.push("dataset", "some/data", dataset())
     monkeypatch.setenv("HF_ENDPOINT", served.endpoint)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
@@ -98,7 +108,11 @@ def config_of(revision: str | None = None) -> dict:
     return config
 
 
-def test_jobs_run_from_what_was_fetched_with_the_hub_switched_off(hub, model, tmp_path):
+@pytest.mark.slow
+def test_jobs_run_from_what_was_fetched_with_the_hub_switched_off(hub, tmp_path):
+    write_model(tmp_path / "tiny")
+    model = {file.name: file.read_bytes() for file in (tmp_path / "tiny").iterdir()}
+    hub.push("model", "some/model", model | OTHERS)
     workflow = copy_of_repository(tmp_path / "papa")
     given = ["--cores", "1", "--configfile", workflow.write(config_of()), "--config", "hub_mirror=mirror"]
     process = workflow.snakemake("fetch", *given)
@@ -108,7 +122,7 @@ def test_jobs_run_from_what_was_fetched_with_the_hub_switched_off(hub, model, tm
     for name, kind, content in (("some/model", "model", model), ("some/data", "dataset", dataset())):
         record = json.loads((mirror / name / RECORD).read_text(encoding="utf-8"))
         commit = hub.branches[kind, name]["main"]
-        assert (record["repository"], record["kind"], record["commit"]) == (name, kind, commit)
+        assert (record["repository"], record["repo_type"], record["commit"]) == (name, kind, commit)
         assert without_records(mirror / name) == content
 
     hub.asked.clear()
@@ -130,6 +144,7 @@ def test_jobs_run_from_what_was_fetched_with_the_hub_switched_off(hub, model, tm
     assert process.returncode == 1 and said in process.stderr
 
 
+@pytest.mark.slow
 def test_fetch_needs_a_folder_and_is_no_part_of_a_run(fresh: Copy):
     process = fresh.snakemake("fetch", "--cores", "1", "--configfile", fresh.write(CONFIG))
     assert process.returncode == 1
@@ -139,53 +154,56 @@ def test_fetch_needs_a_folder_and_is_no_part_of_a_run(fresh: Copy):
     assert "fetch" not in fresh.planned(CONFIG, "--config", "hub_mirror=mirror")
 
 
-def test_what_was_fetched_is_not_asked_for_again(hub, tmp_path):
+def test_what_was_fetched_is_not_asked_for_again(hub, fetched, tmp_path):
     commit = hub.branches["dataset", "some/data"]["main"]
-    fetch([MODEL], [PETS | {"revision": "main"}], tmp_path / "hub")
+    fetched([MODEL], [PETS | {"revision": "main"}], tmp_path / "hub")
     before = files(tmp_path / "hub")
     hub.push("dataset", "some/data", dataset("newer"))
     hub.close()
     for revision in ("main", commit, None):
-        assert "0 repositories" in fetch([MODEL], [PETS | {"revision": revision}], tmp_path / "hub")
+        assert "0 repositories" in fetched([MODEL], [PETS | {"revision": revision}], tmp_path / "hub")
     assert files(tmp_path / "hub") == before
 
 
-def test_another_revision_replaces_what_was_fetched_whole(hub, tmp_path, monkeypatch):
-    fetch([], [PETS, FARM], tmp_path)
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"hub_mirror": str(tmp_path)}))
+def first_sentence(**keys):
+    return load_rows(Corpus(first="sentence", **PETS, **keys), "train").table["sentence"][0].as_py()
+
+
+def test_another_revision_replaces_what_was_fetched_whole(hub, fetched, tmp_path, monkeypatch):
+    fetched([], [PETS, FARM], tmp_path)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    assert load_rows(PETS, "train").table["sentence"][0].as_py() == "a cat sees the bird pets"
+    assert first_sentence() == "a cat sees the bird pets"
     newer = hub.push("dataset", "some/data", {**dataset("newer"), "farm/more.txt": b"more"})
-    fetch([], [PETS | {"revision": newer}], tmp_path)
+    fetched([], [PETS | {"revision": newer}], tmp_path)
     record = recorded(tmp_path / "some/data")
     assert (record.commit, record.configs) == (newer, ["farm", "pets"])
     assert without_records(tmp_path / "some") == {
         f"data/{name}": content for name, content in hub.commits["dataset", "some/data"][newer].items()
     }
-    assert load_rows(PETS | {"revision": newer}, "train").table["sentence"][0].as_py() == "newer pets"
+    assert first_sentence(revision=newer) == "newer pets"
     hub.asked.clear()
     hub.branches["dataset", "some/data"]["v2"] = newer
-    assert "0 repositories" in fetch([], [PETS | {"revision": "v2"}], tmp_path)
+    assert "0 repositories" in fetched([], [PETS | {"revision": "v2"}], tmp_path)
     assert len(hub.asked) == 1, "the hub says what a tag stands for, and it is there"
 
 
-def test_configs_are_added_at_the_commit_that_is_there(hub, tmp_path):
-    fetch([], [PETS], tmp_path)
+def test_configs_are_added_at_the_commit_that_is_there(hub, fetched, tmp_path):
+    fetched([], [PETS], tmp_path)
     first = recorded(tmp_path / "some/data")
     assert set(without_records(tmp_path / "some/data")) == {path for path in dataset() if "farm" not in path}
     hub.push("dataset", "some/data", dataset("newer"))
-    fetch([], [FARM], tmp_path)
+    fetched([], [FARM], tmp_path)
     assert recorded(tmp_path / "some/data").commit == first.commit
     assert without_records(tmp_path / "some/data") == dataset()
 
 
-def test_a_dataset_without_folders_for_configs_is_taken_whole(hub, tmp_path):
+def test_a_dataset_without_folders_for_configs_is_taken_whole(hub, fetched, tmp_path):
     flat = {"README.md": b"", "data/train.parquet": parquet(["a"]), "more.csv": b"a,b\n"}
     hub.push("dataset", "some/flat", flat)
-    fetch([], [{"hub": "some/flat", "config": "pets"}], tmp_path)
+    fetched([], [{"hub": "some/flat", "config": "pets"}], tmp_path)
     assert without_records(tmp_path / "some/flat") == flat and recorded(tmp_path / "some/flat").configs is None
     hub.close()
-    assert "0 repositories" in fetch([], [{"hub": "some/flat", "config": "farm"}], tmp_path)
+    assert "0 repositories" in fetched([], [{"hub": "some/flat", "config": "farm"}], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -199,33 +217,34 @@ def test_a_dataset_without_folders_for_configs_is_taken_whole(hub, tmp_path):
         (["model.safetensors", "model.fp16.safetensors", "pytorch_model.bin.index.json"], ["model.safetensors"]),
     ],
 )
-def test_weights_of_one_kind_are_taken(hub, tmp_path, weights, taken):
+def test_weights_of_one_kind_are_taken(hub, fetched, tmp_path, weights, taken):
     beside = ["config.json", "merges.txt", "spiece.model", "tokenizer.json"]
     others = ["README.md", "bpe_encoder.bin", "1_Pooling/config.json"]
     hub.push("model", "other/model", {name: name.encode() for name in [*weights, *beside, *others]})
-    fetch([{"hub": "other/model"}], [], tmp_path)
+    fetched([{"hub": "other/model"}], [], tmp_path)
     assert set(without_records(tmp_path / "other/model")) == {*(taken or weights), *beside}
 
 
-def test_an_interrupted_download_leaves_what_was_there(hub, tmp_path):
+def test_an_interrupted_download_leaves_what_was_there(hub, fetched, tmp_path, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # before the library tries again
     hub.broken = {"model.safetensors"}
     with pytest.raises(InputError, match=r"The model some/model cannot be fetched.*peer closed.*check the network"):
-        fetch([MODEL], [PETS], tmp_path)
+        fetched([MODEL], [PETS], tmp_path)
     assert not files(tmp_path) and not list(tmp_path.glob("some/*"))
     hub.broken = set()
-    fetch([MODEL], [PETS], tmp_path)
+    fetched([MODEL], [PETS], tmp_path)
     before = files(tmp_path)
     newer = hub.push("dataset", "some/data", dataset("newer"))
     hub.broken = {"pets/train-00000-of-00001.parquet"}
     with pytest.raises(InputError, match=rf"The dataset some/data at revision {newer} cannot be fetched"):
-        fetch([MODEL], [PETS | {"revision": newer}], tmp_path)
+        fetched([MODEL], [PETS | {"revision": newer}], tmp_path)
     assert files(tmp_path) == before
 
 
-def test_what_was_laid_out_by_hand_stays(hub, tmp_path):
+def test_what_was_laid_out_by_hand_stays(hub, fetched, tmp_path):
     (tmp_path / "some/data").mkdir(parents=True)
     (tmp_path / "some/data/own.csv").write_text("a\n")
-    assert "1 left as they are" in fetch([MODEL], [PETS | {"revision": "0" * 40}], tmp_path)
+    assert "1 left as it is" in fetched([MODEL], [PETS | {"revision": "0" * 40}], tmp_path)
     assert set(files(tmp_path / "some/data")) == {"own.csv"}
 
 
@@ -239,25 +258,31 @@ def test_what_was_laid_out_by_hand_stays(hub, tmp_path):
         ([{"hub": "some/weightless"}], [], r"no model that papa can load.*has config\.json, model\.onnx"),
     ],
 )
-def test_what_cannot_be_fetched_is_said_and_leaves_nothing(hub, tmp_path, models, corpora, said):
+def test_what_cannot_be_fetched_is_said_and_leaves_nothing(hub, fetched, tmp_path, models, corpora, said):
     hub.push("model", "some/weightless", {"config.json": b"{}", "model.onnx": b""})
     with pytest.raises(InputError, match=said):
-        fetch(models, corpora, tmp_path)
+        fetched(models, corpora, tmp_path)
     assert not files(tmp_path) and not list(tmp_path.glob("some/*"))
 
 
-def test_without_a_network_the_sentence_says_so(hub, tmp_path):
+def test_without_a_network_the_sentence_says_so(hub, fetched, tmp_path):
     hub.close()
     with pytest.raises(
         InputError, match=re.escape("The model some/model cannot be fetched from the hub (ConnectError")
     ):
-        fetch([MODEL], [], tmp_path)
+        fetched([MODEL], [], tmp_path)
 
 
-def test_a_model_does_not_replace_a_dataset(hub, tmp_path):
-    fetch([], [PETS], tmp_path)
+def test_a_model_does_not_replace_a_dataset(hub, fetched, tmp_path):
+    fetched([], [PETS], tmp_path)
     before = files(tmp_path)
     hub.push("model", "some/data", {"config.json": b"{}", "model.safetensors": b""})
-    with pytest.raises(InputError, match=r"holds the dataset some/data, but a model of the same id"):
-        fetch([{"hub": "some/data"}], [], tmp_path)
+    with pytest.raises(InputError, match=r"contains the dataset some/data, but a model of the same id"):
+        fetched([{"hub": "some/data"}], [], tmp_path)
     assert files(tmp_path) == before
+
+
+def test_fetch_needs_a_mirror_folder(monkeypatch):
+    monkeypatch.delenv(Machine.VARIABLE, raising=False)
+    with pytest.raises(InputError, match="add --config hub_mirror=FOLDER"):
+        fetch(Job("fetch", FetchOf(models=(), corpora=()), {}, {}))

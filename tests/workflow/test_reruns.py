@@ -1,22 +1,37 @@
-"""Only what a change touches runs again: dry runs of edited copies of a workflow that has really run."""
+"""A run makes again what does not fit the config any more, and nothing else, whatever snakemake remembers.
+
+Which jobs an edit concerns is tested without the workflow (tests/unit/test_study.py). Here the workflow does as the study
+says: on results that really were made, in copies whose files all have new dates and without `.snakemake`.
+"""
 
 import copy
+import os
 import shutil
+from collections import Counter
 
 import pytest
-from tiny import CONFIG, JOBS, a_task
+from tiny import CONFIG, JOBS, Copy, write_model
 
-REPORT = {"report": 1}  # it reads everything, and shows the config
-FIGURES = {"plot_grid": 1, "plot_score_and_drop": 1}
-TABLES = {"collect": 1, "summarise": 1, "latex": 1, "gather": 1, "score_and_drop": 1} | FIGURES | REPORT
-OF_A_TASK = {"train_lambda": 1, "rank": 1, "features_of_task": 1, "probe": 3}
-OF_A_LAYOUT = {"train_lambda": 2, "rank": 2, "features_of_corpus": 4, "features_of_task": 2, "probe": 6}
-OF_A_CORPUS = {"tokenize": 1, "average": 1, "features_of_corpus": 2}
+from papa.config.reading import config_of
+from papa.config.study import FRESH, Study
+from papa.data.roots import LocalRoots
+from papa.files import read_table, trace_of
+
+TABLES = {"summarise": 1, "grid": 1, "score_and_drop": 1, "page": 1}
+OF_A_TASK = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 3}
 
 
 @pytest.fixture
 def config():
     return copy.deepcopy(CONFIG)
+
+
+@pytest.fixture
+def elsewhere(finished, tmp_path):
+    """Finished results that were copied: every file has a new date, and snakemake remembers nothing."""
+    ignored = shutil.ignore_patterns(".snakemake")
+    shutil.copytree(finished.folder, tmp_path / "papa", copy_function=shutil.copyfile, ignore=ignored, symlinks=True)
+    return Copy(tmp_path / "papa")
 
 
 def test_every_rule_runs_and_prints_one_line(finished):
@@ -27,7 +42,7 @@ def test_every_rule_runs_and_prints_one_line(finished):
     assert "Figures: results/tiny/figures/" in lines
 
 
-def test_logs_hold_progress_and_the_result(finished):
+def test_logs_contain_progress_and_the_result(finished):
     log = finished.folder / "results/tiny/logs/models/tiny/tasks/animals/runs/original/seed-1.log"
     assert "examples" in log.read_text(encoding="utf-8")
     assert "probe tiny animals original 1: accuracy" in log.read_text(encoding="utf-8")
@@ -36,310 +51,163 @@ def test_logs_hold_progress_and_the_result(finished):
 def test_seconds_and_memory_are_in_files_of_their_own(finished):
     runs = finished.folder / "results/tiny/models/tiny/tasks/animals/runs/original"
     assert (runs / "seed-1.benchmark.tsv").read_text().startswith("s\th:m:s\tmax_rss")
-    assert sorted(path.name for path in runs.iterdir()) == [
-        "seed-1.benchmark.tsv",
-        "seed-1.json",
-        "seed-1.safetensors",
-    ]
+    names = ["seed-1.benchmark.tsv", "seed-1.json", "seed-1.safetensors"]
+    assert sorted(path.name for path in runs.iterdir()) == names
 
 
-def test_nothing_changed(finished, config):
-    assert finished.planned(config) == {}
+def test_nothing_changed(finished, elsewhere):
+    assert finished.planned() == {}
+    assert elsewhere.planned() == {}
 
 
-def test_learning_rate_of_one_task(finished, config):
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_learning_rate_reruns_what_it_must(finished, elsewhere, config, remembered):
     config["tasks"]["tags"]["learning_rate"] = 0.002
-    assert finished.planned(config) == OF_A_TASK | TABLES
+    workflow = finished if remembered else elsewhere
+    assert workflow.planned(config) == OF_A_TASK | TABLES
 
 
-def test_seed_added(finished, config):
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"run": CONFIG["run"] | {"fractions": ["1", "1/2", "1/4", "0"], "orders": ["lambda", "random"]}},
+        {"encoder_dropout": True},
+        {"fidelity": "published_code"},
+        {"precision": "bfloat16", "ranking": {"seed": 3}},
+        {"grids": {"more": {"constants": ["average", "zeros"], "fractions": ["1", "0"], "seeds": [1, 2]}}},
+    ],
+)
+def test_the_workflow_plans_what_the_study_says(elsewhere, config, edit, monkeypatch):
+    monkeypatch.chdir(elsewhere.folder)
+    study = Study(config_of(config | edit), "results/tiny", LocalRoots())
+    # these models and files are where the config says: no environment is needed to find them
+    expected = Counter(job.rule for job in study.jobs() if study.state(job) != FRESH)
+    planned = elsewhere.planned(config | edit)
+    model_unknown = {rule: number for rule, number in expected.items() if planned.get(rule) != number}
+    assert not model_unknown, (planned, expected)
+    assert planned == dict(expected)
+
+
+def test_results_of_two_learning_rates_are_never_averaged(elsewhere, config):
+    """Without what snakemake remembers, a further seed and another rate: every seed is trained with the new rate."""
+    config["run"] = {"models": ["tiny"], "tasks": ["animals"], "fractions": ["1"], "seeds": [1, 2]}
+    config["tasks"]["animals"]["learning_rate"] = 0.5
+    process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config))
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "seed-1.json is made again: training.learning_rate is 0.5, but it was made with 0.001." in process.stdout
+    runs = read_table(elsewhere.folder / "results/tiny/tables/runs.parquet").to_pandas()
+    assert set(runs.learning_rate) == {0.5}
+    assert set(runs.seed) == {1, 2}
+    assert elsewhere.planned(config) == {}
+
+
+def test_a_model_that_was_replaced_at_its_path(elsewhere):
+    write_model(elsewhere.folder / "models/other", seed=1)
+    shutil.copyfile(
+        elsewhere.folder / "models/other/model.safetensors", elsewhere.folder / "models/tiny/model.safetensors"
+    )
+    planned = elsewhere.planned()
+    assert planned["train_lambda"] == planned["average"] == 2
+    assert planned["probe"] == JOBS["probe"]
+
+
+def test_data_that_was_replaced_by_a_file_of_the_same_size_and_time(elsewhere):
+    data = elsewhere.folder / "data/sentences.train.csv"
+    dates, text = data.stat(), data.read_text(encoding="utf-8")
+    data.write_text(text.replace(",0,", ",x,").replace(",1,", ",0,").replace(",x,", ",1,"), encoding="utf-8")
+    os.utime(data, ns=(dates.st_atime_ns, dates.st_mtime_ns))
+    assert data.stat().st_size == dates.st_size
+    planned = elsewhere.planned()
+    assert planned["prepare_labels"] == planned["prepare_texts"] == 1
+    assert planned["train_lambda"] == 1
+    older = elsewhere.folder / "data/words.train.jsonl"
+    older.write_text("".join(reversed(older.read_text(encoding="utf-8").splitlines(keepends=True))), encoding="utf-8")
+    os.utime(older, (1, 1))
+    assert elsewhere.planned()["prepare_texts"] == 2
+
+
+def test_artefacts_of_another_study_are_made_again(elsewhere, config):
+    """λ, an order and averages with the right names, which another config made."""
+    other = elsewhere.folder / "results/other"
+    shutil.copytree(elsewhere.folder / "results/tiny", other)
+    config = config | {"name": "other", "ranking": {"seed": 7, "epochs": 3}, "layout": {"style": "published_code"}}
+    config["run"]["tasks"] = ["animals"]
+    process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config, "other.yaml"))
+    assert process.returncode == 0, process.stdout + process.stderr
+    for name in (
+        "models/tiny/tasks/animals/average/lambda.parquet",
+        "models/tiny/tasks/animals/average/lambda/order.parquet",
+        "models/tiny/corpora/sentences/average.h5",
+    ):
+        own = elsewhere.folder / "results/tiny" / name
+        kept = own.read_bytes()
+        shutil.copyfile(other / name, own)
+        planned = elsewhere.planned()
+        assert planned["probe"] >= 1, name
+        own.write_bytes(kept)
+    assert elsewhere.planned() == {}
+
+
+def test_reruns_follow_meaning(elsewhere):
+    for module in ("method/probes.py", "config/study.py", "files.py"):
+        with open(elsewhere.folder / "papa" / module, "a", encoding="utf-8") as source:
+            source.write("# a comment\n")
+    assert elsewhere.planned() == {}
+    stages = elsewhere.folder / "papa/config/stages.py"
+    text = stages.read_text(encoding="utf-8")
+    assert text.count('    stage = "lambda"\n') == 1
+    stages.write_text(
+        text.replace('    stage = "lambda"\n', '    stage = "lambda"\n    version = 2\n'), encoding="utf-8"
+    )
+    assert elsewhere.planned() == {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | TABLES
+
+
+def test_one_more_seed_after_pruning_trains_its_own_probes_alone(elsewhere, config):
+    results = elsewhere.folder / "results/tiny"
+    left = next(results.rglob("seed-1.json")).with_name(".seed-1.json.checkpoint")
+    left.write_text("left by a kill", encoding="utf-8")
+    process = elsewhere.snakemake("prune", "--cores", "1", "--configfile", "config.yaml")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert not list(results.rglob("*.hidden")) + list(results.rglob(".*.checkpoint*"))
+    assert elsewhere.planned() == {}
+    before = {path: path.stat().st_mtime_ns for path in results.rglob("seed-1.json")}
     config["run"]["seeds"] = [1, 2]
-    assert finished.planned(config) == {"probe": 6} | TABLES
-
-
-def test_fraction_added(finished, config):
-    config["run"]["fractions"].append("1/4")
-    assert finished.planned(config) == {"features_of_task": 2, "probe": 2} | TABLES
-
-
-def test_same_fraction_written_differently(finished, config):
-    config["run"]["fractions"] = [1, "2/4", 0]
-    assert finished.planned(config) == {}
-
-
-def test_task_added(finished, config):
-    config["corpora"]["more"] = copy.deepcopy(config["corpora"]["sentences"]) | {"slots": 17}
-    config["tasks"]["more"] = a_task(corpus="more")
-    config["run"]["tasks"].append("more")
-    assert finished.planned(config) == {"prepare_texts": 1, "prepare_labels": 1} | OF_A_CORPUS | OF_A_TASK | TABLES
-
-
-def test_shards_added(finished, config):
-    config["corpora"]["words"]["shards"] = 3
-    own = {"average_part": 3, "merge_averages": 1, "features_of_corpus": 6, "features_of_task": 3}
-    assert finished.planned(config) == {"train_lambda": 1, "rank": 1, "probe": 3} | own | TABLES
-
-
-def test_precision_of_the_encoder(finished, config):
-    config["precision"] = "bfloat16"
-    own = {"average": 2, "features_of_corpus": 4, "train_lambda": 2, "rank": 2, "features_of_task": 2, "probe": 6}
-    assert finished.planned(config) == own | TABLES
-
-
-def test_task_defined_but_not_run(finished, config):
-    config["tasks"]["more"] = a_task(label="long")
-    assert finished.planned(config) == {}
-
-
-def test_second_labelling_of_the_same_texts(finished, config):
-    config["tasks"]["lengths"] = a_task(label="long")
-    config["run"]["tasks"].append("lengths")
-    assert finished.planned(config) == {"prepare_labels": 1} | OF_A_TASK | TABLES
-
-
-@pytest.fixture
-def masked(config):
-    """`config` with a task of masked language modelling, on blocks of the sentences that it has."""
-    config["corpora"]["running"] = config["corpora"]["sentences"] | {"blocks": True}
-    config["tasks"]["masked"] = {key: value for key, value in a_task(corpus="running").items() if key != "label"}
-    config["tasks"]["masked"]["metric"] = "negative_log_perplexity"
-    config["run"]["tasks"].append("masked")
-    return config
-
-
-def test_masked_language_modelling_added(finished, masked):
-    own = {"prepare_texts": 1, "tokenize": 1, "average": 1, "train_lambda": 1, "rank": 1, "probe_through_encoder": 3}
-    assert finished.planned(masked) == own | TABLES
-
-
-def test_masked_language_modelling_on_a_corpus_that_is_there(finished, masked):
-    masked["tasks"]["masked"]["corpus"] = "words"
-    assert finished.planned(masked) == {"train_lambda": 1, "rank": 1, "probe_through_encoder": 3} | TABLES
-
-
-def test_masked_language_modelling_without_a_mask_token(finished_copy, masked):
-    masked["run"] |= {"tasks": ["masked"], "fractions": ["1"]}
-    process = finished_copy.snakemake("--cores", "1", "--configfile", finished_copy.write(masked))
-    assert process.returncode == 1 and "Traceback" not in process.stdout + process.stderr
-    assert "Error in probe_through_encoder tiny masked original 1: The tokenizer of model tiny has no" in process.stderr
-
-
-def test_averages_of_a_text_file(finished_copy, config):
-    """Without labels, validation split and slots of its own: averaged at the slots of each task."""
-    (finished_copy.folder / "data/plain.txt").write_text("the old cat sleeps\n", encoding="utf-8")
-    config["corpora"]["plain"] = {"files": {"train": "data/plain.txt"}}
-    config["run"] |= {"constants": ["average", "average-of-plain"], "fractions": ["1", "0"]}
-    own = {"prepare_texts": 1, "tokenize": 2, "average": 2, "features_of_corpus": 2, "probe": 2}
-    assert finished_copy.planned(config) == own | TABLES
-
-
-def test_model_added(finished, config):
-    config["models"]["other"] = {"path": "models/other"}
-    config["run"]["models"].append("other")
-    twice = {rule: 2 * number for rule, number in (OF_A_CORPUS | OF_A_TASK).items()}
-    assert finished.planned(config) == twice | TABLES
-
-
-@pytest.mark.parametrize(
-    ("order", "jobs"),
-    [
-        ("lambda-reversed", {"rank": 2, "features_of_task": 2, "probe": 2}),
-        ("last-layer-first", {"order_heads": 1, "features_of_task": 2, "probe": 2}),
-        ("random", {"order_heads": 3, "features_of_task": 6, "probe": 6}),
-    ],
-)
-def test_order_added(finished, config, order, jobs):
-    config["run"]["orders"] = ["lambda", order]
-    assert finished.planned(config) == jobs | TABLES
-
-
-OF_A_KIND = {"train_lambda": 2, "rank": 2, "features_of_task": 2}
-
-
-@pytest.mark.parametrize(
-    ("constant", "jobs"),
-    [
-        ("toeplitz", OF_A_KIND | {"features_of_corpus": 2, "probe": 4}),
-        # trained from averages: the λ and the order of the averages, and no hidden states
-        ("average-trained", {"probe_through_encoder": 4}),
-        # words laid out in the slots of sentences; for words itself it is the average that is there
-        (
-            "average-of-words",
-            {"tokenize": 1, "average": 1, "features_of_corpus": 1, "train_lambda": 1, "rank": 1}
-            | {"features_of_task": 1, "probe": 2},
-        ),
-    ],
-)
-def test_constants_added(finished, config, constant, jobs):
-    config["run"]["constants"] = ["average", constant]
-    assert finished.planned(config) == jobs | TABLES
-
-
-def test_averages_of_one_corpus_are_shared_by_tasks_of_the_same_slots(finished, config):
-    config["corpora"]["copy"] = config["corpora"]["sentences"] | {"slots": 11}
-    config["tasks"]["copied"] = config["tasks"]["animals"] | {"corpus": "copy"}
-    config["run"] |= {"tasks": ["tags", "copied"], "constants": ["average-of-sentences"], "fractions": ["0"]}
-    planned = finished.planned(config)
-    assert {rule: planned[rule] for rule in ("prepare_texts", "tokenize", "average")} == {
-        "prepare_texts": 1,
-        "tokenize": 2,
-        "average": 1,
-    }
-
-
-def test_style_of_plots(finished, config):
-    config["plots"] = {"width": 300}
-    assert finished.planned(config) == FIGURES | REPORT
-
-
-@pytest.mark.parametrize(
-    ("grid", "jobs"),
-    [
-        ({"tasks": ["tags"]}, {"gather": 1, "plot_grid": 1} | REPORT),
-        ({"title": "Kinds", "fractions": ["0", "1"]}, {"gather": 1} | REPORT),
-        (
-            {"constants": ["average", "zeros"], "fractions": ["1", "0"]},
-            {"features_of_corpus": 2, "probe": 2} | TABLES | {"gather": 2},
-        ),
-    ],
-)
-def test_grid_added(finished, config, grid, jobs):
-    config["grids"] = {"more": grid}
-    assert finished.planned(config) == jobs
-
-
-THROUGH_ENCODER = {"train_lambda": 2, "rank": 2, "probe_through_encoder": 6}
-
-
-@pytest.mark.parametrize(
-    ("keys", "jobs"),
-    [
-        ({"fidelity": "paper"}, {}),
-        ({"encoder_dropout": True}, THROUGH_ENCODER | TABLES),
-        ({"score_validation": "all"}, REPORT),  # these corpora have no further splits
-        ({"layout": {"style": "published_code"}}, {"tokenize": 2, "average": 2} | OF_A_LAYOUT | TABLES),
-        ({"fidelity": "published_code"}, {"tokenize": 2, "average": 2} | THROUGH_ENCODER | TABLES),
-        ({"fidelity": "published_code", "layout": {"style": "paper", "segments": "aligned"}}, THROUGH_ENCODER | TABLES),
-    ],
-)
-def test_switches_between_paper_and_published_code(finished, config, keys, jobs):
-    assert finished.planned(config | keys) == jobs
-
-
-def test_streaming_a_task_trains_its_probes_again_and_may_leave_them(finished, config):
-    config["tasks"]["tags"]["features"] = "stream"
-    assert finished.planned(config) == {"probe_through_encoder": 3} | TABLES
-    assert finished.planned(config, "--rerun-triggers", "mtime") == {}
-    config["tasks"]["tags"]["features"] = "store"
-    assert finished.planned(config) == REPORT
-
-
-@pytest.mark.parametrize("change", [{"seed": 1}, {"epochs": 7}])
-def test_training_of_lambda(finished, config, change):
-    config["ranking"] = change
-    assert finished.planned(config) == {"train_lambda": 2, "rank": 2, "features_of_task": 2, "probe": 2} | TABLES
-
-
-def test_slots_of_one_corpus(finished, config):
-    config["corpora"]["words"]["slots"] = 12
-    assert finished.planned(config) == OF_A_CORPUS | OF_A_TASK | TABLES
-
-
-def test_places_and_machine_rerun_nothing(finished, config):
-    config |= {"hub_mirror": "data/hub", "device": "cpu", "threads": {"encoder": 1, "probe": 2}, "token_budget": 100}
-    config["models"]["tiny"] = {"path": "elsewhere/tiny"}
-    config["checkpoint_minutes"] = 0
-    assert finished.planned(config) == {}
-
-
-def test_mirror_given_on_the_command_line(finished, config):
-    assert finished.planned(config, "--config", "hub_mirror=data/hub") == {}
-
-
-@pytest.mark.parametrize(
-    ("module", "expected"),
-    [
-        ("plots", FIGURES | REPORT),
-        ("summary", TABLES),
-        ("probes", {"train_lambda": 2, "rank": 2, "features_of_task": 2, "probe": 6} | TABLES),
-        ("stage", {}),
-        ("config", REPORT),
-        ("graph", REPORT),
-    ],
-)
-def test_module_edited(finished_copy, module, expected):
-    append_comment(finished_copy.folder / f"papa/{module}.py")
-    assert finished_copy.planned() == expected
-
-
-def test_modules_in_the_middle_leave_earlier_stages_alone(finished_copy):
-    append_comment(finished_copy.folder / "papa/metrics.py")
-    planned = finished_copy.planned()
-    assert planned["probe"] == 6
-    assert not planned.keys() & {"prepare_texts", "prepare_labels", "tokenize", "average", "features_of_corpus"}
-    append_comment(finished_copy.folder / "papa/constants.py")
-    planned = finished_copy.planned()
-    assert planned["average"] == 2
-    assert not planned.keys() & {"prepare_texts", "prepare_labels", "tokenize"}
-
-
-def test_module_touched_but_not_edited(finished_copy):
-    (finished_copy.folder / "papa/errors.py").touch()
-    assert finished_copy.planned() == {}
-
-
-def test_own_data_changed(finished_copy):
-    data = finished_copy.folder / "data/words.train.jsonl"
-    data.write_text(data.read_text() + data.read_text().splitlines()[0] + "\n")
-    one = {"prepare_texts": 1, "prepare_labels": 1}
-    assert finished_copy.planned() == one | OF_A_CORPUS | OF_A_TASK | TABLES
-
-
-def test_hidden_states_may_be_deleted(finished_copy):
-    for path in (finished_copy.folder / "results/tiny/models").rglob("*.hidden"):
-        path.unlink()
-    assert finished_copy.planned() == {}
-
-
-def test_what_a_failed_job_leaves_missing_is_made_again(finished_copy):
-    config = copy.deepcopy(CONFIG)
+    assert elsewhere.planned(config) == {"hidden_states": 6, "probe": 6} | TABLES
+    process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config))
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert {path: path.stat().st_mtime_ns for path in results.rglob("seed-1.json")} == before
+    assert len(list(results.rglob("seed-2.json"))) == 6
+    assert elsewhere.planned(config) == {}
+
+
+def test_what_a_failed_job_leaves_missing_is_made_again(elsewhere, config):
     config["tasks"]["animals"]["label"] = "animl"
-    name = finished_copy.write(config)
+    name = elsewhere.write(config)
     for _ in range(2):  # the second start must not take the old tables for those of this config
-        process = finished_copy.snakemake("--cores", "1", "--configfile", name)
+        process = elsewhere.snakemake("--cores", "1", "--configfile", name)
         assert process.returncode == 1
         assert "Error in prepare_labels animals: data/sentences.train.csv has no column 'animl'" in process.stderr
         assert "Log: results/tiny/logs/tasks/animals/labels.log" in process.stderr
         assert "Traceback" not in process.stdout + process.stderr
-    assert not (finished_copy.folder / "results/tiny/tasks/animals/labels.parquet").exists()
 
 
-def test_same_bytes_of_scores_whatever_the_cores(finished, finished_copy):
-    shutil.rmtree(finished_copy.folder / "results/tiny/models/tiny/tasks/animals/runs")
-    process = finished_copy.snakemake("--cores", "1", "--configfile", finished_copy.write(CONFIG))
+def test_same_bytes_of_scores_whatever_the_cores(finished, elsewhere):
+    shutil.rmtree(elsewhere.folder / "results/tiny/models/tiny/tasks/animals/runs")
+    process = elsewhere.snakemake("--cores", "1", "--configfile", "config.yaml")
     assert process.returncode == 0, process.stderr
     runs = (finished.folder / "results/tiny/models/tiny/tasks/animals/runs").rglob("seed-1.*")
     runs = [path for path in runs if path.suffix in (".json", ".safetensors")]
     assert len(runs) == 6
     for path in runs:
-        assert path.read_bytes() == (finished_copy.folder / path.relative_to(finished.folder)).read_bytes()
+        assert path.read_bytes() == (elsewhere.folder / path.relative_to(finished.folder)).read_bytes()
 
 
-def append_comment(path):
-    path.write_text(path.read_text(encoding="utf-8") + "# edited\n", encoding="utf-8")
-
-
-def test_features_and_checkpoints_are_pruned_on_request_and_runs_stay(finished_copy):
-    run = next(finished_copy.folder.rglob("seed-1.json"))
-    for left in (".seed-1.json.checkpoint", "..seed-1.json.checkpoint.77.partial"):
-        (run.parent / left).write_text("left by a kill", encoding="utf-8")
-    process = finished_copy.snakemake("prune", "--cores", "1", "--configfile", "config.yaml")
-    assert process.returncode == 0, process.stdout + process.stderr
-    assert not list(finished_copy.folder.rglob("*.hidden")) + list(finished_copy.folder.rglob(".*.checkpoint*"))
-    assert list(finished_copy.folder.rglob("seed-1.json"))
-    assert finished_copy.planned(CONFIG) == {}
-
-
-def test_a_title_is_only_a_name(finished, config):
-    config["tasks"]["animals"]["title"] = "Animals in sentences"
-    assert finished.planned(config) == TABLES
+def test_every_artefact_says_what_made_it(finished):
+    results = finished.folder / "results/tiny"
+    run = results / "models/tiny/tasks/animals/runs/average/lambda/kept-1of2/seed-1.json"
+    trace = trace_of(run)
+    assert trace.settings["training"] == {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
+    assert trace.inputs.keys() >= {"tokens", "labels", "subsets", "index", "model"}
+    for path in [*results.rglob("*.parquet"), *results.rglob("*.json"), *results.rglob("*.h5")]:
+        if "figures" not in path.parts:
+            assert trace_of(path) is not None, path

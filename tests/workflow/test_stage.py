@@ -1,5 +1,6 @@
 """A job seen from its script: what goes to the log, what to the terminal, with which threads."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from papa.files import Trace, trace_of, write_json
+
 SCRIPT = """
 import os, sys
 from types import SimpleNamespace
 from papa.errors import InputError
 from papa.jobs.stage import stage
 
-job = SimpleNamespace(rule="probe", wildcards=["tiny", "tags"], log=["logs/job.log"], threads=1)
+job = SimpleNamespace(rule="probe", wildcards=["tiny", "tags"], log=["logs/job.log"], threads=5)
 with stage(job, threads="probe") as say:
     {}
 """
@@ -46,15 +49,14 @@ def test_what_the_user_can_mend_is_one_sentence(tmp_path):
     process = run(tmp_path, "raise InputError('There is no column.')")
     assert process.returncode == 1
     assert process.stderr == "Error in probe tiny tags: There is no column.\nLog: logs/job.log\n"
-    assert log(tmp_path) == "Error: There is no column.\n"
+    assert log(tmp_path) == "Error in probe tiny tags: There is no column.\n"
 
 
 def test_what_nobody_expected_leaves_its_traceback_in_the_log(tmp_path):
     process = run(tmp_path, "{}['missing']")
     assert process.returncode == 1
-    assert process.stderr.startswith("Error in probe tiny tags: KeyError: 'missing'\nThe traceback is in the log: ")
-    assert "Traceback" not in process.stderr
-    assert "Traceback" in log(tmp_path)
+    assert process.stderr == "Error in probe tiny tags: KeyError: 'missing'\nLog: logs/job.log\n"
+    assert "Traceback" in log(tmp_path) and log(tmp_path).endswith("\nError in probe tiny tags: KeyError: 'missing'\n")
 
 
 @pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
@@ -88,10 +90,18 @@ def test_a_log_that_cannot_be_begun(tmp_path):
     assert process.stderr == "Error: logs/job.log could not be written (File exists); mend that and run again.\n"
 
 
-def test_threads_are_those_of_the_machine(tmp_path):
-    body = "say(os.environ['OMP_NUM_THREADS'])"
-    process = run(tmp_path, body, PAPA_MACHINE='{"probe_threads": 3}', OMP_NUM_THREADS="7")
-    assert process.stdout == "probe tiny tags: 3 (0 s)\n"
+@pytest.mark.parametrize(("asked", "threads"), [(3, 3), (7, 5)])
+def test_threads_are_the_configs_but_no_more_than_the_workflow_gave(tmp_path, asked, threads):
+    machine = json.dumps({"probe_threads": asked})
+    process = run(tmp_path, "say(os.environ['OMP_NUM_THREADS'])", PAPA_MACHINE=machine, OMP_NUM_THREADS="11")
+    assert process.stdout == f"probe tiny tags: {threads} (0 s)\n"
+    assert ("threads: 5, which is what the workflow gave; the config says 7" in log(tmp_path)) == (asked == 7)
+
+
+def test_lines_are_left_to_the_logger_where_it_prints_them(tmp_path):
+    process = run(tmp_path, "say('done'); raise InputError('There is no column.')", PAPA_LOGGER="papa")
+    assert (process.returncode, process.stdout, process.stderr) == (1, "", "")
+    assert log(tmp_path).endswith("(0 s)\nError in probe tiny tags: There is no column.\n")
 
 
 def test_jobs_do_not_ask_the_hub_where_there_is_a_mirror(tmp_path):
@@ -99,3 +109,52 @@ def test_jobs_do_not_ask_the_hub_where_there_is_a_mirror(tmp_path):
     for machine, offline in (('{"hub_mirror": "hub"}', 1), ("{}", 0)):
         process = run(tmp_path, body, PAPA_MACHINE=machine, HF_HUB_OFFLINE="0")
         assert process.stdout == f"probe tiny tags: {offline} (0 s)\n"
+
+
+CALL = """
+from types import SimpleNamespace
+from papa.config import stages
+from papa.files import write_json
+from papa.jobs.stage import run
+
+class Ranked(stages.RankOf):
+    runs = "__main__:rank"
+
+stages.STAGES["Ranked"] = Ranked
+def rank(job):
+    write_json({{"order": job.settings.order}}, job.output("order"), job.trace())
+    return f"ranked by {{job.settings.order}}"
+
+rule = {{"rule": "rank", "wildcards": ["tiny"], "log": ["job.log"], "threads": 1, "params": {{"told": {told}}}}}
+read = {{"lambdas": "lambda.json", "outdated": ".outdated"}}
+run(SimpleNamespace(**rule, input=read, output={{"order": "order.json"}}))
+"""
+
+
+def rank(folder: Path, request: str):
+    told = {"settings_of": "Ranked", "settings": {"order": "lambda"}, "wanted": {"lambdas": [request]}}
+    return subprocess.run(
+        [sys.executable, "-c", CALL.format(told=told)],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_script_calls_one_stage_with_its_job(tmp_path):
+    made = Trace("lambda", 1, {"seed": 7}, {})
+    write_json({"λ": [0.5]}, tmp_path / "lambda.json", made)
+    process = rank(tmp_path, made.request)
+    assert (process.returncode, process.stdout) == (0, "rank tiny: ranked by lambda (0 s)\n"), process.stderr
+    found = trace_of(tmp_path / "order.json")
+    assert (found.stage, found.settings) == ("rank", {"order": "lambda"}) and list(found.inputs) == ["lambdas"]
+
+
+def test_an_input_of_other_settings_is_refused(tmp_path):
+    write_json({"λ": [0.5]}, tmp_path / "lambda.json", Trace("lambda", 1, {"seed": 7}, {}))
+    process = rank(tmp_path, Trace("lambda", 1, {"seed": 8}, {}).request)
+    assert process.returncode == 1 and not (tmp_path / "order.json").exists()
+    assert "lambda.json does not fit the config: it was made by stage lambda, version 1, with seed 7;" in process.stderr
+    write_json({"λ": [0.5]}, tmp_path / "lambda.json")
+    assert "lambda.json does not say how it was made" in rank(tmp_path, "any").stderr

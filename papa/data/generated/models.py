@@ -6,16 +6,22 @@ sentences. The same family is the same model, bit for bit. What probes score on 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from papa import __version__
+from papa.data.digests import user_cache
+from papa.data.generated import GRAMMAR_VERSION, LABELLED, generate
 from papa.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 FAMILIES = ("bert", "roberta", "deberta", "electra")
 SLOTS = 128
@@ -27,14 +33,17 @@ SIZES = {
     "initializer_range": 0.2,  # attention that is far from uniform, as trained models have it
 }
 VOCABULARY = 600
+RECIPE = 1
+"""Raised whenever the code below makes other models."""
 
 
 def random_model(family: str) -> Path:
     """The folder of the random model of `family`, one of `FAMILIES`; made in the user's cache when first asked for."""
     if family not in FAMILIES:
         raise InputError(f"There is no random model {family!r}; there are {', '.join(FAMILIES)}.")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "papa" / __version__
-    folder = cache / f"random-{family}"
+    cache = user_cache()
+    recipe = hashlib.sha256(json.dumps([RECIPE, GRAMMAR_VERSION, SLOTS, VOCABULARY, SIZES]).encode())
+    folder = cache / f"random-{family}-{recipe.hexdigest()[:12]}"
     if not (folder / "model.safetensors").exists():
         cache.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=cache, prefix=f".{family}-"))
@@ -57,7 +66,7 @@ def _make(family: str, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     name = {"bert": "Bert", "roberta": "Roberta", "deberta": "Deberta", "electra": "Electra"}[family]
     positions = SLOTS + 2 if family == "roberta" else SLOTS  # RoBERTa counts from the number of its padding token + 1
-    special: dict[str, Any] = {
+    special: dict[str, object] = {
         "electra": {"embedding_size": 16},
         "roberta": {
             "type_vocab_size": 1,
@@ -85,8 +94,6 @@ def _make(family: str, folder: Path) -> None:
 
 
 def _sentences() -> Iterator[str]:
-    from papa.data.generated import LABELLED, generate
-
     for corpus in LABELLED:
         rows = generate(corpus, "train", 200, seed=0)
         for column in ("first", "second"):
@@ -94,7 +101,7 @@ def _sentences() -> Iterator[str]:
                 yield from rows[column]
 
 
-def _word_piece() -> Any:
+def _word_piece() -> PreTrainedTokenizerBase:
     from transformers import BertTokenizer
 
     # the trainer of `tokenizers` numbers pieces in another order every time, so the most frequent words are taken here
@@ -106,10 +113,8 @@ def _word_piece() -> Any:
     return BertTokenizer(vocab={piece: number for number, piece in enumerate(vocabulary)}, model_max_length=SLOTS)
 
 
-def _byte_level(name: str) -> Callable[[], Any]:
-    def make() -> Any:
-        import json
-
+def _byte_level(name: str) -> Callable[[], PreTrainedTokenizerBase]:
+    def make() -> PreTrainedTokenizerBase:
         import transformers
         from tokenizers import ByteLevelBPETokenizer
 
@@ -126,7 +131,7 @@ def _byte_level(name: str) -> Callable[[], Any]:
     return make
 
 
-_TOKENIZERS: dict[str, Callable[[], Any]] = {
+_TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerBase]] = {
     "bert": _word_piece,
     "electra": _word_piece,
     "roberta": _byte_level("Roberta"),

@@ -5,6 +5,7 @@
   const { entries, sets } = told.explorer;
   const by = (id) => document.getElementById(id);
   const unique = (values) => [...new Set(values)];
+  const counted = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
   const chosen = { line: null, entry: entries[0], layer: 0, head: 0, measure: "lambda" };
 
   // ---- Figures. Their text is in the colour of the page's text, so that a theme changes it without drawing anew.
@@ -272,8 +273,8 @@
         (about.offset === null ? "." : `; the strongest diagonal looks ${looks(about.offset)}, ${about.diagonal_lift.toFixed(1)} times an even share.`));
       drawMatrix(set, place);
       const n = set.slots.length;
-      by("slots").textContent = `Mean over ${set.examples.toLocaleString("en")} examples` +
-        (n < set.used ? `; ${n} of ${set.used} used slots are drawn, those in most use.` : ".") + " Grey: no example has both slots.";
+      by("slots").textContent = `Mean over ${counted(set.examples, "example")}` +
+        (n < set.used ? `; ${n} of ${counted(set.used, "used slot")} are drawn, those in most use.` : ".") + " Grey: no example has both slots.";
     } else {
       last.set("matrix", (last.get("matrix") || 0) + 1);
       drawn.get("matrix")?.finalize();
@@ -285,7 +286,7 @@
     for (const line of by("heads").tBodies[0].rows) line.setAttribute("aria-selected", String(line.dataset.place === String(place)));
   }
 
-  const looks = (offset) => (offset === 0 ? "at the token itself" : `${Math.abs(offset)} token${Math.abs(offset) > 1 ? "s" : ""} ${offset > 0 ? "back" : "ahead"}`);
+  const looks = (offset) => (offset === 0 ? "at the token itself" : `${counted(Math.abs(offset), "token")} ${offset > 0 ? "back" : "ahead"}`);
 
   function listHeads() {
     const header = ["layer", "head", "λ", "rank", "drop", "replaced at", "pattern"];
@@ -338,8 +339,13 @@
     table.tBodies[0].append(...rows.map(({ row }) => row));
   }
 
+  // A spreadsheet would run what begins like a formula; numbers, with their intervals, may begin with a sign.
+  const NUMBER = /^[+-]?[\d.,]+( ?%)?( ±[\d.,]+)?$/;
+  const inert = (text) => (/^[=+\-@\t\r]./s.test(text) && !NUMBER.test(text) ? `'${text}` : text);
+  const quoted = (text) => `"${inert(text).replaceAll('"', '""')}"`;
+
   function download(id) {
-    const lines = [...by(id).rows].map((row) => [...row.cells].map((cell) => `"${cell.textContent.trim().replaceAll('"', '""')}"`).join(","));
+    const lines = [...by(id).rows].map((row) => [...row.cells].map((cell) => quoted(cell.textContent.trim())).join(","));
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([`${lines.join("\r\n")}\r\n`], { type: "text/csv" }));
     link.download = `${id}.csv`;

@@ -1,0 +1,317 @@
+"""A config from YAML; everything that is wrong with it is said in one sentence.
+
+`python -m papa.config.reading` writes the JSON schema of configs and the table of all keys in config/README.md, both
+from the types in `papa.config.settings`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from reprlib import Repr
+from typing import TYPE_CHECKING
+
+import yaml
+from pydantic import ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+
+from papa.config.settings import PUBLISHED_CODE, PUBLISHED_LAYOUT, Config
+from papa.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+    from pydantic_core.core_schema import NullableSchema, WithDefaultSchema
+
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Control characters, line breaks and halves of characters."""
+
+MAY_BE_NULL = ("hub_mirror", "validation")
+"""Keys that say something by null."""
+
+HERE = Path(__file__).parents[2]
+SCHEMA, README = HERE / "workflow/schemas/config.schema.yaml", HERE / "config/README.md"
+BEGIN, END = "<!-- keys: written by `make docs` -->", "<!-- end of keys -->"
+
+
+def read_config(path: str | os.PathLike[str], **changes: object) -> Config:
+    """The config in a YAML file; `changes` replace keys of the file, and None changes nothing.
+
+    Raises:
+        InputError: the file cannot be read, or what it contains is no config; one sentence that names the key.
+    """
+    given = _yaml(path)
+    if isinstance(given, dict):
+        given |= {key: value for key, value in changes.items() if value is not None}
+    return config_of(given)
+
+
+def config_of(given: object) -> Config:
+    """The config that a mapping from YAML contains; raises `InputError` with one sentence that names the key."""
+    for where, value in _values(given):
+        if value is None and where and where.rpartition(".")[2] not in MAY_BE_NULL:
+            raise InputError(f"{where} is empty; give it a value, or leave it out if it is not needed.")
+        if isinstance(value, str) and UNPRINTABLE.search(value):
+            raise InputError(f"{where} contains a line break or another control character; leave it out.")
+    try:
+        return Config.model_validate(given)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        # an unknown key comes first, because it is often the misspelt form of one that is missing
+        worst = next((problem for problem in errors if problem["type"] == "extra_forbidden"), errors[0])
+        raise InputError(_sentence(worst)) from None
+
+
+def check_unique_keys(path: str | os.PathLike[str]) -> None:
+    """Raise `InputError` if a YAML file gives a key twice, because YAML itself silently takes the last one."""
+    _yaml(path)
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """Reads YAML, and refuses a block that contains a key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    raise InputError(
+                        f"{self.name} contains the key {short(key.value)} twice in one block, in line "
+                        f"{lines[key.value]} and in line {line}; keep one of them."
+                    )
+                lines[key.value] = line
+        return super().construct_mapping(node, deep)
+
+
+def _yaml(path: str | os.PathLike[str]) -> object:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return yaml.load(file, Loader=UniqueKeys)
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"{os.fspath(path)} cannot be read ({error.strerror}).") from error
+    except Exception as error:  # PyYAML lets errors of many types through, for example those of dates and numbers
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{os.fspath(path)} cannot be read as YAML ({why}).") from error
+
+
+def _values(value: object, where: str = "") -> Iterator[tuple[str, object]]:
+    """All values with their places."""
+    yield where, value
+    if isinstance(value, dict):
+        for key, own in value.items():
+            yield from _values(own, _join(where, key))
+    elif isinstance(value, list):
+        for number, own in enumerate(value):
+            yield from _values(own, _join(where, number))
+
+
+# Sentences
+
+
+TYPES = {
+    "array": "a list",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "null": "null",
+    "number": "a number",
+    "object": "a block of keys",
+    "string": "text",
+}
+BOUNDS = {
+    "greater_than": ("above", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than_equal": ("at most", "le"),
+}
+
+
+def _sentence(error: ErrorDetails) -> str:
+    """What is wrong, in one sentence that names the key."""
+    place, value, context = error["loc"], error["input"], error.get("ctx", {})
+    where = ""
+    for part in place:
+        where = where if part == "[key]" else _join(where, part)
+    rules, around = _rules_at(place), _rules_at(place[:-1])
+    meaning = f" ({rules['description']})" if "description" in rules else ""
+    match error["type"]:
+        case "value_error" if place[-1:] == ("[key]",):
+            return f"{short(value)} (a key of {place[-3]}) {context['error']}"
+        case "value_error" if place == ("name",):
+            return f"{short(value)} (name) {context['error']}"
+        case "value_error":
+            return f"{where}: {context['error']}" if where else str(context["error"])
+        case "extra_forbidden":
+            close = get_close_matches(str(place[-1]), around["properties"], 1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            return f"The config has an unknown key {where}; {meant}Known there: {', '.join(around['properties'])}."
+        case "missing" if isinstance(place[-1], int):
+            return f"{where.rpartition('[')[0]} contains too little, {around['minItems']} values are needed."
+        case "missing":
+            return f"The config needs the key {where}: {rules['description']}."
+        case "invalid_key":
+            return f"{where} is a key that YAML does not read as text; put it in quotes."
+        case "string_type" if place[-1] == "[key]":
+            return f"{where} is a key that YAML does not read as text; put it in quotes."
+        case "literal_error":
+            return f"{where} is {short(value)}; it must be one of {', '.join(map(str, rules['enum']))}."
+        case "string_pattern_mismatch":
+            return f"{where} is {short(value)}, which cannot be right{meaning}; it must match {rules['pattern']}."
+        case "too_short" | "string_too_short":
+            return f"{where} contains too little, at least {context['min_length']} is needed{meaning}."
+        case "too_long":
+            return f"{where} contains too much, at most {context['max_length']} fit{meaning}."
+        case "finite_number":
+            return f"{where} is {value}, but must be a finite number{meaning}."
+        case bound if bound in BOUNDS:
+            words, which = BOUNDS[bound]
+            return f"{where} is {short(value)}, but must be {words} {context[which]}{meaning}."
+    found = "empty" if value is None else short(value)
+    return f"{where or 'The config'} must be {_types(rules)}, but it is {found}{_advice(value, rules['type'])}."
+
+
+def _advice(value: object, expected: str | list[str]) -> str:
+    """What to do about numbers that YAML reads as text, and about text that YAML reads as something else."""
+    if "string" in expected and not isinstance(value, dict | list | None):
+        return "; put it in quotes"
+    if expected == "integer" and isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value):
+        return "; write it without quotes, and in a file, because --config reads numbers inside {...} and [...] as text"
+    if expected == "number" and isinstance(value, str):
+        mantissa, _, exponent = value.lower().partition("e")
+        if re.fullmatch(r"[+-]?[0-9]+", mantissa) and re.fullmatch(r"[+-]?[0-9]+", exponent):
+            signed = exponent if exponent[0] in "+-" else f"+{exponent}"
+            return f", because YAML reads it as text; write {mantissa}.0e{signed}"
+    return ""
+
+
+_REPR = Repr()
+_REPR.maxstring = _REPR.maxlong = _REPR.maxother = 80
+
+
+def short(value: object) -> str:
+    """`value` as messages show it, cut to a part of a line."""
+    text = _REPR.repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _join(where: str, part: object) -> str:
+    if isinstance(part, int):
+        return f"{where}[{part}]"
+    shown = part if isinstance(part, str) and re.fullmatch("[A-Za-z0-9_-]{1,80}", part) else short(part)
+    return f"{where}.{shown}" if where else shown
+
+
+# The schema, and the table of all keys
+
+
+class _Plain(GenerateJsonSchema):
+    """A key that is not given is left out, so null is no value of it; keys have no titles."""
+
+    def nullable_schema(self, schema: NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        rules = super().default_schema(schema)
+        return {key: value for key, value in rules.items() if key != "default" or value is not None}
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        return False
+
+
+@cache
+def schema() -> JsonSchemaValue:
+    """The JSON schema of configs: every key with its type, bounds, default, description and unit."""
+    rules = Config.model_json_schema(schema_generator=_Plain)
+    # what `fidelity` is the default of has no other: validate() of snakemake fills in every default that it finds
+    for block, by_fidelity in ((rules, PUBLISHED_CODE), (rules["$defs"]["Layout"], PUBLISHED_LAYOUT)):
+        for key in by_fidelity:
+            block["properties"][key].pop("default")
+    return {"$schema": GenerateJsonSchema.schema_dialect, **rules}
+
+
+def key_table() -> str:
+    """The table of all keys as Markdown, one line for each key, blocks before the keys in them."""
+    head = ["| key | type | default | unit | effect |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *(_line(key, rules, needed) for key, rules, needed in keys(schema()))])
+
+
+def keys(rules: JsonSchemaValue, where: str = "") -> Iterator[tuple[str, JsonSchemaValue, bool]]:
+    """Every key in a block: its path, what the schema says of it, and whether the block needs it."""
+    for name, own in rules.get("properties", {}).items():
+        key, own = f"{where}{name}", _resolved(own)
+        yield key, own, name in rules.get("required", [])
+        yield from keys(own, f"{key}.")
+        if isinstance(own.get("additionalProperties"), dict):
+            yield from keys(_resolved(own["additionalProperties"]), f"{key}.NAME.")
+
+
+def with_key_table(page: str) -> str:
+    """`page` with the table in place of what is between its marks; raises `InputError` if it has none."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise InputError(f"The page lacks the lines {BEGIN} and {END}; put them where the table belongs.")
+    return f"{before}{BEGIN}\n\n{key_table()}\n\n{END}{after}"
+
+
+def schema_file() -> str:
+    """The schema as YAML."""
+    written = yaml.safe_dump(schema(), sort_keys=False, allow_unicode=True, width=120)
+    return f"# Written by `make docs` from papa/config/settings.py.\n{written}"
+
+
+def _resolved(rules: JsonSchemaValue) -> JsonSchemaValue:
+    """The rules of a key, where they refer to those of a block together with them."""
+    name = rules.get("$ref", "").rpartition("/")[2]
+    return {**schema()["$defs"][name], **rules} if name else rules
+
+
+def _rules_at(place: tuple[int | str, ...]) -> JsonSchemaValue:
+    """What the schema says of the value at `place`."""
+    rules = schema()
+    for part in place:
+        if part == "[key]":
+            rules = {"type": "string"}
+        elif isinstance(part, int) and "prefixItems" in rules:
+            rules = rules["prefixItems"][part] if part < len(rules["prefixItems"]) else {}
+        elif rules.get("type") == "array":
+            rules = rules["items"]
+        else:
+            rules = rules.get("properties", {}).get(part) or rules.get("additionalProperties") or {}
+        rules = _resolved(rules)
+    return rules
+
+
+def _line(key: str, rules: JsonSchemaValue, needed: bool) -> str:
+    given = rules.get("default", {}) != {}
+    default = f"`{json.dumps(rules['default'])}`" if given else "needed" if needed else ""
+    effect = rules["description"].replace("<", "&lt;")  # which Markdown takes for HTML
+    return f"| `{key}` | {_type(rules)} | {default} | {rules.get('unit', '')} | {effect} |"
+
+
+def _type(rules: JsonSchemaValue) -> str:
+    if "enum" in rules:
+        return ", ".join(f"`{value}`" for value in rules["enum"])
+    if "anyOf" in rules:
+        return " or ".join(map(_type, rules["anyOf"]))
+    if "prefixItems" in rules:
+        return f"[{', '.join(map(_type, rules['prefixItems']))}]"
+    if rules["type"] == "array":
+        return f"list of {_type(rules['items'])}"
+    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
+    shown = ", ".join(f"{sign} {rules[bound]:,}" for bound, sign in bounds.items() if bound in rules)
+    return f"{_types(rules).replace('a ', '')} {shown}".strip()
+
+
+def _types(rules: JsonSchemaValue) -> str:
+    return " or ".join(TYPES[name] for name in ([rules["type"]] if isinstance(rules["type"], str) else rules["type"]))
+
+
+if __name__ == "__main__":
+    SCHEMA.write_text(schema_file(), encoding="utf-8")
+    README.write_text(with_key_table(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,263 @@
+"""Files of rows (Parquet, JSON, CSV, TSV, CoNLL, plain lines), each read into the columns that are wanted."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from papa.errors import InputError, first_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LONGEST = 2**31 - 1
+"""Characters that a value of a CSV file may have; Python's own limit is 131,072, which a chapter of a book exceeds."""
+COMMENT = "# "
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One split of a corpus.
+
+    `table` contains the columns that were wanted and `names` all that the source has; `class_names` has, for columns
+    of numbered classes, the names of the classes in order.
+    """
+
+    table: pa.Table
+    names: list[str]
+    class_names: dict[str, list[str]] = field(default_factory=dict)
+
+
+def read_file(
+    path: Path, wanted: Collection[str] | None = None, words: bool = False, columns: Sequence[str] | None = None
+) -> Rows:
+    """Read the rows of a file in its order, by its suffix.
+
+    Args:
+        path: A .parquet, .json, .jsonl, .csv, .tsv, .conll or .txt file.
+        wanted: Names of the columns to read; all of them if None.
+        words: Whether a .txt has what a .conll has, instead of a text on each line.
+        columns: Names of the columns of a CoNLL file, which has no header.
+
+    Raises:
+        InputError: The file is missing, of no known form, or wrong inside.
+    """
+    suffix = path.suffix.lower()
+    form = ".conll" if suffix == ".txt" and words else suffix
+    if form not in READERS:
+        raise InputError(f"{path} has no known form; known are {', '.join(READERS)}.")
+    if not os.path.isfile(path):
+        raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
+    try:
+        if form != ".parquet":
+            _check_encoding(path)
+        rows = READERS[form](path, wanted)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text ({error.reason}{_line_of(path)}); save it as UTF-8.") from error
+    except InputError:
+        raise
+    except Exception as error:  # a file can be wrong in more ways than its reader has errors for
+        raise InputError(f"{path} cannot be read as {form[1:]} ({first_line(error)}).") from error
+    return _named(path, rows, columns) if form == ".conll" and columns else rows
+
+
+def class_names_of(features: object) -> dict[str, list[str]]:
+    """Names of numbered classes in the description that `datasets` keeps of columns; lists are looked into.
+
+    Whatever is not such a description names nothing.
+    """
+    names = {}
+    for column, feature in features.items() if isinstance(features, Mapping) else ():
+        while (isinstance(feature, list) and feature) or (isinstance(feature, Mapping) and "feature" in feature):
+            feature = feature[0] if isinstance(feature, list) else feature["feature"]
+        if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel":
+            names[column] = [str(name) for name in feature.get("names") or ()]
+    return {column: given for column, given in names.items() if given}
+
+
+def _read_parquet(path: Path, wanted: Collection[str] | None) -> Rows:
+    import pyarrow.parquet as pq
+
+    # pq.read_table would load what reads datasets of many files: 50 MB of every job
+    with pq.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        table = file.read(columns=names if wanted is None else [name for name in names if name in wanted])
+        try:
+            described = json.loads((file.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
+            features = described["info"]["features"]
+        except (ValueError, LookupError, TypeError):  # a hint, which another program may have written its own way
+            features = None
+    return Rows(table, names, class_names_of(features))
+
+
+def _read_json(path: Path, wanted: Collection[str] | None) -> Rows:
+    """One array of objects, or one object on each line; a key that an object lacks is null there."""
+    # newline="\n", because other ends of lines may stand in JSON strings as they are
+    with open(path, encoding="utf-8-sig", newline="\n") as lines:
+        begin = next((line for line in lines if line.strip()), "")
+        lines.seek(0)
+        records = json.load(lines) if begin.lstrip().startswith("[") else _objects(path, lines)
+        names: dict[str, None] = {}
+        kept = []
+        for record in records:
+            if not isinstance(record, dict):
+                raise InputError(
+                    f"{path} must contain objects, column names to values: an array of them or one on each line."
+                )
+            names.update(dict.fromkeys(record))
+            kept.append(record if wanted is None else {name: record[name] for name in wanted if name in record})
+    columns = [name for name in names if wanted is None or name in wanted]
+    return Rows(_table(path, {name: [record.get(name) for record in kept] for name in columns}), list(names))
+
+
+def _objects(path: Path, lines: Iterable[str]) -> Iterator[object]:
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise InputError(f"{path} line {number} cannot be read as JSON ({error}).") from error
+
+
+def _read_csv(path: Path, wanted: Collection[str] | None) -> Rows:
+    """A header line, then rows. Every value stays text, so that neither "NA" nor "1984" becomes something else.
+
+    Quotes mean something in CSV only: TSV files of the field contain bare quotes, and a tab is no part of a text.
+    """
+    csv.field_size_limit(LONGEST)
+    with open(path, encoding="utf-8-sig", newline="") as lines:
+        tabs = path.suffix.lower() == ".tsv"
+        reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(lines, strict=True)
+        begin = 1
+        try:
+            header = next(reader, [])
+            if not header or len(set(header)) < len(header):
+                raise InputError(f"{path} must start with a line of distinct column names; it starts with {header}.")
+            places = [place for place, name in enumerate(header) if wanted is None or name in wanted]
+            columns: list[list[str]] = [[] for _ in places]
+            begin = reader.line_num + 1
+            for record in reader:
+                if record and len(record) != len(header):
+                    raise InputError(
+                        f"{path} line {begin} has {_counted(len(record), 'value')} for the columns "
+                        f"{', '.join(header)}; a value that contains the separator must stand in quotes, and only CSV "
+                        "knows quotes."
+                    )
+                if record:
+                    for column, place in zip(columns, places, strict=True):
+                        column.append(record[place])
+                begin = reader.line_num + 1
+        except csv.Error as error:
+            raise InputError(
+                f"{path} cannot be read as csv: the row that begins in line {begin} is wrong ({error})."
+            ) from error
+    return Rows(_table(path, dict(zip((header[place] for place in places), columns, strict=True))), header)
+
+
+def _read_lines(path: Path, _: Collection[str] | None) -> Rows:
+    """One text on each line in the column `text`; blank lines are none."""
+    with open(path, encoding="utf-8-sig") as lines:
+        return Rows(_table(path, {"text": [line.rstrip("\n") for line in lines if line.strip()]}), ["text"])
+
+
+def _read_conll(path: Path, _: Collection[str] | None) -> Rows:
+    """One word on each line with its tags behind it, a blank line between sentences; -DOCSTART- and comments are no
+    words."""
+    sentences = [list(zip(*sentence, strict=True)) for sentence in _sentences(path)]
+    names = ["words", *(f"column_{place + 1}" for place in range(1, len(sentences[0]) if sentences else 1))]
+    columns = {name: [list(sentence[place]) for sentence in sentences] for place, name in enumerate(names)}
+    return Rows(_table(path, columns), names)
+
+
+def _named(path: Path, rows: Rows, columns: Sequence[str]) -> Rows:
+    """The columns of a CoNLL file under the names that the corpus gives them."""
+    if rows.table.num_rows and len(columns) != len(rows.names):
+        raise InputError(
+            f"{path} has {_counted(len(rows.names), 'column')}, but the corpus names {len(columns)} "
+            f"(columns: {', '.join(columns)})."
+        )
+    return Rows(rows.table.rename_columns(list(columns)) if rows.table.num_rows else rows.table, list(columns))
+
+
+def _sentences(path: Path) -> Iterator[list[list[str]]]:
+    """The fields of each word of each sentence."""
+    sentence: list[list[str]] = []
+    with open(path, encoding="utf-8-sig") as lines:
+        stripped = [line.strip("\r\n ") for line in lines]
+    like = next((line for line in stripped if _is_word(line) and not line.startswith(COMMENT)), "")
+    width, tabs = len(_fields(like)), "\t" in like
+    for number, line in enumerate(stripped, start=1):
+        if _is_word(line):
+            fields = _fields(line)
+            # "#" may also be a word, which has tags as every word has
+            if line.startswith(COMMENT) and (len(fields) != width or tabs != ("\t" in line)):
+                continue
+            if len(fields) != width:
+                raise InputError(
+                    f"{path} line {number} has {_counted(len(fields), 'column')}, the lines above it {width}: {line!r}."
+                )
+            sentence.append(fields)
+        elif sentence:
+            yield sentence
+            sentence = []
+    if sentence:
+        yield sentence
+
+
+def _is_word(line: str) -> bool:
+    return bool(line) and not line.startswith("-DOCSTART-")
+
+
+def _fields(line: str) -> list[str]:
+    # not split() without an argument, because a no-break space is part of a word
+    return line.split("\t") if "\t" in line else [part for part in line.split(" ") if part]
+
+
+def _table(path: Path, columns: Mapping[str, Sequence[object]]) -> pa.Table:
+    import pyarrow as pa
+
+    arrays = {}
+    for name, values in columns.items():
+        try:
+            arrays[name] = pa.array(values)
+        except (pa.ArrowException, OverflowError) as error:
+            raise InputError(f"Column {name} of {path} mixes types of values ({first_line(error)}).") from error
+    return pa.table(arrays)
+
+
+def _check_encoding(path: Path) -> None:
+    """UTF-16 without a mark at its beginning passes for UTF-8 whose every second character is NUL."""
+    with open(path, "rb") as file:
+        if b"\0" in file.read(4096):
+            raise InputError(f"{path} is not UTF-8 text (it contains NUL bytes, as UTF-16 does); save it as UTF-8.")
+
+
+def _line_of(path: Path) -> str:
+    """Where a text file is not UTF-8."""
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return f" in line {number}"
+    return ""
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+READERS: dict[str, Callable[[Path, Collection[str] | None], Rows]] = {
+    ".parquet": _read_parquet,
+    ".jsonl": _read_json,
+    ".json": _read_json,
+    ".csv": _read_csv,
+    ".tsv": _read_csv,
+    ".conll": _read_conll,
+    ".txt": _read_lines,
+}

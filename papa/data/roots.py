@@ -1,0 +1,35 @@
+"""What a study depends on that papa did not make, as far as this machine can tell without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from papa.config.settings import Corpus, Machine
+from papa.config.stages import ModelId
+from papa.config.study import Roots
+from papa.data.digests import digest_of_file
+from papa.data.sources import source_digests
+from papa.data.weights import known_weights
+
+PUBLISHED = Path(__file__).parents[1] / "results/published.csv"
+
+
+class LocalRoots(Roots):
+    """Digests of the files of this machine (`Machine.current()`), each looked up once."""
+
+    def __init__(self) -> None:
+        self._sources: dict[Corpus, dict[str, str]] = {}
+        self._models: dict[ModelId, str | None] = {}
+
+    def source(self, corpus: Corpus) -> dict[str, str]:
+        if corpus not in self._sources:
+            self._sources[corpus] = source_digests(corpus, Machine.current().hub_mirror)
+        return self._sources[corpus]
+
+    def model(self, model: ModelId) -> str | None:
+        if model not in self._models:
+            self._models[model] = known_weights(model)
+        return self._models[model]
+
+    def published(self) -> str:
+        return digest_of_file(PUBLISHED)

@@ -1,0 +1,110 @@
+"""Constants: the matrices that take the place of attention, read, made or learned (paper, Sec. 3.1, 5.2, Table 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from papa.config.variant import DATA_FREE, Constant
+from papa.errors import InputError
+from papa.files import JSON, PathLike
+from papa.method.averages import ConstantMatrices
+from papa.model.model import Model
+from papa.model.replacement import Head
+
+
+def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
+    """Constants that need no text, the same for every head (Sec. 5.2, Table 1).
+
+    They are masked and normalised, row by row, when they are used.
+
+    Args:
+        kind: `identity` looks at the slot itself, `toeplitz` at key k from query q in proportion to 1 / (1 + |q - k|),
+            `zeros` at nothing.
+        layers: layers of the model.
+        heads: heads of each layer.
+        slots: slots of the layout.
+
+    Returns:
+        float32 `[layer, head, query, key]`.
+
+    Raises:
+        InputError: the kind is another.
+
+    >>> constant_matrices("identity", 2, 3, 5)[0, 0].diagonal()
+    tensor([1., 1., 1., 1., 1.])
+    """
+    if kind not in DATA_FREE:
+        raise InputError(f"There are no constants {kind!r} that need no text; there are {', '.join(DATA_FREE)}.")
+    slot = torch.arange(slots)
+    own = {
+        "identity": torch.eye(slots),
+        "toeplitz": 1 / (1 + (slot[:, None] - slot).abs()),
+        "zeros": torch.zeros(slots, slots),
+    }[kind]
+    return torch.nn.functional.normalize(own, p=1, dim=-1).expand(layers, heads, slots, slots)
+
+
+def matrices_for(constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, JSON]) -> Tensor:
+    """The matrices of a constant for texts that are laid out as the `facts` of their tokens say.
+
+    Args:
+        constant: which matrices.
+        averages: the file of the averages; None if the constant needs no text.
+        model: the model whose attention is replaced.
+        facts: corpus, slots and style of the texts.
+
+    Returns:
+        float32 `[layer, head, query, key]`.
+
+    Raises:
+        InputError: the averages were made with other weights, slots or layout, or over other texts than the constant
+            says.
+    """
+    if constant.data_free:
+        return constant_matrices(constant.start, model.layers, model.heads, int(facts["slots"]))
+    if averages is None:
+        raise InputError(f"The constant {constant.name} is read from a file of averages, and none was given.")
+    mean, about = ConstantMatrices.load_mean(averages)
+    if "part" in about:
+        raise InputError(f"{averages} is the average over a part of a corpus, {about['part']}; give that of all parts.")
+    expected = {"weights": model.weights, "slots": facts["slots"], "style": facts["style"]}
+    if constant.corpus is None:
+        expected["corpus"] = facts["corpus"]
+    must_agree(averages, about, expected)
+    return mean
+
+
+def must_agree(path: PathLike, found: Mapping[str, JSON], expected: Mapping[str, JSON]) -> None:
+    """Raise `InputError` if an artefact was made with something else than is expected."""
+    for key, value in expected.items():
+        if str(found.get(key)) != str(value):
+            raise InputError(
+                f"{path} was made with {key} {found.get(key)}, and {value} is asked for; "
+                "make it again for this model and layout."
+            )
+
+
+class TrainedConstants(nn.Module):
+    """Constants of the replaced heads, learned with the probe (Sec. 5.2).
+
+    `matrices` `[replaced, query, key]` is what is learned, and is masked and normalised when it is used; `heads` int64
+    `[replaced, 2]` says whose they are, (layer, head). The matrices of heads that are not replaced do not exist.
+    """
+
+    heads: Tensor
+
+    def __init__(self, start: Tensor, heads: list[Head]):
+        """`start` `[layer, head, query, key]` are the matrices to begin with."""
+        super().__init__()
+        where = torch.tensor(heads, dtype=torch.long).view(-1, 2)
+        self.register_buffer("heads", where)
+        self.matrices = nn.Parameter(start[where[:, 0], where[:, 1]].clone())
+        self.shape = start.shape
+
+    def forward(self) -> Tensor:
+        """All matrices `[layer, head, query, key]`, zero for heads that are not replaced; differentiable."""
+        everything = self.matrices.new_zeros(self.shape)
+        return everything.index_put((self.heads[:, 0], self.heads[:, 1]), self.matrices)

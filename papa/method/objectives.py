@@ -1,0 +1,399 @@
+"""What is measured: a probe that reads labels, or one that guesses masked tokens, from hidden states (paper, Sec. 4).
+
+An objective says which tokens it needs of each batch, what the loss of a batch is, what is kept of a scored batch (its
+outcomes), and which score that comes to. It does not know where hidden states come from: from a store, or through the
+model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import cross_entropy, pad
+
+from papa.config.settings import Machine
+from papa.config.stages import LambdaOf, ProbeOf
+from papa.config.study import Job
+from papa.data.masking import VALIDATION, Masking, Masks, masked_batch
+from papa.data.packed import Packed
+from papa.data.tokenize import tokenizer_of
+from papa.data.tokens import Tokens, whole_numbers
+from papa.errors import DamagedArtefact, InputError
+from papa.files import MEND, PathLike, provenance_of, read_table
+from papa.method.fitting import Outcomes
+from papa.method.metrics import Scores, evaluate
+from papa.method.probes import MlmProbe, SequenceProbe, Sizes, TokenProbe
+from papa.model.linear import linear
+from papa.model.model import Model
+from papa.model.replacement import Replacement
+
+IGNORED = -100
+"""The label of a token that has none."""
+IDLE = -1
+EVALUATED_AT_ONCE = 64
+"""Examples whose labels are predicted together."""
+DECODED_AT_ONCE = 256
+"""Masked tokens that are decoded together, because each has as many logits as the vocabulary has words."""
+ROWS = 64
+"""Masked tokens are rounded up to a multiple: oneDNN keeps a kernel for every number, each as large as the decoder."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples of a split, and what a probe reads of them.
+
+    Args:
+        tokens: the split.
+        examples: int64 `[example]`, their numbers there.
+        packed: their packed row, as the model reads it.
+        gold: int64, what is right: `[example]`, or `[place]` if there are places.
+        places: int64 `[place]`, the tokens of the row whose hidden states are read; None stands for all.
+    """
+
+    tokens: Tokens
+    examples: Tensor
+    packed: Packed
+    gold: Tensor
+    places: Tensor | None = None
+
+
+States = Callable[[Batch], Tensor]
+"""From a batch to the hidden states of its places, float32 `[place, L+1, hidden]`."""
+
+
+@dataclass(frozen=True)
+class Through:
+    """Hidden states that the model computes when they are asked for.
+
+    Args:
+        model: the frozen model.
+        replacement: what its layers do with their heads now.
+        dropout: whether the model drops while training examples pass.
+        rounded: whether hidden states go through float16 as stored ones do; nothing is then learned through them.
+    """
+
+    model: Model
+    replacement: Callable[[], Replacement]
+    dropout: bool = False
+    rounded: bool = False
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Float32 `[place, L+1, hidden]`, on the model's device."""
+        dropout = self.dropout and batch.tokens.split == "train"
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.rounded):
+            states = self.model.run(self.model.pack(batch.packed), self.replacement(), dropout)
+        if batch.places is not None:
+            places = batch.places.to(self.model.device)
+            states = [state.index_select(0, places) for state in states]
+        hidden = torch.stack(states, dim=1)
+        return hidden.half().float() if self.rounded else hidden.float()
+
+
+class Objective(ABC):
+    """What is measured on the splits of a corpus, and the new probe that is trained for it."""
+
+    probe: SequenceProbe | TokenProbe | MlmProbe
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """What a run says of the objective beside its score."""
+        return {}
+
+    def begin(self, epoch: int) -> None:  # noqa: B027  nothing to do if examples are the same in every epoch
+        """Make ready for an epoch, counted from 1."""
+
+    @abstractmethod
+    def batch(self, examples: Tensor) -> Batch:
+        """Training examples, by their numbers."""
+
+    @abstractmethod
+    def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """The mean loss of a batch; 0 if there is nothing to learn in it."""
+
+    @abstractmethod
+    def scored(self) -> Iterator[Batch]:
+        """All examples that are scored, batch by batch, those of a split in their order."""
+
+    @abstractmethod
+    def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """What is kept of a batch that is scored, one-dimensional."""
+
+    @abstractmethod
+    def score(self, metric: str, outcomes: Outcomes) -> Scores:
+        """The score of what was kept of all batches, by split."""
+
+    def loss_on(self, states: States) -> Callable[[Tensor], Tensor]:
+        """From numbers of training examples to their mean loss on these hidden states."""
+
+        def loss(examples: Tensor) -> Tensor:
+            batch = self.batch(examples)
+            return self.loss(batch, states(batch))
+
+        return loss
+
+    def outcomes_on(self, states: States) -> Outcomes:
+        """What the probe makes of all that is scored, by split."""
+        found: dict[str, list[Tensor]] = {}
+        self.probe.eval()
+        with torch.inference_mode():
+            for batch in self.scored():
+                found.setdefault(batch.tokens.split, []).append(self.outcomes(batch, states(batch)).cpu())
+        self.probe.train()
+        return {split: torch.cat(parts) for split, parts in found.items()}
+
+
+def objective_of(
+    job: Job[LambdaOf] | Job[ProbeOf], splits: Mapping[str, Tokens], sizes: Sizes, model: Model | None
+) -> Objective:
+    """The objective of a job with a new probe: labelled, or masked tokens if it has no labels.
+
+    Args:
+        job: may read `labels` and `subsets`.
+        splits: the tokens of all splits.
+        sizes: of the model whose hidden states are read.
+        model: that model; None if hidden states are stored.
+    """
+    labels, identity = job.maybe("labels"), job.settings.model.model
+    if labels is not None:
+        found: Objective = Labelled(splits, sizes, labels, job.maybe("subsets"))
+    elif model is None:
+        raise InputError("Masked tokens change in every epoch, so that they need the model; stream the hidden states.")
+    else:
+        found = Masked(splits, model, Masking.of(tokenizer_of(identity), identity.name), job.settings.seed)
+    if model is not None:
+        found.probe.to(model.device)
+    return found
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
+
+
+class Labelled(Objective):
+    """One label for each text, or one for each word on its first sub-token.
+
+    Args:
+        splits: the tokens of all splits.
+        sizes: of the model whose hidden states are read.
+        labels: the file of the labels.
+        subsets: the file of the subsets that are also scored apart, if there are any.
+
+    Raises:
+        DamagedArtefact: labels or subsets are those of other texts.
+    """
+
+    def __init__(self, splits: Mapping[str, Tokens], sizes: Sizes, labels: PathLike, subsets: PathLike | None = None):
+        self.splits = splits
+        self.labels, facts = _labels_of(splits, labels)
+        self.names: list[str] = list(facts["label_names"])
+        self.subsets = {} if subsets is None else _subsets_of(splits, subsets)
+        self.of_words = splits["train"].words is not None
+        given = sizes.hidden, len(self.names)
+        if self.of_words:
+            self.probe = TokenProbe(sizes.layers, *given, sizes.initializer_range)
+        else:
+            self.probe = SequenceProbe(sizes.layers, sizes.slots, *given, sizes.probe_dropout, sizes.initializer_range)
+
+    def batch(self, examples: Tensor) -> Batch:
+        return self._batch("train", examples)
+
+    def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+        if not len(batch.gold):  # the mean over no word is no number
+            return 0 * (hidden.sum() + torch.stack([values.sum() for values in self.probe.parameters()]).sum())
+        return cross_entropy(self._logits(batch, hidden), batch.gold.to(hidden.device))
+
+    def scored(self) -> Iterator[Batch]:
+        for split, tokens in self.splits.items():
+            if split != "train":
+                for examples in torch.arange(len(tokens)).split(EVALUATED_AT_ONCE):
+                    yield self._batch(split, examples)
+
+    def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """The label that the probe gives to each example, or to each labelled word."""
+        return self._logits(batch, hidden).argmax(-1) if len(batch.gold) else batch.gold
+
+    def score(self, metric: str, outcomes: Outcomes) -> Scores:
+        """The score of the validation split; further splits are scored apart, as subsets of their names."""
+        found = {split: self._score(metric, split, own) for split, own in outcomes.items()}
+        result = found.pop("validation")
+        for split, own in found.items():
+            result["subsets"][split] = {"score": own["score"], "examples": len(self.splits[split])}
+        return result
+
+    def _batch(self, split: str, examples: Tensor) -> Batch:
+        tokens, labels = self.splits[split], self.labels[split]
+        packed = tokens.batch(examples)
+        if not self.of_words:
+            return Batch(tokens, examples, packed, labels[examples])
+        own = labels[tokens.tokens_of(examples)]
+        places = (own != IGNORED).nonzero().squeeze(1)
+        return Batch(tokens, examples, packed, own[places], places)
+
+    def _logits(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Logits `[example, label]`, or `[labelled token, label]`."""
+        if isinstance(self.probe, SequenceProbe):
+            return self.probe.packed(hidden, batch.packed.to(hidden.device))
+        assert isinstance(self.probe, TokenProbe)
+        return self.probe.packed(hidden)
+
+    def _score(self, metric: str, split: str, predicted: Tensor) -> Scores:
+        tokens, labels, subset = self.splits[split], self.labels[split], self.subsets.get(split)
+        if tokens.words is None:
+            return evaluate(metric, labels.numpy(), predicted.numpy(), self.names, subset)
+        labelled = labels != IGNORED
+        before = torch.cat([torch.zeros(1, dtype=torch.long), labelled.cumsum(0)])[tokens.offsets]
+        sizes = before.diff().tolist()  # labelled words of each example
+        gold, found = ([own.numpy() for own in values.split(sizes)] for values in (labels[labelled], predicted))
+        if subset and not isinstance(subset[0], str):  # marks of words: those of the words that have a label
+            words = tokens.words[labelled].split(sizes)
+            subset = [[marks[word] for word in own.tolist()] for marks, own in zip(subset, words, strict=True)]
+        return evaluate(metric, gold, found, self.names, subset)
+
+
+def _labels_of(splits: Mapping[str, Tokens], labels: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The labels of each split, `[example]` or `[token]`, and what their file says of them."""
+    table, found = read_table(labels), {}
+    facts = provenance_of(table)
+    _must_belong(labels, facts, splits)
+    for split, tokens in splits.items():
+        values = table.slice(*tokens.rows).column("label").combine_chunks()
+        if tokens.words is None:
+            found[split] = whole_numbers(values)
+            continue
+        flat, lengths = whole_numbers(values.flatten()), whole_numbers(values.value_lengths())
+        begin = (lengths.cumsum(0) - lengths).repeat_interleave(tokens.lengths)
+        own = flat[(begin + tokens.words).clamp(0, len(flat) - 1)]
+        found[split] = torch.where((tokens.words >= 0) & (own >= 0), own, IGNORED)
+    return found, facts
+
+
+def _subsets_of(splits: Mapping[str, Tokens], subsets: PathLike) -> dict[str, list[Any]]:
+    """The subset of each example of each split, or a list of those of its words."""
+    table = read_table(subsets)
+    _must_belong(subsets, provenance_of(table), splits)
+    return {split: table.slice(*tokens.rows).column("subset").to_pylist() for split, tokens in splits.items()}
+
+
+def _must_belong(path: PathLike, facts: Mapping[str, Any], splits: Mapping[str, Tokens]) -> None:
+    if facts.get("fingerprint") != splits["train"].provenance["corpus"]:
+        raise DamagedArtefact(f"{path} is made of other texts than these tokens; {MEND}.")
+
+
+# -- masked tokens ----------------------------------------------------------------------------------------------------
+
+
+class Masked(Objective):
+    """Masked tokens, to be guessed: those of training texts are drawn anew in every epoch, from (seed, epoch).
+
+    Only masked tokens are decoded, and never more than `DECODED_AT_ONCE` of them together, because what bounds memory
+    is the vocabulary.
+
+    Args:
+        splits: the tokens of all splits.
+        model: the model whose hidden states are read, and whose input embeddings the probe is tied to.
+        masking: how tokens are masked.
+        seed: what the masks of training texts follow from.
+
+    Raises:
+        InputError: there is a validation split, and no token of it is masked.
+    """
+
+    def __init__(self, splits: Mapping[str, Tokens], model: Model, masking: Masking, seed: int):
+        self.splits, self.masking, self.seed = splits, masking, seed
+        self.masks: dict[str, Masks] = {}
+        if "validation" in splits:
+            self.masks["validation"] = masking.draw(splits["validation"].ids, *VALIDATION)
+            if not self.facts["masked"]:
+                raise InputError("No token of the validation split is masked: its texts are too few and too short.")
+        config, embeddings = model.config, model.model.get_input_embeddings().weight
+        sizes = model.layers + 1, model.hidden
+        self.probe = MlmProbe(*sizes, embeddings.float(), config.hidden_act, config.initializer_range)
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """How many tokens of the validation split are masked."""
+        return {"masked": int(self.masks["validation"].chosen.count_nonzero())}
+
+    def begin(self, epoch: int) -> None:
+        """Draw the masks of an epoch."""
+        self.masks["train"] = self.masking.draw(self.splits["train"].ids, self.seed, epoch)
+
+    def batch(self, examples: Tensor) -> Batch:
+        return self._batch("train", examples)
+
+    def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Mean cross-entropy in nats; differentiable in the probe and in `hidden`, not in the embeddings."""
+        return self._summed(batch, hidden) / max(1, len(batch.gold))
+
+    def scored(self) -> Iterator[Batch]:
+        for examples in self.splits["validation"].batches(Machine.current().token_budget):
+            yield self._batch("validation", examples)
+
+    def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """The summed loss of the batch, `[1]`."""
+        return self._summed(batch, hidden)[None]
+
+    def score(self, metric: str, outcomes: Outcomes) -> Scores:
+        """Minus the mean cross-entropy in nats over all masked tokens: -log perplexity, 0 at best."""
+        total = 0.0
+        for loss in outcomes["validation"].tolist():
+            total += loss
+        score = -total / self.facts["masked"]
+        return {"score": score, "scores": {metric: score}, "subsets": {}}
+
+    def _batch(self, split: str, examples: Tensor) -> Batch:
+        own = masked_batch(self.splits[split], self.masks[split], examples)
+        return Batch(self.splits[split], examples, own.packed, own.gold, own.places)
+
+    def _summed(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Cross-entropy in nats of guessing the gold from `hidden` `[masked, L+1, hidden]`, summed over tokens."""
+        assert isinstance(self.probe, MlmProbe)
+        return summed_loss(self.probe, hidden, batch.gold)
+
+
+def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
+    """Cross-entropy in nats of guessing `gold` `[masked]` from `hidden` `[masked, L+1, hidden]`, summed over tokens.
+
+    Differentiable in the probe's parameters and in `hidden`; the embeddings get no gradient.
+    """
+    idle = ROWS - len(gold) % ROWS
+    states = probe.states(pad(hidden, (0, 0, 0, 0, 0, idle)))
+    gold = pad(gold.to(hidden.device), (0, idle), value=IDLE)
+    total: Tensor = _TiedCrossEntropy.apply(states, probe.embeddings, probe.bias, gold, torch.is_grad_enabled())
+    return total
+
+
+class _TiedCrossEntropy(torch.autograd.Function):
+    """Sum of cross-entropies of a frozen decoder, over tokens whose `gold` is not IDLE.
+
+    Gradients are made on the way forward, chunk by chunk, so that no logits have to be kept for the way back.
+    """
+
+    @staticmethod
+    def forward(context: Any, states: Tensor, embeddings: Tensor, bias: Tensor, gold: Tensor, learning: bool) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64, device=states.device)
+        of_states, of_bias = torch.empty_like(states), torch.zeros_like(bias)
+        for begin in range(0, len(states), DECODED_AT_ONCE):
+            rows = slice(begin, begin + DECODED_AT_ONCE)
+            real, own = gold[rows, None] != IDLE, gold[rows, None].clamp(min=0)
+            logits = linear(states[rows], embeddings).add_(bias)  # [chunk, vocabulary]
+            logits.sub_(logits.logsumexp(1, keepdim=True))
+            total -= logits.gather(1, own)[real].sum(dtype=torch.float64)
+            if learning:
+                slopes = logits.exp_().scatter_add_(1, own, logits.new_full(own.shape, -1.0)).mul_(real)
+                of_states[rows] = linear(slopes, embeddings.t())
+                of_bias += slopes.sum(0)
+        if learning:
+            context.save_for_backward(of_states, of_bias)
+        return total.to(states.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        of_states, of_bias = context.saved_tensors
+        return gradient * of_states, None, gradient * of_bias, None, None

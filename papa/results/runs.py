@@ -1,0 +1,162 @@
+"""All runs of a config as one table, with checks that runs which are compared were made alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from papa.config.variant import Order
+from papa.errors import DamagedArtefact, InputError
+from papa.files import MEND, PathLike, read_json
+from papa.results.table import read_frame
+
+ALL = "all"
+"""The subset of the score on all validation examples."""
+
+SPLITS = ("train", "validation")
+SETTING_COLUMNS = dict.fromkeys(("model", "task", "title", "constant", "order", "fraction"), "string")
+SETTING_COLUMNS |= {"kept": "int64", "heads": "int64"}
+READING_COLUMNS = {"metric": "string", "main": "bool", "subset": "string"}
+COUNTS = ("rows", "rows_available", "cut")
+DATA_COLUMNS = dict.fromkeys(("examples", *(f"{name}_{split}" for name in COUNTS for split in SPLITS)), "int64")
+TRAINING_COLUMNS = {"learning_rate": "float64", "batch_size": "int64", "epochs": "int64"}
+RUN_COLUMNS = SETTING_COLUMNS | {"seed": "int64"} | READING_COLUMNS | {"score": "float64"}
+RUN_COLUMNS |= DATA_COLUMNS | TRAINING_COLUMNS
+
+IDENTITY = ("model", "task", "constant", "order", "fraction", "seed")
+"""What tells one run from another."""
+OF_TASK = (*TRAINING_COLUMNS, "corpus", "slots", "style", "segments", "encoder_dropout")
+ALIKE: dict[str, tuple[str, ...]] = {"model": ("weights",), "task": OF_TASK}
+"""What all runs of one model, and all runs of one task, have in common."""
+
+
+class _Checked(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Counts(_Checked):
+    """A number of each split."""
+
+    train: int
+    validation: int
+
+
+class Subset(_Checked):
+    """The score of some validation examples; None if it is not defined for them."""
+
+    score: float | None
+    examples: int
+
+
+class Origin(_Checked):
+    """What a run says of its origin; None for what it does not say."""
+
+    weights: str | None = None
+    corpus: str | None = None
+    slots: int | None = None
+    style: str | None = None
+    segments: str | None = None
+    encoder_dropout: bool | None = None
+    papa_version: str | None = None
+
+
+class RunFile(_Checked):
+    """The parts of a run's JSON that tables are made of."""
+
+    model: str
+    task: str
+    constant: str | None
+    order: str | None
+    fraction: Annotated[str, Field(pattern=r"^\d+(/0*[1-9]\d*)?$")]
+    kept: int
+    heads: int
+    seed: int
+    metric: str
+    score: float
+    scores: dict[str, float | None]
+    subsets: dict[str, Subset]
+    rows: Counts
+    rows_available: Counts
+    cut: Counts
+    learning_rate: float
+    batch_size: int
+    epochs: int
+    provenance: Origin
+
+
+def read_run(path: PathLike) -> RunFile:
+    """Read the JSON of one run; raises `DamagedArtefact` if something of it is missing or is no number."""
+    try:
+        run = RunFile.model_validate(read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = next(part for part in reversed(first["loc"]) if isinstance(part, str))
+        why = "is missing" if first["type"] == "missing" else f"is {first['input']!r}"
+        raise DamagedArtefact(f"{path} is no intact run of papa ({name!r} {why}); {MEND}.") from None
+    if ALL in run.subsets:
+        raise InputError(f"{path} has a subset called {ALL!r}, the name for all examples; rename it in the data.")
+    return run
+
+
+def collect_runs(paths: Iterable[PathLike], titles: Mapping[str, str]) -> pd.DataFrame:
+    """Gather runs in one table with `RUN_COLUMNS`: a row for each run, metric and subset.
+
+    The score on all validation examples has the subset "all"; the task's own metric is marked by `main`.
+
+    Args:
+        paths: The JSON files of the runs.
+        titles: What tasks are called where people read of them.
+
+    Raises:
+        DamagedArtefact: A file is no intact run.
+        InputError: There is no run, a run is given twice, or runs that are averaged or compared were not made alike.
+    """
+    runs = {path: read_run(path) for path in paths}
+    if not runs:
+        raise InputError("There are no runs to collect; give at least one run JSON.")
+    _check_alike(runs)
+    rows = [row | {"title": titles.get(run.task, run.task)} for run in runs.values() for row in _rows_of(run)]
+    return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
+
+
+def _check_alike(runs: Mapping[PathLike, RunFile]) -> None:
+    """Raise `InputError` for the first run that is given again, or that contradicts an earlier one."""
+    seen: dict[tuple[object, ...], tuple[PathLike, object]] = {}
+    for path, run in runs.items():
+        about = run.model_dump() | run.provenance.model_dump()
+        again, _ = seen.setdefault(tuple(about[name] for name in IDENTITY), (path, None))
+        if again != path:
+            raise InputError(f"{path} and {again} are the same run; give each run once.")
+        for owner, name in ((owner, name) for owner, names in ALIKE.items() for name in names):
+            first, expected = seen.setdefault((owner, about[owner], name), (path, about[name]))
+            if about[name] != expected:
+                raise InputError(
+                    f"{path} has {name} {about[name]!r}, but {first} of the same {owner} {about[owner]} has "
+                    f"{expected!r}; delete the wrong run and run the workflow again."
+                )
+
+
+def _rows_of(run: RunFile) -> Iterator[dict[str, object]]:
+    """The rows of one run; the first is the main score."""
+    row = run.model_dump(include=set(RUN_COLUMNS))
+    row |= {f"{name}_{split}": getattr(getattr(run, name), split) for name in COUNTS for split in SPLITS}
+    row |= {"main": True, "subset": ALL, "examples": run.rows.validation}
+    yield row
+    for subset, own in run.subsets.items():
+        yield row | {"subset": subset, "score": own.score, "examples": own.examples}
+    for metric, score in run.scores.items():
+        if metric != run.metric:
+            yield row | {"metric": metric, "main": False, "score": score}
+
+
+def read_runs(path: PathLike) -> pd.DataFrame:
+    """The table of runs; raises `DamagedArtefact` if it is another table, or empty."""
+    return read_frame(path, RUN_COLUMNS, "table of runs")
+
+
+def undrawn(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs with their orders named as if there were one draw of each."""
+    return runs.assign(order=runs["order"].map(lambda order: Order.parse(order).base, na_action="ignore"))

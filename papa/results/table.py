@@ -1,0 +1,167 @@
+"""Tables of results: as Parquet between stages, and as people read them (Markdown, LaTeX, a page, a terminal)."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from papa.errors import DamagedArtefact
+from papa.files import MEND, PathLike, Trace, read_table, replacing, write_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ESCAPED = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
+    | {"[": "{[}", "*": "{*}"}  # at the start of a line they would belong to the end of the line before
+    | {"±": r"$\pm$", "−": "$-$", "×": r"$\times$", "λ": r"$\lambda$"}
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as people read it.
+
+    Args:
+        title: The heading; empty if the table is the only one of its page.
+        frame: The text of all cells; a text between ** is bold.
+        names: How many of the first columns contain names. The others contain numbers.
+        note: What the reader has to know of this table alone.
+        rules: The lines, counted from 0, above which there is a rule.
+    """
+
+    title: str
+    frame: pd.DataFrame
+    names: int
+    note: str = ""
+    rules: tuple[int, ...] = ()
+
+    @property
+    def header(self) -> list[str]:
+        return [str(name) for name in self.frame.columns]
+
+    @property
+    def lines(self) -> list[list[str]]:
+        return [[str(cell) for cell in line] for line in self.frame.to_numpy().tolist()]
+
+    def markdown(self) -> str:
+        """The header and the lines as a table of Markdown, in which no name is markup."""
+        cells = [[escape_markdown(cell).replace("|", "\\|") for cell in line] for line in [self.header, *self.lines]]
+        header, *lines = ["| " + " | ".join(line) + " |" for line in cells]
+        return "\n".join([header, "|" + " --- |" * len(self.header), *lines])
+
+    def latex(self) -> str:
+        """A `table` with the rules of booktabs; the title and the note are its caption."""
+        columns = "l" * self.names + "r" * (len(self.header) - self.names)
+        lines = [" & ".join(map(_latex_cell, line)) + r" \\" for line in self.lines]
+        ruled = ["\\midrule\n" * (number in {0, *self.rules}) + line for number, line in enumerate(lines)]
+        caption = f"{self.title.rstrip('.')}. {self.note}".strip()
+        begin = [r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(caption)}}}"]
+        begin += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(map(_latex_cell, self.header)) + r" \\"]
+        return "\n".join([*begin, *ruled, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+    def print(self, console: Console) -> None:
+        """Print the table in as few columns as possible; only names are broken into several lines."""
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table as Printed
+
+        title = printable(self.title) or None
+        table = Printed(
+            box=SIMPLE_HEAD, show_edge=False, padding=0, title=title, title_justify="left", title_style="bold"
+        )
+        for number, name in enumerate(self.header):
+            is_name = number < self.names
+            table.add_column(
+                name.replace("drop at", "drop\nat"),
+                justify="left" if is_name else "right",
+                overflow="fold",
+                no_wrap=not is_name,
+            )
+        for number, line in enumerate(self.lines):
+            if number in self.rules:
+                table.add_section()
+            table.add_row(*map(printable, line))
+        console.print(table, "")
+
+
+def escape_markdown(text: str) -> str:
+    """`text` on one line, without HTML."""
+    return html.escape(" ".join(text.split()), quote=False)
+
+
+def escape_latex(text: str) -> str:
+    """`text` on one line as LaTeX sets it, whatever characters are in it; a minus before a number is one."""
+    return re.sub(r"(?<![\w.])-(?=\.?\d)", "$-$", " ".join(text.split()).translate(ESCAPED))
+
+
+def printable(text: str) -> str:
+    """`text` on one line, without characters that would steer a terminal."""
+    return "".join(character if character.isprintable() else "·" for character in text)
+
+
+def _latex_cell(text: str) -> str:
+    bold = re.fullmatch(r"\*\*(.+)\*\*", text)
+    return rf"\textbf{{{escape_latex(bold[1])}}}" if bold else escape_latex(text)
+
+
+def write_pages(title: str, tables: Sequence[Table], note: str, markdown: PathLike, latex: PathLike) -> None:
+    """Write `tables` as a page of Markdown and as LaTeX; a table that has no note of its own has `note` below it."""
+    text, floats = [f"# {escape_markdown(title)}", "", escape_markdown(note)], ["% \\usepackage{booktabs}"]
+    for table in tables:
+        text += ["", f"## {escape_markdown(table.title)}"] if table.title else []
+        text += ["", escape_markdown(table.note)] if table.note else []
+        text += ["", table.markdown()]
+        heading = f"{title}, {table.title}" if table.title else title
+        floats.append(Table(heading, table.frame, table.names, table.note or note, table.rules).latex())
+    for path, lines in ((markdown, [*text, ""]), (latex, floats)):
+        with replacing(path) as temporary:
+            temporary.write_text("\n".join(lines), encoding="utf-8")
+
+
+def score_text(mean: float, half_width: float) -> str:
+    """A score and half of its interval: "0.805 ±.064"; - if the score is not defined."""
+    if pd.isna(mean):
+        return "-"
+    return f"{mean:.3f}" + ("" if pd.isna(half_width) else f" ±{half_width:.3f}".replace("±0.", "±."))
+
+
+def percent(share: float | None) -> str:
+    return "-" if pd.isna(share) else f"{100 * share:.1f}%"
+
+
+def metric_name(metric: str) -> str:
+    """A metric as people write it: `matthews_correlation` is "Matthews correlation"."""
+    words = metric.replace("_", " ").replace("f1", "F1")
+    return words[:1].upper() + words[1:]
+
+
+def used(rows: float, available: float) -> str:
+    """How many rows were used of those available: "1,000 of 8,551"."""
+    return f"all {rows:,.0f}" if rows == available else f"{rows:,.0f} of {available:,.0f}"
+
+
+def read_frame(path: PathLike, columns: Mapping[str, str], what: str) -> pd.DataFrame:
+    """The rows of a Parquet table with `columns` (name → type); raises `DamagedArtefact` if it is another, or empty."""
+    table = read_table(path)
+    missing = [name for name in columns if name not in table.column_names]
+    if missing or not table.num_rows:
+        found = f"has no column {missing[0]!r}" if missing else "has no rows"
+        raise DamagedArtefact(f"{path} {found}, so it is no {what} of papa; {MEND}.")
+    return table.to_pandas()
+
+
+def write_frame(
+    frame: pd.DataFrame, columns: Mapping[str, str], path: PathLike, facts: Mapping[str, object], trace: Trace
+) -> None:
+    """Write `columns` (name → type) of `frame` as Parquet with `facts` about it; what is not known is null."""
+    import pyarrow as pa
+
+    schema = pa.schema(list(columns.items()))
+    write_table(pa.Table.from_pandas(frame[list(columns)], schema=schema, preserve_index=False), path, facts, trace)

@@ -1,0 +1,152 @@
+"""Snakemake's logger `papa`: a line for each job that is done, and on a terminal the stages that run, as they move.
+
+Snakemake finds it by its name (`--logger papa`). The line of a job is the last one of its log.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import time
+from collections import Counter, defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Lock
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+from snakemake.logging import DefaultFilter
+from snakemake.settings.enums import Quietness
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+
+SILENT = "workflow_started run_info job_info job_started group_info group_error shellcmd resources_info progress"
+CHATTER = re.compile("Select jobs|Execute [0-9]+ job|Using shell|Conda env|Building DAG|Rules with|Assuming unrestr")
+BAR = re.compile(r"\S.*\d%\|.*")
+MOST_BARS = 8  # jobs whose progress bars are shown: a cluster may run hundreds
+UNITS = ((1, "s"), (60, "min"), (3600, "hour"))
+
+
+@dataclass
+class Jobs:
+    """How far the jobs of a run are, by stage; times are seconds of one clock."""
+
+    planned: dict[str, int] = field(default_factory=dict)
+    running: dict[int, tuple[str, float]] = field(default_factory=dict)
+    done: Counter[str] = field(default_factory=Counter)
+    busy: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    begun: dict[str, float] = field(default_factory=dict)
+    units: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def begin(self, job: int, stage: str, now: float) -> None:
+        self.running[job] = (stage, now)
+        self.begun.setdefault(stage, now)
+
+    def end(self, job: int, now: float, well: bool = True) -> None:
+        """Note that a job does not run any more; one that failed may begin again."""
+        stage, begin = self.running.pop(job, ("", now))
+        self.done[stage] += well
+        self.busy[stage] += well * (now - begin)
+
+    def rate(self, stage: str, now: float) -> str:
+        """Jobs in a unit of time, which stays the same from the first job that is done."""
+        if not self.done[stage]:
+            return ""
+        rate = self.done[stage] / max(now - self.begun[stage], 1e-9)
+        each, name = self.units.setdefault(stage, next((unit for unit in UNITS if rate * unit[0] >= 1), UNITS[-1]))
+        return f"{rate * each:,.{int(rate * each < 10)}f} / {name}"
+
+    def left(self, now: float) -> float | None:
+        """Seconds until all is done, if jobs go on as those of their stage (if none is done: as all); None at first."""
+        if not (done := self.done.total()):
+            return None
+        seconds, busy = 0.0, sum(self.busy.values()) + sum(now - begin for _, begin in self.running.values())
+        for stage, planned in self.planned.items():
+            mean = self.busy[stage] / self.done[stage] if self.done[stage] else sum(self.busy.values()) / done
+            gone = [now - begin for other, begin in self.running.values() if other == stage]
+            seconds += (planned - self.done[stage] - len(gone)) * mean + sum(max(mean - passed, 0) for passed in gone)
+        return seconds / max(busy / max(now - min(self.begun.values()), 1e-9), 1)
+
+
+class LogHandler(LogHandlerBase):
+    """Prints what a user has to know of a run, and draws the stages that run below it."""
+
+    writes_to_stream, writes_to_file, has_filter, has_formatter, needs_rulegraph = True, False, True, False, False
+
+    def __post_init__(self) -> None:
+        given, quiet = self.common_settings, set(self.common_settings.quiet or ())
+        self.jobs, self.logs, self.hearing = Jobs(), dict[int, str](), Lock()
+        self.allowed = DefaultFilter(quiet, given.debug_dag, given.verbose, given.dryrun, given.printshellcmds)
+        self.full = given.dryrun or given.verbose or given.debug_dag
+        self.console = Console(stderr=not given.stdout, highlight=False, markup=False, emoji=False)
+        self.live = Live(console=self.console, get_renderable=self.picture, refresh_per_second=4, transient=True)
+        plain = self.console.is_dumb_terminal or not self.console.is_terminal
+        self.draws = not (plain or self.full or quiet & {Quietness.PROGRESS, Quietness.ALL})
+        if not self.full:
+            os.environ["PAPA_LOGGER"] = "papa"  # so that jobs leave their lines to this handler
+        atexit.register(self.live.stop)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print and draw what a record of snakemake says."""
+        try:
+            event, told, now = str(getattr(record, "event", None)), record.__dict__, time.monotonic()
+            with self.hearing:
+                if event == "run_info":
+                    self.jobs.planned = {str(stage): n for stage, n in told["stats"].items() if stage != "total"}
+                elif event == "job_info":
+                    self.jobs.begin(told["jobid"], told["rule_name"], now)
+                    self.logs[told["jobid"]] = next(iter(told["log"]), os.devnull)
+                elif event in ("job_finished", "job_error"):
+                    self.jobs.end(told["jobid" if event == "job_error" else "job_id"], now, event == "job_finished")
+            if self.draws and event == "job_started":
+                self.live.start()
+            if text := self._text(event, record):
+                style = {logging.ERROR: "red", logging.WARNING: "yellow"}.get(record.levelno)
+                self.console.print(text, style=style, soft_wrap=not self.console.is_terminal)
+            if event == "progress" and told["done"] == told["total"]:
+                self.live.stop()
+        except Exception:  # an error here would end the thread that all handlers share
+            self.handleError(record)
+
+    def _text(self, event: str, record: logging.LogRecord) -> str:
+        """What is printed of a record; in a dry run, or with --verbose, what snakemake itself would print."""
+        told, allowed = record.__dict__, self.allowed.filter(record)
+        if event == "job_error" and not self.full:
+            log = next(iter(told["log"]), os.devnull)
+            said = _last_line(log)
+            begun = said or not told["indent"]  # of a group not all jobs have begun
+            return f"{said}\nLog: {log}" if said.startswith("Error in ") else self.format(record) if begun else ""
+        if event == "job_finished" and allowed and not self.full:
+            return _last_line(self.logs[told["job_id"]])
+        hidden = not self.full and (event in SILENT.split() or CHATTER.match(str(record.msg)))
+        return "" if hidden or not allowed else self.format(record)
+
+    def picture(self) -> Group:
+        """How far long jobs say they are, a row for each stage that runs, and one for all jobs."""
+        from papa.jobs.resources import duration
+
+        rows, now = Table.grid(padding=(0, 2)), time.monotonic()
+        with self.hearing:  # snakemake goes on telling
+            jobs, left = self.jobs, self.jobs.left(now)
+            for stage, number in Counter(stage for stage, _ in jobs.running.values()).items():
+                done, planned, name = jobs.done[stage], jobs.planned.get(stage, 0), f"{stage} × {number}"
+                bar = ProgressBar(planned or None, done, width=24)
+                rows.add_row(Text(name), bar, f"{done:,} of {planned:,}", jobs.rate(stage, now))
+            done, planned = jobs.done.total(), sum(jobs.planned.values())
+            logs = [self.logs[job] for job in list(jobs.running)[:MOST_BARS]]  # the oldest first
+        bar, end = ProgressBar(planned or None, done, width=24), "" if left is None else f"{duration(left)} left"
+        rows.add_row(Text("all stages", style="bold"), bar, f"{done:,} of {planned:,}", end)
+        said = [line for line in map(_last_line, logs) if BAR.fullmatch(line)]
+        return Group(*(Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in said), rows)
+
+
+def _last_line(log: str) -> str:
+    """The last line of a log, of a progress bar what was drawn last; empty if there is none."""
+    with suppress(OSError), open(log, "rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - 4000, 0))
+        return re.split(r"[\r\n]", file.read().decode("utf-8", "replace").strip())[-1].strip()
+    return ""

@@ -1,0 +1,585 @@
+"""A config is checked before any job starts; every refusal is one sentence that names the key."""
+
+import copy
+import datetime
+import json
+import math
+import random
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+from tiny import CONFIG, REPOSITORY
+
+from papa.config.reading import check_unique_keys, config_of, read_config, schema
+from papa.config.settings import (
+    LABELLED,
+    METRICS,
+    Config,
+    Corpus,
+    Machine,
+    Metric,
+    OrderName,
+    Task,
+    check_files,
+    check_metric,
+    fraction,
+)
+from papa.config.variant import ORDERS
+from papa.errors import InputError
+
+CONFIGS = sorted(REPOSITORY.glob("config/*.yaml"))
+HUB = {"hub": "some/data", "train": "other", "words": "words", "slots": 11}
+MASKED = {key: value for key, value in CONFIG["tasks"]["tags"].items() if key != "label"}
+MASKED["metric"] = "negative_log_perplexity"
+
+
+def edited(path, value):
+    """`CONFIG` with the key at `path` (names and numbers) set to `value`."""
+    config = copy.deepcopy(CONFIG)
+    place = config
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    return config
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_configs_of_the_project_pass_and_are_written_as_they_were_read(path):
+    config = read_config(path)
+    assert config.name in (path.stem, "demo")
+    for written in (config.model_dump(), config.model_dump(exclude_none=True), config.model_dump(exclude_unset=True)):
+        assert Config(**written) == config
+    assert Config.model_validate_json(config.model_dump_json(exclude_none=True)) == config
+
+
+@pytest.mark.parametrize("fidelity", ["paper", "published_code"])
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_validate_of_snakemake_accepts_them_and_changes_nothing(path, fidelity, tmp_path):
+    from snakemake.utils import validate
+
+    given = yaml.safe_load(path.read_text(encoding="utf-8")) | {"fidelity": fidelity}
+    filled = copy.deepcopy(given)
+    validate(filled, str(REPOSITORY / "workflow/schemas/config.schema.yaml"))
+    assert config_of(filled) == config_of(given)
+
+
+def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
+    before = copy.deepcopy(CONFIG)
+    config = config_of(CONFIG)
+    assert (config.layout.style, config.layout.segments) == ("paper", "aligned")
+    assert (config.threads.encoder, config.threads.probe) == (2, 1)
+    assert config.run.constants == ("average",) and config.run.orders == ("lambda",)
+    assert config.corpora["words"].train_limit is None and config.patterns is None
+    assert before == CONFIG
+    assert config_of(edited(["threads"], {"probe": 3})).threads.encoder == 2
+
+
+def test_nothing_can_be_changed_afterwards():
+    with pytest.raises(ValueError, match="frozen"):
+        config_of(CONFIG).run.seeds = (2,)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (["modles"], {}, "unknown key modles; did you mean models?"),
+        (["tasks", "tags", "learning_rte"], 1.0, "tasks.tags.learning_rte; did you mean learning_rate?"),
+        (["corpora", "words", "files", "test"], "a.csv", "corpora.words.files.test"),
+        (["pathvars"], {"results": "../elsewhere"}, "unknown key pathvars"),
+        (
+            ["tasks", "tags", "learning_rate"],
+            "2e-5",
+            "tasks.tags.learning_rate must be a number.*reads it as text; write 2.0e-5",
+        ),
+        (["tasks", "tags", "learning_rate"], "1E4", r"write 1.0e\+4"),
+        (["tasks", "tags", "learning_rate"], 0, "tasks.tags.learning_rate is 0, but must be above 0"),
+        (["tasks", "tags", "learning_rate"], math.nan, "tasks.tags.learning_rate is nan, but must be a finite number"),
+        (["tasks", "tags", "learning_rate"], math.inf, "tasks.tags.learning_rate is inf"),
+        (["tasks", "tags", "batch_size"], 8.0, "tasks.tags.batch_size must be a whole number"),
+        (["tasks", "tags", "epochs"], "4", "tasks.tags.epochs must be a whole number, .*without quotes"),
+        (["tasks", "tags", "epochs"], True, "tasks.tags.epochs must be a whole number"),
+        (["tasks", "tags", "metric"], "acuracy", "tasks.tags.metric is 'acuracy'; it must be one of accuracy, f1"),
+        (["tasks", "tags", "metric"], "accuracy", "tasks.tags.metric: The metric accuracy is for tasks with one label"),
+        (["tasks", "animals", "metric"], "entity_f1", "tasks.animals.metric"),
+        (["tasks", "tags", "corpus"], "word", "tasks.tags.corpus is 'word'.*defined are sentences, words"),
+        (["tasks", "tags", "labels"], ["a", "b", "a"], "tasks.tags.labels has 'a' twice"),
+        (["run", "models"], ["bert"], "run.models names 'bert'.*defined are tiny"),
+        (["run", "tasks"], ["animals", "pos"], "run.tasks names 'pos'.*defined are animals, tags"),
+        (["run", "tasks"], ["tags", "tags"], "run.tasks has 'tags' twice"),
+        (["run", "tasks"], [], "run.tasks contains too little, at least 1 is needed .names of tasks"),
+        (["run", "tasks"], "tags", "run.tasks must be a list, but it is 'tags'"),
+        (["run", "seeds"], [1, 1], "run.seeds has 1 twice"),
+        (["run", "seeds"], [-1], r"run.seeds\[0\] is -1, but must be at least 0"),
+        (["run", "fractions"], ["1", "3/2"], r"run.fractions\[1\]: '3/2' is no fraction between 0 and 1"),
+        (["run", "fractions"], [0.5], r"run.fractions\[0\]: 0.5 is no fraction.*a/b"),
+        (["run", "fractions"], ["1/0"], r"run.fractions\[0\]"),
+        (["run", "fractions"], ["-1/2"], r"run.fractions\[0\]"),
+        (["run", "fractions"], ["1/2", "2/4"], "run.fractions has '1/2' twice"),
+        (
+            ["run", "constants"],
+            ["mean"],
+            r"run.constants\[0\]: There are no constants 'mean'; there are average, .*zeros",
+        ),
+        (["run", "constants"], ["zeros-trained"], "There are no constants 'zeros-trained'"),
+        (["run", "constants"], ["average-of-mnli"], "no corpus is called 'mnli'; defined are sentences, words"),
+        (["run", "orders"], ["alphabetical"], "'alphabetical'; it must be one of lambda, lambda-reversed, first-layer"),
+        (["models", "tiny"], {"random": "bert", "path": "a"}, "models.tiny is random, so .* leave out path"),
+        (["models", "tiny"], {"random": "gpt2"}, "must be one of bert, roberta, deberta, electra"),
+        (["name"], "../up", "a name is 1 to 64 characters"),
+        (["name"], "/root", "a name is 1 to 64 characters"),
+        (["name"], "a\n", "name contains a line break"),
+        (["name"], "a" * 65, "a name is 1 to 64 characters"),
+        (["name"], "dеmo", "a name is 1 to 64 characters"),  # Cyrillic е
+        (["name"], "", "a name is 1 to 64 characters"),
+        (["name"], 3, "name must be text, but it is 3; put it in quotes"),
+        (["name"], None, "name is empty; give it a value"),
+        (["models", "Tiny"], {"path": "a"}, "'Tiny' .a key of models."),
+        (["models", 1], {"path": "a"}, r"models\[1\] is a key that YAML does not read as text; put it in quotes"),
+        (["models", "tiny"], {"path": "a", "package": "b"}, "models.tiny has both path and package"),
+        (["models", "tiny"], {}, "models.tiny does not say what the model is"),
+        (["models", "tiny", "revision"], "main", "models.tiny.revision"),
+        (["models", "tiny", "hub"], "/models/bert", "models.tiny.hub"),
+        (["models", "tiny", "hub"], "../model", "models.tiny.hub"),
+        (["models", "tiny", "sha256"], "abc", "models.tiny.sha256"),
+        (["corpora", "words", "hub"], "a/b", "corpora.words must have exactly one of .*hub and files"),
+        (["corpora", "words", "config"], "cola", "corpora.words.config means something with hub only"),
+        (["corpora", "words", "first"], "text", "corpora.words needs either first .* or words"),
+        (["corpora", "words", "second"], "text", "corpora.words.second is for pairs"),
+        (["corpora", "words", "slots"], None, "corpora.words.slots is empty; give it a value, or leave it out"),
+        (["corpora", "words"], {"generated": "agreement", "first": "text", "slots": 8}, "corpora.words .* needs rows"),
+        (
+            ["corpora", "words"],
+            {"words": "words", "slots": 8},
+            "corpora.words must have exactly one of .*it has none",
+        ),
+        (
+            ["corpora", "words"],
+            {"hub": "a/b", "words": "words"},
+            "tasks.tags.corpus is 'words', which has no slots; give",
+        ),
+        (["corpora", "words"], {"files": {"train": "a.txt"}}, "'words', which has no slots and no validation split"),
+        (["corpora", "words", "files"], {"validation": "a.jsonl"}, "needs the key corpora.words.files.train"),
+        (["corpora", "words", "blocks"], True, "corpora.words.blocks is for running text"),
+        (
+            ["corpora", "sentences", "blocks"],
+            True,
+            "tasks.animals has labels, but its corpus 'sentences' is cut into blocks",
+        ),
+        (["tasks", "tags", "metric"], "negative_log_perplexity", "tasks.tags.label is for tasks with labels"),
+        (["tasks", "tags"], {**MASKED, "metric": "accuracy"}, "tasks.tags needs a label for its metric accuracy"),
+        (["tasks", "tags"], {**MASKED, "subset": "kind"}, "tasks.tags.subset is for tasks with labels"),
+        (
+            ["grids"],
+            {"more": {"tasks": ["masked"], "constants": ["zeros", "average-trained"]}},
+            "grids.more runs masked, masked language modelling, with average-trained, but constants are trained with",
+        ),
+        (["corpora"], [], "corpora must be a block of keys"),
+        (["device"], "gpu", "device is 'gpu'"),
+        (["threads", "encoder"], 0, "threads.encoder is 0, but must be at least 1"),
+        (["token_budget"], 0, "token_budget is 0"),
+        (
+            ["patterns"],
+            {"tasks": ["colour"]},
+            "patterns.tasks names 'colour', which is not run; tasks that are run: animals, tags",
+        ),
+        (["patterns"], {"tasks": ["tags"], "heads": [[1, 2, 3]]}, r"patterns.heads\[0\] contains too much, at most 2"),
+        (["patterns"], {"tasks": ["tags"], "heads": [[1]]}, r"patterns.heads\[0\] contains too little, 2 values"),
+        (["fidelity"], "code", "fidelity is 'code'; it must be one of paper, published_code"),
+        (["tasks", "tags", "features"], "disk", "tasks.tags.features is 'disk'; it must be one of store, stream"),
+        (["encoder_dropout"], "yes", "encoder_dropout must be true or false, but it is 'yes'"),
+        (["corpora", "words", "more_validation"], ["test"], "more_validation means something with hub only"),
+        (["corpora", "words"], HUB | {"more_validation": ["other"]}, "names 'other', which is taken"),
+        (["corpora", "words"], HUB | {"more_validation": ["train"]}, "names 'train', which is taken"),
+        (["corpora", "words"], HUB | {"more_validation": ["a", "a"]}, "names 'a', which is taken; name each .* once"),
+        (["grids"], {"more": {"tasks": ["colour"]}}, "grids.more.tasks names 'colour', which is not defined"),
+        (["grids"], {"more": {"fractions": ["2"]}}, r"grids.more.fractions\[0\]: '2' is no fraction"),
+        (["grids"], {"More": {}}, r"'More' \(a key of grids\) cannot be a name"),
+        (["grids"], {"summary": {}}, "No grid can be called 'summary', because papa has another table of that name"),
+        (["run", "title"], "Mine", "unknown key run.title"),
+        (["plots"], {"width": 100000}, "plots.width is 100000, but must be at most"),
+        (["name"], "demo\0", "name contains a line break or another control character"),
+        (["name"], "ｄｅｍｏ", "a name is 1 to 64 characters"),
+        (["corpora", "../up"], {}, r"'../up' \(a key of corpora\) cannot be a name: a name is 1 to 64 characters"),
+        (["tasks", "tags\n"], {}, r"'tags\\n' \(a key of tasks\) cannot be a name"),
+        (["grids"], {"/root": {}}, r"'/root' \(a key of grids\) cannot be a name"),
+        (["run", "constants"], ["average-of-../up"], r"run.constants\[0\] is .*no corpus is called '../up'"),
+        (["run", "constants"], ["average\n"], r"run.constants\[0\] contains a line break"),
+        (["models", "tiny", "hub"], "some/..", "models.tiny.hub is 'some/..', which cannot be right.*must match"),
+        (["models", "tiny", "hub"], "some/model\n", "models.tiny.hub contains a line break"),
+        (["models", "tiny"], {"hub": "a/b", "revision": "../../up"}, "models.tiny.revision is '../../up'.*must match"),
+        (["models", "tiny"], {"package": "os;x"}, "models.tiny.package is 'os;x'"),
+        (["corpora", "words"], HUB | {"config": "../up"}, "corpora.words.config is '../up'.*must match"),
+        (["corpora", "words", "files", "train"], "{a}.csv", "corpora.words.files.train is '{a}.csv'.*must match"),
+        (["corpora", "words", "files", "train"], "<a>.csv", "corpora.words.files.train is '<a>.csv'.*must match"),
+        (["device"], "cuda:0\n", "device contains a line break"),
+        (["device"], "cuda:100", "device is 'cuda:100'"),
+        (["tasks", "tags", "title"], "a\ud800", "tasks.tags.title contains a line break or another control character"),
+        (
+            ["tasks", "tags", "learning_rte\n"],
+            1,
+            r"unknown key tasks.tags.'learning_rte\\n'; did you mean",
+        ),
+        (["tasks", "tags", 3], 1, r"tasks.tags\[3\] is a key that YAML does not read as text"),
+        (
+            ["tasks", "tags", "label"],
+            "words",
+            "'words', but that column contains texts, .* is words of",
+        ),
+        (["tasks", "animals", "label"], "sentence", "tasks.animals.label is 'sentence', .* first of corpora.sentences"),
+        (
+            ["corpora", "words", "files", "train"],
+            "a.xlsx",
+            r"train is 'a.xlsx', .*convert it to .*: .parquet, .json",
+        ),
+        (
+            ["corpora", "words", "files", "validation"],
+            "a",
+            "corpora.words.files.validation is 'a', a file that",
+        ),
+        (["hub_mirror"], 3, "hub_mirror must be text or null, but it is 3; put it in quotes"),
+        (["hub_mirror"], "", "hub_mirror contains too little"),
+        (["tasks", "animals", "labels"], ["a", None], r"tasks.animals.labels\[1\] is empty"),
+        (
+            ["name"],
+            datetime.date(2020, 1, 1),
+            "name must be text, but it is datetime.date.*; put it in quotes",
+        ),
+        (["plots"], {"scale": "2"}, "plots.scale must be a number, but it is '2'"),
+    ],
+)
+def test_refused(path, value, message):
+    config = copy.deepcopy(CONFIG) | {"threads": {}}
+    config["tasks"]["masked"] = MASKED
+    place = config
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    with pytest.raises(InputError, match=message) as refusal:
+        config_of(config)
+    assert str(refusal.value).isprintable() and str(refusal.value).endswith(".")
+
+
+@pytest.mark.parametrize("key", ["name", "run", "models", "corpora", "tasks"])
+def test_missing_key(key):
+    config = {name: value for name, value in CONFIG.items() if name != key}
+    with pytest.raises(InputError, match=f"The config needs the key {key}: "):
+        config_of(config)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [("1/8", "1/8"), ("2/16", "1/8"), ("0", "0"), (0, "0"), (1, "1"), ("3/3", "1"), ("0/7", "0")],
+)
+def test_fractions_in_lowest_terms(written, expected):
+    assert fraction(written) == expected
+
+
+@pytest.mark.parametrize(
+    "written", ["", "a", "1/", "/2", " 1/2", "1/2\n", "1e0", "0.5", "٢/٣", "2", "9" * 9, None, True]
+)
+def test_no_fractions(written):
+    with pytest.raises(InputError, match="is no fraction between 0 and 1"):
+        fraction(written)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ("paper", "aligned", False, "reported")),
+        ({"fidelity": "paper"}, ("paper", "aligned", False, "reported")),
+        ({"fidelity": "published_code"}, ("published_code", "published_code", True, "all")),
+        ({"fidelity": "published_code", "layout": {"style": "paper"}}, ("paper", "published_code", True, "all")),
+        (
+            {"fidelity": "published_code", "encoder_dropout": False, "score_validation": "reported"},
+            ("published_code", "published_code", False, "reported"),
+        ),
+        ({"fidelity": "paper", "encoder_dropout": True}, ("paper", "aligned", True, "reported")),
+    ],
+)
+def test_fidelity_is_the_default_of_what_it_stands_for(given, expected):
+    config = config_of(CONFIG | given)
+    layout = config.layout
+    assert (layout.style, layout.segments, config.encoder_dropout, config.score_validation) == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "run", "message"),
+    [
+        ({}, {}, None),
+        ({}, {"constants": ["average-trained"], "fractions": ["1"]}, None),
+        ({}, {"constants": ["average-trained"], "tasks": ["animals"]}, None),
+        ({}, {"constants": ["zeros", "average-trained"]}, "run with average-trained, which is trained along"),
+        ({"grids": {"more": {"constants": ["toeplitz-trained"]}}}, {}, "run with toeplitz-trained"),
+        ({"encoder_dropout": True}, {}, "encoder_dropout is on, so that"),
+        ({"fidelity": "published_code"}, {}, "encoder_dropout is on, so that"),
+        ({"fidelity": "published_code", "encoder_dropout": False}, {}, None),
+    ],
+)
+def test_what_changes_in_every_epoch_cannot_be_stored(keys, run, message):
+    config = edited(["tasks", "tags", "features"], "store") | keys
+    config["run"] |= run
+    if message is None:
+        config_of(config)
+        return
+    with pytest.raises(InputError, match=f"tasks.tags.features is store, but .*{message}"):
+        config_of(config)
+
+
+def test_fractions_come_back_in_lowest_terms_and_what_yaml_shares_is_changed_in_none():
+    shared = ["0", "4/8"]
+    config = edited(["run", "fractions"], shared)
+    config["tasks"]["animals"]["labels"] = shared
+    given = config_of(config)
+    assert given.run.fractions == ("0", "1/2") and given.tasks["animals"].labels == ("0", "4/8")
+    assert shared == ["0", "4/8"]
+
+
+def test_an_empty_config_is_refused():
+    with pytest.raises(InputError, match="The config must be a block of keys, but it is empty"):
+        config_of(None)
+    with pytest.raises(InputError, match=r"The config must be a block of keys, but it is \['name'\]"):
+        config_of(["name"])
+
+
+def test_every_key_of_the_schema_is_described_and_others_are_refused():
+    blocks = [schema(), *schema()["$defs"].values()]
+    assert len(blocks) == 13
+    for block in blocks:
+        assert block["additionalProperties"] is False and block["description"].endswith(".")
+        for name, rules in block["properties"].items():
+            assert rules.get("description"), f"{name} has no description"
+
+
+def test_grids_take_from_run_what_they_leave_out():
+    config = config_of(CONFIG | {"grids": {"more": {"title": "More", "tasks": ["tags"], "seeds": [5]}}})
+    assert list(config.analyses) == ["score_by_fraction", "more"]
+    run, more = config.analyses.values()
+    assert (run.title, run.tasks, run.seeds) == (None, ("animals", "tags"), (1,))
+    assert (more.title, more.tasks, more.seeds, more.models) == ("More", ("tags",), (5,), ("tiny",))
+    assert more.fractions == run.fractions == ("1", "1/2", "0")
+
+
+def test_each_pair_and_corpus_that_is_run_comes_once():
+    grids = {"more": {"models": ["other"], "tasks": ["tags"], "constants": ["zeros", "average-of-lines"]}}
+    config = copy.deepcopy(CONFIG) | {"grids": grids}
+    config["models"]["other"] = config["models"]["unused"] = {"hub": "a/b"}
+    config["corpora"]["lines"] = config["corpora"]["unused"] = {"files": {"train": "a.txt"}}
+    read = config_of(config)
+    assert read.pairs == [("tiny", "animals"), ("tiny", "tags"), ("other", "tags")]
+    assert read.corpora_run == ["sentences", "words", "lines"]
+
+
+@pytest.mark.parametrize(
+    ("corpus", "splits"),
+    [
+        ({"hub": "a/b"}, ("train", "validation")),
+        ({"hub": "a/b", "validation": None}, ("train",)),
+        ({"hub": "a/b", "train": "x", "validation": "y", "more_validation": ["z"]}, ("train", "validation", "z")),
+        ({"files": {"train": "a.txt"}}, ("train",)),
+        ({"files": {"train": "a.txt", "validation": "b.txt"}}, ("train", "validation")),
+        ({"generated": "roles", "rows": {"train": 3, "validation": 2}}, ("train", "validation")),
+    ],
+)
+def test_splits_of_a_corpus(corpus, splits):
+    given = Corpus(**corpus)
+    assert given.splits == splits
+    assert Corpus(**given.model_dump(exclude_none=True)).splits == splits
+
+
+@pytest.mark.parametrize(
+    ("corpus", "first"),
+    [
+        ({"files": {"train": "a.txt"}}, "text"),
+        ({"files": {"train": "a.TXT", "validation": "b.txt"}}, "text"),
+        ({"files": {"train": "a.txt", "validation": "b.csv"}}, None),
+        ({"files": {"train": "a.txt"}, "words": "words"}, None),
+        ({"files": {"train": "a.txt"}, "first": "line"}, "line"),
+    ],
+)
+def test_lines_are_the_column_text(corpus, first):
+    assert Corpus(**corpus).first == first
+
+
+def test_files_and_rows_by_split():
+    corpus = Corpus(files={"train": "a.txt", "validation": "b.txt"}, rows={"train": 7, "validation": 5})
+    assert corpus.files["validation"] == "b.txt" and corpus.rows["train"] == 7
+
+
+def test_a_task_without_label_is_masked():
+    assert Task(**MASKED, title="a").masked and not Task(**CONFIG["tasks"]["tags"]).masked
+
+
+def test_the_machine_goes_through_the_environment(monkeypatch):
+    moved = edited(["models", "tiny"], {"package": "somewhere_else"})
+    moved["models"]["hub"] = {"hub": "a/b"}
+    moved |= {"hub_mirror": "/mirror", "device": "cuda:1", "threads": {"encoder": 7}, "token_budget": 5}
+    moved["checkpoint_minutes"] = 0.5
+    machine = config_of(moved).machine
+    assert machine == Machine("/mirror", "cuda:1", 7, 1, 5, 0.5, {"tiny": {"package": "somewhere_else"}})
+    monkeypatch.setenv(Machine.VARIABLE, json.dumps(asdict(machine)))
+    assert Machine.current() == machine
+    monkeypatch.delenv(Machine.VARIABLE)
+    assert Machine.current() == Machine()
+
+
+def test_metrics_fit_what_is_labelled():
+    for metric, labelled in METRICS.items():
+        check_metric(metric, labelled)
+        for other in set(METRICS.values()) - {labelled}:
+            with pytest.raises(InputError, match=f"The metric {metric} is for tasks"):
+                check_metric(metric, other)
+    with pytest.raises(InputError, match=r"There is no metric 'bleu'; for a task with one .* accuracy, f1"):
+        check_metric("bleu", "text")
+    with pytest.raises(InputError, match="f1 needs two labels, but there are 3"):
+        check_metric("f1", "text", ["a", "b", "c"])
+    with pytest.raises(InputError, match=r"entity_f1 needs labels O, .* but there is 'X'"):
+        check_metric("entity_f1", "token", ["O", "B-X", "X"])
+
+
+def test_types_and_tables_name_the_same():
+    assert get_args(Metric) == tuple(METRICS) and set(METRICS.values()) == set(LABELLED)
+    assert get_args(OrderName) == ORDERS
+
+
+# Files
+
+
+def test_a_file_changes_and_what_is_read_from_it(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+    assert read_config(path, device=None) == config_of(CONFIG)
+    assert read_config(path, device="cpu", hub_mirror="/m").machine.device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"# nothing", "The config must be a block of keys, but it is empty"),
+        (b"name: \xff", "cannot be read as YAML .*utf-8"),
+        (b"name: [", "cannot be read as YAML"),
+        (b"name: a\n---\nname: b", "cannot be read as YAML .*single document"),
+        (b"name: 2020-99-99", "cannot be read as YAML .*month"),
+        (b"name: a\nrun: {}\nname: b", "contains the key 'name' twice .*, in line 1 and in line 3; keep one"),
+        (
+            b"models:\n  a: {path: b}\n  a: {path: c}",
+            "contains the key 'a' twice .*, in line 2 and in line 3",
+        ),
+    ],
+)
+def test_files_that_are_no_configs(tmp_path, content, said):
+    path = tmp_path / "a.yaml"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=said) as refusal:
+        read_config(path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_merged_keys_are_not_given_twice(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: *a}\n", encoding="utf-8")
+    check_unique_keys(path)
+
+
+def test_a_file_that_is_not_there():
+    with pytest.raises(InputError, match=r"nowhere.yaml cannot be read \(No such file"):
+        read_config("nowhere.yaml")
+
+
+@pytest.fixture
+def there(tmp_path, monkeypatch):
+    """A folder with everything that `CONFIG` needs."""
+    monkeypatch.chdir(tmp_path)
+    names = ["models/tiny/config.json", *(path for own in CONFIG["corpora"].values() for path in own["files"].values())]
+    for path in map(Path, names):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, None),
+        ({"corpora.words.files.train": "a.csv"}, r"corpora.words.files.train: there is no file a.csv \(relative"),
+        (
+            {"models.tiny": {"path": "nowhere"}},
+            "models.tiny.path: there is no config.json in nowhere .*folder",
+        ),
+        ({"models.tiny": {"path": "models"}}, "models.tiny.path: there is no config.json in models"),
+        ({"models.tiny": {"package": "json"}}, None),
+        (
+            {"models.tiny": {"package": "no_such_thing"}},
+            "the package no_such_thing is not installed",
+        ),
+        (
+            {"models.tiny": {"package": "no_such.thing"}},
+            "the package no_such.thing is not installed",
+        ),
+        ({"models.tiny": {"hub": "a/b"}}, None),
+        ({"models.unused": {"path": "nowhere"}}, None),
+        ({"corpora.unused": {"files": {"train": "nowhere.txt"}}}, None),
+    ],
+)
+def test_what_is_run_must_be_on_this_machine(there, keys, message):
+    config = CONFIG
+    for path, value in keys.items():
+        config = edited(path.split("."), value)
+    if message is None:
+        check_files(config_of(config))
+        return
+    with pytest.raises(InputError, match=message):
+        check_files(config_of(config))
+
+
+def places(value, path=()):
+    """The paths of all keys and items."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, own in items:
+        yield (*path, key)
+        yield from places(own, (*path, key))
+
+
+WRONG = [
+    *("", " ", "a\n", "../up", "null", "1/2", "2e-5", "\ud800", "dеmo", "average-of-", "cuda:0", "published_code"),
+    *(0, -1, 3.0, 0.5, math.nan, math.inf, 2**32, None, True, [], {}, [None], [[]], {"a": None}, {1: 2}, ["a", "a"]),
+    *(datetime.date(2020, 1, 1), b"bytes"),
+]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_mutated_configs_pass_or_are_refused_in_one_sentence(path):
+    chance = random.Random(path.stem)
+    original = yaml.safe_load(path.read_text(encoding="utf-8"))
+    refused = 0
+    for _ in range(100):
+        config = copy.deepcopy(original)
+        *parents, last = chance.choice(list(places(config)))
+        place = config
+        for part in parents:
+            place = place[part]
+        match chance.choice(["value", "value", "delete", "key", "wrap"]):
+            case "value":
+                place[last] = chance.choice(WRONG)
+            case "delete":
+                del place[last]
+            case "key" if isinstance(place, dict):
+                place[chance.choice(["", "x", "a\n", "../up", 1, None, True, str(last) * 2])] = place[last]
+            case _:
+                place[last] = [place[last]]
+        try:
+            config_of(config)
+        except InputError as error:
+            refused += 1
+            assert str(error).isprintable() and str(error).endswith(".") and len(str(error)) < 1000
+    assert refused > 30
+
+
+def test_nothing_heavy_is_imported():
+    heavy = ("torch", "pandas", "numpy", "transformers", "datasets", "pyarrow", "jsonschema", "snakemake")
+    code = "import json, sys, papa.config.reading; print(json.dumps(list(sys.modules)))"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=REPOSITORY)
+    assert not set(heavy) & set(json.loads(process.stdout))

@@ -1,0 +1,180 @@
+"""The table of a grid: every score in its cell, what is missing empty, the lines in the grid's order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from papa.config.settings import Plots
+from papa.config.stages import GridOf
+from papa.config.study import Job
+from papa.errors import DamagedArtefact, InputError
+from papa.files import provenance_of, read_table, trace_of, write_table
+from papa.results.grids import GRID_COLUMNS, constant_name, gather
+from papa.results.summary import SUMMARY_COLUMNS
+
+KEPT = {"1": 23, "1/2": 11, "1/16": 1, "1/19": 1, "0": 0}
+GRID = {
+    "models": ["m"],
+    "tasks": {"cola": "glue", "ner": "conll"},
+    "constants": ["average"],
+    "orders": ["lambda"],
+    "fractions": ["0", "1"],
+}
+
+
+def row(task: str, constant: str | None, fraction: str, mean: float | None, **other: Any) -> dict[str, Any]:
+    setting = {"model": "m", "task": task, "title": task.upper(), "constant": constant, "fraction": fraction}
+    setting |= {"order": None if fraction in ("1", "0") else "lambda", "kept": KEPT[fraction], "heads": 23}
+    known = {} if mean is None else {"half_width": 0.013, "low": mean - 0.013, "high": mean + 0.013}
+    reading = {"metric": "entity_f1", "main": True, "subset": "all", "mean": mean, "seeds": 3}
+    return dict.fromkeys(SUMMARY_COLUMNS) | setting | reading | known | other
+
+
+class Made:
+    """The files of a grid."""
+
+    def __init__(self, folder: Path, rows: list[dict[str, Any]], title: str = "Table 1: kinds", **grid: Any):
+        summary = folder / "summary.parquet"
+        write_table(pa.Table.from_pylist(rows, schema=pa.schema(list(SUMMARY_COLUMNS.items()))), summary, {})
+        self.table = folder / "grid.parquet"
+        told = GridOf(name="grid", title=title, plots=Plots(), drawn=False, **GRID | grid)
+        forms = {"table": "parquet", "markdown": "md", "latex": "tex"}
+        outputs = {form: str(folder / f"grid.{ending}") for form, ending in forms.items()}
+        self.job = Job("grid", told, {"summary": (str(summary),)}, outputs)
+        self.said = gather(self.job)
+        self.rows = read_table(self.table).to_pylist()
+        self.markdown = (folder / "grid.md").read_text(encoding="utf-8")
+        self.latex = (folder / "grid.tex").read_text(encoding="utf-8")
+        self.lines = [line for line in self.markdown.splitlines() if line.startswith("|")]
+
+
+def test_constants_are_lines_and_tasks_columns(tmp_path: Path) -> None:
+    rows = [row("ner", "zeros", "0", 0.5), row("ner", "average", "0", 0.7), row("ner", None, "1", 0.9)]
+    rows += [row("cola", "average", "0", 0.3), row("cola", "identity", "0", 0.1)]
+    rows += [
+        row("ner", "average", "1/2", 0.99),
+        row("other", "zeros", "0", 0.99),
+        row("ner", "average", "0", 0.99, model="n"),
+    ]
+    rows += [row("ner", "average", "0", 0.98, metric="token_accuracy", main=False)]
+    made = Made(tmp_path, rows, constants=["zeros", "toeplitz-trained", "average"])
+    assert made.lines == [
+        "| constants | COLA | NER |",
+        "| --- | --- | --- |",
+        "| original |  | 0.900 ±.013 |",
+        "| zeros |  | 0.500 ±.013 |",
+        "| Toeplitz, trained |  |  |",
+        "| average | **0.300 ±.013** | **0.700 ±.013** |",
+    ]
+    assert "# Table 1: kinds\n" in made.markdown and "## m (23 heads)" in made.markdown
+    assert "Metrics: COLA, Entity F1; NER, Entity F1." in made.markdown
+    assert r"average & \textbf{0.300 $\pm$.013} & \textbf{0.700 $\pm$.013} \\" in made.latex
+    assert r"\caption{Table 1: kinds, m (23 heads). In all lines" in made.latex
+    assert made.latex.count(r"\midrule") == 2
+    # the original is a point of every line
+    own = [(r["line"], r["task"], r["constant"], r["fraction"], r["mean"]) for r in made.rows if r["main"]]
+    assert own == [
+        ("average", "cola", "average", "0", 0.3),
+        ("zeros", "ner", None, "1", 0.9),
+        ("zeros", "ner", "zeros", "0", 0.5),
+        ("Toeplitz, trained", "ner", None, "1", 0.9),
+        ("average", "ner", None, "1", 0.9),
+        ("average", "ner", "average", "0", 0.7),
+    ]
+    assert [r["mean"] for r in made.rows if not r["main"]] == [0.98]
+    assert list(made.rows[0]) == list(GRID_COLUMNS)
+    assert provenance_of(read_table(made.table)) == {"table": "grid", "title": "Table 1: kinds", "lines": "constants"}
+    assert trace_of(made.table) == made.job.trace() and made.said == "Table 1: kinds: 7 rows"
+
+
+def test_each_model_has_a_table(tmp_path: Path) -> None:
+    rows = [
+        row("ner", constant, fraction, mean, model=model)
+        for model, scores in (("n", (0.9, 0.7)), ("m", (0.8, 0.5)))
+        for constant, fraction, mean in ((None, "1", scores[0]), ("average", "0", scores[1]))
+    ]
+    made = Made(tmp_path, rows, models=["m", "n"], tasks={"ner": "conll"})
+    tables = made.markdown.split("## ")[1:]
+    assert [table.split("\n")[0] for table in tables] == ["m (23 heads)", "n (23 heads)"]
+    for table, scores in zip(tables, ((0.8, 0.5), (0.9, 0.7)), strict=True):
+        assert "| original | {:.3f} ±.013 |\n| average | {:.3f} ±.013 |".format(*scores) in table
+
+
+def test_equal_scores_are_both_best_and_an_undefined_one_is_not(tmp_path: Path) -> None:
+    rows = [row("ner", "zeros", "0", 0.7002), row("ner", "average", "0", 0.7001), row("ner", "identity", "0", None)]
+    made = Made(tmp_path, rows, constants=["zeros", "average", "identity"], tasks={"ner": "conll"}, fractions=["0"])
+    cells = ["| zeros | **0.700 ±.013** |", "| average | **0.700 ±.013** |", "| identity | - |"]
+    assert made.lines == ["| constants | NER |", "| --- | --- |", *cells]
+
+
+def test_averages_of_other_texts(tmp_path: Path) -> None:
+    rows = [
+        row("cola", "average", "0", 0.3),
+        row("cola", "average-of-conll", "0", 0.2),
+        row("ner", "average", "0", 0.7),
+    ]
+    made = Made(tmp_path, rows, constants=["average", "average-of-conll"], fractions=["0"])
+    # NER is a task on conll: its average is the average of conll
+    assert made.lines[2:] == [
+        "| average, own texts | **0.300 ±.013** | **0.700 ±.013** |",
+        "| average, texts of conll | 0.200 ±.013 | **0.700 ±.013** |",
+    ]
+
+
+def test_fractions_are_columns(tmp_path: Path) -> None:
+    rows = []
+    for model, less in (("m", 0.0), ("n", 0.1)):
+        for task in ("ner", "cola"):
+            rows += [
+                row(task, None, "1", 0.9 - less, model=model),
+                row(task, "average", "1/16", 0.8 - less, model=model),
+            ]
+            rows += [row(task, "average", "0", 0.6 - less, model=model, relative_drop=0.25)]
+    made = Made(tmp_path, rows[:-1], models=["n", "m"], fractions=["0", "1/16", "1"])
+    assert made.lines == [
+        "| task | metric | model | 1 | 1/16 | 0 | drop at 0 |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| COLA | Entity F1 | n | 0.800 ±.013 | 0.700 ±.013 |  | - |",
+        "| COLA | Entity F1 | m | 0.900 ±.013 | 0.800 ±.013 | 0.600 ±.013 | 25.0% |",
+        "| NER | Entity F1 | n | 0.800 ±.013 | 0.700 ±.013 | 0.500 ±.013 | 25.0% |",
+        "| NER | Entity F1 | m | 0.900 ±.013 | 0.800 ±.013 | 0.600 ±.013 | 25.0% |",
+    ]
+    assert "Columns: fraction of heads kept input-dependent. Constants: average; order: λ. Cells" in made.markdown
+    assert "same number" not in made.markdown
+    assert made.latex.count(r"\midrule") == 2
+    assert r"\caption{Table 1: kinds. Columns" in made.latex
+
+
+def test_orders_are_lines_that_share_their_ends(tmp_path: Path) -> None:
+    rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.6)]
+    rows += [row("ner", "average", f, 0.8, same_heads_as=s) for f, s in (("1/16", "1/19"), ("1/19", "1/16"))]
+    rows += [row("ner", "average", f, 0.7, order="random", same_heads_as="1/17") for f in ("1/16", "1/19")]
+    grid = {"tasks": {"ner": "conll"}, "orders": ["random", "lambda"], "fractions": ["1", "1/16", "1/19", "0"]}
+    made = Made(tmp_path, rows, **grid)
+    assert made.lines[2:] == [
+        "| NER | Entity F1 | random | 0.900 ±.013 | 0.700 ±.013 | 0.700 ±.013 | 0.600 ±.013 | - |",
+        "| NER | Entity F1 | λ | 0.900 ±.013 | 0.800 ±.013 | 0.800 ±.013 | 0.600 ±.013 | - |",
+    ]
+    assert made.markdown.count("Fractions with the same number of heads: m keeps 1 of 23 at 1/19 and 1/16.") == 1
+    assert "Model: m; constants: average. Cells" in made.markdown
+    assert "Random orders: the score of a seed is its mean over the draws." in made.markdown
+
+
+@pytest.mark.parametrize(
+    ("constant", "name"),
+    [("toeplitz", "Toeplitz"), ("average-trained", "average, trained"), ("zeros", "zeros")],
+)
+def test_names_of_constants(constant: str, name: str) -> None:
+    assert constant_name(constant) == name
+
+
+def test_a_grid_that_was_not_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"summary\.parquet has no run of 'Mine'"):
+        Made(tmp_path, [row("ner", None, "1", 0.9)], title="Mine", models=["other"])
+    assert not (tmp_path / "grid.parquet").exists()
+    with pytest.raises(DamagedArtefact, match="has no rows"):
+        Made(tmp_path, [])

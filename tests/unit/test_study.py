@@ -1,0 +1,324 @@
+"""What a config runs, and which of its jobs are done: told by the artefacts alone, with no workflow at all."""
+
+import copy
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from papa.config.reading import config_of
+from papa.config.settings import Corpus
+from papa.config.stages import ModelId, Settings
+from papa.config.study import FRESH, MISSING, Job, Roots, Study
+from papa.files import KEY, provenance_of_arrays, write_json, write_page, write_table
+
+CONFIG: dict[str, Any] = {
+    "name": "tiny",
+    "run": {"models": ["m"], "tasks": ["mood", "tags"], "fractions": ["1", "1/2", "0"], "seeds": [1, 2]},
+    "models": {"m": {"hub": "some/model"}},
+    "corpora": {
+        "texts": {"files": {"train": "a.csv", "validation": "b.csv"}, "first": "text", "slots": 13},
+        "words": {"files": {"train": "a.jsonl", "validation": "b.jsonl"}, "words": "words", "slots": 11},
+    },
+    "tasks": {
+        "mood": {
+            "corpus": "texts",
+            "label": "mood",
+            "metric": "accuracy",
+            "learning_rate": 0.001,
+            "batch_size": 8,
+            "epochs": 1,
+        },
+        "tags": {
+            "corpus": "words",
+            "label": "tags",
+            "metric": "token_accuracy",
+            "learning_rate": 0.001,
+            "batch_size": 8,
+            "epochs": 1,
+        },
+    },
+}
+JOBS = {
+    "prepare_texts": 2,
+    "prepare_labels": 2,
+    "tokenize": 2,
+    "average": 2,
+    "train_lambda": 2,
+    "rank": 2,
+    "hidden_states": 6,
+    "probe": 12,
+    "summarise": 1,
+    "grid": 1,
+    "score_and_drop": 1,
+    "page": 1,
+}
+OF_MOOD = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 6}
+JOBS_OF_STAGES = ("texts", "labels", "tokens", "average", "lambda", "rank", "hidden", "probe")
+RESULTS = {"summarise": 1, "grid": 1, "score_and_drop": 1, "page": 1}
+
+
+class Known(Roots):
+    """A machine with these files."""
+
+    def __init__(self, weights: str | None = "w", files: str = "f"):
+        self.weights, self.files = weights, files
+
+    def source(self, corpus: Corpus) -> dict[str, str]:
+        return {split: f"{self.files} {split}" for split in corpus.splits}
+
+    def model(self, model: ModelId) -> str | None:
+        return self.weights
+
+
+def edited(**changes: Any) -> dict[str, Any]:
+    """CONFIG with values at paths of keys, which are joined by two underscores; None takes a key away."""
+    config = copy.deepcopy(CONFIG)
+    for path, value in changes.items():
+        *blocks, key = path.split("__")
+        block = config
+        for name in blocks:
+            block = block.setdefault(name, {})
+        if value is None:
+            del block[key]
+        else:
+            block[key] = value
+    return config
+
+
+def study_of(config: dict[str, Any], folder: Path, roots: Roots) -> Study:
+    return Study(config_of(config), folder, roots)
+
+
+def finish(study: Study, content: dict[str, Any] | None = None) -> None:
+    """Write the artefacts of all jobs, with what each job would say of them; `content` is what is in them."""
+    for job in study.jobs():
+        write(study, job, (content or {}).get(job.stage, job.main))
+
+
+def write(study: Study, job: Job[Settings], content: Any) -> None:
+    inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
+    told = Job.of(study.told(job), inputs, {name: str(study.results / path) for name, path in job.outputs.items()})
+    trace = told.trace(**Roots.of(study._roots, job.settings))
+    facts = {"texts": {"rows_available": {"train": 23}}, "labels": {"label_names": ["b", "a"]}}.get(job.stage, {})
+    for path in map(Path, told.outputs.values()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        match path.suffix:
+            case ".parquet":
+                write_table(pa.table({"content": [str(content)]}), path, facts, trace)
+            case ".json":
+                write_json({"content": content}, path, trace)
+            case ".h5":
+                values = {"mean": np.frombuffer(str(content).encode(), "u1")}
+                with h5py.File(path, "w") as store:
+                    store.attrs[KEY] = provenance_of_arrays({}, trace, values)
+            case ".html":
+                write_page(f"<head></head>{content}", path, trace)
+            case _:
+                path.write_text("")
+
+
+def to_do(study: Study) -> dict[str, int]:
+    """How many jobs of each rule are not done."""
+    return dict(Counter(job.rule for job in study.jobs() if study.state(job) != FRESH))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    finish(study_of(CONFIG, folder, Known()))
+    return folder
+
+
+@pytest.fixture
+def results(finished: Path, tmp_path: Path) -> Path:
+    """A copy of finished results: no file is as old as it was, and no workflow remembers anything."""
+    shutil.copytree(finished, tmp_path / "copy", copy_function=shutil.copyfile)
+    return tmp_path / "copy"
+
+
+def test_a_config_runs_these_jobs(tmp_path: Path) -> None:
+    study = study_of(CONFIG, tmp_path, Known())
+    assert Counter(job.rule for job in study.jobs()) == JOBS
+    assert {study.state(job) for job in study.jobs()} == {MISSING}
+    order = list(study.jobs())
+    assert all(order.index(needed) < order.index(job) for job in order for needed in job.needed)
+
+
+def test_what_is_done_is_not_done_again(results: Path) -> None:
+    study = study_of(CONFIG, results, Known())
+    assert to_do(study) == {}
+    assert study.outdated() == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"tasks__mood__learning_rate": 0.5}, OF_MOOD | RESULTS),
+        ({"tasks__mood__epochs": 2}, OF_MOOD | RESULTS),
+        ({"ranking__seed": 7}, {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 4} | RESULTS),
+        ({"run__seeds": [1, 2, 3]}, {"probe": 6} | RESULTS),
+        ({"run__tasks": ["mood"]}, RESULTS),
+        ({"run__fractions": ["1", "0"]}, RESULTS),
+        (
+            {"run__fractions": ["1", "1/2", "1/3", "0"]},
+            {"hidden_states": 2, "probe": 4} | RESULTS,
+        ),
+        ({"run__orders": ["lambda", "lambda-reversed"]}, {"rank": 2, "hidden_states": 2, "probe": 4} | RESULTS),
+        (
+            {"run__constants": ["average", "zeros"]},
+            {"train_lambda": 2, "rank": 2, "hidden_states": 4, "probe": 8} | RESULTS,
+        ),
+        ({"tasks__mood__title": "Mood"}, RESULTS),
+        ({"plots__width": 333}, {"grid": 1, "score_and_drop": 1, "page": 1}),
+        # λ depends neither on the metric nor on subsets
+        ({"tasks__mood__metric": "matthews_correlation"}, {"probe": 6} | RESULTS),
+        ({"tasks__mood__subset": "length"}, {"prepare_subsets": 1, "probe": 6} | RESULTS),
+        ({"tasks__mood__labels": ["a", "b"]}, {"prepare_labels": 1} | OF_MOOD | {"probe": 6} | RESULTS),
+        (
+            {"corpora__texts__slots": 17},
+            {"tokenize": 1, "average": 1, "hidden_states": 3, "train_lambda": 1, "rank": 1, "probe": 6} | RESULTS,
+        ),
+        (
+            {"corpora__texts__train_limit": 22},
+            {"prepare_texts": 1, "prepare_labels": 1, "tokenize": 1, "average": 1, "hidden_states": 3}
+            | {"train_lambda": 1, "rank": 1, "probe": 6}
+            | RESULTS,
+        ),
+        (
+            {"precision": "bfloat16"},
+            {"average": 2, "hidden_states": 6, "train_lambda": 2, "rank": 2, "probe": 12} | RESULTS,
+        ),
+    ],
+)
+def test_an_edit_makes_again_what_depends_on_it(
+    results: Path, changes: dict[str, Any], expected: dict[str, int]
+) -> None:
+    assert to_do(study_of(edited(**changes), results, Known())) == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"corpora__texts__train_limit": 23},
+        {"corpora__texts__train_limit": 1000},
+        {"tasks__mood__labels": ["b", "a"]},
+        {"layout__segments": "published_code"},
+        {"models__m__revision": "0123abc"},
+        {"models__m__sha256": "0" * 64},
+        {"models__m__path": "models/m"},
+        {"corpora__texts__files": {"train": "elsewhere/c.csv", "validation": "./b.csv"}},
+        {"device": "cpu", "threads__encoder": 3, "token_budget": 7, "checkpoint_minutes": 0, "hub_mirror": "hub"},
+        {
+            "corpora__unused": {
+                "generated": "roles",
+                "rows": {"train": 1, "validation": 1},
+                "first": "first",
+                "slots": 9,
+            }
+        },
+    ],
+)
+def test_an_edit_that_changes_nothing_makes_nothing_again(results: Path, changes: dict[str, Any]) -> None:
+    left = to_do(study_of(edited(**changes), results, Known()))
+    left.pop("page", None)  # which shows the config
+    assert left == {}
+
+
+def test_other_content_behind_the_same_names_is_found(results: Path) -> None:
+    assert to_do(study_of(CONFIG, results, Known(files="others"))) == JOBS
+    weights = to_do(study_of(CONFIG, results, Known(weights="others")))
+    assert weights == {name: number for name, number in JOBS.items() if name not in ("prepare_texts", "prepare_labels")}
+
+
+def test_a_model_that_is_not_here_is_known_by_where_it_comes_from(results: Path) -> None:
+    finish(study_of(CONFIG, results, Known(weights=None)))
+    assert to_do(study_of(CONFIG, results, Known(weights=None))) == {}
+    other = study_of(edited(models__m__revision="0123abc"), results, Known(weights=None))
+    assert to_do(other)["average"] == 2
+
+
+def test_a_new_version_of_a_stage_makes_its_artefacts_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("papa.config.stages.LambdaOf.version", 2)
+    study = study_of(CONFIG, results, Known())
+    assert to_do(study) == {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 4} | RESULTS
+    assert set(study.outdated().values()) == {
+        "it was made by stage lambda, version 1; this is lambda, version 2",
+    }
+
+
+@pytest.mark.parametrize("stage", ["lambda", "rank", "average", "hidden", "labels"])
+def test_an_artefact_of_another_study_is_found(stage: str, results: Path, tmp_path: Path) -> None:
+    other = study_of(edited(tasks__mood__learning_rate=0.9, ranking__seed=77), tmp_path / "other", Known(files="o"))
+    finish(other, dict.fromkeys(JOBS_OF_STAGES, "of another study"))
+    study = study_of(CONFIG, results, Known())
+    job = next(job for job in study.jobs() if job.stage == stage)
+    shutil.copyfile(other.results / job.main, results / job.main)
+    study = study_of(CONFIG, results, Known())
+    assert study.state(job) not in (FRESH, MISSING)
+    assert study.state(study.job("page")) != FRESH
+
+
+def test_content_that_is_made_again_as_it_was_makes_nothing_else_again(results: Path) -> None:
+    study = study_of(CONFIG, results, Known())
+    texts = study.job("prepare_texts", corpus="texts")
+    (results / texts.main).unlink()
+    write(study, texts, texts.main)
+    assert to_do(study_of(CONFIG, results, Known())) == {}
+    write(study, texts, "other texts")
+    assert to_do(study_of(CONFIG, results, Known()))["probe"] == 6
+
+
+def test_the_same_seeds_are_not_trained_again_on_hidden_states_that_were_deleted(results: Path) -> None:
+    for path in results.rglob("*.hidden"):
+        path.unlink()
+    assert to_do(study_of(CONFIG, results, Known())) == {}
+    added = study_of(edited(run__seeds=[1, 2, 3]), results, Known())
+    assert to_do(added) == {"hidden_states": 6, "probe": 6} | RESULTS
+
+
+def test_a_file_is_newer_than_what_is_outdated(results: Path) -> None:
+    study = study_of(CONFIG, results, Known())
+    mark = Path(study.mark())
+    before = mark.read_text()
+    assert Path(study_of(CONFIG, results, Known()).mark()).read_text() == before
+    study_of(edited(tasks__mood__epochs=2), results, Known()).mark()
+    assert mark.read_text() != before
+
+
+def test_why_an_artefact_is_outdated_is_said(results: Path) -> None:
+    study = study_of(edited(tasks__mood__learning_rate=0.5), results, Known())
+    reasons = study.outdated()
+    assert reasons["models/m/tasks/mood/average/lambda.parquet"] == (
+        "training.learning_rate is 0.5, but it was made with 0.001"
+    )
+    assert len(reasons) == 8  # λ, the probes, and the page, which shows the config
+
+
+def test_a_job_comes_back_from_what_it_is_told(tmp_path: Path) -> None:
+    study = study_of(CONFIG, tmp_path, Known())
+    for job in study.jobs():
+        back = Job.of(study.told(job), job.inputs, job.outputs)
+        assert (back.stage, back.settings) == (job.stage, job.settings)
+        assert {name: len(requests) for name, requests in back.wanted.items()} == {
+            name: len(needed) for name, needed in job.needs.items()
+        }
+
+
+def test_shards_make_parts_of_averages_and_hidden_states(tmp_path: Path) -> None:
+    study = study_of(edited(corpora__texts__shards=3), tmp_path, Known())
+    rules = Counter(job.rule for job in study.jobs())
+    assert (rules["average"], rules["average_part"], rules["merge_averages"], rules["hidden_states"]) == (1, 3, 1, 12)
+
+
+def test_trained_constants_and_dropout_are_streamed(tmp_path: Path) -> None:
+    study = study_of(edited(run__constants=["average-trained"]), tmp_path, Known())
+    rules = Counter(job.rule for job in study.jobs())
+    assert (rules["stream_probe"], rules["probe"], rules["hidden_states"]) == (8, 4, 2)
+    study = study_of(edited(encoder_dropout=True), tmp_path, Known())
+    assert Counter(job.rule for job in study.jobs())["stream_probe"] == 12

@@ -1,0 +1,337 @@
+"""Runs and their summary against values worked out by hand: Student's t, relative drops, what is null, what is read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from papa.config.stages import RunsOf
+from papa.config.study import Job
+from papa.errors import DamagedArtefact, InputError
+from papa.files import provenance_of, read_table, trace_of, write_json
+from papa.results.runs import RUN_COLUMNS, read_runs
+from papa.results.summary import main, mean_relative_drops, print_summary, read_summary, series, summarise
+from papa.results.table import metric_name
+
+# Student's t at 97.5 %, from printed tables.
+T_OF_2_DEGREES = 4.302653
+T_OF_1_DEGREE = 12.706205
+
+
+def run(task: str, fraction: str, seed: int, score: float, **other: Any) -> dict[str, Any]:
+    """One run of a model with 24 heads as the probe stage writes it."""
+    return {
+        "model": "tiny",
+        "task": task,
+        "constant": None if fraction == "1" else "average",
+        "order": None if fraction in ("1", "0") else "lambda",
+        "fraction": fraction,
+        "kept": {"1": 24, "1/2": 12, "1/16": 1, "1/32": 0, "0": 0}[fraction],
+        "heads": 24,
+        "seed": seed,
+        "metric": "accuracy",
+        "score": score,
+        "scores": {"accuracy": score},
+        "subsets": {},
+        "rows": {"train": 1000, "validation": 53},
+        "rows_available": {"train": 8551, "validation": 53},
+        "cut": {"train": 7, "validation": 2},
+        "learning_rate": 1e-3,
+        "batch_size": 16,
+        "epochs": 4,
+        "curve": [{"epoch": 1, "loss": 0.7, "score": score}],
+        "provenance": {},
+    } | other
+
+
+class Results:
+    """A results folder made from runs: its files, and the rows of its summary."""
+
+    def __init__(self, folder: Path, runs: list[dict[str, Any]]):
+        self.folder = folder
+        self.files = [folder / "runs" / f"{number}.json" for number in range(len(runs))]
+        self.runs, self.summary = folder / "tables/runs.parquet", folder / "tables/summary.parquet"
+        self.page = folder / "tables/summary.md"
+        for file, content in zip(self.files, runs, strict=True):
+            write_json(content, file)
+
+    def job(self, **titles: str) -> Job[RunsOf]:
+        outputs = {
+            "runs": self.runs,
+            "summary": self.summary,
+            "markdown": self.page,
+            "latex": self.page.with_suffix(".tex"),
+        }
+        paths = {"runs": tuple(map(str, self.files))}
+        return Job("summary", RunsOf(titles=titles), paths, {name: str(path) for name, path in outputs.items()})
+
+    def make(self, **titles: str) -> list[dict[str, Any]]:
+        self.said = summarise(self.job(**titles))
+        return read_table(self.summary).to_pylist()
+
+
+def one(rows: list[dict[str, Any]], **values: Any) -> dict[str, Any]:
+    [row] = [row for row in rows if all(row[name] == value for name, value in values.items())]
+    return row
+
+
+def test_runs_become_one_row_per_metric_and_subset(tmp_path: Path) -> None:
+    subsets = {"lookup": {"score": 0.5, "examples": 23}, "position": {"score": None, "examples": 30}}
+    results = Results(
+        tmp_path, [run("pos", "1/2", 3, 0.75, scores={"accuracy": 0.75, "chunk_f1": 0.7}, subsets=subsets)]
+    )
+    results.make()
+    table = read_table(results.runs)
+    assert table.column_names == list(RUN_COLUMNS)
+    rows = [(r["metric"], r["main"], r["subset"], r["score"], r["examples"]) for r in table.to_pylist()]
+    assert rows == [
+        ("accuracy", True, "all", 0.75, 53),
+        ("accuracy", True, "lookup", 0.5, 23),
+        ("accuracy", True, "position", None, 30),
+        ("chunk_f1", False, "all", 0.7, 53),
+    ]
+    first = table.to_pylist()[0]
+    assert (first["order"], first["fraction"], first["kept"], first["seed"]) == ("lambda", "1/2", 12, 3)
+    assert (first["rows_train"], first["rows_available_train"], first["cut_validation"]) == (1000, 8551, 2)
+    assert provenance_of(table)["runs"] == 1
+    assert trace_of(results.runs) == trace_of(results.summary) == results.job().trace()
+    assert results.said == "1 run, 4 summary rows"
+
+
+def test_interval_is_students_t_over_seeds(tmp_path: Path) -> None:
+    results = Results(tmp_path, [run("cola", "1", seed, score) for seed, score in ((1, 0.2), (2, 0.3), (3, 0.7))])
+    [row] = results.make()
+    # Deviations -0.2, -0.1, 0.3: variance 0.14 / 2.
+    half = T_OF_2_DEGREES * (0.07 / 3) ** 0.5
+    assert row["mean"] == pytest.approx(0.4)
+    assert row["half_width"] == pytest.approx(half, rel=1e-6)
+    assert (row["low"], row["high"]) == (pytest.approx(0.4 - half), pytest.approx(0.4 + half))
+    assert row["seeds"] == 3
+
+
+def test_relative_drop_against_the_original(tmp_path: Path) -> None:
+    scores = {"1": (0.78, 0.82), "1/2": (0.8, 0.84), "0": (0.6, 0.6)}
+    runs = [run("sst2", fraction, seed, score) for fraction, pair in scores.items() for seed, score in enumerate(pair)]
+    # The same for a negative metric (the sign is the original's distance from 0), far enough below 0.
+    runs += [
+        run("neg", fraction, seed, -1.5 if fraction == "0" else -1.0) for fraction in ("1", "0") for seed in (0, 1)
+    ]
+    results = Results(tmp_path, runs)
+    rows = results.make()
+    assert one(rows, task="sst2", fraction="1")["half_width"] == pytest.approx(T_OF_1_DEGREE * 0.02, rel=1e-6)
+    assert one(rows, task="sst2", fraction="1")["relative_drop"] == 0
+    assert one(rows, task="sst2", fraction="1/2")["relative_drop"] == pytest.approx(-0.025)
+    assert one(rows, task="sst2", fraction="0")["relative_drop"] == pytest.approx(0.25)
+    assert one(rows, task="neg", fraction="0")["relative_drop"] == pytest.approx(0.5)
+    means = mean_relative_drops(read_summary(results.summary))
+    [mean] = means[means["fraction"] == "0"].to_dict("records")
+    assert (mean["model"], mean["constant"], mean["tasks"]) == ("tiny", "average", 2) and pd.isna(mean["order"])
+    assert mean["mean_relative_drop"] == pytest.approx(0.375)
+    assert results.said == "10 runs, 5 summary rows; mean relative drop at fraction 0: tiny 37.5% over 2 tasks"
+
+
+@pytest.mark.parametrize(
+    ("original", "metric"),
+    [
+        ((0.02, 0.06), "matthews_correlation"),  # the interval, 0.04 ± 0.25, holds 0
+        ((0.8,), "accuracy"),  # one seed: no interval is known
+        ((-2.0, -2.01), "negative_log_perplexity"),  # log scale
+    ],
+)
+def test_drop_is_null_where_not_defined(tmp_path: Path, original: tuple[float, ...], metric: str) -> None:
+    runs = [run("t", "1", seed, score, metric=metric, scores={metric: score}) for seed, score in enumerate(original)]
+    runs += [run("t", "0", seed, score / 2, metric=metric, scores={}) for seed, score in enumerate(original)]
+    results = Results(tmp_path, runs)
+    rows = results.make()
+    assert [row["relative_drop"] for row in rows] == [None, None]
+    assert mean_relative_drops(read_summary(results.summary)).empty
+    assert "mean drop" not in results.page.read_text()
+    assert "mean relative drop" not in results.said
+
+
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    results = Results(tmp_path, [run("t", "1", 1, 0.8)])
+    [row] = results.make()
+    assert (row["mean"], row["seeds"]) == (0.8, 1)
+    assert (row["half_width"], row["low"], row["high"]) == (None, None, None)
+    assert "| 0.800 |" in results.page.read_text()
+
+
+def test_order_of_rows_and_same_heads(tmp_path: Path) -> None:
+    runs = [run(task, fraction, 1, 0.5) for task in ("b", "a") for fraction in ("0", "1/16", "1", "1/32", "1/2")]
+    results = Results(tmp_path, runs)
+    rows = results.make()
+    assert [row["task"] for row in rows] == ["b"] * 5 + ["a"] * 5
+    assert [row["fraction"] for row in rows[:5]] == ["1", "1/2", "1/16", "1/32", "0"]
+    assert [row["same_heads_as"] for row in rows[:5]] == [None, None, None, "0", "1/32"]
+    assert "Fractions with the same number of heads: tiny keeps 0 of 24 at 0 and 1/32." in results.page.read_text()
+
+
+def test_series_share_their_ends() -> None:
+    settings = [(None, None), ("average", "lambda"), ("average", "random"), ("average", None), ("zeros", None)]
+    rows = [{"task": "a", "constant": constant, "order": order} for constant, order in settings]
+    # b was run in one order and with averages alone, c with nothing between all heads and none, d as it is
+    others = {"b": [0, 1, 3], "c": [0, 3], "d": [0]}
+    rows += [rows[number] | {"task": task} for task, numbers in others.items() for number in numbers]
+    frame = pd.DataFrame(rows).assign(place=[settings.index((row["constant"], row["order"])) for row in rows])
+    found = {words: list(zip(own["task"], own["place"], strict=True)) for words, own in series(frame)}
+    assert found == {
+        "average constants, lambda order": [("a", 0), ("a", 1), ("a", 3), ("b", 0), ("b", 1), ("b", 3)],
+        "average constants, random order": [("a", 0), ("a", 2), ("a", 3)],
+        "average constants": [("c", 0), ("c", 3)],
+        "zeros constants": [("a", 0), ("a", 4)],
+        "nothing replaced": [("d", 0)],
+    }
+
+
+def test_markdown_says_what_was_used(tmp_path: Path) -> None:
+    def subsets(score: float) -> dict[str, Any]:
+        return {"lookup": {"score": score - 0.1, "examples": 29}, "position": {"score": score, "examples": 24}}
+
+    runs = [
+        run("cola", f, s, v, subsets=subsets(v), scores={"accuracy": v, "chunk_f1": v - 0.05})
+        for f, pair in {"1": (0.80, 0.81), "0": (0.60, 0.61)}.items()
+        for s, v in enumerate(pair)
+    ]
+    results = Results(tmp_path, runs)
+    results.make(cola="CoLA | real")
+    page = results.page.read_text()
+    assert "mean over 2 seeds" in page
+    assert "## tiny (24 heads): average constants" in page
+    assert "| CoLA \\| real | Accuracy | 0.805 ±.064 | 0.605 ±.064 | 24.8% |" in page
+    assert "| CoLA \\| real | lookup | 29 | 0.705 ±.064 | 0.505 ±.064 | 28.4% |" in page
+    assert "| CoLA \\| real | Chunk F1 | 0.755 ±.064 | 0.555 ±.064 | 26.5% |" in page
+    assert "| CoLA \\| real | tiny | 1,000 of 8,551 | 7 | all 53 | 2 |" in page
+    assert page.count("1,000 of 8,551") == 1
+
+
+def test_metric_names() -> None:
+    assert metric_name("matthews_correlation") == "Matthews correlation"
+    assert (metric_name("f1"), metric_name("entity_f1")) == ("F1", "Entity F1")
+
+
+def test_terminal_table_fits_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    apart = {"position": {"score": 0.9, "examples": 53}}
+    runs = [
+        run("t", fraction, seed, 0.8 + seed / 100, subsets=apart)
+        for fraction in ("1", "1/2", "1/16", "1/32", "0")
+        for seed in (1, 2, 3)
+    ]
+    results = Results(tmp_path, runs)
+    results.make(t="A [long] title of a task that somebody made")
+    print_summary(read_summary(results.summary), Console(markup=False, highlight=False, emoji=False))
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.count("0.820 ±.025") == 5
+    assert "[long]" in shown
+    assert "\n  position " in shown
+    assert "\x1b" not in shown
+
+
+def test_command_prints_where_things_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Results(tmp_path, [run("t", "1", 1, 0.8)])
+    results.make()
+    (tmp_path / "figures").mkdir()
+    monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path)])
+    main()
+    shown = capsys.readouterr().out
+    assert f"Tables:  {tmp_path / 'tables'}/\nFigures: {tmp_path / 'figures'}/\n" in shown
+    assert "Report" not in shown
+    monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path / "figures")])
+    with pytest.raises(SystemExit, match=r"figures/tables/summary\.parquet cannot be read"):
+        main()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("{ half", r"0\.json cannot be read"),
+        ({"model": None}, r"0\.json is no intact run of papa \('model' is None\); delete it"),
+        ({"score": None}, "'score' is None"),
+        ({"fraction": "half"}, "'fraction' is 'half'"),
+        ({"rows": {"train": 5}}, "'validation' is missing"),
+        ({"subsets": {"x": {"examples": 3}}}, "'score' is missing"),
+        ({"subsets": {"all": {"score": 0.5, "examples": 3}}}, "a subset called 'all'.*rename it"),
+    ],
+)
+def test_bad_runs_are_named(tmp_path: Path, damage: str | dict[str, Any], message: str) -> None:
+    results = Results(tmp_path, [run("t", "1", 1, 0.8)])
+    if isinstance(damage, str):
+        results.files[0].write_text(damage)
+    else:
+        write_json(run("t", "1", 1, 0.8) | damage, results.files[0])
+    with pytest.raises(InputError, match=message):
+        results.make()
+    assert not results.runs.exists()
+
+
+def test_bad_tables_are_named(tmp_path: Path) -> None:
+    results = Results(tmp_path, [run("t", "1", 1, 0.8)])
+    with pytest.raises(InputError, match="no runs to collect"):
+        Results(tmp_path, []).make()
+    again = Results(tmp_path / "again", [run("t", "1", 1, 0.8)] * 2)
+    with pytest.raises(InputError, match=r"1\.json and .*0\.json are the same run"):
+        again.make()
+    results.make()
+    with pytest.raises(DamagedArtefact, match="has no column 'seed', so it is no table of runs"):
+        read_runs(results.summary)
+    with pytest.raises(DamagedArtefact, match="has no column 'mean', so it is no summary"):
+        read_summary(results.runs)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("learning_rate", (1e-3, 2e-3)),
+        ("batch_size", (16, 17)),
+        ("epochs", (4, 5)),
+        ("weights", ("e", "f")),
+        ("corpus", ("e", "f")),
+        ("slots", (11, 13)),
+        ("style", ("paper", "plain")),
+        ("segments", ("aligned", "none")),
+        ("encoder_dropout", (True, False)),
+    ],
+)
+def test_runs_that_were_not_made_alike_are_refused(tmp_path: Path, name: str, values: tuple[Any, Any]) -> None:
+    def made(seed: int, value: Any) -> dict[str, Any]:
+        return run(
+            "t", "1", seed, 0.8, **({name: value} if name in run("t", "1", 1, 0) else {"provenance": {name: value}})
+        )
+
+    first, second = values
+    with pytest.raises(InputError) as raised:
+        Results(tmp_path, [made(1, first), made(2, second)]).make()
+    owner = "model tiny" if name == "weights" else "task t"
+    files = [tmp_path / f"runs/{number}.json" for number in (1, 0)]
+    assert f"{files[0]} has {name} {second!r}, but {files[1]} of the same {owner} has {first!r}" in str(raised.value)
+    assert not (tmp_path / "tables").exists()
+    # another task may be trained otherwise, another model has other weights
+    other = {"model": "other"} if name == "weights" else {"task": "other"}
+    assert len(Results(tmp_path, [made(1, first), made(1, second) | other]).make()) == 2
+
+
+def test_names_of_data_are_no_markup(tmp_path: Path) -> None:
+    apart = {"<img src=x>\n# owned | &": {"score": 0.9, "examples": 53}}
+    results = Results(tmp_path, [run("t", "1", 1, 0.8, subsets=apart)])
+    results.make(t="<script>\nalert()</script>")
+    page = results.page.read_text()
+    assert "| &lt;img src=x&gt; # owned \\| &amp; | 53 |" in page
+    assert "&lt;script&gt; alert()&lt;/script&gt;" in page
+    assert "<img" not in page and "<script" not in page and "\n# owned" not in page
+
+
+def test_no_model_library_is_imported() -> None:
+    heavy = {"torch", "transformers", "scipy", "altair"}
+    modules = ", ".join(f"papa.results.{name}" for name in ("summary", "grids", "drops", "published", "compare"))
+    code = f"import sys, {modules}; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,104 @@
+"""Printed tables: the numbers of the summary, and every character as it is read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from papa.errors import count
+from papa.results.summary import SUMMARY_COLUMNS, legend, tables_of
+from papa.results.table import Table, escape_latex, write_pages
+
+KEPT = {"1": 23, "1/2": 11, "0": 0}
+
+
+def row(fraction: str, mean: float, **other: Any) -> dict[str, Any]:
+    setting = {"model": "tiny_1", "task": "t", "title": "100 % of R&D_#1 ± {a}", "metric": "f1", "main": True}
+    setting |= {"constant": None if fraction == "1" else "average", "order": "lambda" if fraction == "1/2" else None}
+    setting |= {"fraction": fraction, "kept": KEPT[fraction], "heads": 23, "subset": "all", "examples": 1013}
+    numbers = {"mean": mean, "seeds": 3, "half_width": 0.013, "low": mean - 0.013, "high": mean + 0.013}
+    return dict.fromkeys(SUMMARY_COLUMNS) | setting | numbers | {"relative_drop": (0.8 - mean) / 0.8} | other
+
+
+def latex(folder: Path, rows: list[dict[str, Any]]) -> str:
+    summary = pa.Table.from_pylist(rows, schema=pa.schema(list(SUMMARY_COLUMNS.items()))).to_pandas()
+    write_pages("Scores", tables_of(summary), legend(summary), folder / "summary.md", folder / "summary.tex")
+    return (folder / "summary.tex").read_text(encoding="utf-8")
+
+
+def test_scores_drops_and_rules(tmp_path: Path) -> None:
+    text = latex(tmp_path, [row(f, mean) for f, mean in zip(KEPT, (0.8, 0.84, 0.6), strict=True)])
+    text = text.split(r"\end{table}", 1)[0]
+    title = r"100 \% of R\&D\_\#1 $\pm$ \{a\}"
+    assert title + r" & F1 & 0.800 $\pm$.013 & 0.840 $\pm$.013 & 0.600 $\pm$.013 & 25.0\% \\" in text
+    assert "\\midrule\n" r"mean drop &  & 0.0\% & $-$5.0\% & 25.0\% & 25.0\% \\" in text
+    assert r"\begin{tabular}{llrrrr}" in text
+    assert [rule for rule in re.findall(r"\\(\w+)", text) if rule.endswith("rule")] == [
+        "toprule",
+        "midrule",
+        "midrule",
+        "bottomrule",
+    ]
+    assert r"task & metric & 1 & 1/2 & 0 & drop at 0 \\" in text
+    assert r"\caption{Scores, tiny\_1 (23 heads): average constants, lambda order. Columns: fraction" in text
+    assert r"mean over 3 seeds $\pm$ half width of the 95 \% Student-t interval" in text
+
+
+def test_subsets_and_further_readings_are_tables_of_their_own(tmp_path: Path) -> None:
+    rows = [row(f, 0.8) for f in KEPT] + [row(f, 0.7, subset="look^up") for f in KEPT]
+    rows += [row(f, -0.3, metric="chunk_f1", main=False) for f in KEPT]
+    text = latex(tmp_path, rows)
+    assert r"& look\textasciicircum{}up & 1,013 & 0.700" in text
+    assert r"& Chunk F1 & $-$0.300 $\pm$.013" in text
+    assert r"\begin{tabular}{lllrrrr}" in text
+    assert text.count("Columns: fraction") == 3
+    assert "lambda order. Further readings. Columns" in text
+    for begin, end in ((r"\begin{table}", r"\end{table}"), (r"\begin{tabular}", r"\end{tabular}")):
+        assert text.count(begin) == text.count(end) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("50%", r"50\%"),
+        ("a_b & c#d $e", r"a\_b \& c\#d \$e"),
+        ("\\~^{}", r"\textbackslash{}\textasciitilde{}\textasciicircum{}\{\}"),
+        ("0.1 ±.02", r"0.1 $\pm$.02"),
+        ("-0.12", "$-$0.12"),
+        ("[CLS]", "{[}CLS]"),
+        ("CoNLL-2003, fine-tuned, -", "CoNLL-2003, fine-tuned, -"),
+    ],
+)
+def test_escapes(text: str, escaped: str) -> None:
+    assert escape_latex(text) == escaped
+
+
+def test_a_page_and_a_terminal_get_the_same_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pd.DataFrame([["a\x1b[2Jb", "1"], ["**c**", "-2"]], columns=["name", "number"])
+    table = Table("Two | <b>lines</b>", frame, 1, note="a\n\n# note", rules=(1,))
+    assert (table.header, table.lines) == (["name", "number"], [["a\x1b[2Jb", "1"], ["**c**", "-2"]])
+    table.print(Console(markup=False, highlight=False, emoji=False))
+    assert "a·[2Jb" in (shown := capsys.readouterr().out) and "\x1b" not in shown
+    write_pages("A page", [table], "of one table", tmp_path / "page.md", tmp_path / "page.tex")
+    page = ["# A page", "of one table", "## Two | &lt;b&gt;lines&lt;/b&gt;", "a # note"]
+    assert (tmp_path / "page.md").read_text().split("\n\n")[:4] == page
+    assert r"\caption{A page, Two \textbar{} \textless{}b\textgreater{}lines" in (tmp_path / "page.tex").read_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "plural", "text"),
+    [
+        (1, "model", None, "1 model"),
+        (0, "line", None, "0 lines"),
+        (1013, "head", None, "1,013 heads"),
+        (2, "entry", "entries", "2 entries"),
+    ],
+)
+def test_counts(number: int, noun: str, plural: str | None, text: str) -> None:
+    assert count(number, noun, plural) == text

@@ -1,0 +1,111 @@
+"""What may be replaced, what it is called, and which heads and rows it means."""
+
+from fractions import Fraction
+
+import pytest
+
+from papa.config.variant import CONSTANT, ORDERS, Constant, Order, Variant, parts_of, rows_of
+from papa.errors import InputError
+
+CONSTANTS = ("average", "average-of-mnli", "identity", "toeplitz", "zeros", "average-trained", "toeplitz-trained")
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_a_constant_is_what_its_name_says(name: str) -> None:
+    constant = Constant.parse(name)
+    assert constant.name == name
+    assert constant.trained == name.endswith("-trained")
+    assert constant.data_free == (constant.start in ("identity", "toeplitz", "zeros"))
+    assert constant.corpus == ("mnli" if name == "average-of-mnli" else None)
+    assert Constant.parse(constant.untrained).trained is False
+
+
+@pytest.mark.parametrize("name", ["", "mean", "average-of-", "identity-trained", "zeros-trained", "Average"])
+def test_another_name_is_no_constant(name: str) -> None:
+    with pytest.raises(
+        InputError, match=r"There are no constants '.*'; there are average, average-of-CORPUS, identity"
+    ):
+        Constant.parse(name)
+
+
+def test_the_average_of_a_tasks_own_texts_is_the_average() -> None:
+    assert Constant.parse("average-of-mnli").on("mnli") == Constant("average")
+    assert Constant.parse("average-of-mnli").on("cola") == Constant("average", "mnli")
+
+
+@pytest.mark.parametrize("name", [*(name for name in ORDERS if name != "random"), "random-1", "random-13"])
+def test_an_order_is_what_its_name_says(name: str) -> None:
+    order = Order.parse(name)
+    assert order.name == name
+    assert order.by_lambda == name.startswith("lambda")
+    assert order.draw == ({"random-1": 1, "random-13": 13}.get(name))
+
+
+@pytest.mark.parametrize("name", ["random", "random-0", "random-01", "lambda-1", "first", ""])
+def test_another_name_is_no_order(name: str) -> None:
+    with pytest.raises(InputError, match=r"The order '.*' does not exist; it is one of lambda, .* \(drawn: random-1"):
+        Order.parse(name)
+
+
+@pytest.mark.parametrize(
+    ("constant", "order", "fraction", "path"),
+    [
+        (None, None, "1", "original"),
+        ("average", None, "0", "average/all"),
+        ("average-of-mnli", "random-2", "1/16", "average-of-mnli/random-2/kept-1of16"),
+        ("toeplitz-trained", "lambda-reversed", "3/7", "toeplitz-trained/lambda-reversed/kept-3of7"),
+    ],
+)
+def test_a_variant_is_parsed_from_its_path(constant: str, order: str, fraction: str, path: str) -> None:
+    own = Variant(constant and Constant.parse(constant), order and Order.parse(order), Fraction(fraction))
+    assert own.path == path
+    assert Variant.parse(path) == own
+    # a point of a grid names a constant and an order even where neither is used
+    grid = Variant.of(Constant.parse(constant or "zeros"), Order.parse(order or "lambda"), fraction)
+    assert grid == own
+
+
+@pytest.mark.parametrize(
+    ("constant", "order", "fraction", "message"),
+    [
+        ("average", None, "1/2", "keeps the fraction 1/2 of the heads needs an order; none was given"),
+        (None, "lambda", "1/2", "keeps the fraction 1/2 of the heads needs a constant; none was given"),
+        ("average", "lambda", "0", "keeps the fraction 0 of the heads has no order; lambda was given"),
+        (None, None, "0", "keeps the fraction 0 of the heads needs a constant; none was given"),
+        ("average", None, "1", "keeps the fraction 1 of the heads has no constant; average was given"),
+        ("average", None, "3/2", "The fraction is 3/2, but must lie between 0 and 1"),
+    ],
+)
+def test_what_is_not_legal_is_refused(constant: str, order: str, fraction: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Variant(constant and Constant.parse(constant), order and Order.parse(order), Fraction(fraction))
+
+
+@pytest.mark.parametrize("path", ["", "average", "average/some", "average/lambda/kept-2", "a/b/c/d", "mean/all"])
+def test_another_path_is_no_variant(path: str) -> None:
+    with pytest.raises(InputError, match=r"is no variant; a variant is|There are no constants"):
+        Variant.parse(path)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "kept"), [("1", 144), ("1/2", 72), ("1/8", 18), ("1/16", 9), ("0", 0), ("1/7", 20)]
+)
+def test_kept_heads_are_rounded_down(fraction: str, kept: int) -> None:
+    variant = Variant.of(Constant.parse("average"), Order.parse("lambda"), fraction)
+    assert variant.kept(144) == kept
+    assert variant.of_corpus == (fraction in "01")
+
+
+def test_patterns_of_paths_leave_trained_constants_out() -> None:
+    import re
+
+    stored = [name for name in CONSTANTS if re.fullmatch(CONSTANT, name)]
+    assert stored == [name for name in CONSTANTS if not name.endswith("-trained")]
+
+
+def test_parts_cover_all_rows_once() -> None:
+    assert parts_of(3) == ["1of3", "2of3", "3of3"]
+    rows = [row for part in parts_of(5) for row in range(*rows_of(part, 23))]
+    assert rows == list(range(23))
+    with pytest.raises(InputError, match="2 examples cannot be cut in 3 parts; lower shards"):
+        rows_of("1of3", 2)

@@ -1,0 +1,88 @@
+"""A stage whose numbers change gets a new version, so that what it made before is made again.
+
+`numbers.json` has, for each stage, its version and what its artefacts of the tiny study come to. To write the file anew
+after a version was raised: `PAPA_WRITE_NUMBERS=1 pytest tests/workflow/test_numbers.py`.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from papa.config.stages import STAGES
+from papa.files import digest_of_json, read_json, read_table, trace_of
+
+NUMBERS = Path(__file__).with_name("numbers.json")
+EXAMPLES = {
+    "texts": "corpora/words/texts.parquet",
+    "labels": "tasks/tags/labels.parquet",
+    "subsets": "tasks/animals/subsets.parquet",
+    "tokens": "models/tiny/corpora/sentences/tokens.parquet",
+    "average": "models/tiny/corpora/sentences/average.h5",
+    "lambda": "models/tiny/tasks/tags/average/lambda.parquet",
+    "rank": "models/tiny/tasks/tags/average/lambda/order.parquet",
+    "hidden": "models/tiny/tasks/animals/features/average/lambda/kept-1of2/1of1.json",
+    "probe": "models/tiny/tasks/animals/runs/average/all/seed-1.json",
+    "summary": "tables/summary.parquet",
+    "grid": "tables/score_by_fraction.parquet",
+    "drops": "tables/score_and_drop.parquet",
+}
+"""An artefact of each stage that computes numbers for the tiny study."""
+
+
+def numbers_in(path: Path) -> list[float]:
+    """A few numbers that change if any value in an artefact does."""
+    match path.suffix:
+        case ".parquet":
+            return [number for column in read_table(path).columns for number in numbers_of(column.combine_chunks())]
+        case ".h5":
+            with h5py.File(path) as store:
+                return projected(np.asarray(store["mean"]))
+        case _ if (hidden := path.with_suffix(".hidden")).exists():
+            about = read_json(path)
+            return projected(np.fromfile(hidden, "<f2", about["tokens"] * about["layers"] * about["hidden"]))
+        case _:
+            run = read_json(path)
+            return [run["score"], *(epoch["loss"] for epoch in run["curve"]), *run["scores"].values()]
+
+
+def numbers_of(values: pa.Array | pa.ChunkedArray) -> list[float]:
+    while pa.types.is_list(values.type):
+        values = values.flatten()
+    if pa.types.is_string(values.type):
+        return [int(digest_of_json(values.to_pylist())[:8], 16)]
+    return projected(values.cast(pa.float64()).fill_null(-1.0).to_numpy(zero_copy_only=False))
+
+
+def projected(values: np.ndarray) -> list[float]:
+    flat = values.astype(np.float64).ravel()
+    return [float(len(flat)), float(flat @ np.cos(np.arange(len(flat)))), float(np.abs(flat).sum())]
+
+
+def test_numbers_that_change_get_a_new_version(finished) -> None:
+    results = finished.folder / "results/tiny"
+    found = {}
+    for stage, path in EXAMPLES.items():
+        trace = trace_of(results / path)
+        assert trace is not None and trace.stage == stage
+        found[stage] = {"version": trace.version, "numbers": numbers_in(results / path)}
+    if os.environ.get("PAPA_WRITE_NUMBERS"):
+        NUMBERS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    recorded = json.loads(NUMBERS.read_text(encoding="utf-8"))
+    for stage, own in found.items():
+        before = recorded[stage]
+        if own["version"] != before["version"]:
+            pytest.fail(f"stage {stage} has a new version; write {NUMBERS.name} anew (see above)")
+        assert own["numbers"] == pytest.approx(before["numbers"], rel=2e-3, abs=2e-3), (
+            f"the numbers of stage {stage} changed: raise its version in papa/config/stages.py"
+        )
+
+
+def test_every_stage_that_computes_has_an_example() -> None:
+    without = {"page", "published", "patterns", "order", "fetch"}
+    """Pages and pictures, what has tests of its own against the paper, and what no text or weight has a part in."""
+    assert {kind.stage for kind in STAGES.values()} - without == EXAMPLES.keys()

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`inputs @ weight.T + bias`, `[..., out]`; differentiable in all three."""
-    if not _onednn_takes(weight):
+    if not inputs.numel() or not _onednn_takes(weight):  # oneDNN has no gradient of a weight from no rows
         return nn.functional.linear(inputs, weight, bias)
     return _by_rows(inputs, lambda rows: _Linear.apply(rows, weight, bias))
 

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from sizes import EXAMPLES, HEADS, LAYERS, SLOTS
+from sizes import EXAMPLES, SLOTS
 
 import papa
 from papa.files import KEY, provenance_of_arrays, read_provenance
@@ -135,7 +135,9 @@ def test_sizes_that_a_file_cannot_contain_are_refused_before_they_are_read(tmp_p
 
     path = written(tmp_path / "average.h5", constants, mean=declared)
     tracemalloc.start()
-    with pytest.raises(papa.DamagedArtefact, match=r"mean is declared as \[6, 8, 4096, 4096\], which .* cannot contain"):
+    with pytest.raises(
+        papa.DamagedArtefact, match=r"mean is declared as \[6, 8, 4096, 4096\], which .* cannot contain"
+    ):
         papa.ConstantMatrices.load_mean(path)
     assert tracemalloc.get_traced_memory()[1] < 10**7
     tracemalloc.stop()

@@ -211,7 +211,6 @@ def test_a_fraction_of_heads_needs_an_order(tiny, corpus, data):
         jobs.store(tiny, corpus / "1of1.json", "zeros/lambda/kept-1of2", tokens=data["tokens"])
 
 
-
 def test_the_optimiser_takes_the_steps_of_torch():
     torch.manual_seed(1)
     ours = [torch.nn.Parameter(torch.randn(7, 5)), torch.nn.Parameter(torch.randn(3))]

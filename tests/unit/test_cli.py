@@ -10,15 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import torch
+from papa.jobs.inspecting.places import kind_at
+from papa.method.checkpoints import Checkpoint, State
 from typer.testing import CliRunner
 
 import papa.cli
 from papa.cli import app
 from papa.errors import InputError
 from papa.files import write_json, write_table
-from papa.jobs.inspecting.places import kind_at
 from papa.method.averages import ConstantMatrices
-from papa.method.checkpoints import Checkpoint, State
 
 LAYERS, HEADS, SLOTS = 2, 3, 7
 VERBS = ("init", "plan", "inspect", "compare")

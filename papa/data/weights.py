@@ -100,6 +100,11 @@ def digest_of_model(model: ModelId, weights: str) -> str:
     return digest_of_json({"weights": weights, **found})
 
 
+def sources_of(model: ModelId, weights: str) -> dict[str, str]:
+    """What a trace says of a model that was read: the digest of its files, and where they came from."""
+    return {"model": digest_of_model(model, weights), "origin": model.origin}
+
+
 def known_weights(model: ModelId) -> str | None:
     """SHA-256 of the model's weights if they are on this machine, in a folder or a cache; else None."""
     try:

@@ -240,8 +240,8 @@ class Study:
             found = self._roots.weights(self._model(name)) if asked else None
             if found is not None and found != asked:
                 raise InputError(
-                    f"The weights of model {name} have SHA-256 {found}, but its sha256 in the config is {asked}; use the "
-                    "files that were meant, or correct sha256."
+                    f"The weights of model {name} have SHA-256 {found}, but its sha256 in the config is {asked}; "
+                    "use the files that were meant, or correct sha256."
                 )
 
     def shown_config(self) -> dict[str, Any]:

@@ -6,18 +6,10 @@ import weakref
 import jobs
 import pytest
 import torch
-<<<<<<< HEAD
 from sizes import LAYERS, TRAIN, VALIDATION
 
 import papa
 from papa.config.stages import Encoding
-=======
-from jobs import encoding
-from sizes import LAYERS, TRAIN, VALIDATION
-from test_hidden import stored
-
-import papa
->>>>>>> h-D
 from papa.config.variant import parts_of
 from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError
@@ -32,17 +24,10 @@ ROWS = TRAIN + VALIDATION
 
 @pytest.fixture
 def model_here(tiny):
-<<<<<<< HEAD
     return model_of(Encoding(model=tiny))
 
 
 def test_groups_contain_every_row_once(corpus):
-=======
-    return model_of(encoding(tiny))
-
-
-def test_groups_hold_every_row_once(corpus):
->>>>>>> h-D
     whole = Tokens.read(corpus / "tokens.parquet")
     with TokensFile.opened(corpus / "tokens.parquet") as file:
         assert file.rows == ROWS and len(file.groups) == 3
@@ -57,11 +42,7 @@ def test_groups_hold_every_row_once(corpus):
         assert [number for number, _ in file.between(0, ROWS, group=2)] == [2]
 
 
-<<<<<<< HEAD
 def test_averages_of_parts_add_up_to_those_of_the_corpus(tiny, corpus):
-=======
-def test_averages_of_parts_add_up_to_those_of_the_whole(tiny, corpus):
->>>>>>> h-D
     tokens, places = corpus / "tokens.parquet", [corpus / f"{part}.h5" for part in parts_of(3)]
     jobs.average(tiny, tokens, corpus / "whole.h5")
     for part, place in zip(parts_of(3), places, strict=True):
@@ -104,10 +85,6 @@ class Scarce:
 @pytest.mark.parametrize("layer", [0, 1, LAYERS - 1])
 def test_less_memory_gives_the_same_averages(model_here, corpus, layer, caplog):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
-<<<<<<< HEAD
-=======
-    encoder = model_here
->>>>>>> h-D
     sums = []
     for scarce in (Scarce(model_here, 10**9), Scarce(model_here, 20, layer)):
         budget, averaging = TokenBudget(100), Averaging(scarce, train.n)
@@ -124,11 +101,7 @@ def test_less_memory_gives_the_same_averages(model_here, corpus, layer, caplog):
 
 @pytest.mark.parametrize("number", [0, 1, LAYERS])
 def test_a_layer_that_cannot_be_added_is_not_counted(model_here, corpus, monkeypatch, number):
-<<<<<<< HEAD
     train = Tokens.read(corpus / "tokens.parquet")["train"]
-=======
-    train, encoder = Tokens.read(corpus / "tokens.parquet")["train"], model_here
->>>>>>> h-D
     sums, calls, plain = [], [], torch.Tensor.index_add_
 
     def failing(self, *arguments):
@@ -147,35 +120,8 @@ def test_a_layer_that_cannot_be_added_is_not_counted(model_here, corpus, monkeyp
     torch.testing.assert_close(sums[0].sum, sums[1].sum, atol=1e-5, rtol=1e-6)
 
 
-<<<<<<< HEAD
 def test_an_example_that_does_not_fit_is_an_error(model_here, corpus):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
-=======
-def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, caplog):
-    train = Tokens.read(corpus / "tokens.parquet")["train"]
-
-    def read():
-        with HiddenStates.opened(stored(tiny, corpus)) as states:
-            return states.read(torch.arange(TRAIN), train)
-
-    expected, run = read(), papa.Model.run
-
-    def short(self, packed, *options):
-        if len(packed.ids) > 17:
-            raise torch.OutOfMemoryError("out of memory")
-        return run(self, packed, *options)
-
-    monkeypatch.setattr("papa.model.model.Model.run", short)
-    monkeypatch.setattr("papa.model.load.check", lambda *_: None)
-    with caplog.at_level(logging.WARNING):
-        again = read()
-    assert "going on with token_budget" in caplog.text
-    torch.testing.assert_close(again, expected, atol=2e-3, rtol=1e-3)
-
-
-def test_an_example_that_does_not_fit_is_an_error(model_here, corpus):
-    train = Tokens.read(corpus / "tokens.parquet")["train"]
->>>>>>> h-D
     scarce = Scarce(model_here, 2)
     averaging = Averaging(scarce, train.n)
     with pytest.raises(InputError, match=r"does not do for one example of . tokens; take fewer slots"):
@@ -207,7 +153,6 @@ def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, cap
 
 @pytest.mark.parametrize(("precision", "within"), [("bfloat16", 0.1), ("float16", 0.02)])
 def test_a_smaller_precision_is_near_and_not_the_same(tiny, corpus, precision, within):
-<<<<<<< HEAD
     tokens = corpus / "tokens.parquet"
     averages, read = [], []
     for name in ("float32", precision):
@@ -220,18 +165,3 @@ def test_a_smaller_precision_is_near_and_not_the_same(tiny, corpus, precision, w
     assert rough.sum.dtype == torch.float64 and rough.about["precision"] == precision
     assert 0 < float((rough.mean - exact.mean).abs().max()) < within
     assert 1e-5 < float((read[1] - read[0]).norm() / read[0].norm()) < within
-=======
-    tokens = Tokens.read(corpus / "tokens.parquet")["train"]
-    jobs.average(tiny, corpus / "tokens.parquet", corpus / "exact.h5")
-    jobs.average(tiny, corpus / "tokens.parquet", corpus / "rough.h5", precision=precision)
-    exact, rough = (papa.ConstantMatrices.load(corpus / f"{name}.h5") for name in ("exact", "rough"))
-    assert rough.sum.dtype == torch.float64 and rough.about["precision"] == precision
-    assert 0 < float((rough.mean - exact.mean).abs().max()) < within
-    read = []
-    for own in ("float32", precision):
-        indices = stored(tiny, corpus, variant="average/all", constants=corpus / "exact.h5", precision=own)
-        with HiddenStates.opened(indices) as states:
-            read.append(states.read(torch.arange(TRAIN), tokens))
-    difference = float((read[1] - read[0]).norm() / read[0].norm())
-    assert 1e-5 < difference < within
->>>>>>> h-D

@@ -10,18 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import torch
-from papa.jobs.inspecting.places import kind_at
-from papa.method.checkpoints import Checkpoint, State
 from typer.testing import CliRunner
 
 import papa.cli
 from papa.cli import app
-<<<<<<< HEAD
 from papa.files import Trace, write_table
-=======
-from papa.errors import InputError
-from papa.files import write_json, write_table
->>>>>>> h-D
 from papa.method.averages import ConstantMatrices
 
 LAYERS, HEADS, SLOTS = 2, 3, 7

@@ -7,8 +7,6 @@ import jobs
 import pyarrow as pa
 import pytest
 import torch
-from papa.method.labelled import Labelled
-from papa.method.streaming import train_probe_through_encoder
 from safetensors.torch import load_file
 from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 from torch.nn.functional import cross_entropy, gelu
@@ -22,13 +20,8 @@ from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_json, read_table, write_table
 from papa.method import objectives
 from papa.method.fitting import Diverged
-<<<<<<< HEAD
-from papa.method.probes import MlmProbe
-from papa.method.ranking import rank_heads, train_lambda
-=======
 from papa.method.objectives import Batch, Labelled, Masked, Through, summed_loss
 from papa.method.probes import MlmProbe, Sizes
->>>>>>> h-D
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
 METRIC = "negative_log_perplexity"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
 from torch.nn.functional import cross_entropy, pad
 
 from papa.config.settings import Machine
@@ -395,6 +395,6 @@ class _TiedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(context: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(context: BackwardCFunction, gradient: Tensor) -> tuple[Tensor | None, ...]:
         of_states, of_bias = context.saved_tensors
         return gradient * of_states, None, gradient * of_bias, None, None

@@ -37,8 +37,8 @@ from papa.model.replacement import Replacement, replaced_in
 class Run:
     """One measured point: what was trained, on what, and how it scored.
 
-    `constant` and `order` are None if they are not used; `fraction` is the share of heads that keep their own attention,
-    such as "1/8", `kept` of `heads`. `score` is the `metric` of the validation split after the last epoch, `scores` are
+    `constant` and `order` are None if they are not used; `fraction`, such as "1/8", is the share of heads that keep
+    their own attention, `kept` of `heads`. `score` is the `metric` of the validation split after the last epoch, `scores` are
     further readings of the same predictions, `subsets` scores of some examples and of further splits. `rows` and
     `rows_available` count the examples of each split with and without limits, `cut` those that lost tokens. `curve` has
     loss and score after each epoch; `provenance` weights, corpus, layout, dropout and version of papa.

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,10 +20,8 @@ from papa import __version__
 from papa.errors import InputError
 
 if TYPE_CHECKING:
-    from papa.config.grids import Config
-    from papa.jobs.planning import Measured, Plan
+    from rich.console import Console
 
-SCHEMA = Path(__file__).parents[1] / "workflow/schemas/config.schema.yaml"
 WRONG_INPUT = 2
 NOTHING_KNOWN = DAMAGED = DIFFERENT = 1
 
@@ -66,6 +62,13 @@ def _wrong_input(prefix: str = "") -> Iterator[None]:
         raise typer.Exit(WRONG_INPUT) from None
 
 
+def _console() -> Console:
+    """Standard output. Nothing that is printed is markup, and a name between square brackets stays what it is."""
+    from rich.console import Console
+
+    return Console(markup=False, highlight=False, emoji=False)
+
+
 def _print_json(content: dict[str, Any]) -> None:
     typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
 
@@ -95,12 +98,12 @@ def init(
     With --train the file is read: columns are checked or guessed, and slots, metric and training chosen to fit, each
     with its reason beside it. Without, the config names example paths to replace.
     """
-    from papa.jobs.starting import start
-    from papa.jobs.terminal.starting import print_started
+    from papa.jobs.init import print_started, start
 
     with _wrong_input():
-        found = start(config, _schema(), name, model, train, validation, text, second, label)
-    _print_json(found) if as_json else print_started(found)
+        columns = {"first": text, "second": second, "label": label}
+        found = start(config, name, model, train, validation, columns)
+    _print_json(found) if as_json else print_started(found, _console())
 
 
 @app.command(
@@ -117,41 +120,27 @@ def plan(
     cores: Annotated[int | None, typer.Option(min=1, help="Cores the workflow is to have; all by default.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a config will take before it is run: jobs, passes of the encoder, time and disk, for each model.
+    """Say what a config will take before it is run: jobs, time, memory and disk of each stage.
 
-    The stages run for some seconds on a sample of the texts. What is not on this machine is fetched, as the workflow
-    would; where it cannot be, its jobs are counted all the same.
+    Nothing is run: sizes are those of the texts and of the model's config. What is not on this machine, and a model
+    that is not supported, is said first; its jobs are counted all the same.
     """
-    from rich.console import Console
-
     with _wrong_input("Config error: "):
-        checked = _checked(config, {"hub_mirror": hub_mirror and str(hub_mirror), "device": device})
-    terminal = Console(file=sys.stderr)
-    with terminal.status("Loading libraries") as status:
-        from papa.config.graph import Graph
-        from papa.config.jobs import jobs_of
-        from papa.jobs.measuring import measure
-        from papa.jobs.planning import notes_on, plan_of
-        from papa.jobs.terminal.plan import print_plan
+        from papa.config.reading import read_config
+        from papa.jobs.plan import plan as planned
+        from papa.jobs.plan import print_plan
 
-        jobs = jobs_of(Graph(checked))
-        measured = measure(checked, jobs, status.update)
-    found = plan_of(jobs, checked, measured)
-    results = Path("results", checked["name"])
-    existing = next(folder for folder in (results, *results.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(existing).free
-    shown = _content(found, checked, measured, cores or _all_cores())
-    shown |= {"free_disk_bytes": free, "notes": notes_on(found, checked, free)}
-    _print_json(shown) if as_json else print_plan(shown)
-    if not measured.layouts:
+        checked = read_config(config, hub_mirror=hub_mirror and str(hub_mirror), device=device)
+        found = planned(checked, cores or os.cpu_count() or 1)
+    _print_json(found) if as_json else print_plan(found, _console())
+    if not found["total"]["sized"]:
         raise typer.Exit(NOTHING_KNOWN)
 
 
 @app.command(
     epilog="Examples:\n\n- `papa inspect results/demo/tables/summary.parquet`\n"
     "- `papa inspect results/demo/models/minilm/corpora/roles/average.h5 --layer 4`\n\n"
-    "Exit codes: 0 whole (or of a form that has no seal), 1 damaged, 2 no file of papa, none at all, or a wrong "
-    "command."
+    "Exit codes: 0 intact, 1 damaged, 2 no file, one of a form that papa does not read, or a wrong command."
 )
 def inspect(
     file: Annotated[Path, typer.Argument(help="Any file below results/.")],
@@ -159,24 +148,18 @@ def inspect(
     head: Annotated[int | None, typer.Option(min=0, help="Of averages: show this head; alone: of all layers.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a file is, of what, where it came from, whether it is whole, and show the beginning of it.
+    """Say what a file is, what it was made from, whether it is intact, and show the beginning of it.
 
     Averages are drawn: the head that looks at single slots most, or those that --layer and --head choose. Hidden
     states are held against their checksums, which reads all of them.
     """
-    from rich.console import Console
-
-    with _wrong_input(), Console(file=sys.stderr).status(f"Reading {file}"):
-        from papa.jobs.inspecting import inspect as inspected
+    with _wrong_input():
+        from papa.jobs.inspect import inspect as inspected
+        from papa.jobs.inspect import print_inspected
 
         found = inspected(file, layer, head)
-    if as_json:
-        _print_json(found)
-    else:
-        from papa.jobs.terminal.artefacts import print_artefact
-
-        print_artefact(found)
-    if found["whole"] is False:
+    _print_json(found) if as_json else print_inspected(found, _console())
+    if not found["intact"]:
         raise typer.Exit(DAMAGED)
 
 
@@ -197,77 +180,13 @@ def compare(
     of them together (Holm's correction).
     """
     from papa.results.compare import compare as compared
+    from papa.results.compare import print_comparison
 
     with _wrong_input():
         found = compared(a, b)
-    if as_json:
-        _print_json(found)
-    else:
-        from papa.jobs.terminal.differences import print_differences
-
-        print_differences(found)
+    _print_json(found) if as_json else print_comparison(found, _console())
     if found["beyond"]:
         raise typer.Exit(DIFFERENT)
-
-
-def _checked(path: Path, places: dict[str, Any]) -> Config:
-    """The config in a file, checked as the workflow does; `places` that are given take the place of its own."""
-    import yaml
-
-    from papa.config.settings import check_files, checked
-
-    try:
-        given = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except Exception as error:  # what PyYAML makes dates and numbers of lets errors of any kind through
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path} cannot be read as YAML ({why}).") from error
-    if isinstance(given, dict):
-        given |= {key: value for key, value in places.items() if value is not None}
-    config = checked(given, _schema())
-    check_files(config)
-    return config
-
-
-def _schema() -> Path:
-    """The schema of configs, which is part of the workflow beside the package."""
-    if not SCHEMA.is_file():
-        raise InputError(
-            f"The workflow is not beside the package ({SCHEMA} is missing); install papa from its repository by "
-            "`pip install -e .`."
-        )
-    return SCHEMA
-
-
-def _all_cores() -> int:
-    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
-
-
-def _content(plan: Plan, config: Config, measured: Measured, cores: int) -> dict[str, Any]:
-    """All that is printed, as plain numbers: seconds, bytes, tokens."""
-    return {
-        "config": config["name"],
-        "jobs": plan.jobs,
-        "rows": [
-            {"model": row.model or None, "rule": row.rule, "jobs": row.jobs, "estimated_jobs": row.known}
-            | _of_cost(asdict(row.cost))
-            for row in plan.rows
-        ],
-        "total": {"jobs": sum(plan.jobs.values()), "estimated_jobs": sum(row.known for row in plan.rows)}
-        | _of_cost(asdict(plan.total)),
-        "device": measured.device,
-        "cores": cores,
-        "elapsed_seconds": round(plan.elapsed(cores), 1),
-        "problems": dict(measured.problems),
-    }
-
-
-def _of_cost(cost: dict[str, float]) -> dict[str, float]:
-    return {
-        "encoder_passes": round(cost["passes"], 2),
-        "encoder_tokens": round(cost["tokens"]),
-        "disk_bytes": round(cost["disk"]),
-        "processor_seconds": round(cost["processor"], 1),
-    }
 
 
 def main() -> None:

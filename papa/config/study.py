@@ -21,6 +21,7 @@ from papa.config import stages
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN, Config, Corpus, Grid
 from papa.config.variant import OF, ORIGINAL, RANDOM, WHOLE, Constant, Order, Variant, parts_of
+from papa.errors import InputError
 from papa.files import Provenance, Trace, digest_of, digest_of_json, read_provenance
 
 S = TypeVar("S", bound=stages.Settings)
@@ -180,7 +181,11 @@ class Study:
 
     def targets(self) -> list[Job[Any]]:
         """The jobs that a run of the workflow ends with; everything else is made for them."""
-        wanted = [self.job("summarise"), *(self.job("grid", grid=name) for name in self.grids), self.job("page")]
+        return [self.job("summarise"), *self.analyses(), self.job("page")]
+
+    def analyses(self) -> list[Job[Any]]:
+        """The jobs of the tables and figures that the config asks for."""
+        wanted = [self.job("grid", grid=name) for name in self.grids]
         if {"0", "1"} <= set(self.grids[RUN].fractions):
             wanted.append(self.job("score_and_drop"))
         if any(self.config.tasks[task].published for _, task in self.config.pairs):
@@ -227,6 +232,17 @@ class Study:
             corpora=tuple(self._corpus(name) for name in self.config.corpora_run if self.config.corpora[name].hub),
         )
         return {"settings_of": "FetchOf", "settings": settings.model_dump(mode="json", exclude_none=True), "wanted": {}}
+
+    def check_weights(self) -> None:
+        """Raise `InputError` if the weights of a model that is run are here, and are not those that `sha256` says."""
+        for name in dict.fromkeys(model for model, _ in self.config.pairs):
+            asked = self.config.models[name].sha256
+            found = self._roots.weights(self._model(name)) if asked else None
+            if found is not None and found != asked:
+                raise InputError(
+                    f"The weights of model {name} have SHA-256 {found}, but its sha256 in the config is {asked}; "
+                    "use the files that were meant, or correct sha256."
+                )
 
     def shown_config(self) -> dict[str, Any]:
         """What the page tells of the config: what is run, and nothing of this machine."""
@@ -491,8 +507,7 @@ class Study:
         needs: Needs = {
             "summary": [self.job("summarise")],
             "runs": [self.job("summarise")],
-            "grids": [self.job("grid", grid=name) for name in self.grids],
-            "patterns": self._patterns(),
+            "analyses": self.analyses(),
         }
         return self._made(stages.PageOf(config=self.shown_config()), needs, {"page": "page"})
 
@@ -625,6 +640,10 @@ class Roots:
 
     def model(self, model: stages.ModelId) -> str | None:
         """The digest of the files of a model; None if they are not on this machine."""
+        return None
+
+    def weights(self, model: stages.ModelId) -> str | None:
+        """SHA-256 of the weights of a model; None if they are not on this machine."""
         return None
 
     def published(self) -> str:

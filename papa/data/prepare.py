@@ -5,8 +5,9 @@ Whatever can be wrong with texts or labels is found here, before any model runs.
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
@@ -16,7 +17,7 @@ from papa.config.stages import LabelsOf, SubsetsOf, TextsOf
 from papa.config.study import Job
 from papa.data.columns import Columns, alike, class_name
 from papa.data.sources import describe, load_rows
-from papa.errors import DamagedArtefact, InputError
+from papa.errors import DamagedArtefact, InputError, count
 from papa.files import MEND, digest_of_table, provenance_of, read_table, write_table
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ALL = "all"  # the name under which tables keep the score over all examples
 SAMPLE_SEED = 0
+CHUNK = 4096  # rows that are looked at as Python's own at a time
 BESIDE = ["split", "row"]
 """The columns of texts that the tables beside them repeat."""
 
@@ -70,14 +72,13 @@ def prepare_texts(job: Job[TextsOf]) -> str:
         "shared": shared,
     }
     write_table(table, job.output("texts"), facts, job.trace())
-    said = [f"{len(part.numbers):,} of {part.available:,} {part.split} rows" for part in parts]
+    said = [f"{len(part.numbers):,} of {count(part.available, f'{part.split} row')}" for part in parts]
     for part in parts:
         if number := shared.get(part.split):
-            rows = "row" if number == 1 else "rows"
-            said.append(f"{number:,} {part.split} {rows} also in training")
+            said.append(f"{count(number, f'{part.split} row')} also in training")
             log.warning(
-                "%d of %d %s of %s also stand in the training split, so that scores on them may flatter.",
-                *(number, len(part.numbers), "row" if len(part.numbers) == 1 else "rows", part.columns.where),
+                "Of %s, %s of %d can also be found in the training split, where a probe may learn them by heart.",
+                *(part.columns.where, count(number, "row"), len(part.numbers)),
             )
     return ", ".join(said)
 
@@ -120,7 +121,7 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
         label = pa.array([row[0] for row in numbered], pa.int64())
     facts = {"label_names": names, "fingerprint": digest_of_table(table), "column": column}
     write_table(table.select(BESIDE).append_column("label", label), job.output("labels"), facts, job.trace())
-    return f"{table.num_rows:,} rows, {len(names)} labels in column {column}"
+    return f"{count(table.num_rows, 'row')}, {count(len(names), 'label')} in column {column}"
 
 
 def prepare_subsets(job: Job[SubsetsOf]) -> str:
@@ -152,7 +153,7 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
     facts = {"fingerprint": digest_of_table(table), "column": column}
     write_table(table.select(BESIDE).append_column("subset", subset), job.output("subsets"), facts, job.trace())
     names.discard("")
-    return f"{table.num_rows:,} rows, {len(names)} {'subset' if len(names) == 1 else 'subsets'} in column {column}"
+    return f"{count(table.num_rows, 'row')}, {count(len(names), 'subset')} in column {column}"
 
 
 def _parts(corpus: Corpus, *columns: str) -> list[Part]:
@@ -170,6 +171,7 @@ def _part(corpus: Corpus, split: str, wanted: set[str]) -> Part:
 
     where, rows = describe(corpus, split), load_rows(corpus, split, wanted)
     columns, limit = Columns(where, rows), corpus.train_limit
+    columns.check(sorted(wanted))
     numbers = np.arange(rows.table.num_rows)
     if corpus.blocks and corpus.first:  # blank lines part the paragraphs of running text
         numbers = numbers[[bool(text and text.strip()) for text in columns.texts(corpus.first, blank=True)]]
@@ -200,23 +202,19 @@ def _texts(corpus: Corpus, parts: Sequence[Part]) -> pa.Table:
 
 
 def _shared(texts: pa.Table) -> dict[str, int]:
-    """How many rows of each split but the first have the same texts as a row of the first, spaces around them apart."""
-    rows = zip(texts.column("split").to_pylist(), _stripped(texts), strict=True)
-    train: set[object] = set()
+    """How many rows of each further split have the same texts as a training row, spaces around them apart."""
+    train: set[bytes] = set()
     shared: dict[str, int] = {}
-    for split, row in rows:
-        if split == "train":
-            train.add(row)
-        else:
-            shared[split] = shared.get(split, 0) + (row in train)
+    for chunk in texts.to_batches(CHUNK):
+        splits, _, *columns = (column.to_pylist() for column in chunk.columns)
+        for split, *row in zip(splits, *columns, strict=True):
+            own = [[part.strip() for part in ([text] if isinstance(text, str) else text)] for text in row]
+            key = hashlib.blake2b(repr(own).encode(), digest_size=16).digest()  # smaller than the texts themselves
+            if split == "train":
+                train.add(key)
+            else:
+                shared[split] = shared.get(split, 0) + (key in train)
     return shared
-
-
-def _stripped(texts: pa.Table) -> Iterator[tuple[object, ...]]:
-    if "words" in texts.column_names:
-        return (tuple(word.strip() for word in words) for words in texts.column("words").to_pylist())
-    columns = [texts.column(name).to_pylist() for name in texts.column_names[2:]]
-    return (tuple(text.strip() for text in row) for row in zip(*columns, strict=True))
 
 
 def _beside_texts(corpus: Corpus, column: str, texts: str) -> tuple[list[Part], pa.Table]:

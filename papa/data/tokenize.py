@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from papa.config.stages import ModelId, TokensOf
 from papa.config.study import Job
-from papa.data.layout import CHUNK, Placed, Tokenizer, place, texts_in_blocks
-from papa.data.weights import not_loaded, place_of, revision_of, weights_digest
-from papa.errors import InputError
+from papa.data.layout import CHUNK, Placed, place, texts_in_blocks
+from papa.data.weights import not_loaded, place_of, revision_of, sources_of, weights_digest
+from papa.errors import InputError, count
 from papa.files import PathLike, Trace, provenance_of, read_table, writing_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from transformers import PreTrainedTokenizerBase
 
 GROUP = 1 << 18
 """Tokens of a group; its last example may exceed them."""
@@ -65,13 +66,10 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
             cut += sum(number > 0 for number in group.column("cut").to_pylist())
             yield group
 
-    trace = job.trace(model=weights_digest(model), origin=model.origin)
+    trace = job.trace(**sources_of(model, weights_digest(model)))
     write_groups(counted(), _schema(words), job.output("tokens"), facts, trace)
     what = "block" if settings.blocks else "example"
-    return (
-        f"laid out {laid_out:,} {what}{'s' * (laid_out != 1)}, {total:,} tokens in {settings.slots} slots; "
-        f"{cut:,} {what}{'s' * (cut != 1)} cut"
-    )
+    return f"laid out {count(laid_out, what)}, {total:,} tokens in {settings.slots} slots; {count(cut, what)} cut"
 
 
 def write_groups(
@@ -87,7 +85,7 @@ def write_groups(
             file.write(group.cast(schema))
 
 
-def tokenizer_of(model: ModelId, words: bool = False) -> Tokenizer:
+def tokenizer_of(model: ModelId, words: bool = False) -> PreTrainedTokenizerBase:
     """Load the tokenizer that belongs to the model; `words=True` readies it for texts that come as lists of words.
 
     Byte-level tokenizers (RoBERTa, DeBERTa) must be told when they are made that every word has a space before it.
@@ -103,7 +101,7 @@ def tokenizer_of(model: ModelId, words: bool = False) -> Tokenizer:
             )
     except Exception as error:  # files can be wrong in more ways than the library has errors for
         raise not_loaded(model, "tokenizer", error) from error
-    return cast("Tokenizer", tokenizer)
+    return tokenizer
 
 
 def shape_of_model(model: ModelId) -> tuple[int, int]:
@@ -138,7 +136,7 @@ def _schema(words: bool) -> pa.Schema:
     return pa.schema(types)
 
 
-def _rows(tokenizer: Tokenizer, texts: pa.Table, told: TokensOf) -> Iterator[Row]:
+def _rows(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, told: TokensOf) -> Iterator[Row]:
     """Each row of the texts laid out, `CHUNK` at a time."""
     for chunk in texts.to_batches(CHUNK):
         columns = dict(zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True))
@@ -149,7 +147,7 @@ def _rows(tokenizer: Tokenizer, texts: pa.Table, told: TokensOf) -> Iterator[Row
         yield from zip(columns["split"], columns["row"], laid_out, strict=True)
 
 
-def _blocks_of_splits(tokenizer: Tokenizer, texts: pa.Table, slots: int) -> Iterator[Row]:
+def _blocks_of_splits(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots: int) -> Iterator[Row]:
     """The blocks of each split, each with the split's name and its number there."""
     rows = (
         row

@@ -38,10 +38,11 @@ class Run:
     """One measured point: what was trained, on what, and how it scored.
 
     `constant` and `order` are None if they are not used; `fraction`, such as "1/8", is the share of heads that keep
-    their own attention, `kept` of `heads`. `score` is the `metric` of the validation split after the last epoch, `scores` are
-    further readings of the same predictions, `subsets` scores of some examples and of further splits. `rows` and
-    `rows_available` count the examples of each split with and without limits, `cut` those that lost tokens. `curve` has
-    loss and score after each epoch; `provenance` weights, corpus, layout, dropout and version of papa.
+    their own attention, `kept` of `heads`. `score` is the `metric` of the validation split after the last epoch,
+    `scores` are further readings of the same predictions, `subsets` scores of some examples and of further splits.
+    `rows` and `rows_available` count the examples of each split with and without limits, `cut` those that lost
+    tokens. `curve` has loss and score after each epoch; `provenance` weights, corpus, layout, dropout and version
+    of papa.
     """
 
     model: str

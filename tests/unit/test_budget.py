@@ -1,4 +1,4 @@
-"""Passes over a corpus in groups and parts: the same numbers, whatever the parts, and less memory where it runs out."""
+"""A pass over a corpus in groups and parts: the same numbers, whatever the parts, and less memory if it runs out."""
 
 import logging
 import weakref
@@ -6,11 +6,10 @@ import weakref
 import jobs
 import pytest
 import torch
-from jobs import encoding
 from sizes import LAYERS, TRAIN, VALIDATION
-from test_hidden import stored
 
 import papa
+from papa.config.stages import Encoding
 from papa.config.variant import parts_of
 from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError
@@ -18,16 +17,17 @@ from papa.method.averages import Averaging
 from papa.method.hidden import HiddenStates
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of
+from papa.model.model import Model
 
 ROWS = TRAIN + VALIDATION
 
 
 @pytest.fixture
 def model_here(tiny):
-    return model_of(encoding(tiny))
+    return model_of(Encoding(model=tiny))
 
 
-def test_groups_hold_every_row_once(corpus):
+def test_groups_contain_every_row_once(corpus):
     whole = Tokens.read(corpus / "tokens.parquet")
     with TokensFile.opened(corpus / "tokens.parquet") as file:
         assert file.rows == ROWS and len(file.groups) == 3
@@ -42,7 +42,7 @@ def test_groups_hold_every_row_once(corpus):
         assert [number for number, _ in file.between(0, ROWS, group=2)] == [2]
 
 
-def test_averages_of_parts_add_up_to_those_of_the_whole(tiny, corpus):
+def test_averages_of_parts_add_up_to_those_of_the_corpus(tiny, corpus):
     tokens, places = corpus / "tokens.parquet", [corpus / f"{part}.h5" for part in parts_of(3)]
     jobs.average(tiny, tokens, corpus / "whole.h5")
     for part, place in zip(parts_of(3), places, strict=True):
@@ -61,14 +61,14 @@ def test_averages_of_parts_add_up_to_those_of_the_whole(tiny, corpus):
 
 
 class Scarce:
-    """An encoder that has no memory for more than `most` tokens at once, from its layer `layer` on."""
+    """A model that has no memory for more than `most` tokens at once, from its layer `layer` on."""
 
-    def __init__(self, encoder, most, layer=0):
-        self.encoder, self.most, self.layer, self.failed = encoder, most, layer, []
+    def __init__(self, model, most, layer=0):
+        self.model, self.most, self.layer, self.failed = model, most, layer, []
         self.alive_at_next_attempt = []
 
     def __getattr__(self, name):
-        return getattr(self.encoder, name)
+        return getattr(self.model, name)
 
     def observe(self, batch, observer):
         self.alive_at_next_attempt.append(sum(reference() is not None for reference in self.failed))
@@ -79,15 +79,14 @@ class Scarce:
                 raise torch.OutOfMemoryError("out of memory")
             observer(layer, attention, examples)
 
-        self.encoder.observe(batch, short)
+        self.model.observe(batch, short)
 
 
 @pytest.mark.parametrize("layer", [0, 1, LAYERS - 1])
 def test_less_memory_gives_the_same_averages(model_here, corpus, layer, caplog):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
-    encoder = model_here
     sums = []
-    for scarce in (Scarce(encoder, 10**9), Scarce(encoder, 20, layer)):
+    for scarce in (Scarce(model_here, 10**9), Scarce(model_here, 20, layer)):
         budget, averaging = TokenBudget(100), Averaging(scarce, train.n)
         done = budget.run(
             scarce, train, lambda _, batch, first, own=averaging: own.add(batch, first), lambda own=averaging: own.added
@@ -102,7 +101,7 @@ def test_less_memory_gives_the_same_averages(model_here, corpus, layer, caplog):
 
 @pytest.mark.parametrize("number", [0, 1, LAYERS])
 def test_a_layer_that_cannot_be_added_is_not_counted(model_here, corpus, monkeypatch, number):
-    train, encoder = Tokens.read(corpus / "tokens.parquet")["train"], model_here
+    train = Tokens.read(corpus / "tokens.parquet")["train"]
     sums, calls, plain = [], [], torch.Tensor.index_add_
 
     def failing(self, *arguments):
@@ -114,33 +113,11 @@ def test_a_layer_that_cannot_be_added_is_not_counted(model_here, corpus, monkeyp
     monkeypatch.setattr(torch.Tensor, "index_add_", failing)
     for _ in range(2):
         calls.clear()
-        averaging = Averaging(encoder, train.n)
+        averaging = Averaging(model_here, train.n)
         list(averaging.over(train, TokenBudget(100)))
         sums.append(averaging.constants())
     assert sums[0].examples == sums[1].examples and torch.equal(sums[0].count, sums[1].count)
     torch.testing.assert_close(sums[0].sum, sums[1].sum, atol=1e-5, rtol=1e-6)
-
-
-def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, caplog):
-    train = Tokens.read(corpus / "tokens.parquet")["train"]
-
-    def read():
-        with HiddenStates.opened(stored(tiny, corpus)) as states:
-            return states.read(torch.arange(TRAIN), train)
-
-    expected, run = read(), papa.Model.run
-
-    def short(self, packed, *options):
-        if len(packed.ids) > 17:
-            raise torch.OutOfMemoryError("out of memory")
-        return run(self, packed, *options)
-
-    monkeypatch.setattr("papa.model.model.Model.run", short)
-    monkeypatch.setattr("papa.model.load.check", lambda *_: None)
-    with caplog.at_level(logging.WARNING):
-        again = read()
-    assert "going on with token_budget" in caplog.text
-    torch.testing.assert_close(again, expected, atol=2e-3, rtol=1e-3)
 
 
 def test_an_example_that_does_not_fit_is_an_error(model_here, corpus):
@@ -151,18 +128,40 @@ def test_an_example_that_does_not_fit_is_an_error(model_here, corpus):
         list(averaging.over(train, TokenBudget(100)))
 
 
+def states_of(index, tokens):
+    with HiddenStates.opened([index]) as hidden:
+        return hidden.read(torch.arange(TRAIN), tokens)
+
+
+def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, caplog):
+    train, index = Tokens.read(corpus / "tokens.parquet")["train"], corpus / "1of1.json"
+    jobs.store(tiny, index, tokens=corpus / "tokens.parquet")
+    expected, run = states_of(index, train), Model.run
+
+    def short(self, packed, *options):
+        if len(packed.ids) > 17:
+            raise torch.OutOfMemoryError("out of memory")
+        return run(self, packed, *options)
+
+    monkeypatch.setattr(Model, "run", short)
+    monkeypatch.setattr("papa.model.load.check", lambda *_: None)
+    with caplog.at_level(logging.WARNING):
+        jobs.store(tiny, index, tokens=corpus / "tokens.parquet")
+    assert "going on with token_budget" in caplog.text
+    torch.testing.assert_close(states_of(index, train), expected, atol=2e-3, rtol=1e-3)
+
+
 @pytest.mark.parametrize(("precision", "within"), [("bfloat16", 0.1), ("float16", 0.02)])
 def test_a_smaller_precision_is_near_and_not_the_same(tiny, corpus, precision, within):
-    tokens = Tokens.read(corpus / "tokens.parquet")["train"]
-    jobs.average(tiny, corpus / "tokens.parquet", corpus / "exact.h5")
-    jobs.average(tiny, corpus / "tokens.parquet", corpus / "rough.h5", precision=precision)
-    exact, rough = (papa.ConstantMatrices.load(corpus / f"{name}.h5") for name in ("exact", "rough"))
+    tokens = corpus / "tokens.parquet"
+    averages, read = [], []
+    for name in ("float32", precision):
+        jobs.average(tiny, tokens, corpus / f"{name}.h5", precision=name)
+        averages.append(papa.ConstantMatrices.load(corpus / f"{name}.h5"))
+        given = {"tokens": tokens, "constants": corpus / "float32.h5"}
+        jobs.store(tiny, corpus / f"{name}.json", "average/all", precision=name, **given)
+        read.append(states_of(corpus / f"{name}.json", Tokens.read(tokens)["train"]))
+    exact, rough = averages
     assert rough.sum.dtype == torch.float64 and rough.about["precision"] == precision
     assert 0 < float((rough.mean - exact.mean).abs().max()) < within
-    read = []
-    for own in ("float32", precision):
-        indices = stored(tiny, corpus, variant="average/all", constants=corpus / "exact.h5", precision=own)
-        with HiddenStates.opened(indices) as states:
-            read.append(states.read(torch.arange(TRAIN), tokens))
-    difference = float((read[1] - read[0]).norm() / read[0].norm())
-    assert 1e-5 < difference < within
+    assert 1e-5 < float((read[1] - read[0]).norm() / read[0].norm()) < within

@@ -135,7 +135,7 @@ def test_size_of_the_model_chooses_the_training(here):
 STRANGE = ["a b", "it's", 'the "best"', "key: value", "a #1", "[x], {y}", "größe", "- on", "5", "日本"]
 
 
-@pytest.mark.parametrize("name", [name for name in STRANGE if "{" not in name])
+@pytest.mark.parametrize("name", [name for name in STRANGE if "{" not in name and name[0] != "-"])
 def test_strange_file_names_stay_what_they_are(here, name):
     """The config goes through, and a shell takes what is said to be done next."""
     csv(here / f"{name}.csv", "text,mood", ROWS)
@@ -196,8 +196,9 @@ def test_tasks_have_a_name_that_says_something(here, train, label, name):
 
 
 def test_words_without_a_header_have_a_task_with_a_name(here):
-    (here / "train.conll").write_text("ann B-PER\nruns O\n\nbob B-PER\nran O\n", encoding="utf-8")
-    init("--train", "train.conll", "--label", "column_2")
+    (here / "data").mkdir()
+    (here / "data/train.conll").write_text("ann B-PER\nruns O\n\nbob B-PER\nran O\n", encoding="utf-8")
+    init("--train", "data/train.conll", "--label", "column_2")
     assert list(loaded()["tasks"]) == ["entities"]
 
 

@@ -29,5 +29,5 @@ def test_a_dry_run_takes_it(fresh, monkeypatch, name, label):
     result = CliRunner().invoke(app, ["init", config, *given])
     assert result.exit_code == 0, result.output
     jobs = fresh.planned(None, "--configfile", config)
-    trained = "probe" if label else "probe_through_encoder"
+    trained = "probe" if label else "stream_probe"
     assert jobs["average"] == jobs["train_lambda"] == 1 and jobs[trained] == 4 * 3  # fractions, seeds

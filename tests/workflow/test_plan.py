@@ -1,4 +1,4 @@
-"""`papa plan`: its jobs are those of a dry run, its bytes those of a real run, and what is missing is said."""
+"""`papa plan`: its jobs are those of the study, its bytes those that a run writes, and problems are said first."""
 
 import copy
 import json
@@ -6,66 +6,99 @@ import re
 
 import pytest
 import yaml
-from tiny import CONFIG, JOBS, REPOSITORY
+from tiny import CONFIG, ROWS, write_data, write_model
 from typer.testing import CliRunner
 
-from papa.cli import SCHEMA, app
-from papa.config.graph import Graph
-from papa.config.jobs import jobs_of
-from papa.config.settings import checked
-from papa.jobs.planning import Measured, plan_of
-from papa.jobs.terminal import duration, size
+from papa.cli import app
+from papa.config.reading import config_of
+from papa.config.study import Study
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plan")
+    write_data(folder / "data")
+    write_model(folder / "models/tiny")
+    return folder
 
 
 @pytest.fixture
-def plan(fresh, monkeypatch):
-    """Run `papa plan` on a config, in the folder of the workflow, with the shortest measurements that there are."""
-    monkeypatch.chdir(fresh.folder)
+def plan(folder, monkeypatch):
+    """Run `papa plan` on a config, in a folder with its data and its model."""
+    monkeypatch.chdir(folder)
     monkeypatch.setenv("PAPA_MACHINE", "{}")  # the command sets it for good
-    monkeypatch.setattr("papa.jobs.pacing.SECONDS", 0)
-    monkeypatch.setattr("papa.jobs.measuring.processor_seconds", lambda *_: 1.0)
-    return lambda config, *options: CliRunner().invoke(app, ["plan", fresh.write(config, "planned.yaml"), *options])
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def run(config, *options):
+        (folder / "planned.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        return CliRunner().invoke(app, ["plan", "planned.yaml", *options])
+
+    return run
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "families.yaml", "paper.yaml"])
-def test_jobs_are_those_of_a_dry_run(fresh, name):
-    config = yaml.safe_load((REPOSITORY / "config" / name).read_text(encoding="utf-8"))
-    jobs = jobs_of(Graph(checked(config, SCHEMA)))
-    planned = plan_of(jobs, config, Measured("cpu", {"": 0, "probe": 0})).jobs
-    assert planned == fresh.planned(config)
+def changed(**blocks):
+    config = copy.deepcopy(CONFIG)
+    for block, values in blocks.items():
+        config[block] = config.get(block, {}) | values
+    return config
 
 
-def test_bytes_are_those_of_a_real_run(plan, finished):
+def test_jobs_are_those_of_the_study(plan):
     result = plan(CONFIG, "--json", "--cores", "3")
     assert result.exit_code == 0, result.output
-    content = json.loads(result.stdout)
-    assert content["jobs"] == JOBS and content["cores"] == 3 and not content["problems"]
-    assert all(row["estimated_jobs"] == row["jobs"] for row in content["rows"])
-    disk = {row["rule"]: row["disk_bytes"] for row in content["rows"]}
-
-    def written(pattern):
-        return sum(path.stat().st_size for path in (finished.folder / "results/tiny").rglob(pattern))
-
-    assert disk["features_of_corpus"] + disk["features_of_task"] == pytest.approx(written("*.hidden"), rel=0.01)
-    header = 6 * 1000  # of a safetensors file, at most
-    assert 0 <= written("seed-1.safetensors") - disk["probe"] <= header
-    passes = {row["rule"]: row["encoder_passes"] for row in content["rows"]}
-    assert passes["average"] == passes["train_lambda"] == 2  # one epoch of two tasks
+    found = json.loads(result.stdout)
+    rules = [job.rule for job in Study(config_of(CONFIG), "results/tiny").jobs()]
+    assert {stage["stage"]: stage["jobs"] for stage in found["stages"]} == {rule: rules.count(rule) for rule in rules}
+    assert found["total"]["jobs"] == len(rules) and found["cores"] == 3
+    assert not found["problems"] and not found["total"]["unknown"]
+    order = [stage["stage"] for stage in found["stages"]]
+    assert order.index("average") < order.index("train_lambda") < order.index("hidden_states") < order.index("probe")
 
 
-def test_what_is_missing_has_its_line_and_the_rest_is_estimated(plan):
-    config = copy.deepcopy(CONFIG)
-    config["models"]["gone"] = {"path": "models/gone"}
-    config["run"]["models"].append("gone")
-    config["run"]["constants"] = ["average", "average-trained"]
-    result = plan(config)
+def test_disk_follows_from_rows_words_and_sizes(plan):
+    """Long rows of which all fill their slots: every token is stored as 3 hidden states of 8 numbers in float16."""
+    rows = 20_000
+    words = " ".join(["cat"] * 40)
+    for split in ROWS:
+        text = "\n".join(["sentence,animal", *(f"{words},{row % 2}" for row in range(rows))])
+        with open(f"data/long.{split}.csv", "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+    files = {"files": {split: f"data/long.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
+    config = changed(corpora={"sentences": files}, run={"tasks": ["animals"], "fractions": ["1"]})
+    stages = {stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]}
+    assert stages["hidden_states"]["disk_mb"] == -(-(2 * rows * 13 * 3 * 8 * 2 + 2 * rows * 4) // 10**6)
+    config["corpora"]["sentences"]["train_limit"] = 10_000
+    limited = {stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]}
+    assert limited["hidden_states"]["disk_mb"] == -(-(30_000 * 13 * 3 * 8 * 2 + 30_000 * 4) // 10**6)
+
+
+def test_a_model_that_is_not_here_or_not_supported_is_said_first(plan, folder):
+    other = folder / "models/other"
+    other.mkdir(exist_ok=True)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 17}
+    (other / "config.json").write_text(json.dumps({"model_type": "modernbert", **sizes}), encoding="utf-8")
+    models = {"gone": {"hub": "owner/gone"}, "other": {"path": "models/other"}, "away": {"path": "models/away"}}
+    result = plan(changed(models=models, run={"models": ["tiny", *models]}))
     assert result.exit_code == 0, result.output
-    lines = " ".join(result.stdout.split())
-    assert "Not estimated: model gone. Model gone should lie in models/gone, but there is no config.json" in lines
-    assert "Model gone tokenize 2, average 2" in lines and re.search(r"Model tiny .* tokenize 2 \d+ s", lines)
-    assert "\x1b" not in result.stdout
-    config["run"]["models"] = ["gone"]
-    assert plan(config).exit_code == 1
+    said = " ".join(result.stdout.split())
+    assert said.startswith("Model gone: ") and "Model other: its type is modernbert, whose attention is not" in said
+    assert said.index("Model other") < said.index("memory of a job") and re.search(r"average 8 \(6 unknown\)", said)
+    assert "Model away: Model away should" in said
+
+
+def test_texts_that_are_not_here_are_said_first(plan):
+    gone = {"files": {split: f"data/gone.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
+    said = " ".join(plan(changed(corpora={"sentences": gone})).stdout.split())
+    assert said.startswith("Corpus sentences: There is no file data/gone.train.csv") and "average 2 (1 unknown)" in said
+
+
+def test_where_nothing_is_known_the_exit_code_says_so(plan):
+    texts = {"hub": "owner/texts", "first": "sentence", "slots": 13}
+    config = changed(corpora={"sentences": texts}, run={"tasks": ["animals"]})
+    result = plan(config)
+    said = " ".join(result.stdout.split())
+    assert "Corpus sentences: how large owner/texts is will be known when it is prepared" in said
+    assert result.exit_code == 1 and "hidden_states 3 (3 unknown) ? ? ?" in said
 
 
 def test_a_wrong_config_is_one_sentence(plan):
@@ -74,14 +107,3 @@ def test_a_wrong_config_is_one_sentence(plan):
     assert result.stderr.startswith("Config error: device is 'gpu'") and len(result.stderr.splitlines()) == 1
     missing = CliRunner().invoke(app, ["plan", "nowhere.yaml"])
     assert missing.exit_code == 2 and "nowhere.yaml cannot be read" in missing.stderr
-
-
-def test_help_shows_an_example():
-    result = CliRunner().invoke(app, ["plan", "--help"])
-    assert result.exit_code == 0 and "papa plan config/minilm.yaml --hub-mirror" in result.stdout
-
-
-def test_numbers_as_people_say_them():
-    said = [duration(seconds) for seconds in (0.2, 40, 300, 4320, 5 * 3600, 3.4 * 86400)]
-    assert said == ["< 1 s", "40 s", "5 min", "72 min", "5.0 hours", "3.4 days"]
-    assert [size(amount) for amount in (7, 5e6, 1.25e9, 41e9, 2e12)] == ["7 B", "5 MB", "1.2 GB", "41 GB", "2 TB"]

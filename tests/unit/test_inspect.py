@@ -1,0 +1,140 @@
+"""`papa inspect`: what a file is, what it was made from, whether it is intact, and the beginning of it."""
+
+import json
+import re
+
+import pyarrow as pa
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from papa.cli import app
+from papa.files import MEND, Trace, write_json, write_page, write_table, write_tensors
+from papa.method.averages import ConstantMatrices
+
+LAYERS, HEADS, SLOTS, EXAMPLES = 2, 3, 7, 5
+
+
+def trace(stage, **settings):
+    return Trace(stage, 1, settings, {"tokens": "0123456789abcdef"})
+
+
+def averages(path):
+    count = torch.full((SLOTS, SLOTS), EXAMPLES)
+    count[3] = count[:, 3] = 0
+    total = torch.rand(LAYERS, HEADS, SLOTS, SLOTS, dtype=torch.double) * (count > 0)
+    ConstantMatrices(total, count, EXAMPLES, {"model": "tiny"}).save(path, trace("average", part="1of1"))
+
+
+def by_head(path, stage, name, values, epochs=1):
+    places = [
+        (epoch, layer, head) for epoch in range(1, epochs + 1) for layer in range(LAYERS) for head in range(HEADS)
+    ]
+    columns = {"layer": [place[1] for place in places], "head": [place[2] for place in places], name: values}
+    if stage == "lambda":
+        columns["epoch"] = [place[0] for place in places]
+    write_table(pa.table(columns), path, {}, trace(stage, seed=13))
+
+
+def texts(path):
+    rows = {"split": ["train"] * 11, "row": [*range(11)], "first": [f"text {row}" for row in range(11)]}
+    write_table(pa.table(rows), path, {"rows": {"train": 11}}, trace("texts", corpus={"first": "sentence"}))
+
+
+FILES = {
+    "texts.parquet": texts,
+    "lambda.parquet": lambda path: by_head(
+        path, "lambda", "value", [0.5] * 6 + [0.4891, 0.5113, 0.5, 0.5, 0.5, 0.5], 2
+    ),
+    "order.parquet": lambda path: by_head(path, "rank", "rank", [5, 4, 3, 2, 1, 0]),
+    "seed-1.json": lambda path: write_json({"score": 0.75, "curve": [{"epoch": 1, "loss": 0.5}]}, path, trace("probe")),
+    "seed-1.safetensors": lambda path: write_tensors({"dense": torch.ones(3, 5)}, path, {"epochs": 3}, trace("probe")),
+    "average.h5": averages,
+    "index.html": lambda path: write_page("<head></head>", path, trace("page")),
+}
+
+
+@pytest.fixture
+def file(tmp_path):
+    def made(name):
+        FILES[name](tmp_path / name)
+        return tmp_path / name
+
+    return made
+
+
+def inspect(*arguments, code=0):
+    result = CliRunner().invoke(app, ["inspect", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def content_of(path, *options, code=0):
+    return json.loads(inspect(path, *options, "--json", code=code).stdout)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_says_what_made_it(file, name):
+    path = file(name)
+    found = content_of(path)
+    assert found["intact"] and found["bytes"] == path.stat().st_size
+    assert found["made"]["version"] == 1 and found["inputs"] == {"tokens": "0123456789abcdef"}
+    said = inspect(path).stdout
+    assert "Intact" in said and "tokens  0123456789ab\n" in said and f"Made by stage {found['made']['stage']}" in said
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damage_is_said(file, name):
+    path = file(name)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    found = content_of(path, code=1)
+    assert found["intact"] is False and MEND in found["damage"] and "\n" not in found["damage"]
+    assert MEND in " ".join(inspect(path, code=1).stdout.split())
+
+
+def test_changed_values_are_found(file):
+    path = file("seed-1.json")
+    path.write_text(path.read_text(encoding="utf-8").replace("0.75", "0.85"), encoding="utf-8")
+    assert str(path) in content_of(path, code=1)["damage"]
+
+
+def test_settings_and_first_rows_are_shown(file):
+    said = inspect(file("texts.parquet")).stdout
+    assert re.search(r"corpus +first sentence", said) and "5 of 11 rows" in said and "text 4" in said
+    assert "text 5" not in said
+
+
+def test_weights_have_three_decimals_and_are_those_of_the_last_epoch(file):
+    path = file("lambda.parquet")
+    assert content_of(path)["heads"]["values"] == [[0.4891, 0.5113, 0.5], [0.5, 0.5, 0.5]]
+    said = inspect(path).stdout
+    assert re.search(r"^0 +0\.489 +0\.511 +0\.500", said, re.MULTILINE) and "λ after 2 epochs" in said
+
+
+def test_ranks_are_shown_by_head(file):
+    path = file("order.parquet")
+    assert content_of(path)["heads"]["values"] == [[5, 4, 3], [2, 1, 0]]
+    assert re.search(r"^1 +2 +1 +0$", inspect(path).stdout, re.MULTILINE)
+
+
+def test_a_run_shows_its_curve_and_its_tensors(file):
+    assert content_of(file("seed-1.json"))["table"]["rows"] == [[1, 0.5]]
+    assert content_of(file("seed-1.safetensors"))["table"]["rows"] == [["dense", "3 × 5", "float32"]]
+
+
+def test_heads_are_chosen(file):
+    path = file("average.h5")
+    shown = content_of(path)
+    peaks = shown["heads"]["values"]
+    [sharpest] = shown["pictures"]
+    assert peaks[sharpest["layer"]][sharpest["head"]] == max(map(max, peaks))
+
+    def heads(*options):
+        return [(picture["layer"], picture["head"]) for picture in content_of(path, *options)["pictures"]]
+
+    assert heads("--layer", 1) == [(1, 0), (1, 1), (1, 2)] and heads("--head", 1) == [(0, 1), (1, 1)]
+    assert heads("--layer", 1, "--head", 0) == [(1, 0)]
+    drawn = inspect(path, "--layer", 1).stdout
+    assert "layer 1, head 0: 0 (light) to 0." in drawn and "\x1b" not in drawn
+    assert "no layer 2; layers are 0 to 1" in inspect(path, "--layer", 2, code=2).stderr
+    assert "has no heads to choose from" in inspect(file("seed-1.json"), "--head", 0, code=2).stderr

@@ -21,6 +21,7 @@ from papa.config import stages
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN, Config, Corpus, Grid
 from papa.config.variant import OF, ORIGINAL, RANDOM, WHOLE, Constant, Order, Variant, parts_of
+from papa.errors import InputError
 from papa.files import JSON, Provenance, Trace, digest_of, digest_of_json, read_provenance
 
 S = TypeVar("S", bound=stages.Settings)
@@ -233,6 +234,17 @@ class Study:
             corpora=tuple(self._corpus(name) for name in self.config.corpora_run if self.config.corpora[name].hub),
         )
         return {"settings_of": "FetchOf", "settings": settings.model_dump(mode="json", exclude_none=True), "wanted": {}}
+
+    def check_weights(self) -> None:
+        """Raise `InputError` if the weights of a model that is run are here, and are not those that `sha256` says."""
+        for name in dict.fromkeys(model for model, _ in self.config.pairs):
+            asked = self.config.models[name].sha256
+            found = self._roots.weights(self._model(name)) if asked else None
+            if found is not None and found != asked:
+                raise InputError(
+                    f"The weights of model {name} have SHA-256 {found}, but its sha256 in the config is {asked}; "
+                    "use the files that were meant, or correct sha256."
+                )
 
     def shown_config(self) -> dict[str, JSON]:
         """What the page tells of the config: what is run, and nothing of this machine."""
@@ -630,6 +642,10 @@ class Roots:
 
     def model(self, model: stages.ModelId) -> str | None:
         """The digest of the files of a model; None if they are not on this machine."""
+        return None
+
+    def weights(self, model: stages.ModelId) -> str | None:
+        """SHA-256 of the weights of a model; None if they are not on this machine."""
         return None
 
     def published(self) -> str:

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`inputs @ weight.T + bias`, `[..., out]`; differentiable in all three."""
-    if not _onednn_takes(weight):
+    if not inputs.numel() or not _onednn_takes(weight):  # oneDNN has no gradient of a weight from no rows
         return nn.functional.linear(inputs, weight, bias)
     return _by_rows(inputs, lambda rows: _Linear.apply(rows, weight, bias))
 
@@ -135,7 +135,8 @@ def _by_rows(inputs: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
     rows = inputs.reshape(-1, inputs.shape[-1])
     idle = rounded_up(len(rows)) - len(rows)
     whole = torch.cat([rows, rows.new_zeros(idle, rows.shape[1])]) if idle else rows
-    return layer(whole)[: len(rows)].view(*inputs.shape[:-1], -1)
+    outputs = layer(whole)[: len(rows)]
+    return outputs.view(*inputs.shape[:-1], outputs.shape[-1])
 
 
 def _onednn_takes(weight: Tensor) -> bool:

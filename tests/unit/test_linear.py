@@ -7,7 +7,7 @@ from torch import nn
 from papa.model import linear as linear_module
 from papa.model.linear import FrozenLinear, freeze_linears, linear, rounded_up, some_outputs
 
-SHAPES = [(23,), (1, 23), (5, 23), (2, 3, 23), (67, 23), (1, 1031, 23)]
+SHAPES = [(0, 23), (23,), (1, 23), (5, 23), (2, 3, 23), (67, 23), (1, 1031, 23)]
 
 
 @pytest.fixture(params=[True, False], ids=["bias", "no bias"])

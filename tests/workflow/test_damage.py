@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 from comparing import DRAWN, PASSING, same_results
+from papa.config.machine import VARIABLE
+from papa.config.parameters import Parameters
+from papa.method.streaming import train_probe_through_encoder
 from papa.results.analyses import gather
+from papa.results.heatmaps import plot_heads
 from papa.results.latex import write_latex
+from papa.results.plots import plot_grid, plot_score_and_drop
 from papa.results.tables import collect_runs, summarise
 from tiny import CONFIG, REPOSITORY, a_task
 
-from papa.config.machine import VARIABLE
-from papa.config.parameters import Parameters
 from papa.config.settings import checked
 from papa.data.prepare import prepare_labels
 from papa.data.tokenize import tokenize_corpus
@@ -23,12 +26,9 @@ from papa.method.averages import average_corpus, merge_averages
 from papa.method.features import extract_features
 from papa.method.patterns import describe_patterns
 from papa.method.ranking import order_heads, rank_heads, train_lambda
-from papa.method.streaming import train_probe_through_encoder
 from papa.method.training import train_probe
 from papa.results.drops import score_and_drop
-from papa.results.heatmaps import plot_heads
 from papa.results.page import write_report
-from papa.results.plots import plot_grid, plot_score_and_drop
 from papa.results.published import beside_published
 from papa.results.summary import print_summary
 

@@ -19,7 +19,7 @@ help:
 
 demo: $(READY)
 	@$(SNAKEMAKE) --cores $(CORES) --no-hooks
-	@$(BIN)/python -m papa.results.tables results/demo/tables/summary.parquet
+	@$(BIN)/python -m papa.results.summary results/demo
 
 test: lint
 	@$(BIN)/python -m pytest

@@ -303,7 +303,7 @@ class PageOf(Settings):
     """Stage *page*: everything on one page. `config` is what was run, without places."""
 
     stage = "page"
-    runs = "papa.results.page:write_page"
+    runs = "papa.results.page:write_report"
 
     config: dict[str, Any]
 

@@ -180,7 +180,11 @@ class Study:
 
     def targets(self) -> list[Job[Any]]:
         """The jobs that a run of the workflow ends with; everything else is made for them."""
-        wanted = [self.job("summarise"), *(self.job("grid", grid=name) for name in self.grids), self.job("page")]
+        return [self.job("summarise"), *self.analyses(), self.job("page")]
+
+    def analyses(self) -> list[Job[Any]]:
+        """The jobs of the tables and figures that the config asks for."""
+        wanted = [self.job("grid", grid=name) for name in self.grids]
         if {"0", "1"} <= set(self.grids[RUN].fractions):
             wanted.append(self.job("score_and_drop"))
         if any(self.config.tasks[task].published for _, task in self.config.pairs):
@@ -491,8 +495,7 @@ class Study:
         needs: Needs = {
             "summary": [self.job("summarise")],
             "runs": [self.job("summarise")],
-            "grids": [self.job("grid", grid=name) for name in self.grids],
-            "patterns": self._patterns(),
+            "analyses": self.analyses(),
         }
         return self._made(stages.PageOf(config=self.shown_config()), needs, {"page": "page"})
 

@@ -114,11 +114,16 @@ class Columns:
         self._refuse(unlike, f"a list in column {name} that has not one {what} per word")
         return list(values)
 
-    def _column(self, name: str) -> pa.ChunkedArray:
+    def check(self, names: Iterable[str]) -> None:
+        """Raise `InputError` unless each of `names` is the name of one column."""
         columns = self.rows.names
-        if columns.count(name) != 1:
-            found = "no column" if name not in columns else "more than one column"
-            raise InputError(f"{self.where} has {found} {name!r}; its columns are {', '.join(columns)}.")
+        for name in names:
+            if columns.count(name) != 1:
+                found = "no column" if name not in columns else "more than one column"
+                raise InputError(f"{self.where} has {found} {name!r}; its columns are {', '.join(columns)}.")
+
+    def _column(self, name: str) -> pa.ChunkedArray:
+        self.check([name])
         return self.rows.table.column(name)
 
     def _wrong_type(self, name: str, found: pa.DataType, expected: str) -> InputError:

@@ -11,34 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from papa.errors import InputError
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 STYLES, SEGMENTS = ("paper", "published_code"), ("aligned", "published_code")
 CHUNK = 4096
 """Texts that are tokenized at a time."""
-
-
-class Encoded(Protocol):
-    """What a tokenizer makes of texts: lists of numbers by name, and the words that tokens are parts of."""
-
-    def __getitem__(self, name: str) -> list[Any]: ...
-    def word_ids(self, row: int) -> list[int | None]: ...
-
-
-class Tokenizer(Protocol):
-    """What is asked of a tokenizer of transformers."""
-
-    pad_token_id: int | None
-    mask_token_id: int | None
-    all_special_ids: list[int]
-
-    def __call__(self, text: object, text_pair: object = None, **options: bool) -> Encoded: ...
-    def get_vocab(self) -> dict[str, int]: ...
 
 
 @dataclass(frozen=True)
@@ -62,7 +47,7 @@ class Template:
     second_segment: int
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Template:
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> Template:
         """Read the template off what `tokenizer` makes of a pair of texts."""
         pair = tokenizer("a", "a", return_special_tokens_mask=True, return_token_type_ids=True)
         tokens, special = pair["input_ids"], pair["special_tokens_mask"]
@@ -80,7 +65,7 @@ class Template:
 
 
 def lay_out(
-    tokenizer: Tokenizer,
+    tokenizer: PreTrainedTokenizerBase,
     first: Sequence[str] | Sequence[Sequence[str]],
     second: Sequence[str] | None = None,
     *,
@@ -123,7 +108,7 @@ def lay_out(
 
 
 def place(
-    tokenizer: Tokenizer,
+    tokenizer: PreTrainedTokenizerBase,
     first: Sequence[str] | Sequence[Sequence[str]],
     second: Sequence[str] | None,
     *,
@@ -163,7 +148,7 @@ def place(
             yield _place_one(template, one, two, slots, room, misplaced=segments == "published_code")
 
 
-def texts_in_blocks(tokenizer: Tokenizer, texts: Iterable[str], slots: int) -> Iterator[Placed]:
+def texts_in_blocks(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], slots: int) -> Iterator[Placed]:
     """Yield running text as blocks of `slots` tokens, special tokens at both ends: `[CLS] tokens [SEP]`, no padding.
 
     Texts follow one another without a separator; one that is empty adds nothing and no token is lost. The last block
@@ -185,7 +170,7 @@ def texts_in_blocks(tokenizer: Tokenizer, texts: Iterable[str], slots: int) -> I
         yield _place_one(template, (waiting, []), None, slots, (room, 0), False)
 
 
-def _template(tokenizer: Tokenizer, slots: int) -> Template:
+def _template(tokenizer: PreTrainedTokenizerBase, slots: int) -> Template:
     limit = getattr(tokenizer, "model_max_length", None)
     if limit is not None and slots > limit:
         raise InputError(f"{slots} slots were asked for, but the model has positions for {limit}; take fewer slots.")
@@ -197,7 +182,7 @@ def _check_room(slots: int, room: int) -> None:
         raise InputError(f"{slots} slots leave no room for text between the special tokens; take more slots.")
 
 
-def _parts_words(tokenizer: Tokenizer) -> bool:
+def _parts_words(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a word in a list becomes what it is in a text; byte-level tokenizers may lose the space before it."""
     options = {"add_special_tokens": False, "return_attention_mask": False}
     return bool(
@@ -207,7 +192,7 @@ def _parts_words(tokenizer: Tokenizer) -> bool:
 
 
 def _sub_tokens(
-    tokenizer: Tokenizer, texts: Sequence[str] | Sequence[Sequence[str]], split: bool
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | Sequence[Sequence[str]], split: bool
 ) -> list[tuple[list[int], list[int]]]:
     """Ids of the sub-tokens of each text, and for each the number of the word it begins, else -1."""
     made = tokenizer(

@@ -8,15 +8,18 @@ neither batches nor machine.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from papa.data.layout import Tokenizer
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1
 VALIDATION = (0, 0)
@@ -52,7 +55,7 @@ class Masking:
     ordinary: Tensor
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, name: str) -> Masking:
+    def of(cls, tokenizer: PreTrainedTokenizerBase, name: str) -> Masking:
         """Read off the tokenizer of the model `name`; raises `InputError` if it has no mask token."""
         if tokenizer.mask_token_id is None:
             raise InputError(

@@ -5,8 +5,9 @@ Whatever can be wrong with texts or labels is found here, before any model runs.
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ALL = "all"  # the name under which tables keep the score over all examples
 SAMPLE_SEED = 0
+CHUNK = 4096  # rows that are looked at as Python's own at a time
 BESIDE = ["split", "row"]
 """The columns of texts that the tables beside them repeat."""
 
@@ -170,6 +172,7 @@ def _part(corpus: Corpus, split: str, wanted: set[str]) -> Part:
 
     where, rows = describe(corpus, split), load_rows(corpus, split, wanted)
     columns, limit = Columns(where, rows), corpus.train_limit
+    columns.check(sorted(wanted))
     numbers = np.arange(rows.table.num_rows)
     if corpus.blocks and corpus.first:  # blank lines part the paragraphs of running text
         numbers = numbers[[bool(text and text.strip()) for text in columns.texts(corpus.first, blank=True)]]
@@ -200,23 +203,19 @@ def _texts(corpus: Corpus, parts: Sequence[Part]) -> pa.Table:
 
 
 def _shared(texts: pa.Table) -> dict[str, int]:
-    """How many rows of each split but the first have the same texts as a row of the first, spaces around them apart."""
-    rows = zip(texts.column("split").to_pylist(), _stripped(texts), strict=True)
-    train: set[object] = set()
+    """How many rows of each further split have the same texts as a training row, spaces around them apart."""
+    train: set[bytes] = set()
     shared: dict[str, int] = {}
-    for split, row in rows:
-        if split == "train":
-            train.add(row)
-        else:
-            shared[split] = shared.get(split, 0) + (row in train)
+    for chunk in texts.to_batches(CHUNK):
+        splits, _, *columns = (column.to_pylist() for column in chunk.columns)
+        for split, *row in zip(splits, *columns, strict=True):
+            own = [[part.strip() for part in ([text] if isinstance(text, str) else text)] for text in row]
+            key = hashlib.blake2b(repr(own).encode(), digest_size=16).digest()  # smaller than the texts themselves
+            if split == "train":
+                train.add(key)
+            else:
+                shared[split] = shared.get(split, 0) + (key in train)
     return shared
-
-
-def _stripped(texts: pa.Table) -> Iterator[tuple[object, ...]]:
-    if "words" in texts.column_names:
-        return (tuple(word.strip() for word in words) for words in texts.column("words").to_pylist())
-    columns = [texts.column(name).to_pylist() for name in texts.column_names[2:]]
-    return (tuple(text.strip() for text in row) for row in zip(*columns, strict=True))
 
 
 def _beside_texts(corpus: Corpus, column: str, texts: str) -> tuple[list[Part], pa.Table]:

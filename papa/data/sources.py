@@ -100,11 +100,10 @@ def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None) -> Row
         raise InputError(
             f"{describe(corpus, split)} cannot be loaded ({first_line(error).rstrip('.')}). {advice}."
         ) from error
-    names = dataset.column_names
-    table = dataset.with_format("arrow")[:]
+    names, class_names = dataset.column_names, class_names_of(dataset.features.to_dict())
     if wanted is not None:
-        table = table.select([name for name in names if name in wanted])
-    return Rows(table, names, class_names_of(dataset.features.to_dict()))
+        dataset = dataset.select_columns([name for name in names if name in wanted])
+    return Rows(dataset.with_format("arrow")[:], names, class_names)
 
 
 def _load_dataset(place: str, options: dict[str, str | None], config: str | None, split: str) -> Dataset:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from papa.config.stages import ModelId, TokensOf
 from papa.config.study import Job
-from papa.data.layout import CHUNK, Placed, Tokenizer, place, texts_in_blocks
+from papa.data.layout import CHUNK, Placed, place, texts_in_blocks
 from papa.data.weights import not_loaded, place_of, revision_of, weights_digest
 from papa.errors import InputError
 from papa.files import PathLike, Trace, provenance_of, read_table, writing_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from transformers import PreTrainedTokenizerBase
 
 GROUP = 1 << 18
 """Tokens of a group; its last example may exceed them."""
@@ -87,7 +88,7 @@ def write_groups(
             file.write(group.cast(schema))
 
 
-def tokenizer_of(model: ModelId, words: bool = False) -> Tokenizer:
+def tokenizer_of(model: ModelId, words: bool = False) -> PreTrainedTokenizerBase:
     """Load the tokenizer that belongs to the model; `words=True` readies it for texts that come as lists of words.
 
     Byte-level tokenizers (RoBERTa, DeBERTa) must be told when they are made that every word has a space before it.
@@ -103,7 +104,7 @@ def tokenizer_of(model: ModelId, words: bool = False) -> Tokenizer:
             )
     except Exception as error:  # files can be wrong in more ways than the library has errors for
         raise not_loaded(model, "tokenizer", error) from error
-    return cast("Tokenizer", tokenizer)
+    return tokenizer
 
 
 def shape_of_model(model: ModelId) -> tuple[int, int]:
@@ -138,7 +139,7 @@ def _schema(words: bool) -> pa.Schema:
     return pa.schema(types)
 
 
-def _rows(tokenizer: Tokenizer, texts: pa.Table, told: TokensOf) -> Iterator[Row]:
+def _rows(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, told: TokensOf) -> Iterator[Row]:
     """Each row of the texts laid out, `CHUNK` at a time."""
     for chunk in texts.to_batches(CHUNK):
         columns = dict(zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True))
@@ -149,7 +150,7 @@ def _rows(tokenizer: Tokenizer, texts: pa.Table, told: TokensOf) -> Iterator[Row
         yield from zip(columns["split"], columns["row"], laid_out, strict=True)
 
 
-def _blocks_of_splits(tokenizer: Tokenizer, texts: pa.Table, slots: int) -> Iterator[Row]:
+def _blocks_of_splits(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots: int) -> Iterator[Row]:
     """The blocks of each split, each with the split's name and its number there."""
     rows = (
         row

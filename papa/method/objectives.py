@@ -203,10 +203,9 @@ class Labelled(Objective):
         return self._batch("train", examples)
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
-        logits = self._logits(batch, hidden)
         if not len(batch.gold):  # the mean over no word is no number
-            return logits.sum()
-        return cross_entropy(logits, batch.gold.to(logits.device))
+            return 0 * (hidden.sum() + torch.stack([values.sum() for values in self.probe.parameters()]).sum())
+        return cross_entropy(self._logits(batch, hidden), batch.gold.to(hidden.device))
 
     def scored(self) -> Iterator[Batch]:
         for split, tokens in self.splits.items():
@@ -216,7 +215,7 @@ class Labelled(Objective):
 
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
         """The label that the probe gives to each example, or to each labelled word."""
-        return self._logits(batch, hidden).argmax(-1)
+        return self._logits(batch, hidden).argmax(-1) if len(batch.gold) else batch.gold
 
     def score(self, metric: str, outcomes: Outcomes) -> Scores:
         """The score of the validation split; further splits are scored apart, as subsets of their names."""

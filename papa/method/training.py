@@ -151,10 +151,12 @@ def train_probe(job: Job[ProbeOf]) -> str:
         for number, (epoch, own) in enumerate(zip(epochs, results, strict=True), start=1)
     ]
     variant, facts, result = Variant.parse(settings.variant), splits["train"].provenance, results[-1]
+    names = names_of(variant)
     run = Run(
         model=settings.model.model.name,
         task=settings.task,
-        **names_of(variant),
+        constant=names["constant"],
+        order=names["order"],
         fraction=str(variant.fraction),
         kept=source.kept,
         heads=source.heads,

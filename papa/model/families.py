@@ -5,7 +5,7 @@ A new family needs its line here; one whose attention has a form of its own also
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor, nn
@@ -22,47 +22,26 @@ if TYPE_CHECKING:
 
 
 class Family(NamedTuple):
-    """A family of encoders.
-
-    Args:
-        name: how people write it.
-        stock: the class of its self-attention modules, in transformers.models.
-        attention: what takes their place, made of (stock module, layer, session).
-        drops_in_probe: whether its sequence classifiers drop between pooler and output, and so do probes.
-    """
+    """A family of encoders: how people write its name, what takes the place of its attention modules, and whether its
+    sequence classifiers, and so probes, drop between pooler and output."""
 
     name: str
-    stock: str
-    attention: Callable[..., ReplaceableAttention] = BertAttention
+    attention: type[ReplaceableAttention] = BertAttention
     drops_in_probe: bool = True
 
 
-# by `model_type`; naming a class does not load transformers
+# by `model_type`
 FAMILIES = {
-    "bert": Family("BERT", "bert.modeling_bert.BertSelfAttention"),
-    "camembert": Family("CamemBERT", "camembert.modeling_camembert.CamembertSelfAttention", drops_in_probe=False),
-    "data2vec-text": Family(
-        "Data2VecText", "data2vec.modeling_data2vec_text.Data2VecTextSelfAttention", drops_in_probe=False
-    ),
-    "deberta": Family(
-        "DeBERTa (the first)", "deberta.modeling_deberta.DisentangledSelfAttention", attention=DebertaAttention
-    ),
-    "electra": Family("ELECTRA", "electra.modeling_electra.ElectraSelfAttention"),
-    "ernie": Family("ERNIE", "ernie.modeling_ernie.ErnieSelfAttention"),
-    "roberta": Family("RoBERTa", "roberta.modeling_roberta.RobertaSelfAttention", drops_in_probe=False),
-    "splinter": Family("Splinter", "splinter.modeling_splinter.SplinterSelfAttention"),
-    "xlm-roberta": Family(
-        "XLM-RoBERTa", "xlm_roberta.modeling_xlm_roberta.XLMRobertaSelfAttention", drops_in_probe=False
-    ),
+    "bert": Family("BERT"),
+    "camembert": Family("CamemBERT", drops_in_probe=False),
+    "data2vec-text": Family("Data2VecText", drops_in_probe=False),
+    "deberta": Family("DeBERTa (the first)", DebertaAttention),
+    "electra": Family("ELECTRA"),
+    "ernie": Family("ERNIE"),
+    "roberta": Family("RoBERTa", drops_in_probe=False),
+    "splinter": Family("Splinter"),
+    "xlm-roberta": Family("XLM-RoBERTa", drops_in_probe=False),
 }
-
-
-class Place(NamedTuple):
-    """Where a self-attention module is: `getattr(parent, name) is module`."""
-
-    parent: nn.Module
-    name: str
-    module: nn.Module
 
 
 def family_of(config: PreTrainedConfig, what: str) -> Family:
@@ -80,41 +59,35 @@ def family_of(config: PreTrainedConfig, what: str) -> Family:
     return family
 
 
-def attention_places(model: nn.Module) -> list[Place]:
-    """Where the self-attention modules of a transformers model are, layer by layer.
+def attention_in(model: nn.Module) -> dict[str, nn.Module]:
+    """The self-attention modules of a transformers model by their names, layer by layer.
 
     Raises:
-        InputError: `model` is no such model, is no encoder, or not every layer has an attention module that is known.
+        InputError: `model` is no such model, is no encoder, or its layers have other attention modules than its family.
     """
     config: PreTrainedConfig | None = getattr(model, "config", None)
     if not isinstance(model, nn.Module) or config is None:
-        raise InputError(f"An encoder of transformers is needed, such as AutoModel loads; {_said(model)} was given.")
-    what = type(model).__name__
-    stock = f"transformers.models.{family_of(config, what).stock}"
-    found = [
-        Place(parent, name, child)
-        for parent in model.modules()
-        for name, child in parent.named_children()
-        if f"{type(child).__module__}.{type(child).__qualname__}" == stock
-    ]
-    layers = config.num_hidden_layers
-    if len(found) != layers:
+        given = repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
+        raise InputError(f"An encoder of transformers is needed, such as AutoModel loads; {given} was given.")
+    family_of(config, type(model).__name__)
+    found = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module).__module__.startswith("transformers.") and type(module).__name__.endswith("SelfAttention")
+    }
+    if len(found) != config.num_hidden_layers:
         raise InputError(
-            f"{what} has {layers} layers and {len(found)} modules of the class {stock}, which can be replaced; "
-            "give a model of transformers as it was loaded."
+            f"{type(model).__name__} has {config.num_hidden_layers} layers and {len(found)} attention modules of "
+            "transformers, which can be replaced; give a model as it was loaded."
         )
     return found
 
 
-def _said(value: object) -> str:
-    return repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
-
-
-def patch(model: PreTrainedModel, places: list[Place], session: Session) -> None:
-    """Put replaceable attention modules, steered by `session`, into `model`."""
-    replaceable = FAMILIES[model.config.model_type].attention
-    for layer, (parent, name, stock) in enumerate(places):
-        setattr(parent, name, replaceable(stock, layer, session))
+def patch(model: PreTrainedModel, stock: Mapping[str, nn.Module], session: Session) -> None:
+    """Put replaceable attention modules, steered by `session`, where `stock` ones are in `model`."""
+    replaceable: Callable[..., ReplaceableAttention] = FAMILIES[model.config.model_type].attention
+    for layer, (name, module) in enumerate(stock.items()):
+        model.set_submodule(name, replaceable(module, layer, session))
 
 
 def shape_of(config: PreTrainedConfig) -> tuple[int, int]:

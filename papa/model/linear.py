@@ -66,11 +66,13 @@ class FrozenLinear(nn.Module):
 def some_outputs(projection: nn.Module, inputs: Tensor, rows: Tensor) -> Tensor:
     """The outputs `rows` of a projection, `[..., row]`; if it is a linear layer, the others are not computed."""
     if isinstance(projection, FrozenLinear):
-        return projection.only(rows)(inputs)
-    if type(projection) is nn.Linear:
-        return linear(inputs, projection.weight[rows], None if projection.bias is None else projection.bias[rows])
-    outputs: Tensor = projection(inputs)  # somebody's own, which may do more than its weight says
-    return outputs.index_select(-1, rows)
+        outputs: Tensor = projection.only(rows)(inputs)
+    elif type(projection) is nn.Linear:
+        bias = None if projection.bias is None else projection.bias[rows]
+        outputs = linear(inputs, projection.weight[rows], bias)
+    else:  # somebody's own, which may do more than its weight says
+        outputs = projection(inputs).index_select(-1, rows)
+    return outputs
 
 
 def freeze_linears(model: nn.Module) -> None:

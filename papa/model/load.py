@@ -53,12 +53,10 @@ def load_model(
     name = os.fspath(path_or_id)
     if dtype not in get_args(Dtype):
         raise InputError(f"dtype {dtype!r} is not known; it is one of {', '.join(get_args(Dtype))}.")
-    chosen = _found(device)
-    # transformers leaves two biases of DeBERTa at float32
-    stock_model = _loaded(name, revision, getattr(torch, dtype)).to(chosen, getattr(torch, dtype)).eval()
-    stock = stock_states(stock_model)
-    model = Model(stock_model)
-    check(model, stock, name)
+    stock = _loaded(name, revision, _found(device), getattr(torch, dtype))
+    expected = stock_states(stock)
+    model = Model(stock)
+    check(model, expected, name)
     return model
 
 
@@ -83,8 +81,8 @@ def model_of(encoding: Encoding) -> Model:
     return model
 
 
-def _loaded(name: str, revision: str | None, dtype: torch.dtype) -> PreTrainedModel:
-    """The model as transformers loads it, with all weights from its files."""
+def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) -> PreTrainedModel:
+    """The model as transformers loads it, with all weights from its files, and dropout off."""
     from transformers import AutoConfig, AutoModel
     from transformers.utils import logging as loading
 
@@ -121,8 +119,8 @@ def _loaded(name: str, revision: str | None, dtype: torch.dtype) -> PreTrainedMo
         log.warning(
             "%s has no safetensors; its pickled weights were loaded weights-only, so that nothing in them is run", name
         )
-    loaded: PreTrainedModel = model
-    return loaded
+    stock: PreTrainedModel = model.to(device, dtype).eval()  # two biases of DeBERTa are left at float32 without this
+    return stock
 
 
 def _found(device: str) -> str:

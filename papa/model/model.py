@@ -32,11 +32,11 @@ class Model:
     """
 
     def __init__(self, model: PreTrainedModel):
-        places = families.attention_places(model)
+        stock = families.attention_in(model)
         self.layers, self.heads = families.shape_of(model.config)
         self.slots_limit = families.slots_limit(model)
         self.session = Session(replacement_of((self.layers, self.heads)))
-        families.patch(model, places, self.session)
+        families.patch(model, stock, self.session)
         freeze_linears(model)
         self.model = model.eval().requires_grad_(False)
         self.config: PreTrainedConfig = model.config
@@ -55,12 +55,16 @@ class Model:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return next(self.model.parameters()).device
+        return self._weight.device
 
     @property
     def dtype(self) -> torch.dtype:
         """Type of the weights."""
-        return next(self.model.parameters()).dtype
+        return self._weight.dtype
+
+    @property
+    def _weight(self) -> Tensor:
+        return next(self.model.parameters())
 
     def pack(self, inputs: Mapping[str, Tensor] | Packed) -> Packed:
         """The real tokens of `inputs` (dense as `lay_out` returns them, or packed already) on the model's device.
@@ -85,22 +89,14 @@ class Model:
         return packed.to(self.device)
 
     def replacement(
-        self,
-        constants: Constants | None = None,
-        heads: Iterable[Head] | None = None,
-        mixing: Tensor | None = None,
+        self, constants: Constants | None = None, heads: Iterable[Head] | None = None, mixing: Tensor | None = None
     ) -> Replacement:
         """What every layer does with these constants; see `hidden_states`. Reusable over batches."""
-        like = next(self.model.parameters())
-        return replacement_of((self.layers, self.heads), constants, heads, mixing, like=like)
+        return replacement_of((self.layers, self.heads), constants, heads, mixing, like=self._weight)
 
     @contextmanager
     def _running(
-        self,
-        packed: Packed,
-        replacement: Replacement | None,
-        observer: Observer | None = None,
-        dropout: bool = False,
+        self, packed: Packed, replacement: Replacement | None, observer: Observer | None = None, dropout: bool = False
     ) -> Iterator[None]:
         session, usual = self.session, self.session.replacement
         if replacement is not None:
@@ -163,10 +159,8 @@ class Model:
             InputError: inputs, constants, heads and model do not go together.
         """
         packed = self.pack(inputs)
-        states = torch.stack(
-            self.run(packed, self.replacement(constants, heads, mixing)), dim=1
-        )  # [token, L+1, hidden]
-        return packed.unpack(states).transpose(1, 2)
+        states = self.run(packed, self.replacement(constants, heads, mixing))
+        return packed.unpack(torch.stack(states, dim=1)).transpose(1, 2)
 
 
 def check_model(value: object) -> Model:
@@ -187,7 +181,7 @@ def replaced_attention(
     Inside, call the model as ever, with laid-out inputs `[example, slot]` and their attention_mask. The model's own
     modules are put back on leaving, whatever happened inside. Paper, Sec. 3.3.
     """
-    places = families.attention_places(model)
+    stock = families.attention_in(model)
     replacement = replacement_of(families.shape_of(model.config), constants, heads, like=next(model.parameters()))
     session = Session(replacement)
 
@@ -208,9 +202,9 @@ def replaced_attention(
 
     hook = model.register_forward_pre_hook(note_examples, with_kwargs=True)
     try:
-        families.patch(model, places, session)
+        families.patch(model, stock, session)
         yield model
     finally:
         hook.remove()
-        for parent, name, stock in places:
-            setattr(parent, name, stock)
+        for name, module in stock.items():
+            model.set_submodule(name, module)

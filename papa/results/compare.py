@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 from papa.config.artefacts import ARTEFACTS
 from papa.errors import InputError, count
 from papa.files import PathLike, provenance_of, read_table, trace_of
-from papa.results.runs import ALL, DATA_COLUMNS, IDENTITY, TRAINING_COLUMNS, read_run, read_runs
+from papa.results.runs import ALL, DATA_COLUMNS, TRAINING_COLUMNS, Origin, read_run, read_runs
 from papa.results.summary import CONFIDENCE, mean_relative_drops, read_summary, summary_of
 from papa.results.table import Table, metric_name, percent, printable
 
@@ -23,8 +23,8 @@ SETTING = ["model", "task", "constant", "order", "fraction", "metric", "subset"]
 """What must be the same for two rows to be held against each other."""
 OF_MODEL = ("weights", "papa_version", "precision", "heads")
 """Settings of a model; all others are of a model and a task."""
-OF_DATA = [name for name in DATA_COLUMNS if name != "examples"]
-ABOUT = ["model", "task", "setting"]
+OF_SUMMARY = ["heads", *(name for name in DATA_COLUMNS if name != "examples")]
+OWNER = ["model", "task"]
 DIGEST = 16
 """Characters that are shown of a digest, or of another text without an end."""
 MOST = 10
@@ -90,37 +90,33 @@ def _read(place: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
                 f"{place} has no {ARTEFACTS['summary'].path()}, so it is no folder of finished results; give "
                 "results/NAME, and run its workflow to the end first."
             )
-        summary, settings = read_summary(path), list(_settings_of_files(place))
+        summary, runs = read_summary(path), _runs_in(place)
     elif not place.is_file():
         raise InputError(f"There is no {place}; give a results folder, or its summary.parquet or runs.parquet.")
     elif (what := provenance_of(read_table(place)).get("table")) == "summary":
-        summary, settings = read_summary(place), []
+        summary = read_summary(place)
+        runs = summary[OWNER]
     elif what == "runs":
         runs = read_runs(place)
-        summary, settings = summary_of(runs), [_long(runs, list(TRAINING_COLUMNS))]
+        summary, runs = summary_of(runs), runs[[*OWNER, *TRAINING_COLUMNS]]
     else:
         raise InputError(
             f"{place} is neither a summary nor a table of runs; give a results folder, or its summary.parquet or "
             "runs.parquet."
         )
-    return summary, pd.concat([*settings, _long(summary, ["heads", *OF_DATA])])
+    made = [rows.astype(object).melt(OWNER, var_name="setting") for rows in (runs, summary[[*OWNER, *OF_SUMMARY]])]
+    settings = pd.concat(made).dropna(subset="value")
+    return summary, settings.assign(task=settings["task"].mask(settings["setting"].isin(OF_MODEL), None))
 
 
-def _settings_of_files(folder: Path) -> Iterator[pd.DataFrame]:
-    """What the runs of a results folder say they were made with."""
+def _runs_in(folder: Path) -> pd.DataFrame:
+    """What each run of a results folder says that it was made with; None for what it does not say."""
+    rows = []
     for path in sorted(folder.glob(ARTEFACTS["run"].path(model="*", task="*", variant="**", seed="*"))):
         run, trace = read_run(path), trace_of(path)
-        about = run.model_dump(include={*TRAINING_COLUMNS, "model", "task"})
-        about |= run.provenance.model_dump(exclude_none=True)
-        if trace:
-            about["precision"] = trace.settings["model"]["precision"]
-        yield _long(pd.DataFrame([about]), [name for name in about if name not in IDENTITY])
-
-
-def _long(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """The columns `names` of `rows` as settings, each with a row of its own."""
-    long = rows.astype(object).melt(["model", "task"], list(names), "setting")
-    return long.assign(task=long["task"].mask(long["setting"].isin(OF_MODEL), None))
+        about = run.model_dump() | run.provenance.model_dump()
+        rows.append(about | {"precision": trace.settings["model"]["precision"] if trace else None})
+    return pd.DataFrame(rows, columns=[*OWNER, *TRAINING_COLUMNS, *Origin.model_fields, "precision"], dtype=object)
 
 
 def _described(rows: pd.DataFrame) -> str:
@@ -130,19 +126,15 @@ def _described(rows: pd.DataFrame) -> str:
 
 def _tested(both: pd.DataFrame) -> pd.DataFrame:
     """Rows of two summaries side by side: means, B - A with its interval, and Welch's p, as far as there are any."""
-    found = both[SETTING].assign(title=both["title_a"])
-    for name, column in (("", "mean"), ("seeds_", "seeds"), ("drop_", "relative_drop")):
-        found[f"{name}a"], found[f"{name}b"] = both[f"{column}_a"], both[f"{column}_b"]
-    same = [
-        both[f"{name}_a"].eq(both[f"{name}_b"]) | (both[f"{name}_a"].isna() & both[f"{name}_b"].isna())
-        for name in ("mean", "half_width", "seeds")
-    ]
-    found["equal"], found["difference"] = np.logical_and.reduce(same), both["mean_b"] - both["mean_a"]
+    read = {"title": "title_a", "a": "mean_a", "b": "mean_b", "seeds_a": "seeds_a", "seeds_b": "seeds_b"}
+    read |= {"drop_a": "relative_drop_a", "drop_b": "relative_drop_b"}
+    found = both[SETTING].assign(**{name: both[column] for name, column in read.items()})
+    sides = [both[[f"{name}_{side}" for name in ("mean", "half_width", "seeds")]].to_numpy() for side in "ab"]
+    found["equal"] = ((sides[0] == sides[1]) | (np.isnan(sides[0]) & np.isnan(sides[1]))).all(axis=1)
+    found["difference"] = found["b"] - found["a"]
     found["low"], found["high"], found["p"] = _welch(found["difference"], both)
-    found["p_holm"] = np.nan
-    tested = found["p"].notna()
-    found.loc[tested, "p_holm"] = holm(found.loc[tested, "p"].tolist())
-    return found
+    tested = found["p"].dropna()
+    return found.assign(p_holm=pd.Series(holm(tested.tolist()), tested.index))
 
 
 def _welch(shift: pd.Series[float], both: pd.DataFrame) -> tuple[pd.Series[float], ...]:
@@ -175,7 +167,7 @@ def _only(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 
 def _differing(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """Settings of models and tasks that both have, if they are not the same; each value is listed once."""
-    sides = (side.groupby(ABOUT, dropna=False, sort=False)["value"] for side in (a, b))
+    sides = (side.groupby([*OWNER, "setting"], dropna=False, sort=False)["value"] for side in (a, b))
     once = [side.agg(lambda own: list(own.unique())) for side in sides]
     both = pd.concat(once, axis=1, join="inner", keys=["a", "b"]).reset_index()
     in_order = both[["a", "b"]].map(lambda values: sorted(map(str, values)))

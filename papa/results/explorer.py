@@ -23,7 +23,7 @@ from papa.config.variant import RANDOM, Constant, Order
 from papa.data.tokens import TokensFile
 from papa.files import PathLike, read_table
 from papa.method.averages import ConstantMatrices
-from papa.method.patterns import Measured, measure_patterns, special_slots
+from papa.method.patterns import measure_patterns, special_slots
 from papa.results.figures import MOST_SLOTS, drawn_slots
 from papa.results.grids import constant_name, order_name
 from papa.results.summary import is_main
@@ -36,25 +36,8 @@ LOOKED_AT = 1000
 """Examples that tell which slots contain special tokens."""
 
 
-class Matrices(TypedDict):
-    """The average attention of all heads, ready for a page.
-
-    `cells` is base64 of uint8 `[layer, head, query, key]` over `slots`: 0 to `STEPS` in shares of `largest`
-    `[layer * heads + head]`, or `NEVER`. `used` is how many slots contain a token in some example; `special` names the
-    slots of special tokens; `patterns` are the rows of `measure_patterns`.
-    """
-
-    layers: int
-    heads: int
-    slots: list[int]
-    used: int
-    examples: int
-    special: dict[int, str]
-    largest: list[float]
-    cells: str
-    patterns: list[Measured]
-
-
+Matrices = dict[str, object]
+"""The average attention of all heads, ready for a page; see `matrices_of`."""
 Heads = dict[str, list[float | None] | list[int | None] | list[str | None]]
 """`lambda`, `rank`, `drop` and `replaced_at` of every head; see `heads_of`."""
 
@@ -74,14 +57,7 @@ class Entry(TypedDict):
     of: Heads
 
 
-class Explored(TypedDict):
-    """All entries, and the matrices of each set."""
-
-    entries: list[Entry]
-    sets: dict[str, Matrices]
-
-
-def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> Explored:
+def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> tuple[list[Entry], dict[str, Matrices]]:
     """What the explorer shows of one grid of finished results.
 
     Args:
@@ -90,7 +66,7 @@ def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> Explored:
         summary: the rows of the summary.
 
     Returns:
-        An entry for each model, task, constant and order. The sets are named by the paths of their averages.
+        An entry for each model, task, constant and order; and the matrices of each set, by the path of their averages.
     """
     there = {job.main for job in study.jobs()}
     between = set(grid.fractions) - {"0", "1"}
@@ -136,11 +112,16 @@ def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> Explored:
         path: matrices_of(ConstantMatrices.load(place), special_slots_of(place.with_name("tokens.parquet")), most)
         for path, place in averages.items()
     }
-    return {"entries": entries, "sets": sets}
+    return entries, sets
 
 
 def matrices_of(averages: ConstantMatrices, special: Sequence[int], most: int = MOST_SLOTS) -> Matrices:
-    """The average attention of all heads in at most `most` slots; `special` are the slots of special tokens."""
+    """The average attention of all heads in at most `most` slots, ready for a page.
+
+    `cells` is base64 of uint8 `[layer, head, query, key]` over `slots`: 0 to `STEPS` in shares of `largest`
+    `[layer * heads + head]`, or `NEVER`. `used` is how many slots contain a token in some example; `special` names the
+    slots of special tokens; `patterns` are the rows of `measure_patterns`.
+    """
     slots = drawn_slots(averages, most)
     count = averages.count[slots][:, slots]
     mean = averages.mean[:, :, slots][:, :, :, slots]

@@ -50,11 +50,10 @@ class Section:
     figure: dict[str, object] | None = None
     shown: str = ""
 
-    @classmethod
-    def drawn(cls, figure: alt.TopLevelMixin, shown: str, section: Section) -> Section:
-        """A section with its figure; the title of the figure is the heading of the section."""
+    def drawn(self, figure: alt.TopLevelMixin, shown: str) -> Section:
+        """The section with a figure, without its title, which the section has as a heading."""
         specification = {key: value for key, value in figure.to_dict().items() if key != "title"}
-        return replace(section, figure=specification, shown=shown)
+        return replace(self, figure=specification, shown=shown)
 
 
 def write_report(job: Job[PageOf]) -> str:
@@ -72,14 +71,14 @@ def write_report(job: Job[PageOf]) -> str:
     Raises:
         DamagedArtefact: a result is damaged.
     """
-    study = Study(Config.model_validate(job.settings.config), Path(job.output("page")).parents[1])
+    study = Study(_config(job.settings.config), Path(job.output("page")).parents[1])
     summary = read_summary(study.results / study.path("summary"))
     runs = undrawn(read_runs(study.results / study.path("runs")))
     grid = study.grid_settings(RUN)
     claims = claims_of(rows_of(grid, summary), rows_of(grid, runs))
     sections = _sections(study, summary)
     figures = {section.id: section.figure for section in sections if section.figure}
-    heads = explored(study, grid, summary)
+    entries, sets = explored(study, grid, summary)
     content = {
         "name": study.config.name,
         "version": __version__,
@@ -94,24 +93,33 @@ def write_report(job: Job[PageOf]) -> str:
         "config": _yaml(job.settings.config),
         "told": {
             "figures": figures,
-            "explorer": heads,
+            "explorer": {"entries": entries, "sets": sets},
             "flags": FLAGS,
             "lines": {claim["line"]: {key: claim[key] for key in ("model", "constant", "order")} for claim in claims},
         },
     }
     write_page(_rendered(content), job.output("page"), job.trace())
-    sets = count(len(heads["entries"]), "set")
-    return f"{count(len(claims), 'line')}, {count(len(figures), 'figure')} and {sets} of heads on one page"
+    shown = [count(len(claims), "line"), count(len(figures), "figure"), count(len(entries), "set")]
+    return "{}, {} and {} of heads on one page".format(*shown)
+
+
+def _config(told: Mapping[str, Any]) -> Config:
+    """The config that the page is told, which does not say where models lie; finished results need no model."""
+    models = {
+        name: given if {"hub", "random"} & given.keys() else {"path": "elsewhere", **given}
+        for name, given in told["models"].items()
+    }
+    return Config.model_validate({**told, "models": models})
 
 
 def _sections(study: Study, summary: pd.DataFrame) -> list[Section]:
     """A section for each analysis of the study, in the order of its config."""
-    wanted = {job.rule: job for job in study.targets()}
+    wanted = {job.rule: job for job in study.analyses()}
     sections = [_grid_section(study.grid_settings(name), summary) for name in study.grids]
     if job := wanted.get("score_and_drop"):
         frame = read_frame(study.results / job.main, drops.COLUMNS, "table of drops")
         section = Section(job.rule, drops.TITLE, drops.NOTE, drops.tables_of(frame))
-        sections.append(Section.drawn(*drop_figure(frame, job.settings.plots), section))
+        sections.append(section.drawn(*drop_figure(frame, job.settings.plots)))
     if job := wanted.get("published"):
         rows = read_table(study.results / job.main).to_pandas()
         if len(rows):
@@ -125,7 +133,7 @@ def _grid_section(grid: GridOf, summary: pd.DataFrame) -> Section:
     if not grid.drawn:
         return section
     figure, shown = grid_figure(rows, grid)
-    return Section.drawn(figure, f"{grid.title}: {shown}", section)
+    return section.drawn(figure, f"{grid.title}: {shown}")
 
 
 def _told(claim: Claim) -> dict[str, object]:
@@ -236,7 +244,7 @@ def _models(study: Study) -> Table:
 
 def _jobs(study: Study) -> Table:
     """What the jobs of each rule took, as far as the workflow left files of that; what is not known is –."""
-    jobs = pd.DataFrame([{"rule": job.rule, "path": job.main} for job in study.jobs()])
+    jobs = pd.DataFrame([{"rule": job.rule, "path": job.main} for job in study.jobs() if job.stage != "page"])
     left = [study.results / Path(path).with_suffix(".benchmark.tsv") for path in jobs["path"]]
     took = [
         pd.read_csv(path, sep="\t", na_values="-").iloc[:1] if path.exists() else pd.DataFrame([{}]) for path in left

@@ -25,8 +25,8 @@ ROUNDING = 0.005
 
 NOTE = (
     "Ours: mean over seeds ± half width of the 95 % Student-t interval, of validation scores. Difference: ours - "
-    f"published. Inside: our interval contains a number that rounds to the published one (± {ROUNDING}); - where one "
-    "seed gives no interval. Two tables that print the same setting can differ; each value has its own line."
+    f"published. Inside: our interval contains a number that rounds to the published one (± {ROUNDING}); - if there is "
+    "one seed and so no interval. Two tables that print the same setting can differ; each value has its own line."
 )
 
 VALUES = files("papa.results") / "published.csv"

@@ -1,6 +1,6 @@
 """The summary of all runs: means over seeds, their intervals and relative drops, and how people read them.
 
-`python -m papa.results.summary SUMMARY` prints a summary and says where its tables and figures are.
+`python -m papa.results.summary RESULTS` prints the summary of results and says where their tables and figures are.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from papa.config.artefacts import ARTEFACTS
 from papa.config.stages import RunsOf
 from papa.config.study import Job
 from papa.errors import InputError, count
@@ -39,7 +40,7 @@ LOG_SCALED = ("negative_log_perplexity",)
 """Metrics whose zero is no absence of skill: they have no relative drop."""
 
 ABOUT_DROPS = (
-    "Drop: (original - score) / |original|, not defined (-) for a log-scale score and where the original's interval"
+    "Drop: (original - score) / |original|, not defined (-) for a log-scale score, or if the original's interval"
     " contains 0 or is not known."
 )
 ABOUT_MEANS = "Its mean is over the tasks for which it is defined."
@@ -277,24 +278,25 @@ def _data(rows: pd.DataFrame) -> Table:
     return Table("Data", frame.drop_duplicates(), 2, f"{ABOUT_DATA} {same_heads(rows)}".strip())
 
 
-def _main() -> None:
+def main() -> None:
+    """Print the summary of the results that the command line names."""
     from rich.console import Console
 
     parser = argparse.ArgumentParser(
-        prog="python -m papa.results.summary", description="Print the summary of a workflow's runs."
+        prog="python -m papa.results.summary", description="Print the summary of a workflow's results."
     )
-    parser.add_argument("summary", type=Path, help="for example results/demo/tables/summary.parquet")
-    summary = parser.parse_args().summary
+    parser.add_argument("results", type=Path, help="for example results/demo")
+    results = parser.parse_args().results
     try:
-        print_summary(read_summary(summary), Console(markup=False, highlight=False, emoji=False))
+        rows = read_summary(results / ARTEFACTS["summary"].path())
+        print_summary(rows, Console(markup=False, highlight=False, emoji=False))
     except InputError as error:
         raise SystemExit(str(error)) from None
-    print(f"\nTables:  {summary.parent}/")
-    results = summary.parent.parent
-    for what, place in (("Figures: ", "figures"), ("Report:  ", "report/index.html")):
+    print(f"\nTables:  {results / 'tables'}/")
+    for what, place in (("Figures: ", "figures"), ("Report:  ", ARTEFACTS["page"].path())):
         if (results / place).exists():
             print(f"{what}{results / place}{'/' if (results / place).is_dir() else ''}")
 
 
 if __name__ == "__main__":
-    _main()
+    main()

@@ -1,4 +1,4 @@
-"""The pages of the project: links that lead somewhere, a short README, one version everywhere."""
+"""The pages of the project: links that lead somewhere, a short README whose code runs, one version everywhere."""
 
 import re
 import tomllib
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import papa
-from papa.config.settings import checked
+from papa.config.reading import config_of
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [
@@ -42,14 +42,28 @@ def test_links_lead_somewhere(page):
 def test_the_readme_is_short_and_leads_to_every_page():
     readme = text_of("README.md")
     assert len(readme.splitlines()) < 150
-    for page in (REPOSITORY / "docs").glob("*.*"):
-        assert f"docs/{page.name}" in readme or page.name in text_of("docs/results.md"), f"nothing leads to {page.name}"
+    for page in PAGES:
+        name = page.relative_to(REPOSITORY).as_posix()
+        assert f"]({name})" in readme or "/" not in name or name == "data/README.md", f"nothing leads to {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_no_page_is_a_dead_end(page):
+    assert re.search(r"\]\([^)\s:]+\.md\)", text_of(page)), f"{page.name} leads to no other page"
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs_as_it_stands():
+    block = re.search("```python\n(.*?)```", text_of("README.md"), re.DOTALL)
+    names = {}
+    exec(block[1], names)
+    assert names["hidden"].shape == (2, 7, 16, 384) and names["hidden"].isfinite().all()
 
 
 @pytest.mark.parametrize("page", ["README.md", "config/README.md"])
 def test_the_first_config_of_a_page_is_one(page):
     block = re.search("```yaml\n(name: .*?)```", text_of(page), re.DOTALL)
-    assert checked(yaml.safe_load(block[1]), REPOSITORY / "workflow/schemas/config.schema.yaml")["name"] == "mine"
+    assert config_of(yaml.safe_load(block[1])).name == "mine"
 
 
 def test_one_version_everywhere():

@@ -13,6 +13,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
+from papa.config.stages import ModelId
 from papa.data.tokenize import write_groups
 from papa.files import write_table
 
@@ -77,7 +78,7 @@ def tiny(tmp_path, model, monkeypatch):
     model.save_pretrained(tmp_path / "tiny")
     place = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
     monkeypatch.setenv("PAPA_MACHINE", json.dumps(place))
-    return {"name": "tiny", "hub": None, "revision": None, "sha256": None}
+    return ModelId(name="tiny")
 
 
 @pytest.fixture(params=["text", "words"])

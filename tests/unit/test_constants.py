@@ -1,35 +1,39 @@
 import copy
+import os
+import tracemalloc
 
 import h5py
+import numpy as np
 import pytest
 import torch
 from sizes import EXAMPLES, HEADS, LAYERS, SLOTS
 
 import papa
-from papa.model.model import Model
+from papa.files import KEY, provenance_of_arrays, read_provenance
 
 
 @pytest.fixture
 def constants(model, inputs):
-    average = papa.average_attention(Model(copy.deepcopy(model)), [inputs])
+    average = papa.average_attention(papa.Model(copy.deepcopy(model)), [inputs])
     average.about = {"model": "tiny", "slots": str(SLOTS)}
     return average
 
 
 def test_what_is_saved_is_what_is_loaded(tmp_path, constants):
-    constants.save(tmp_path / "average.h5")
-    loaded = papa.ConstantMatrices.load(tmp_path / "average.h5")
+    path = tmp_path / "average.h5"
+    constants.save(path)
+    loaded = papa.ConstantMatrices.load(path)
     assert torch.equal(loaded.sum, constants.sum) and torch.equal(loaded.count, constants.count)
     assert loaded.sum.dtype == torch.float64 and loaded.count.dtype == torch.int64
     assert loaded.about == constants.about and loaded.examples == EXAMPLES
-    with h5py.File(tmp_path / "average.h5") as store:
-        assert store["mean"].shape == (LAYERS, HEADS, SLOTS, SLOTS) and store.attrs["n"] == SLOTS
-        assert store.attrs["papa_version"] == papa.__version__
+    mean, about = papa.ConstantMatrices.load_mean(path)
+    assert torch.equal(mean, constants.mean) and mean.dtype == torch.float32 and about == constants.about
+    assert read_provenance(path).facts["examples"] == EXAMPLES
     assert [path.name for path in tmp_path.iterdir()] == ["average.h5"]
 
 
-def test_parts_of_a_corpus_merge_to_the_whole(model, inputs, constants):
-    encoder = Model(model)
+def test_parts_of_a_corpus_merge_to_the_average_of_all(model, inputs, constants):
+    encoder = papa.Model(model)
     parts = [{name: values[part] for name, values in inputs.items()} for part in (slice(0, 3), slice(3, None))]
     first, second = (papa.average_attention(encoder, [part]) for part in parts)
     merged = first.merge(second)
@@ -37,7 +41,7 @@ def test_parts_of_a_corpus_merge_to_the_whole(model, inputs, constants):
     assert torch.equal(merged.count, constants.count) and merged.examples == constants.examples
 
 
-def test_averages_of_different_kinds_do_not_merge(constants):
+def test_averages_of_different_models_do_not_merge(constants):
     other = papa.ConstantMatrices(constants.sum, constants.count, 1, {"model": "other", "slots": str(SLOTS)})
     with pytest.raises(papa.InputError, match="differ in model"):
         constants.merge(other)
@@ -46,37 +50,146 @@ def test_averages_of_different_kinds_do_not_merge(constants):
 def test_a_damaged_or_foreign_file_is_named(tmp_path, constants):
     path = tmp_path / "average.h5"
     constants.save(path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(papa.DamagedArtefact, match=r"average\.h5 cannot be read: it is damaged"):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(papa.DamagedArtefact, match=r"average\.h5 contains no averages of papa"):
         papa.ConstantMatrices.load(path)
     with h5py.File(path, "w") as store:
         store["sum"] = [1.0]
-    with pytest.raises(papa.DamagedArtefact, match="it has no seal"):
+    with pytest.raises(papa.DamagedArtefact, match="contains no averages of papa"):
         papa.ConstantMatrices.load(path)
     path.write_text("no HDF5")
-    with pytest.raises(papa.DamagedArtefact, match="damaged"):
-        papa.ConstantMatrices.load(path)
+    with pytest.raises(papa.DamagedArtefact, match="contains no averages of papa"):
+        papa.ConstantMatrices.load_mean(path)
     with pytest.raises(papa.InputError, match="does not exist"):
         papa.ConstantMatrices.load(tmp_path / "none.h5")
 
 
-def test_a_flipped_bit_in_the_numbers_is_found(tmp_path, constants):
+@pytest.mark.parametrize("name", ["sum", "count", "mean"])
+def test_changed_numbers_are_found(tmp_path, constants, name):
     path = tmp_path / "average.h5"
     constants.save(path)
-    with h5py.File(path) as store:
-        place = store["sum"].id.get_chunk_info(0).byte_offset + 40
-    content = bytearray(path.read_bytes())
-    content[place] ^= 4
-    path.write_bytes(content)
-    with pytest.raises(papa.DamagedArtefact, match="damaged"):
+    with h5py.File(path, "r+") as store:
+        store[name][..., 3, 5] += 1
+    with pytest.raises(papa.DamagedArtefact, match=f"its {name} is not what was written"):
         papa.ConstantMatrices.load(path)
+    if name == "mean":
+        with pytest.raises(papa.DamagedArtefact, match="its mean is not what was written"):
+            papa.ConstantMatrices.load_mean(path)
 
 
-def test_no_batch_and_changing_layouts_are_refused(model, inputs):
-    encoder = Model(model)
+def written(path, constants, **datasets):
+    """A file of averages, self-consistent in its digests, in which some datasets are made by functions of the store."""
+    arrays = {"sum": constants.sum.numpy(), "count": constants.count.numpy(), "mean": constants.mean.numpy()}
+    arrays |= {name: values for name, values in datasets.items() if isinstance(values, np.ndarray)}
+    facts = {"examples": 1, "shape": list(arrays["sum"].shape)}
+    with h5py.File(path, "w") as store:
+        store.attrs[KEY] = provenance_of_arrays(facts, None, arrays)
+        for name, values in arrays.items():
+            make = datasets.get(name)
+            if callable(make):
+                make(store, name, values)
+            else:
+                store.create_dataset(name, data=values)
+    return path
+
+
+def raw(store, name, values):
+    place = os.path.join(os.path.dirname(store.filename), "raw")
+    values.tofile(place)
+    store.create_dataset(name, values.shape, values.dtype, external=[(place, 0, h5py.h5f.UNLIMITED)])
+
+
+def linked(store, name, values):
+    with h5py.File(store.filename + ".other", "w") as other:
+        other["values"] = values
+    store[name] = h5py.ExternalLink(store.filename + ".other", "values")
+
+
+def soft(store, name, values):
+    store["elsewhere"] = values
+    store[name] = h5py.SoftLink("/elsewhere")
+
+
+def virtual(store, name, values):
+    with h5py.File(store.filename + ".source", "w") as other:
+        other["values"] = values
+    layout = h5py.VirtualLayout(values.shape, values.dtype)
+    layout[...] = h5py.VirtualSource(store.filename + ".source", "values", values.shape)
+    store.create_virtual_dataset(name, layout)
+
+
+@pytest.mark.parametrize("make", [raw, linked, soft, virtual])
+@pytest.mark.parametrize("load", [papa.ConstantMatrices.load, papa.ConstantMatrices.load_mean])
+def test_nothing_is_read_from_outside_of_the_file(tmp_path, constants, make, load):
+    path = written(tmp_path / "average.h5", constants, mean=make)
+    with h5py.File(path) as store:  # the library itself would follow
+        np.testing.assert_array_equal(store["mean"][...], constants.mean)
+    with pytest.raises(papa.DamagedArtefact, match="mean is a link to elsewhere|the values of mean lie elsewhere"):
+        load(path)
+
+
+def test_sizes_that_a_file_cannot_contain_are_refused_before_they_are_read(tmp_path, constants):
+    def declared(store, name, values):
+        store.create_dataset(name, (6, 8, 4096, 4096), "f4", chunks=(1, 1, 64, 64), compression="gzip")
+
+    path = written(tmp_path / "average.h5", constants, mean=declared)
+    tracemalloc.start()
+    with pytest.raises(
+        papa.DamagedArtefact, match=r"mean is declared as \[6, 8, 4096, 4096\], which .* cannot contain"
+    ):
+        papa.ConstantMatrices.load_mean(path)
+    assert tracemalloc.get_traced_memory()[1] < 10**7
+    tracemalloc.stop()
+
+
+def test_averages_of_few_examples_compress_well_and_are_read(tmp_path):
+    slots = 331
+    count = torch.zeros(slots, slots, dtype=torch.long)
+    empty = papa.ConstantMatrices(torch.zeros(3, 5, slots, slots, dtype=torch.float64), count, 0)
+    empty.save(tmp_path / "average.h5")
+    assert not papa.ConstantMatrices.load(tmp_path / "average.h5").mean.any()
+
+
+def test_numbers_that_are_no_averages_are_refused(tmp_path, constants):
+    path, mean = tmp_path / "average.h5", constants.mean.numpy()
+    for wrong in (1e30, 1.01, -0.01, float("nan")):
+        changed = mean.copy()
+        changed[1, 2, 3, 5] = wrong
+        with pytest.raises(papa.DamagedArtefact, match=r"a mean of attention is not in \[0, 1\]"):
+            papa.ConstantMatrices.load_mean(written(path, constants, mean=changed))
+    with pytest.raises(papa.DamagedArtefact, match="a count of examples is negative"):
+        papa.ConstantMatrices.load(written(path, constants, count=-constants.count.numpy()))
+    with pytest.raises(papa.DamagedArtefact, match="do not agree"):
+        papa.ConstantMatrices.load(written(path, constants, mean=mean / 2))
+    with pytest.raises(papa.DamagedArtefact, match="its datasets are not"):
+        papa.ConstantMatrices.load(written(path, constants, count=constants.count.numpy()[1:]))
+
+
+def test_the_mean_alone_takes_a_fraction_of_the_memory(tmp_path):
+    import subprocess
+    import sys
+
+    slots, path = 211, tmp_path / "average.h5"
+    total = torch.rand(13, 17, slots, slots, dtype=torch.float64)
+    papa.ConstantMatrices(total, torch.ones(slots, slots, dtype=torch.long), 1).save(path)
+    script = (
+        "import resource, sys, torch, h5py, papa; from papa.method.averages import ConstantMatrices;"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; ConstantMatrices.load_mean(sys.argv[1]);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    found = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    assert int(found.stdout) * 1024 < 2 * 4 * total.numel()
+
+
+def test_no_batch_one_batch_and_changing_layouts_are_refused(model, inputs):
+    encoder = papa.Model(model)
     with pytest.raises(papa.InputError, match="no batch"):
         papa.average_attention(encoder, [])
+    with pytest.raises(papa.InputError, match="takes several batches, and one was given; put it into a list"):
+        papa.average_attention(encoder, inputs)
+    with pytest.raises(papa.InputError):
+        papa.average_attention(model, [inputs])
     shorter = {name: values[:, :5] for name, values in inputs.items()}
     keep = shorter["attention_mask"].any(dim=1)
     shorter = {name: values[keep] for name, values in shorter.items()}

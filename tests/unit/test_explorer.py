@@ -51,11 +51,11 @@ def test_all_sets_fit_into_a_page(heads: list[int]) -> None:
 def test_drop_is_that_of_the_fewest_heads_replaced(tmp_path: Path) -> None:
     study = write_results(tmp_path)
     summary = read_summary(study.results / study.path("summary"))
-    shown = explored(study, study.grid_settings(RUN), summary)
-    assert [(entry["model"], entry["task"]) for entry in shown["entries"]] == [
+    entries, sets = explored(study, study.grid_settings(RUN), summary)
+    assert [(entry["model"], entry["task"]) for entry in entries] == [
         (model, task) for model in ("small", "other") for task in ("first", "second")
     ]
-    entry = shown["entries"][1]
+    entry = entries[1]
     assert (entry["constant"], entry["order"], entry["title"]) == ("average", "lambda", "Second")
     assert entry["words"] == "average, λ order"
     heads, number = entry["of"], LAYERS * HEADS
@@ -64,15 +64,15 @@ def test_drop_is_that_of_the_fewest_heads_replaced(tmp_path: Path) -> None:
     # 7 of 15 heads are kept at 1/2, so the last 7 are replaced at 0 alone
     assert heads["replaced_at"] == ["1/2"] * 8 + ["0"] * 7
     assert heads["drop"] == pytest.approx([0.01 / 0.72] * 8 + [0.2 / 0.72] * 7)
-    assert list(shown["sets"]) == [f"models/{model}/corpora/texts/average.h5" for model in ("small", "other")]
-    assert shown["sets"][entry["set"]]["special"] == {0: "[CLS]", SLOTS - 1: "[SEP]"}
+    assert list(sets) == [f"models/{model}/corpora/texts/average.h5" for model in ("small", "other")]
+    assert sets[entry["set"]]["special"] == {0: "[CLS]", SLOTS - 1: "[SEP]"}
 
 
 def test_without_an_order_and_averages_there_is_nothing_but_the_drop(tmp_path: Path) -> None:
     study = write_results(tmp_path, run=CONFIG["run"] | {"constants": ["zeros"], "fractions": ["1", "0"]}, grids={})
-    shown = explored(study, study.grid_settings(RUN), read_summary(study.results / study.path("summary")))
-    assert shown["sets"] == {}
-    entry = shown["entries"][0]
+    entries, sets = explored(study, study.grid_settings(RUN), read_summary(study.results / study.path("summary")))
+    assert sets == {}
+    entry = entries[0]
     assert (entry["set"], entry["order"]) == (None, None)
     assert set(entry["of"]["lambda"]) == set(entry["of"]["rank"]) == {None}
     assert entry["of"]["drop"] == pytest.approx([0.2 / 0.82] * LAYERS * HEADS)

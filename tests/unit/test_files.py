@@ -152,7 +152,9 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert read_json(tmp_path / "a.json") == {"a": 1}
     (tmp_path / "b").write_text("a file where a folder is needed")
-    with pytest.raises(InputError, match=r"b/c\.json could not be written \(.*\), and nothing of it was left; mend that"):
+    with pytest.raises(
+        InputError, match=r"b/c\.json could not be written \(.*\), and nothing of it was left; mend that"
+    ):
         write_json({}, tmp_path / "b" / "c.json")
 
 

@@ -31,12 +31,20 @@ def test_rooms_import_in_one_direction() -> None:
         room = module.relative_to(PAPA).parts[0].removesuffix(".py")
         others = {name.split(".")[1] for name in imported(module) if name.startswith("papa.")} & set(ORDER)
         if room != "__init__":
-            wrong += [f"{module.relative_to(PAPA)} imports {other}" for other in others if ORDER.index(other) > ORDER.index(room)]
+            wrong += [
+                f"{module.relative_to(PAPA)} imports {other}"
+                for other in others
+                if ORDER.index(other) > ORDER.index(room)
+            ]
     assert wrong == []
 
 
 def test_few_modules_know_transformers() -> None:
-    found = {str(module.relative_to(PAPA)) for module in MODULES if any(n.split(".")[0] == "transformers" for n in imported(module))}
+    found = {
+        str(module.relative_to(PAPA))
+        for module in MODULES
+        if any(n.split(".")[0] == "transformers" for n in imported(module))
+    }
     assert found <= TRANSFORMERS
 
 
@@ -59,7 +67,9 @@ def test_no_function_takes_more_than_six_parameters() -> None:
 
 def test_few_values_are_untyped() -> None:
     found = {module: len(re.findall(r"\bAny\b", module.read_text(encoding="utf-8"))) for module in MODULES}
-    assert sum(found.values()) <= 80, sorted(((n, str(m.relative_to(PAPA))) for m, n in found.items() if n), reverse=True)[:9]
+    assert sum(found.values()) <= 80, sorted(
+        ((n, str(m.relative_to(PAPA))) for m, n in found.items() if n), reverse=True
+    )[:9]
 
 
 def test_paths_of_artefacts_are_written_once() -> None:
@@ -67,6 +77,8 @@ def test_paths_of_artefacts_are_written_once() -> None:
         f"{module.relative_to(PAPA)}: {match[0]}"
         for module in MODULES
         if module.name != "artefacts.py"
-        for match in re.finditer(r"(models|tasks|corpora)/\{\w+\}/|tables/\w+\.parquet", module.read_text(encoding="utf-8"))
+        for match in re.finditer(
+            r"(models|tasks|corpora)/\{\w+\}/|tables/\w+\.parquet", module.read_text(encoding="utf-8")
+        )
     ]
     assert spelled == []

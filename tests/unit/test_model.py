@@ -172,7 +172,7 @@ def test_something_else_than_a_model_is_said(model, ours, inputs, matrices):
 def test_a_decoder_and_a_model_with_modules_of_ours_are_refused(model):
     ours = copy.deepcopy(model)
     Model(ours)
-    with pytest.raises(papa.InputError, match="3 layers and 0 modules of the class"):
+    with pytest.raises(papa.InputError, match="3 layers and 0 attention modules of transformers"):
         Model(ours)
     model.config.is_decoder = True
     with pytest.raises(papa.InputError, match="is a decoder"):

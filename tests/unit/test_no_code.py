@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 from typer.testing import CliRunner
 
 import papa
 from papa.cli import app
+from papa.config.reading import UniqueKeys
 from papa.config.settings import Corpus, Plots
 from papa.config.stages import ModelId
 from papa.data.sources import load_rows
@@ -162,7 +164,7 @@ def test_objects_in_averages(tmp_path, trap, name):
         store.create_dataset(name, (2, 2), dtype=h5py.special_dtype(vlen=bytes))
         store[name][0] = pickle.dumps(trap, protocol=0)
         store[name].attrs["trap"] = np.void(pickle.dumps(trap))
-    with pytest.raises(DamagedArtefact, match="is damaged"):
+    with pytest.raises(DamagedArtefact, match=r"average\.h5"):
         ConstantMatrices.load(file)
 
 
@@ -182,6 +184,10 @@ def test_code_in_a_config(tmp_path, trap, text):
     result = CliRunner().invoke(app, ["plan", str(tmp_path / "config.yaml")])
     assert result.exit_code == 2 and result.stderr.startswith("Config error: ")
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_loader_of_configs_is_a_safe_one():
+    assert issubclass(UniqueKeys, yaml.SafeLoader)
 
 
 def test_names_in_pages_are_no_scripts(tmp_path):
@@ -210,7 +216,8 @@ def test_papa_has_nothing_that_runs_what_it_reads(file):
         where = f"{call} in line {node.lineno}"
         last = call.split(".")[-1]
         assert call not in ("eval", "exec", "compile", "__import__", "os.system", "os.popen"), where
-        assert call not in ("yaml.load", "yaml.full_load", "yaml.unsafe_load"), where
+        assert call not in ("yaml.full_load", "yaml.unsafe_load"), where
+        assert call != "yaml.load" or given.get("Loader") == "UniqueKeys", where
         assert last != "read_pickle", where
         assert given.get("shell", "False") == "False", where
         assert given.get("allow_pickle", "False") == "False" and call not in ("np.load", "numpy.load"), where

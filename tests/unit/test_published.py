@@ -11,9 +11,10 @@ import pytest
 from papa.config.settings import METRICS as TASK_METRICS
 from papa.config.stages import PublishedOf
 from papa.config.study import Job
+from papa.data import roots
 from papa.errors import DamagedArtefact, InputError
 from papa.files import provenance_of, read_table, trace_of, write_table
-from papa.results.published import COLUMNS, METRICS, SETTINGS, beside_published, published_values
+from papa.results.published import COLUMNS, METRICS, SETTINGS, VALUES, beside_published, published_values
 from papa.results.summary import SUMMARY_COLUMNS
 
 LARGE = {"big": "FacebookAI/roberta-large"}
@@ -60,6 +61,17 @@ def test_the_values_are_those_of_the_tables() -> None:
         values["setting"]
     )
     assert set(METRICS.values()) - {"chunk_f1"} <= set(TASK_METRICS)
+
+
+def test_an_edited_value_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Path(str(VALUES)) == roots.PUBLISHED
+    (tmp_path / "published.csv").write_bytes(VALUES.read_bytes())
+    monkeypatch.setattr(roots, "PUBLISHED", tmp_path / "published.csv")
+    before = roots.LocalRoots().published()
+    text = VALUES.read_text(encoding="utf-8")
+    (tmp_path / "published.csv").write_text(text.replace("0.47", "0.48"), encoding="utf-8")
+    after = roots.LocalRoots().published()
+    assert job(tmp_path, values=before).settings.recorded() != job(tmp_path, values=after).settings.recorded()
 
 
 def test_tables_are_joined_one_by_one(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import papa
+from papa.config.stages import ModelId
 from papa.data.generated.models import FAMILIES, random_model
 from papa.data.weights import place_of, weights_digest
 
@@ -17,7 +18,7 @@ def test_a_family_is_one_model_with_its_own_tokenizer(family, caches, monkeypatc
     digests, tokenized = [], []
     for cache in caches:
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-        model = {"name": "tiny", "random": family}
+        model = ModelId(name="tiny", random=family)
         assert place_of(model) == str(random_model(family))
         digests.append(weights_digest(model))
         tokenizer = AutoTokenizer.from_pretrained(place_of(model))

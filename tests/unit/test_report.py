@@ -146,6 +146,11 @@ def test_data_says_what_was_used_and_what_training_had_already(page: Page) -> No
     assert len(page.tables["data-0"]) == 1 + 4
 
 
+def test_the_page_waits_for_all_that_it_shows(study: Study) -> None:
+    assert {job.rule for job in study.job("page").needed} == {"summarise", "grid", "score_and_drop"}
+    assert study.jobs()[-1].rule == "page"
+
+
 def test_published_values_stand_beside_ours(tmp_path: Path) -> None:
     models = CONFIG["models"] | {"small": {"hub": "FacebookAI/roberta-base"}}
     tasks = CONFIG["tasks"] | {"second": CONFIG["tasks"]["second"] | {"published": "sst2"}}
@@ -170,7 +175,7 @@ def test_seconds_and_memory_are_those_that_were_left(page: Page) -> None:
     # jobs of a task that the config does not have any more do not count
     assert jobs["probe"] == ["42", "2", "4", "300"]
     assert jobs["summarise"] == ["1", "1", "2", "101"]
-    assert jobs["page"] == ["1", "0", "–", "–"]
+    assert jobs["grid"] == ["2", "0", "–", "–"]
 
 
 def test_numbers_agree_with_their_nouns(study: Study, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
-"""Probes trained through the encoder: against stored hidden states, and constants that are learned."""
+"""Probes trained through the model: against stored hidden states, and constants that are learned."""
 
-import json
-
+import jobs
 import pyarrow as pa
 import pytest
 import torch
@@ -9,16 +8,15 @@ from safetensors.torch import load_file
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 
 import papa
+from papa.config.variant import Variant
 from papa.data.tokenize import write_groups
 from papa.data.tokens import Tokens
-from papa.files import provenance_of, read_table, write_table
-from papa.method.averages import average_corpus
-from papa.method.features import extract_features, heads_to_replace
-from papa.method.ranking import rank_heads, train_lambda
-from papa.method.streaming import TrainedConstants, train_probe_through_encoder
-from papa.method.training import train_probe
+from papa.files import provenance_of, read_json, read_table, write_table
+from papa.method.constants import TrainedConstants
+from papa.method.ranking import heads_to_replace
+from papa.model.load import model_of
 
-TASK = {"metric": "accuracy", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}
+SOME, ALL = "average/lambda/kept-1of2", "average/all"
 
 
 @pytest.fixture
@@ -26,140 +24,120 @@ def stages(tiny, corpus):
     """Runs stages on the corpus; `stored` and `streamed` give what a run says, and its probe."""
 
     class Stages:
-        task = TASK
-        if "words" in read_table(corpus / "tokens.parquet").column_names:
-            task = TASK | {"metric": "token_accuracy"}
-        tokens, labels = corpus / "tokens.parquet", corpus / "labels.parquet"
+        metric = "token_accuracy" if "words" in read_table(corpus / "tokens.parquet").column_names else "accuracy"
+        data = {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
         constants, order = corpus / "average.h5", corpus / "order.parquet"
 
-        def behind(self, fraction):
-            given = {"constants": self.constants, "order": self.order, "fraction": fraction}
-            return {"1": {}, "0": given | {"order": None}}.get(fraction, given)
+        def behind(self, variant):
+            parts = Variant.parse(variant)
+            given = {"constants": self.constants} if parts.constant and not parts.constant.data_free else {}
+            return given | ({"order": self.order} if parts.order else {})
 
-        def stored(self, fraction):
-            hidden, index = corpus / "1of1.hidden", corpus / "1of1.json"
-            extract_features(tiny, self.tokens, hidden, index, **self.behind(fraction))
-            return self._run(
-                lambda *out: train_probe(self.tokens, self.labels, [hidden], [index], *out, self.task, 1, {})
-            )
+        def stored(self, variant):
+            index = corpus / "1of1.json"
+            jobs.store(tiny, index, variant, tokens=self.data["tokens"], **self.behind(variant))
+            return self.run(variant=variant, index=index)
 
-        def streamed(self, fraction, seed=1, kind="average", **options):
-            behind = self.behind(fraction) | {"kind": kind} | options
-            return self._run(
-                lambda *out: train_probe_through_encoder(
-                    tiny, self.tokens, self.labels, *out, self.task, seed, {}, **behind
-                )
-            )
+        def streamed(self, variant, **options):
+            return self.run(variant=variant, **options, **self.behind(variant))
 
-        def _run(self, stage):
-            run, probe = corpus / "run.json", corpus / "probe.safetensors"
-            stage(run, probe)
-            return json.loads(run.read_text()), load_file(probe)
+        def run(self, **options):
+            jobs.probe(tiny, corpus / "run.json", self.metric, **self.data, **options)
+            return read_json(corpus / "run.json"), load_file(corpus / "run.safetensors")
 
     made = Stages()
-    average_corpus(tiny, made.tokens, made.constants)
-    train_lambda(tiny, made.tokens, made.labels, corpus / "lambda.parquet", made.task, 0, made.constants)
-    rank_heads(corpus / "lambda.parquet", made.order)
+    jobs.average(tiny, made.data["tokens"], made.constants)
+    jobs.learn(tiny, corpus / "lambda.parquet", constants=made.constants, **made.data)
+    jobs.rank(corpus / "lambda.parquet", made.order)
     return made
 
 
-@pytest.mark.parametrize("fraction", ["1", "1/2", "0"])
-def test_streamed_equals_stored(stages, fraction):
-    stored, of_stored = stages.stored(fraction)
-    streamed, of_streamed = stages.streamed(fraction)
-    # a rounding of float16 may fall the other way where a batch is another
+@pytest.mark.parametrize("variant", ["original", SOME, ALL])
+def test_streamed_equals_stored(stages, variant):
+    stored, of_stored = stages.stored(variant)
+    streamed, of_streamed = stages.streamed(variant)
+    # a rounding of float16 may fall the other way if a batch is another
     torch.testing.assert_close(of_streamed, of_stored, atol=2e-3, rtol=0)
-    assert {key: streamed[key] for key in ("kept", "heads", "rows", "provenance")} == {
-        key: stored[key] for key in ("kept", "heads", "rows", "provenance")
-    }
+    same = ("constant", "order", "fraction", "kept", "heads", "rows", "provenance")
+    assert {key: streamed[key] for key in same} == {key: stored[key] for key in same}
     assert streamed["score"] == pytest.approx(stored["score"], abs=0.04)
     losses = [[epoch["loss"] for epoch in run["curve"]] for run in (streamed, stored)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
 
 
-@pytest.mark.parametrize("fraction", ["1/2", "0"])
-def test_constants_are_trained_for_replaced_heads_alone(stages, fraction):
-    run, state = stages.streamed(fraction, kind="average-trained")
-    replaced = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
-    if fraction != "0":
-        replaced = sorted(heads_to_replace(stages.order, fraction))
+@pytest.mark.parametrize("variant", ["average-trained/lambda/kept-1of2", "average-trained/all", "toeplitz-trained/all"])
+def test_constants_are_trained_for_replaced_heads_alone(stages, tiny, variant):
+    run, state = stages.streamed(variant)
+    replaced, parts = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)], Variant.parse(variant)
+    if parts.order is not None:
+        replaced = sorted(heads_to_replace(stages.order, parts, model_of(jobs.encoding(tiny))))
     assert [tuple(head) for head in state["heads"].tolist()] == replaced
     assert run["kept"] == LAYERS * HEADS - len(replaced)
-    start = papa.ConstantMatrices.load(stages.constants)
-    moved = (state["matrices"] - torch.stack([start.mean[head] for head in replaced])).abs()
+    average = papa.ConstantMatrices.load(stages.constants)
+    start = average.mean
+    if parts.constant.data_free:
+        start = papa.constant_matrices("toeplitz", LAYERS, HEADS, CORPUS_SLOTS)
+    moved = (state["matrices"] - torch.stack([start[head] for head in replaced])).abs()
     assert bool((moved.flatten(1).max(1).values > 1e-4).all())
-    # where no text has both slots there is nothing to learn from
-    assert not moved[:, start.count == 0].any()
+    # if no text has both slots there is nothing to learn from
+    assert not moved[:, average.count == 0].any()
 
 
-def test_trained_constants_are_what_the_written_ones_give(stages, tiny, corpus):
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+def test_trained_constants_are_what_the_written_ones_give(stages, corpus):
     """Hidden states under the matrices of the file are those that the last scores were read from."""
-    run, state = stages.streamed("0", kind="average-trained")
-    encoder = papa.load_model(str(corpus / "tiny"), device="cpu")
+    run, state = stages.streamed("average-trained/all")
+    model = papa.load_model(str(corpus / "tiny"), device="cpu")
     matrices = torch.zeros(LAYERS, HEADS, CORPUS_SLOTS, CORPUS_SLOTS)
     matrices[state["heads"][:, 0], state["heads"][:, 1]] = state["matrices"]
-    part = Tokens.read(stages.tokens)["validation"]
+    part = Tokens.read(stages.data["tokens"])["validation"]
     batch = part.batch(torch.arange(len(part)))
-    hidden = torch.stack(encoder.run(encoder.pack(batch), encoder.replacement(matrices)), dim=1)
-    probe_state = {name: values for name, values in state.items() if name not in ("heads", "matrices")}
-    if "slot_weights" in probe_state:
-        labels = read_table(stages.labels).column("label").to_pylist()[-len(part) :]
-        probe = papa.SequenceProbe(LAYERS + 1, CORPUS_SLOTS, encoder.hidden, 2)
-        probe.load_state_dict(probe_state)
-        right = probe.eval().packed(hidden, batch).argmax(-1) == torch.tensor(labels)
-        assert float(right.float().mean()) == pytest.approx(run["score"])
+    hidden = torch.stack(model.run(model.pack(batch), model.replacement(matrices)), dim=1)
+    labels = read_table(stages.data["labels"]).column("label").to_pylist()[-len(part) :]
+    probe = papa.SequenceProbe(LAYERS + 1, CORPUS_SLOTS, model.hidden, 2)
+    probe.load_state_dict({name: values for name, values in state.items() if name not in ("heads", "matrices")})
+    right = probe.eval().packed(hidden, batch).argmax(-1) == torch.tensor(labels)
+    assert float(right.float().mean()) == pytest.approx(run["score"])
 
 
-def test_data_free_constants_are_trained_too(stages):
-    run, state = stages.streamed("0", kind="toeplitz-trained")
-    start = papa.constant_matrices("toeplitz", LAYERS, HEADS, CORPUS_SLOTS).flatten(0, 1)
-    moved = (state["matrices"] - start).abs().flatten(1).max(1).values
-    assert run["kept"] == 0 and bool((moved > 1e-4).all())
-
-
-def test_gradients_reach_the_matrices_of_replaced_heads_through_the_normalisation():
+def test_gradients_reach_the_matrices_of_replaced_heads():
     start = torch.rand(LAYERS, HEADS, 7, 7)
     constants = TrainedConstants(start, [(0, 3), (2, 1)])
     full = constants()
     assert torch.equal(full[0, 3], start[0, 3]) and not full[0, 2].any()
     full.sum().backward()
-    assert constants.matrices.grad.shape == (2, 7, 7)
+    assert torch.equal(constants.matrices.grad, torch.ones(2, 7, 7))
 
 
-def test_the_same_seed_gives_the_same_bytes(stages):
-    first, again, other = (stages.streamed("0", kind="average-trained", seed=seed) for seed in (1, 1, 2))
-    assert first[0] == again[0] and all(torch.equal(first[1][name], again[1][name]) for name in first[1])
-    assert any(not torch.equal(first[1][name], other[1][name]) for name in first[1])
-
-
-@pytest.mark.parametrize(("fraction", "kind"), [("1", "average"), ("1/2", "average"), ("0", "average-trained")])
-def test_the_encoder_drops_while_a_probe_trains(stages, fraction, kind):
-    plain, _ = stages.streamed(fraction, kind=kind)
-    first, again = (stages.streamed(fraction, kind=kind, encoder_dropout=True) for _ in range(2))
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@pytest.mark.parametrize("variant", [ALL, "average-trained/all"])
+def test_the_model_drops_while_a_probe_trains(stages, variant):
+    plain, _ = stages.streamed(variant)
+    first, again = (stages.streamed(variant, encoder_dropout=True) for _ in range(2))
     assert first[0] == again[0] and all(torch.equal(first[1][name], again[1][name]) for name in first[1])
     assert [epoch["loss"] for epoch in first[0]["curve"]] != [epoch["loss"] for epoch in plain["curve"]]
     assert (first[0]["provenance"].pop("encoder_dropout"), plain["provenance"].pop("encoder_dropout")) == (True, False)
     assert first[0]["provenance"] == plain["provenance"]
 
 
-def test_the_encoder_does_not_drop_while_a_probe_is_scored(stages, monkeypatch):
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+def test_the_model_does_not_drop_while_a_probe_is_scored(stages, monkeypatch):
     asked = []
 
-    def run(encoder, batch, plan=None, dropout=False, own=papa.Model.run):
+    def run(model, packed, replacement=None, dropout=False, own=papa.Model.run):
         asked.append((dropout, torch.is_inference_mode_enabled()))
-        return own(encoder, batch, plan, dropout)
+        return own(model, packed, replacement, dropout)
 
     monkeypatch.setattr(papa.Model, "run", run)
-    stages.streamed("0", encoder_dropout=True)
-    # the first two are those of the check at load time
+    stages.streamed(ALL, encoder_dropout=True)
+    # the first two are those of the check when the model is loaded
     assert set(asked[2:]) == {(True, False), (False, True)}
 
 
-def test_the_encoder_drops_while_lambda_is_learned(stages, tiny, corpus):
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+def test_the_model_drops_while_lambda_is_learned(stages, tiny, corpus):
     def learned(**options):
-        train_lambda(
-            tiny, stages.tokens, stages.labels, corpus / "l.parquet", stages.task, 0, stages.constants, **options
-        )
+        jobs.learn(tiny, corpus / "l.parquet", constants=stages.constants, **stages.data, **options)
         return read_table(corpus / "l.parquet").column("value").to_pylist()
 
     first, again, plain = learned(encoder_dropout=True), learned(encoder_dropout=True), learned()
@@ -167,10 +145,9 @@ def test_the_encoder_drops_while_lambda_is_learned(stages, tiny, corpus):
     assert plain == read_table(corpus / "lambda.parquet").column("value").to_pylist()
 
 
-@pytest.mark.parametrize("fraction", ["1", "0"])
-def test_further_validation_splits_are_scored_apart(stages, corpus, fraction):
+def test_further_validation_splits_are_scored_apart(stages, corpus):
     """Two of them, both with all labels turned around."""
-    before = stages.stored(fraction)
+    before = stages.stored(ALL)
     for name in ("tokens", "labels"):
         table = read_table(corpus / f"{name}.parquet")
         more = table.slice(TRAIN)
@@ -189,7 +166,7 @@ def test_further_validation_splits_are_scored_apart(stages, corpus, fraction):
         else:
             write_table(pa.concat_tables([table, *parts]), corpus / "labels.parquet", about)
     turned_around = {"score": pytest.approx(1 - before[0]["score"]), "examples": VALIDATION}
-    for run, probe in (stages.stored(fraction), stages.streamed(fraction)):
+    for run, probe in (stages.stored(ALL), stages.streamed(ALL)):
         assert run["subsets"] == {"alpha": turned_around, "zeta": turned_around}
         assert run["rows"] == {"train": TRAIN, "validation": VALIDATION, "alpha": VALIDATION, "zeta": VALIDATION}
         assert (run["score"], run["curve"][-1]["score"]) == (before[0]["score"],) * 2

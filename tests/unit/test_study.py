@@ -170,7 +170,10 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
             {"hidden_states": 2, "probe": 4} | RESULTS,
         ),
         ({"run__orders": ["lambda", "lambda-reversed"]}, {"rank": 2, "hidden_states": 2, "probe": 4} | RESULTS),
-        ({"run__constants": ["average", "zeros"]}, {"train_lambda": 2, "rank": 2, "hidden_states": 4, "probe": 8} | RESULTS),
+        (
+            {"run__constants": ["average", "zeros"]},
+            {"train_lambda": 2, "rank": 2, "hidden_states": 4, "probe": 8} | RESULTS,
+        ),
         ({"tasks__mood__title": "Mood"}, RESULTS),
         ({"plots__width": 333}, {"grid": 1, "score_and_drop": 1, "page": 1}),
         # λ depends neither on the metric nor on subsets
@@ -187,10 +190,15 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
             | {"train_lambda": 1, "rank": 1, "probe": 6}
             | RESULTS,
         ),
-        ({"precision": "bfloat16"}, {"average": 2, "hidden_states": 6, "train_lambda": 2, "rank": 2, "probe": 12} | RESULTS),
+        (
+            {"precision": "bfloat16"},
+            {"average": 2, "hidden_states": 6, "train_lambda": 2, "rank": 2, "probe": 12} | RESULTS,
+        ),
     ],
 )
-def test_an_edit_makes_again_what_depends_on_it(results: Path, changes: dict[str, Any], expected: dict[str, int]) -> None:
+def test_an_edit_makes_again_what_depends_on_it(
+    results: Path, changes: dict[str, Any], expected: dict[str, int]
+) -> None:
     assert to_do(study_of(edited(**changes), results, Known())) == expected
 
 
@@ -206,7 +214,14 @@ def test_an_edit_makes_again_what_depends_on_it(results: Path, changes: dict[str
         {"models__m__path": "models/m"},
         {"corpora__texts__files": {"train": "elsewhere/c.csv", "validation": "./b.csv"}},
         {"device": "cpu", "threads__encoder": 3, "token_budget": 7, "checkpoint_minutes": 0, "hub_mirror": "hub"},
-        {"corpora__unused": {"generated": "roles", "rows": {"train": 1, "validation": 1}, "first": "first", "slots": 9}},
+        {
+            "corpora__unused": {
+                "generated": "roles",
+                "rows": {"train": 1, "validation": 1},
+                "first": "first",
+                "slots": 9,
+            }
+        },
     ],
 )
 def test_an_edit_that_changes_nothing_makes_nothing_again(results: Path, changes: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from papa.config.study import Job
 from papa.errors import DamagedArtefact, InputError
 from papa.files import provenance_of, read_table, trace_of, write_json
 from papa.results.runs import RUN_COLUMNS, read_runs
-from papa.results.summary import mean_relative_drops, print_summary, read_summary, series, summarise
+from papa.results.summary import main, mean_relative_drops, print_summary, read_summary, series, summarise
 from papa.results.table import metric_name
 
 # Student's t at 97.5 %, from printed tables.
@@ -234,18 +234,20 @@ def test_terminal_table_fits_80_columns(tmp_path: Path, capsys: pytest.CaptureFi
     assert "\x1b" not in shown
 
 
-def test_command_prints_where_things_are(tmp_path: Path) -> None:
+def test_command_prints_where_things_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     results = Results(tmp_path, [run("t", "1", 1, 0.8)])
     results.make()
     (tmp_path / "figures").mkdir()
-    command = [sys.executable, "-W", "error", "-m", "papa.results.summary"]
-    done = subprocess.run([*command, str(results.summary)], capture_output=True, text=True, check=True)
-    assert f"Tables:  {tmp_path / 'tables'}/" in done.stdout
-    assert f"Figures: {tmp_path / 'figures'}/" in done.stdout
-    failed = subprocess.run([*command, str(tmp_path / "no.parquet")], capture_output=True, text=True, check=False)
-    assert failed.returncode == 1
-    assert "no.parquet cannot be read" in failed.stderr
-    assert "Traceback" not in failed.stderr
+    monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path)])
+    main()
+    shown = capsys.readouterr().out
+    assert f"Tables:  {tmp_path / 'tables'}/\nFigures: {tmp_path / 'figures'}/\n" in shown
+    assert "Report" not in shown
+    monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path / "figures")])
+    with pytest.raises(SystemExit, match=r"figures/tables/summary\.parquet cannot be read"):
+        main()
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,25 @@ def test_labels_go_by_name(
     assert table.column("label").to_pylist() == expected * 2
 
 
+@pytest.mark.parametrize("form", ["csv", "tsv", "json", "jsonl", "parquet", "conll", "txt"])
+def test_an_unknown_column_is_named_in_files_of_every_form(tmp_path: Path, form: str) -> None:
+    contents = {"csv": "text,label\na,b\n", "tsv": "text\tlabel\na\tb\n", "conll": "a b\n", "txt": "a\n"}
+    file = tmp_path / f"a.{form}"
+    file.write_text(contents.get(form, '{"text": "a", "label": "b"}\n'))
+    if form == "parquet":
+        pq.write_table(pa.table({"text": ["a"], "label": ["b"]}), file)
+    names = {"conll": ("words", "column_2"), "txt": ("text",)}.get(form, ("text", "label"))
+    with pytest.raises(InputError, match=rf"a\.{form} has no column 'sentence'; its columns are {', '.join(names)}\."):
+        texts_of(Corpus(files={"train": str(file)}, first="sentence"), tmp_path)
+
+
+def test_a_column_that_a_file_has_twice(tmp_path: Path) -> None:
+    twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    pq.write_table(twice, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="has more than one column 'text'"):
+        texts_of(Corpus(files={"train": str(tmp_path / "a.parquet")}, first="text"), tmp_path)
+
+
 def test_other_types_of_strings_and_lists(prepare: Prepare, tmp_path: Path) -> None:
     text = pa.array(TEXT["text"], pa.large_string())
     prepare({"text": text, "label": pa.array(TEXT["label"]).dictionary_encode()})

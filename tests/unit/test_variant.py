@@ -22,7 +22,9 @@ def test_a_constant_is_what_its_name_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "mean", "average-of-", "identity-trained", "zeros-trained", "Average"])
 def test_another_name_is_no_constant(name: str) -> None:
-    with pytest.raises(InputError, match=r"There are no constants '.*'; there are average, average-of-CORPUS, identity"):
+    with pytest.raises(
+        InputError, match=r"There are no constants '.*'; there are average, average-of-CORPUS, identity"
+    ):
         Constant.parse(name)
 
 
@@ -85,7 +87,9 @@ def test_another_path_is_no_variant(path: str) -> None:
         Variant.parse(path)
 
 
-@pytest.mark.parametrize(("fraction", "kept"), [("1", 144), ("1/2", 72), ("1/8", 18), ("1/16", 9), ("0", 0), ("1/7", 20)])
+@pytest.mark.parametrize(
+    ("fraction", "kept"), [("1", 144), ("1/2", 72), ("1/8", 18), ("1/16", 9), ("0", 0), ("1/7", 20)]
+)
 def test_kept_heads_are_rounded_down(fraction: str, kept: int) -> None:
     variant = Variant.of(Constant.parse("average"), Order.parse("lambda"), fraction)
     assert variant.kept(144) == kept

@@ -156,7 +156,9 @@ def test_reruns_follow_meaning(elsewhere):
     stages = elsewhere.folder / "papa/config/stages.py"
     text = stages.read_text(encoding="utf-8")
     assert text.count('    stage = "lambda"\n') == 1
-    stages.write_text(text.replace('    stage = "lambda"\n', '    stage = "lambda"\n    version = 2\n'), encoding="utf-8")
+    stages.write_text(
+        text.replace('    stage = "lambda"\n', '    stage = "lambda"\n    version = 2\n'), encoding="utf-8"
+    )
     assert elsewhere.planned() == {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | TABLES
 
 

@@ -42,10 +42,6 @@ def told(rule):
     return lambda wildcards: STUDY.told(job_of(rule, wildcards))
 
 
-def threads(rule):
-    return lambda wildcards: STUDY.threads(job_of(rule, wildcards))
-
-
 def sized(rule):
     """Memory in megabytes and walltime in minutes, which grow with each attempt to run a job."""
     return {

@@ -12,7 +12,7 @@ rule average:
     priority: 3  # the longest chain of jobs begins early
     conda:
         "../envs/papa.yaml"
-    threads: threads("average")
+    threads: STUDY.config.threads.encoder
     resources:
         **sized("average"),
     params:
@@ -73,7 +73,7 @@ rule train_lambda:
     priority: 2
     conda:
         "../envs/papa.yaml"
-    threads: threads("train_lambda")
+    threads: STUDY.config.threads.encoder
     resources:
         **sized("train_lambda"),
     params:

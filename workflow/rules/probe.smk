@@ -13,7 +13,7 @@ rule probe:
         variant=f"{OF_CORPUS}|{OF_TASK}",
     conda:
         "../envs/papa.yaml"
-    threads: threads("probe")
+    threads: STUDY.config.threads.probe
     resources:
         **sized("probe"),
     params:

@@ -19,11 +19,11 @@ share no fillers (`lexicon`). The grammars are in `single`, `pairs` and `reading
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import cycle, product
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from papa.data.generated.lexicon import Fillers
 from papa.data.generated.pairs import inference, roles
@@ -34,6 +34,7 @@ from papa.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
+Example = Mapping[str, object]
 Write = Callable[[Random, Fillers, str, str], dict[str, str]]
 LABELLED: dict[str, tuple[Write, tuple[str, ...]]] = {
     "agreement": (agreement, ("is", "are")),
@@ -71,12 +72,12 @@ def generate(name: str, split: str, rows: int, seed: int) -> pd.DataFrame:
     digest = hashlib.sha256(f"{name}/{split}/{seed}".encode()).digest()
     random, fillers = Random(int.from_bytes(digest)), Fillers(split)
     if name == "reading":
-        draws = [partial(reading, random, fillers)]
+        draws: list[Callable[[], Example]] = [partial(reading, random, fillers)]
     else:
         write, labels = LABELLED[name]
         draws = [partial(_labelled, write, random, fillers, label, kind) for kind, label in product(KINDS, labels)]
     texts: set[str] = set()
-    examples: list[dict[str, Any]] = []
+    examples: list[Example] = []
     for draw in cycle(draws):
         if len(examples) == rows:
             break
@@ -87,10 +88,10 @@ def generate(name: str, split: str, rows: int, seed: int) -> pd.DataFrame:
     return pd.DataFrame(examples)
 
 
-def _labelled(write: Write, random: Random, fillers: Fillers, label: str, kind: str) -> dict[str, Any]:
+def _labelled(write: Write, random: Random, fillers: Fillers, label: str, kind: str) -> Example:
     return {**write(random, fillers, label, kind), "label": label, "kind": kind}
 
 
-def _text(example: dict[str, Any]) -> str:
+def _text(example: Example) -> str:
     """What must not occur twice: the example without its labels."""
     return " | ".join(str(example[column]) for column in ("first", "second", "words") if column in example)

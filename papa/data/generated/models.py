@@ -14,11 +14,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from papa.data.digests import user_cache
 from papa.data.generated import GRAMMAR_VERSION, LABELLED, generate
 from papa.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 FAMILIES = ("bert", "roberta", "deberta", "electra")
 SLOTS = 128
@@ -63,7 +66,7 @@ def _make(family: str, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     name = {"bert": "Bert", "roberta": "Roberta", "deberta": "Deberta", "electra": "Electra"}[family]
     positions = SLOTS + 2 if family == "roberta" else SLOTS  # RoBERTa counts from the number of its padding token + 1
-    special: dict[str, Any] = {
+    special: dict[str, object] = {
         "electra": {"embedding_size": 16},
         "roberta": {
             "type_vocab_size": 1,
@@ -98,7 +101,7 @@ def _sentences() -> Iterator[str]:
                 yield from rows[column]
 
 
-def _word_piece() -> Any:
+def _word_piece() -> PreTrainedTokenizerBase:
     from transformers import BertTokenizer
 
     # the trainer of `tokenizers` numbers pieces in another order every time, so the most frequent words are taken here
@@ -110,8 +113,8 @@ def _word_piece() -> Any:
     return BertTokenizer(vocab={piece: number for number, piece in enumerate(vocabulary)}, model_max_length=SLOTS)
 
 
-def _byte_level(name: str) -> Callable[[], Any]:
-    def make() -> Any:
+def _byte_level(name: str) -> Callable[[], PreTrainedTokenizerBase]:
+    def make() -> PreTrainedTokenizerBase:
         import transformers
         from tokenizers import ByteLevelBPETokenizer
 
@@ -128,7 +131,7 @@ def _byte_level(name: str) -> Callable[[], Any]:
     return make
 
 
-_TOKENIZERS: dict[str, Callable[[], Any]] = {
+_TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerBase]] = {
     "bert": _word_piece,
     "electra": _word_piece,
     "roberta": _byte_level("Roberta"),

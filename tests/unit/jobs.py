@@ -1,0 +1,90 @@
+"""The stages of the method, each as one job made directly: `paths` in, artefacts out."""
+
+from pathlib import Path
+
+from papa.config.stages import (
+    AverageOf,
+    Encoding,
+    HiddenOf,
+    LambdaOf,
+    MergeOf,
+    ModelId,
+    OrderOf,
+    ProbeOf,
+    RankOf,
+    Training,
+)
+from papa.config.study import Job
+from papa.method.averages import average_corpus, merge_averages
+from papa.method.features import extract_features
+from papa.method.ranking import order_heads, rank_heads, train_lambda
+from papa.method.training import train_probe
+
+TRAINING = Training(learning_rate=1e-2, batch_size=5, epochs=3)
+
+
+def training(**changes):
+    return TRAINING.model_copy(update=changes)
+
+
+def job(stage, settings, inputs, **outputs):
+    """A job; an input is a path, a list of paths, or None if there is none."""
+    given = {name: paths if isinstance(paths, list) else [paths] for name, paths in inputs.items() if paths is not None}
+    inputs = {name: tuple(map(str, paths)) for name, paths in given.items()}
+    return Job(stage, settings, inputs, {name: str(path) for name, path in outputs.items()})
+
+
+def encoding(model, precision="float32"):
+    return Encoding(model=model if isinstance(model, ModelId) else ModelId(name=model), precision=precision)
+
+
+def average(model, tokens, constants, part="1of1", precision="float32"):
+    settings = AverageOf(model=encoding(model, precision), part=part)
+    return average_corpus(job("average", settings, {"tokens": tokens}, constants=constants))
+
+
+def merge(parts, constants):
+    return merge_averages(job("average", MergeOf(), {"parts": parts}, constants=constants))
+
+
+def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_dropout=False, **inputs):
+    settings = LambdaOf(
+        model=encoding(model),
+        training=how,
+        masked="labels" not in inputs,
+        seed=seed,
+        constant=constant,
+        encoder_dropout=encoder_dropout,
+    )
+    return train_lambda(job("lambda", settings, inputs, lambdas=lambdas))
+
+
+def rank(lambdas, order, name="lambda"):
+    return rank_heads(job("rank", RankOf(order=name), {"lambdas": lambdas}, order=order))
+
+
+def put_in_order(model, order, name, seed=0):
+    return order_heads(job("order", OrderOf(model=encoding(model).model, order=name, seed=seed), {}, order=order))
+
+
+def store(model, index, variant="original", part="1of1", precision="float32", **inputs):
+    settings = HiddenOf(model=encoding(model, precision), variant=variant, part=part)
+    return extract_features(job("hidden", settings, inputs, index=index, hidden=Path(index).with_suffix(".hidden")))
+
+
+def probe_job(model, run, metric="accuracy", how=TRAINING, seed=1, variant="original", encoder_dropout=False, **inputs):
+    settings = ProbeOf(
+        model=encoding(model),
+        task="t",
+        metric=metric,
+        training=how,
+        seed=seed,
+        variant=variant,
+        encoder_dropout=encoder_dropout,
+        streamed="index" not in inputs,
+    )
+    return job("probe", settings, inputs, run=run, probe=Path(run).with_suffix(".safetensors"))
+
+
+def probe(*given, **named):
+    return train_probe(probe_job(*given, **named))

@@ -25,9 +25,7 @@ from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 
 SILENT = "workflow_started run_info job_info job_started group_info group_error shellcmd resources_info progress"
-CHATTER = re.compile(
-    "Select jobs|Execute [0-9]+ job|Using shell|Conda env|Building DAG|Rules with|Assuming unr|RuleExc"
-)
+QUIET = r"Select jobs|Execute \d+ job|Using shell|Conda env|Building DAG|Rules with|Assuming unr|RuleException:\nCalled"
 BAR = re.compile(r"\S.*\d%\|.*")
 MOST_BARS = 8  # jobs whose progress bars are shown: a cluster may run hundreds
 UNITS = ((1, "s"), (60, "min"), (3600, "hour"))
@@ -121,17 +119,12 @@ class LogHandler(LogHandlerBase):
         if event == "job_error" and not self.full:
             log = next(iter(told["log"]), os.devnull)
             said = _last_line(log)
-            begun = said or not told["indent"]  # of a group not all jobs have begun
-            return (
-                f"{said}\nLog: {log}"
-                if said.startswith(("Error in", "Interr"))
-                else self.format(record)
-                if begun
-                else ""
-            )
+            if said.startswith(("Error in ", "Interrupted: ")):
+                return f"{said}\nLog: {log}"
+            return self.format(record) if said or not told["indent"] else ""  # of a group not all jobs have begun
         if event == "job_finished" and allowed and not self.full:
             return _last_line(self.logs[told["job_id"]])
-        hidden = not self.full and (event in SILENT.split() or CHATTER.match(str(record.msg)))
+        hidden = not self.full and (event in SILENT.split() or re.match(QUIET, str(record.msg)))
         return "" if hidden or not allowed else self.format(record)
 
     def picture(self) -> Group:

@@ -12,6 +12,7 @@ from tiny import CONFIG, Copy, copy_of_repository, write_data, write_model
 
 from papa.files import read_table
 
+pytestmark = pytest.mark.slow
 # what the profile says of clusters without accounting; jobs here take seconds, and files are there at once
 SLURM = (
     *("--workflow-profile", "workflow/profiles/slurm", "--slurm-no-account", "--slurm-status-command", "squeue"),
@@ -66,7 +67,7 @@ def runs(cluster, tmp_path_factory):
     write_data(local.folder / "data")
     local.write(config)
     remote = Copy(local.folder.with_name("slurm"))
-    shutil.copytree(local.folder, remote.folder)
+    shutil.copytree(local.folder, remote.folder, symlinks=True)
 
     started = []
     try:
@@ -120,7 +121,7 @@ def test_what_was_killed_is_tried_again_with_twice_the_memory(runs, cluster):
 
 def test_only_what_takes_longer_than_seconds_is_queued(runs, cluster):
     lines = cluster.command("squeue", "--noheader", "--states=all", "--format=%k").splitlines()
-    encoding = {"tokenize", "average", "features_of_corpus", "train_lambda", "features_of_task"}
+    encoding = {"tokenize", "average", "hidden_states", "train_lambda"}
     assert {line.split("_wildcards")[0].removeprefix("rule_") for line in lines} == encoding | {
         "probes-tiny-animals_probe"
     }

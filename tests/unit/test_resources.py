@@ -106,7 +106,7 @@ def test_what_is_not_there_yet_is_a_missing_file(tmp_path):
 
 
 def test_the_missing_file_is_one_that_the_job_reads(tmp_path):
-    """Also for parts of averages that are merged, of which none is there, nor the corpus that says how large they are."""
+    """Also for the parts of a merge, if neither they are there nor the corpus that says how large they are."""
     config = copy.deepcopy(TINY)
     config["corpora"]["words"]["shards"] = 2
     study = Study(config_of(config), tmp_path)

@@ -65,7 +65,7 @@ def as_owner_of_nothing() -> None:
     [
         (
             Path.exists,
-            "Error: results/tiny cannot be written to (Permission denied); make it writable, or run elsewhere.",
+            "results/tiny cannot be written to (Permission denied); make it writable, or run elsewhere.",
         ),
         (Path.is_dir, f"Error: {LOG} could not be written (Permission denied)"),
     ],

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tiny import CONFIG, REPOSITORY, copy_of_repository, write_data, write_model
 
-from papa.files import read_table
+from papa.files import provenance_of, read_table
 
 PAGE = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
 DIFFS = {
@@ -99,7 +99,8 @@ def test_a_task(changed):
     run = "results/demo/models/minilm/tasks/topics/runs/average/all/seed-1.json"
     process = workflow.snakemake(run, "--cores", "1", "--configfile", workflow.write(config))
     assert process.returncode == 0, process.stdout + process.stderr
-    assert "2 labels in column topic" in process.stdout and (workflow.folder / run).exists()
+    labels = read_table(workflow.folder / "results/demo/tasks/topics/labels.parquet")
+    assert provenance_of(labels)["label_names"] == ["animals", "colours"] and (workflow.folder / run).exists()
 
 
 @pytest.mark.slow

@@ -67,6 +67,7 @@ WAVER = {("1/2", 1): 0.02, ("1/2", 2): -0.03, ("1/2", 3): 0.01, ("0", 1): 0.01, 
 STAGES: dict[str, Callable[[Job[Any]], str]] = {
     "summarise": summarise,
     "grid": gather,
+    "grid_without_figure": gather,
     "score_and_drop": score_and_drop,
     "published": beside_published,
 }

@@ -187,7 +187,8 @@ class Study:
 
     def analyses(self) -> list[AnyJob]:
         """The jobs of the tables and figures that the config asks for."""
-        wanted = [self.job("grid", grid=name) for name in self.grids]
+        rules = {True: "grid", False: "grid_without_figure"}
+        wanted = [self.job(rules[self.drawn(name)], grid=name) for name in self.grids]
         if {"0", "1"} <= set(self.grids[RUN].fractions):
             wanted.append(self.job("score_and_drop"))
         if any(self.config.tasks[task].published for _, task in self.config.pairs):
@@ -476,9 +477,12 @@ class Study:
         return self._made(stages.RunsOf(titles=titles), {"runs": list(self._probes())}, outputs)
 
     def _grid(self, grid: str) -> Job[stages.GridOf]:
-        forms = (*TABLE, *(FIGURE if self.drawn(grid) else ()))
-        settings = self.grid_settings(grid)
-        return self._made(settings, {"summary": [self.job("summarise")]}, _forms("grid", forms), grid=grid)
+        needs = {"summary": [self.job("summarise")]}
+        return self._made(self.grid_settings(grid), needs, _forms("grid", (*TABLE, *FIGURE)), grid=grid)
+
+    def _grid_without_figure(self, grid: str) -> Job[stages.GridOf]:
+        needs = {"summary": [self.job("summarise")]}
+        return self._made(self.grid_settings(grid), needs, _forms("grid", TABLE), grid=grid)
 
     def _score_and_drop(self) -> Job[stages.DropsOf]:
         needs = {"grid": [self.job("grid", grid=RUN)]}

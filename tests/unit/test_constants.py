@@ -170,7 +170,7 @@ def test_the_mean_alone_takes_a_fraction_of_the_memory(tmp_path):
     import subprocess
     import sys
 
-    slots, path = 211, tmp_path / "average.h5"
+    slots, path = 101, tmp_path / "average.h5"
     total = torch.rand(13, 17, slots, slots, dtype=torch.float64)
     papa.ConstantMatrices(total, torch.ones(slots, slots, dtype=torch.long), 1).save(path)
     script = (

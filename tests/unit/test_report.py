@@ -147,7 +147,12 @@ def test_data_says_what_was_used_and_what_training_had_already(page: Page) -> No
 
 
 def test_the_page_waits_for_all_that_it_shows(study: Study) -> None:
-    assert {job.rule for job in study.job("page").needed} == {"summarise", "grid", "score_and_drop"}
+    assert {job.rule for job in study.job("page").needed} == {
+        "summarise",
+        "grid",
+        "grid_without_figure",
+        "score_and_drop",
+    }
     assert study.jobs()[-1].rule == "page"
 
 

@@ -7,6 +7,7 @@ from tiny import REPOSITORY, copy_of_repository
 
 from papa.files import read_table
 
+pytestmark = pytest.mark.slow
 # fetch needs a hub, prune deletes; nothing of these random models stands in the paper
 NOT_RUN = {"all", "fetch", "prune", "published"}
 
@@ -24,7 +25,8 @@ def families(tmp_path_factory):
 
 def test_every_rule_ran(families):
     sources = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "workflow/rules").glob("*.smk"))
-    rules = set(re.findall(r"^rule (\w+):", sources, re.MULTILINE)) - NOT_RUN
+    rules = set(re.findall(r"^rule (\w+):|as (\w+) with:$", sources, re.MULTILINE))
+    rules = {"".join(names) for names in rules} - NOT_RUN
     ran = {line.split()[0].rstrip(":") for line in families.printed.splitlines() if line.split()}
     assert rules <= ran
 

@@ -1,4 +1,4 @@
-"""Profiles for a cluster and for GPUs: they parse, and plan what a plain run plans."""
+"""Profiles for one machine, for GPUs and for a cluster: they plan the same jobs, and ask for what a job needs."""
 
 import copy
 import re
@@ -8,81 +8,70 @@ import pytest
 import yaml
 from tiny import CONFIG, JOBS, REPOSITORY, Copy
 
+PROFILES = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPOSITORY.glob("profiles/*/*.yaml")}
+ENCODER = {"average", "average_part", "train_lambda", "hidden_states", "stream_probe"}
+MORE = copy.deepcopy(CONFIG)
+MORE["tasks"]["tags"]["features"] = "stream"
+MORE["corpora"]["words"]["shards"] = 2
+MORE["threads"] = {"encoder": 3, "probe": 2}
+"""A config that has a job of every rule that runs the encoder."""
 
-@pytest.mark.parametrize("name", ["default", "gpu", "slurm"])
-def test_plans_the_same_jobs(fresh, name):
-    profile = f"workflow/profiles/{name}"
-    arguments = ["--cores", "2"] if name == "default" else []
-    process = fresh.snakemake("-n", "--configfile", fresh.write(CONFIG), "--workflow-profile", profile, *arguments)
+
+def jobs_of(workflow, config, profile, *arguments):
+    """From each rule to what snakemake prints of its jobs."""
+    given = ["--configfile", workflow.write(config, f"{profile}.yaml"), "--quiet", "host", *arguments]
+    process = workflow.snakemake("-n", "--workflow-profile", f"workflow/profiles/{profile}", *given)
+    assert process.returncode == 0, process.stdout + process.stderr
+    found = {}
+    for text in re.split(r"\n(?:local)?rule ", process.stdout)[1:]:
+        found.setdefault(text.split(":")[0], []).append(text.split("\n\n")[0])
+    return found
+
+
+def test_the_plain_command_has_the_default_profile(fresh):
+    """Nothing is printed of jobs that are planned, and a dry run needs no number of cores."""
+    process = fresh.snakemake("-n", "--configfile", fresh.write(CONFIG))
     assert process.returncode == 0, process.stderr
-    # `quiet` of a profile hides the table of jobs, so it is asked for again
-    assert fresh.planned(CONFIG, "--workflow-profile", profile, *arguments) == JOBS
+    assert "Using workflow specific profile" in process.stderr and "profiles/default" in process.stderr
+    assert "rule probe:" not in process.stdout
+    assert (REPOSITORY / "profiles").resolve() == REPOSITORY / "workflow/profiles"
 
 
-def rules_with_scripts():
-    """The script of every rule that has one."""
-    text = "".join(path.read_text(encoding="utf-8") for path in REPOSITORY.glob("workflow/rules/*.smk"))
-    rules = re.split(r"^rule (\w+):$", text, flags=re.MULTILINE)[1:]
-    scripts = {name: re.search(r"scripts/(\w+\.py)", body) for name, body in zip(rules[::2], rules[1::2], strict=True)}
-    return {name: f"workflow/scripts/{script[1]}" for name, script in scripts.items() if script}
+def test_profiles_have_the_same_memory():
+    """A profile that did not say so would rerun what is done, or lock what nobody unlocks."""
+    for profile in PROFILES.values():
+        assert profile["rerun-triggers"] == ["mtime"] and profile["rerun-incomplete"] and profile["nolock"]
 
 
-RULES = rules_with_scripts()
-ENCODER = {name for name, path in RULES.items() if 'threads="encoder"' in (REPOSITORY / path).read_text("utf-8")}
+def test_on_slurm_every_job_says_what_it_needs(fresh):
+    found = jobs_of(fresh, CONFIG, "slurm")
+    assert {rule: len(jobs) for rule, jobs in found.items() if rule != "all"} == JOBS
+    for rule, jobs in found.items():
+        assert rule == "all" or all("runtime=" in job and "mem_mb=" in job for job in jobs), rule
 
 
-def test_rules_of_profiles_exist():
-    for path in REPOSITORY.glob("workflow/profiles/*/profile.yaml"):
-        profile = yaml.safe_load(path.read_text(encoding="utf-8"))
-        assert profile.get("set-resources", {}).keys() <= RULES.keys(), path
-
-
-def test_slurm_jobs_state_what_they_need(fresh):
-    profile = "workflow/profiles/slurm"
-    process = fresh.snakemake("-n", "--configfile", fresh.write(CONFIG), "--workflow-profile", profile)
-    jobs = [text.split("\n\n")[0] for text in process.stdout.split("\nrule ")[1:]]
-    assert jobs
-    for job in jobs:
-        if not job.startswith("all:"):
-            assert "runtime=" in job
-            assert "mem_mb=" in job
-
-
-def test_every_rule_that_runs_the_encoder_asks_for_a_gpu():
-    profile = yaml.safe_load((REPOSITORY / "workflow/profiles/gpu/profile.yaml").read_text(encoding="utf-8"))
-    assert {"average", "probe_through_encoder"} <= ENCODER
-    assert profile["set-resources"] == {rule: {"gpu": 1} for rule in ENCODER}
+def test_rules_that_run_the_encoder_ask_for_a_gpu_and_for_threads(fresh):
+    assert PROFILES["gpu"]["set-resources"] == {rule: {"gpu": 1} for rule in ENCODER}
+    found = jobs_of(fresh, MORE, "gpu", "--cores", "8")
+    assert {rule for rule, jobs in found.items() if any("gpu=1" in job for job in jobs)} == ENCODER
+    threads = {rule: set(re.findall(r"threads: (\d)", "".join(jobs))) for rule, jobs in found.items()}
+    assert {rule: own for rule, own in threads.items() if own} == {name: {"3"} for name in ENCODER} | {"probe": {"2"}}
 
 
 def test_jobs_ask_by_sizes_once_these_are_known(finished):
     config = CONFIG | {"run": CONFIG["run"] | {"seeds": [2]}}
-    arguments = ["-n", "--configfile", finished.write(config, "edited.yaml"), "--quiet", "host"]
-    process = finished.snakemake(*arguments, "--cores", "8")
-    probes = [text.split("\n\n")[0] for text in process.stdout.split("\nrule probe:")[1:]]
+    probes = jobs_of(finished, config, "default", "--cores", "8")["probe"]
     assert len(probes) == 6
     assert all("mem_mb=400" in probe and "runtime=15" in probe for probe in probes)
 
 
-def test_gpu_jobs_ask_for_a_gpu(fresh):
-    config = copy.deepcopy(CONFIG)
-    config["tasks"]["tags"]["features"] = "stream"
-    config["corpora"]["words"]["shards"] = 2
-    profile = "workflow/profiles/gpu"
-    process = fresh.snakemake(
-        "-n", "--configfile", fresh.write(config), "--workflow-profile", profile, "--quiet", "host"
-    )
-    jobs = [text.split("[")[0] for text in process.stdout.split("\nrule ")[1:]]
-    asking = {job.split(":")[0] for job in jobs if "gpu=1" in job}
-    assert asking == ENCODER
-    assert "probe" in {job.split(":")[0] for job in jobs}
-
-
+@pytest.mark.slow
 def test_encoders_at_once_have_a_gpu_each(fresh, tmp_path, monkeypatch):
     """The choice is real, the GPUs are not: torch finds none, and `auto` runs on the CPU."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,9")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    shutil.copytree(fresh.folder, tmp_path / "papa")
+    shutil.copytree(fresh.folder, tmp_path / "papa", symlinks=True)
     workflow = Copy(tmp_path / "papa")
     config = ["--configfile", workflow.write(CONFIG | {"threads": {"encoder": 1}})]
     limits = ["--workflow-profile", "workflow/profiles/gpu", "--cores", "2", "--resources", "gpu=2"]
@@ -92,12 +81,3 @@ def test_encoders_at_once_have_a_gpu_each(fresh, tmp_path, monkeypatch):
     logs = [path.read_text(encoding="utf-8") for path in workflow.folder.glob("results/tiny/logs/**/average.log")]
     got = [re.findall(r"this job has the GPU (\d)$", log, re.MULTILINE) for log in logs]
     assert sorted(got) == [["7"], ["9"]]
-
-
-def test_reading_of_threads(fresh):
-    """Threads are the config's; fewer cores plan fewer, and the scripts take the config's all the same."""
-    config = CONFIG | {"threads": {"encoder": 3, "probe": 2}}
-    process = fresh.snakemake("-n", "--cores", "8", "--configfile", fresh.write(config))
-    jobs = process.stdout.split("\nrule ")[1:]
-    assert all("threads: 3" in job for job in jobs if job.startswith("average:"))
-    assert all("threads: 2" in job for job in jobs if job.startswith("probe:"))

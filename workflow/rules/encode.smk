@@ -1,4 +1,4 @@
-rule average:
+use rule tokenize as average with:
     input:
         unpack(needs("average")),
     output:
@@ -9,16 +9,11 @@ rule average:
         benchmark("average")
     wildcard_constraints:
         laid_out=STUDY.in_parts(False),
-    priority: 3  # the longest chain of jobs begins early
-    conda:
-        "../envs/papa.yaml"
     threads: STUDY.config.threads.encoder
     resources:
         **sized("average"),
     params:
         told=told("average"),
-    script:
-        "../scripts/job.py"
 
 
 # A corpus with shards: the sums over each of them, and all of them together.

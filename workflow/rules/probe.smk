@@ -1,4 +1,4 @@
-rule probe:
+use rule tokenize as probe with:
     input:
         unpack(needs("probe")),
     output:
@@ -11,15 +11,12 @@ rule probe:
     wildcard_constraints:
         task=STUDY.stored(),
         variant=f"{OF_CORPUS}|{OF_TASK}",
-    conda:
-        "../envs/papa.yaml"
+    priority: 0
     threads: STUDY.config.threads.probe
     resources:
         **sized("probe"),
     params:
         told=told("probe"),
-    script:
-        "../scripts/job.py"
 
 
 # A probe whose hidden states are not stored: the model runs in every epoch.

@@ -1,0 +1,64 @@
+"""The rules themselves: short, alike, and built on nothing that snakemake does not document."""
+
+import re
+
+import yaml
+from tiny import REPOSITORY
+
+from papa.config.artefacts import ARTEFACTS
+from papa.config.study import Study
+
+WORKFLOW = REPOSITORY / "workflow"
+RULES = sorted(WORKFLOW.glob("rules/*.smk"))
+SOURCES = [REPOSITORY / "Snakefile", WORKFLOW / "Snakefile", *RULES]
+TEXT = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
+BODIES = {
+    match[2] or match[1]: match[0]
+    for match in re.finditer(r"^(?:use )?rule (\w+)(?: as (\w+) with)?:\n(?:(?:    .*)?\n)*", TEXT, re.MULTILINE)
+}
+"""The text of each rule, by its name."""
+
+
+def code(path) -> int:
+    """How many lines of a file are neither empty nor a comment."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in lines)
+
+
+def test_nothing_private_of_snakemake_is_used():
+    """`configfiles` is how a workflow knows which config it was given; no other way tells it from single keys."""
+    assert set(re.findall(r"\bworkflow\.(\w+)", re.sub(r'".*?"', "", TEXT))) <= {"configfiles", "source_path"}
+    scripts = [path.read_text(encoding="utf-8") for path in WORKFLOW.glob("scripts/*.py")]
+    imported = re.findall(r"^\s*(?:from|import) (snakemake[\w.]*)", "\n".join([TEXT, *scripts]), re.MULTILINE)
+    assert set(imported) <= {"snakemake.utils"}
+
+
+def test_rules_and_files_are_short():
+    lines = {name: len(body.strip().splitlines()) for name, body in BODIES.items()}
+    assert {name: number for name, number in lines.items() if number > 20} == {}
+    assert code(WORKFLOW / "rules/common.smk") < 60
+    files = [path for path in WORKFLOW.rglob("*") if path.is_file() and path.suffix != ".rst"]
+    assert sum(code(path) for path in files if "schemas" not in path.parts and path.suffix != ".pyc") < 500
+
+
+def test_rules_are_those_that_the_study_knows():
+    known = {name.removeprefix("_") for name in vars(Study) if name.startswith("_")}
+    own = BODIES.keys() - {"all", "everything", "fetch", "prune"}
+    assert own <= known
+    for name in own:
+        assert f'needs("{name}")' in BODIES[name] and f'told("{name}")' in BODIES[name], name
+        assert f'sized("{name}")' in BODIES[name], name
+
+
+def test_profiles_name_rules_that_exist():
+    for path in WORKFLOW.glob("profiles/*/profile.yaml"):
+        profile = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert {*profile.get("set-resources", {}), *profile.get("groups", {})} <= BODIES.keys(), path
+
+
+def test_what_people_read_has_a_caption_in_the_report():
+    """Every figure, Markdown table and page is in snakemake's report, with a caption that exists."""
+    shown = set(re.findall(r'shown\("(\w+)"', TEXT))
+    assert shown == {name for name in ARTEFACTS if name.endswith(("_svg", "_md")) or name == "page"}
+    captions = {path.stem for path in (WORKFLOW / "report").iterdir()}
+    assert captions == shown | {"workflow"}

@@ -79,9 +79,9 @@ def _print_json(content: dict[str, Any]) -> None:
     "Exit codes: 0 written, 2 nothing was written: the file is there already, or what was given is wrong."
 )
 def init(
-    config: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Where to write it; results go to results/ and its name.")
-    ] = Path("papa.yaml"),
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it; the config has its name.")] = Path(
+        "papa.yaml"
+    ),
     model: Annotated[
         str | None, typer.Option(metavar="HUB_ID_OR_FOLDER", help="An encoder on the hub, or its folder here.")
     ] = None,

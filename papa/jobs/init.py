@@ -321,7 +321,8 @@ def _choose(columns: Columns, given: Mapping[str, str | None], reasons: dict[str
 def _looks_like(columns: Columns, what: str, option: str) -> InputError:
     names = ", ".join(columns.rows.names)
     return InputError(
-        f"No column of {columns.where} looks like {what}; its columns are {names}: name one by --column {option}=COLUMN."
+        f"No column of {columns.where} looks like {what}; its columns are {names}: name one by "
+        f"--column {option}=COLUMN."
     )
 
 

@@ -25,12 +25,12 @@ def main() -> None:
     rows = load_rows(CORPUS, "train").table.slice(0, BATCHES * BATCH_SIZE)
     first, second = (rows.column(name).to_pylist() for name in ("sentence1", "sentence2"))
     tokenizer = tokenizer_of({"name": "bert", "hub": MODEL})
-    encoder = papa.load_model(MODEL)
+    model = papa.load_model(MODEL)
     batches = [
         papa.lay_out(tokenizer, first[begin : begin + BATCH_SIZE], second[begin : begin + BATCH_SIZE], slots=SLOTS)
         for begin in range(0, BATCHES * BATCH_SIZE, BATCH_SIZE)
     ]
-    constants = papa.average_attention(encoder, batches)
+    constants = papa.average_attention(model, batches)
     used = constants.count.diagonal() > 0
     row_sums = constants.mean[:, :, used].sum(-1)
     if constants.mean.shape != (12, 12, SLOTS, SLOTS) or not torch.isfinite(constants.mean).all():

@@ -8,11 +8,14 @@ TORCH := 2.13.0
 # Few lines: one for each finished stage, and what goes wrong.
 SNAKEMAKE := $(BIN)/snakemake --workflow-profile workflow/profiles/default
 
-.PHONY: help demo test lint docs smoke-hub constraints
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
+
+.PHONY: help demo test test-slow lint docs smoke-hub constraints
 
 help:
 	@echo "make demo         run the embedded default: tables and figures in results/demo/"
-	@echo "make test         check the code and run all tests"
+	@echo "make test         check the code and run the tests, some minutes"
+	@echo "make test-slow    run the tests that take longer: kills, full disks, every family, SLURM, half an hour"
 	@echo "make docs         write what config/README.md says of each key anew, and run the notebook"
 	@echo "make smoke-hub    three batches of a real model and data from the hub itself (needs a network)"
 	@echo "make constraints  pin the newest fitting packages anew in constraints.txt"
@@ -22,7 +25,10 @@ demo: $(READY)
 	@$(BIN)/python -m papa.results.summary results/demo
 
 test: lint
-	@$(BIN)/python -m pytest
+	@$(PYTEST) -m "not slow" -n 2 --dist loadfile
+
+test-slow: $(READY)
+	@$(PYTEST) -m slow
 
 lint: $(READY)
 	@$(BIN)/ruff check --quiet .

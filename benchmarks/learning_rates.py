@@ -12,12 +12,12 @@ import argparse
 from pathlib import Path
 
 import torch
+from papa.method.labelled import Labelled
 from torch.nn.functional import cross_entropy
 
 from papa.data.tokens import Tokens
 from papa.method.fitting import fit
 from papa.method.hidden import HiddenStates
-from papa.method.labelled import Labelled
 
 
 def search(

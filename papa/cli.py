@@ -127,12 +127,10 @@ def plan(
     """
     with _wrong_input("Config error: "):
         from papa.config.reading import read_config
-        from papa.config.settings import check_files
         from papa.jobs.plan import plan as planned
         from papa.jobs.plan import print_plan
 
         checked = read_config(config, hub_mirror=hub_mirror and str(hub_mirror), device=device)
-        check_files(checked)
         found = planned(checked, cores or os.cpu_count() or 1)
     _print_json(found) if as_json else print_plan(found, _console())
     if not found["total"]["sized"]:

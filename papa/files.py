@@ -1,7 +1,7 @@
-"""Files that stages hand to each other: each is intact or absent, says what made it, and is checked when it is read.
+"""Files that stages hand to each other: intact or absent, with a record of what made them, and checked when read.
 
-An artefact contains, where its format has room for a text, its *provenance*: facts about its content, the *trace* of the
-job that made it (stage, version, settings, digests of what it read), and a digest of the content and of all that. The
+An artefact contains its *provenance* if its format has room for a text: facts about its content, the *trace* of the
+job that made it (stage, version, settings, digests of what it read), and a digest of the facts and the content. The
 digest is one of values, not of bytes: the same values have the same digest, whatever wrote them.
 """
 

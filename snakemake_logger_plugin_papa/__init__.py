@@ -25,7 +25,7 @@ from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 
 SILENT = "workflow_started run_info job_info job_started group_info group_error shellcmd resources_info progress"
-CHATTER = re.compile("Select jobs|Execute [0-9]+ job|Using shell|Conda env|Building DAG|Rules with|Assuming unrestr")
+QUIET = r"Select jobs|Execute \d+ job|Using shell|Conda env|Building DAG|Rules with|Assuming unr|RuleException:\nCalled"
 BAR = re.compile(r"\S.*\d%\|.*")
 MOST_BARS = 8  # jobs whose progress bars are shown: a cluster may run hundreds
 UNITS = ((1, "s"), (60, "min"), (3600, "hour"))
@@ -79,7 +79,7 @@ class LogHandler(LogHandlerBase):
 
     def __post_init__(self) -> None:
         given, quiet = self.common_settings, set(self.common_settings.quiet or ())
-        self.jobs, self.logs, self.hearing = Jobs(), dict[int, str](), Lock()
+        self.jobs, self.logs, self.hearing, self.last = Jobs(), dict[int, str](), Lock(), ""
         self.allowed = DefaultFilter(quiet, given.debug_dag, given.verbose, given.dryrun, given.printshellcmds)
         self.full = given.dryrun or given.verbose or given.debug_dag
         self.console = Console(stderr=not given.stdout, highlight=False, markup=False, emoji=False)
@@ -104,9 +104,10 @@ class LogHandler(LogHandlerBase):
                     self.jobs.end(told["jobid" if event == "job_error" else "job_id"], now, event == "job_finished")
             if self.draws and event == "job_started":
                 self.live.start()
-            if text := self._text(event, record):
+            before, self.last = self.last, self._text(event, record)
+            if self.last and self.last != before:  # each poll of an interrupted run says the same
                 style = {logging.ERROR: "red", logging.WARNING: "yellow"}.get(record.levelno)
-                self.console.print(text, style=style, soft_wrap=not self.console.is_terminal)
+                self.console.print(self.last, style=style, soft_wrap=not self.console.is_terminal)
             if event == "progress" and told["done"] == told["total"]:
                 self.live.stop()
         except Exception:  # an error here would end the thread that all handlers share
@@ -118,11 +119,12 @@ class LogHandler(LogHandlerBase):
         if event == "job_error" and not self.full:
             log = next(iter(told["log"]), os.devnull)
             said = _last_line(log)
-            begun = said or not told["indent"]  # of a group not all jobs have begun
-            return f"{said}\nLog: {log}" if said.startswith("Error in ") else self.format(record) if begun else ""
+            if said.startswith(("Error in ", "Interrupted: ")):
+                return f"{said}\nLog: {log}"
+            return self.format(record) if said or not told["indent"] else ""  # of a group not all jobs have begun
         if event == "job_finished" and allowed and not self.full:
             return _last_line(self.logs[told["job_id"]])
-        hidden = not self.full and (event in SILENT.split() or CHATTER.match(str(record.msg)))
+        hidden = not self.full and (event in SILENT.split() or re.match(QUIET, str(record.msg)))
         return "" if hidden or not allowed else self.format(record)
 
     def picture(self) -> Group:

@@ -7,11 +7,12 @@ before is made again; a comment, or a faster way to the same numbers, reruns not
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from papa.config.settings import Corpus, Plots
+from papa.files import JSON
 
 
 class Settings(BaseModel):
@@ -30,7 +31,7 @@ class Settings(BaseModel):
         """Which of the config's numbers of threads a job has; None stands for one thread."""
         return None
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, JSON]:
         """The settings as an artefact records them: as JSON, without places and without what is not given."""
         return self.model_dump(mode="json", exclude_none=True, exclude=set(self.places))
 
@@ -61,7 +62,7 @@ class ModelId(Settings):
 class _OfModel(Settings):
     model: ModelId
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, JSON]:
         return super().recorded() | {"model": self.model.recorded()}
 
 
@@ -79,7 +80,7 @@ class _OfEncoding(Settings):
     def threads(self) -> Literal["encoder", "probe"] | None:
         return "encoder"
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, JSON]:
         own = {"name": self.model.model.name, "precision": self.model.precision}
         return super().recorded() | {"model": own}
 
@@ -101,7 +102,7 @@ class _OfCorpus(Settings):
     corpus: Corpus
     source: dict[str, str]
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, JSON]:
         """With forms of files in place of their paths; where the content is known, its revision says nothing more."""
         corpus = {key: value for key, value in self._read().items() if key not in ("slots", "shards", *self.of_rows)}
         if self.corpus.files is not None:
@@ -110,7 +111,7 @@ class _OfCorpus(Settings):
             corpus.pop("revision", None)
         return super().recorded() | {"corpus": corpus}
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> dict[str, JSON]:
         return self.corpus.model_dump(mode="json", exclude_none=True)
 
 
@@ -305,7 +306,7 @@ class PageOf(Settings):
     stage = "page"
     runs = "papa.results.page:write_report"
 
-    config: dict[str, Any]
+    config: dict[str, JSON]
 
 
 class FetchOf(Settings):

@@ -21,7 +21,8 @@ from papa.config import stages
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN, Config, Corpus, Grid
 from papa.config.variant import OF, ORIGINAL, RANDOM, WHOLE, Constant, Order, Variant, parts_of
-from papa.files import Provenance, Trace, digest_of, digest_of_json, read_provenance
+from papa.errors import InputError
+from papa.files import JSON, Provenance, Trace, digest_of, digest_of_json, read_provenance
 
 S = TypeVar("S", bound=stages.Settings)
 MISSING, FRESH, AGAIN = "missing", "fresh", "is to be made again"
@@ -59,15 +60,15 @@ class Job(Generic[S]):
     wanted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rule: str = ""
     wildcards: Mapping[str, str] = field(default_factory=dict)
-    needs: Mapping[str, tuple[Job[Any], ...]] = field(default_factory=dict)
+    needs: Mapping[str, tuple[AnyJob, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
-        told: Mapping[str, Any],
+        told: Mapping[str, JSON],
         inputs: Mapping[str, tuple[str, ...]],
         outputs: Mapping[str, str],
-    ) -> Job[Any]:
+    ) -> AnyJob:
         """The job that `Study.told` describes, with these files."""
         settings = stages.STAGES[told["settings_of"]].model_validate(told["settings"])
         wanted = {name: tuple(requests) for name, requests in told["wanted"].items()}
@@ -87,7 +88,7 @@ class Job(Generic[S]):
         return self.outputs[name]
 
     @property
-    def needed(self) -> tuple[Job[Any], ...]:
+    def needed(self) -> tuple[AnyJob, ...]:
         """The jobs that make the inputs."""
         return tuple(dict.fromkeys(job for jobs in self.needs.values() for job in jobs))
 
@@ -108,8 +109,10 @@ class Job(Generic[S]):
         return isinstance(other, Job) and self.main == other.main
 
 
-Builder = Callable[..., Job[Any]]
-Needs = dict[str, list[Job[Any]]]
+AnyJob = Job[Any]
+"""A job of whatever stage."""
+Builder = Callable[..., AnyJob]
+Needs = dict[str, list[AnyJob]]
 
 
 class Study:
@@ -124,9 +127,9 @@ class Study:
     def __init__(self, config: Config, results: str | Path, roots: Roots | None = None):
         self.config, self.results, self.grids = config, Path(results), config.analyses
         self._roots = roots or Roots()
-        self._states: dict[Job[Any], str] = {}
+        self._states: dict[AnyJob, str] = {}
         self._found: dict[str, Provenance | None] = {}
-        self._jobs: dict[tuple[str, tuple[tuple[str, str], ...]], Job[Any]] = {}
+        self._jobs: dict[tuple[str, tuple[tuple[str, str], ...]], AnyJob] = {}
 
     # -- what is run --------------------------------------------------------------------------------------------------
 
@@ -178,11 +181,11 @@ class Study:
         """Whether a grid has a figure: `run`, and those with fractions between 0 and 1."""
         return grid == RUN or bool(set(self.grids[grid].fractions) - {"0", "1"})
 
-    def targets(self) -> list[Job[Any]]:
+    def targets(self) -> list[AnyJob]:
         """The jobs that a run of the workflow ends with; everything else is made for them."""
         return [self.job("summarise"), *self.analyses(), self.job("page")]
 
-    def analyses(self) -> list[Job[Any]]:
+    def analyses(self) -> list[AnyJob]:
         """The jobs of the tables and figures that the config asks for."""
         wanted = [self.job("grid", grid=name) for name in self.grids]
         if {"0", "1"} <= set(self.grids[RUN].fractions):
@@ -191,11 +194,11 @@ class Study:
             wanted.append(self.job("published"))
         return [*wanted, *self._patterns()]
 
-    def jobs(self) -> list[Job[Any]]:
+    def jobs(self) -> list[AnyJob]:
         """All jobs, each once, inputs before what is made of them."""
-        found: dict[Job[Any], None] = {}
+        found: dict[AnyJob, None] = {}
 
-        def add(job: Job[Any]) -> None:
+        def add(job: AnyJob) -> None:
             if job not in found:
                 for needed in job.needed:
                     add(needed)
@@ -205,7 +208,7 @@ class Study:
             add(job)
         return list(found)
 
-    def job(self, rule: str, **wildcards: str) -> Job[Any]:
+    def job(self, rule: str, **wildcards: str) -> AnyJob:
         """The job of a rule of the workflow, from the wildcards of its outputs."""
         key = rule, tuple(sorted(wildcards.items()))
         if key not in self._jobs:
@@ -216,12 +219,12 @@ class Study:
             )
         return self._jobs[key]
 
-    def threads(self, job: Job[Any]) -> int:
+    def threads(self, job: AnyJob) -> int:
         """How many threads a job has."""
         given = job.settings.threads
         return 1 if given is None else dict(self.config.threads)[given]
 
-    def from_hub(self) -> dict[str, Any]:
+    def from_hub(self) -> dict[str, JSON]:
         """What `fetch` is told: the models and corpora that are run and have no place but the hub."""
         given = self.config.models
         models = dict.fromkeys(name for name, _ in self.config.pairs)
@@ -232,7 +235,18 @@ class Study:
         )
         return {"settings_of": "FetchOf", "settings": settings.model_dump(mode="json", exclude_none=True), "wanted": {}}
 
-    def shown_config(self) -> dict[str, Any]:
+    def check_weights(self) -> None:
+        """Raise `InputError` if the weights of a model that is run are here, and are not those that `sha256` says."""
+        for name in dict.fromkeys(model for model, _ in self.config.pairs):
+            asked = self.config.models[name].sha256
+            found = self._roots.weights(self._model(name)) if asked else None
+            if found is not None and found != asked:
+                raise InputError(
+                    f"The weights of model {name} have SHA-256 {found}, but its sha256 in the config is {asked}; "
+                    "use the files that were meant, or correct sha256."
+                )
+
+    def shown_config(self) -> dict[str, JSON]:
         """What the page tells of the config: what is run, and nothing of this machine."""
         config = self.config
         told = config.model_dump(mode="json", exclude_none=True, exclude=MACHINE)
@@ -262,20 +276,20 @@ class Study:
 
     # -- which jobs are done ------------------------------------------------------------------------------------------
 
-    def state(self, job: Job[Any]) -> str:
+    def state(self, job: AnyJob) -> str:
         """`FRESH`, `MISSING`, or why the artefact of a job does not fit the config any more, as part of a sentence."""
         if job not in self._states:
             self._states[job] = self._state(job)
         return self._states[job]
 
-    def request(self, job: Job[Any]) -> str:
+    def request(self, job: AnyJob) -> str:
         """The `Trace.request` that the artefact of a job has, or will have when the job is done."""
         found = self._provenance(job.main)
         if self.state(job) == FRESH and found is not None and found.trace is not None:
             return found.trace.request
         return Trace(job.stage, job.settings.version, job.settings.recorded(), {}).request
 
-    def told(self, job: Job[Any]) -> dict[str, Any]:
+    def told(self, job: AnyJob) -> dict[str, JSON]:
         """What a job is told, as plain values: see `Job.of`."""
         return {
             "settings_of": type(job.settings).__name__,
@@ -283,7 +297,7 @@ class Study:
             "wanted": {name: [self.request(needed) for needed in jobs] for name, jobs in job.needs.items()},
         }
 
-    def _state(self, job: Job[Any]) -> str:
+    def _state(self, job: AnyJob) -> str:
         if any(not (self.results / path).exists() for name, path in job.outputs.items() if name != "hidden"):
             return MISSING
         found = self._provenance(job.main)
@@ -308,24 +322,24 @@ class Study:
                 return f"it was made with {name}, and now is made without"
         return self._pruned(job) or FRESH
 
-    def _pruned(self, job: Job[Any]) -> str:
+    def _pruned(self, job: AnyJob) -> str:
         """Whether hidden states that are not there any more will be read."""
         hidden = job.outputs.get("hidden")
         if hidden is None or (self.results / hidden).exists():
             return ""
         return PRUNED if self._is_read(job) else ""
 
-    def _is_read(self, hidden: Job[Any]) -> bool:
+    def _is_read(self, hidden: AnyJob) -> bool:
         """Whether a probe on these hidden states is not done, apart from what that is said of them."""
         self._states[hidden] = FRESH
         readers = [job for job in self._probes() if hidden in job.needed]
         return any(self._state(job) != FRESH for job in readers)
 
     @cache  # noqa: B019  a study lives as long as its process
-    def _probes(self) -> tuple[Job[Any], ...]:
+    def _probes(self) -> tuple[AnyJob, ...]:
         return tuple(job for model, task in self.config.pairs for job in self.runs(model, task))
 
-    def _digests(self, job: Job[Any]) -> dict[str, str]:
+    def _digests(self, job: AnyJob) -> dict[str, str]:
         """The digest of each input that papa made, by its name."""
         digests = {}
         for name, paths in job.inputs.items():
@@ -504,7 +518,7 @@ class Study:
     def _made(
         self,
         settings: S,
-        needs: Mapping[str, list[Job[Any]]],
+        needs: Mapping[str, list[AnyJob]],
         outputs: Mapping[str, str],
         **wildcards: str,
     ) -> Job[S]:
@@ -538,12 +552,12 @@ class Study:
         """The parts that a corpus is averaged and encoded in, a job each: as many as it has shards."""
         return parts_of(self.config.corpora[laid_out.split("/")[0]].shards)
 
-    def averaged(self, model: str, laid_out: str) -> Job[Any]:
+    def averaged(self, model: str, laid_out: str) -> AnyJob:
         """The job that ends with the averages over a corpus."""
         rule = "average" if len(self.parts(laid_out)) == 1 else "merge_averages"
         return self.job(rule, model=model, laid_out=laid_out)
 
-    def constants(self, model: str, corpus: str, constant: Constant | None) -> list[Job[Any]]:
+    def constants(self, model: str, corpus: str, constant: Constant | None) -> list[AnyJob]:
         """The job of the averages that replace a model's attention on a corpus; none if none are read."""
         if constant is None or constant.data_free:
             return []
@@ -551,7 +565,7 @@ class Study:
         own = self.config.corpora[source].slots == slots
         return [self.averaged(model, source if own else f"{source}/slots-{slots}")]
 
-    def order(self, model: str, task: str, constant: Constant, order: Order) -> Job[Any]:
+    def order(self, model: str, task: str, constant: Constant, order: Order) -> AnyJob:
         """The job of an order of heads: under the λ of a task and a constant, or of the model alone."""
         if not order.by_lambda:
             return self.job("order_heads", model=model, order=order.name)
@@ -572,14 +586,14 @@ class Study:
             drawn=self.drawn(name),
         )
 
-    def _replacing(self, model: str, corpus: str, task: str, variant: Variant) -> dict[str, list[Job[Any]]]:
+    def _replacing(self, model: str, corpus: str, task: str, variant: Variant) -> dict[str, list[AnyJob]]:
         """The averages and the order that a variant needs, if it needs them."""
         needs = {"constants": self.constants(model, corpus, variant.constant)}
         if variant.constant is not None and variant.order is not None:
             needs["order"] = [self.order(model, task, variant.constant, variant.order)]
         return needs
 
-    def _patterns(self) -> list[Job[Any]]:
+    def _patterns(self) -> list[AnyJob]:
         tasks = self.config.patterns.tasks if self.config.patterns else ()
         pairs = [(model, self.config.tasks[task].corpus) for model, task in self.config.pairs if task in tasks]
         return [self.job("describe_patterns", model=model, laid_out=corpus) for model, corpus in dict.fromkeys(pairs)]
@@ -630,6 +644,10 @@ class Roots:
         """The digest of the files of a model; None if they are not on this machine."""
         return None
 
+    def weights(self, model: stages.ModelId) -> str | None:
+        """SHA-256 of the weights of a model; None if they are not on this machine."""
+        return None
+
     def published(self) -> str:
         """The digest of the published numbers."""
         return ""
@@ -647,7 +665,7 @@ class Roots:
         return {"origin": model.origin} if found is None else {"model": found}
 
 
-def _output_for(name: str, job: Job[Any]) -> str:
+def _output_for(name: str, job: AnyJob) -> str:
     """The output of a job that an input of this name is: the run of a probe, the table of a summary."""
     return job.outputs.get(name, job.main)
 
@@ -667,7 +685,7 @@ def _digest_of_all(paths: tuple[str, ...]) -> str:
     return own[0] if len(own) == 1 else digest_of_json(own)
 
 
-def _equivalent(settings: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _equivalent(settings: Mapping[str, JSON], facts: Mapping[str, JSON]) -> dict[str, JSON]:
     """Settings without what makes no difference to an artefact of which these facts are known.
 
     A limit that all training rows fit, and labels in the order that they have anyway.
@@ -681,7 +699,7 @@ def _equivalent(settings: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[s
     return own
 
 
-def _difference(asked: Mapping[str, Any], found: Mapping[str, Any], where: str = "") -> str:
+def _difference(asked: Mapping[str, JSON], found: Mapping[str, JSON], where: str = "") -> str:
     """The first setting that differs, as part of a sentence; empty if none does."""
     for key in sorted(asked.keys() | found.keys()):
         own, other = asked.get(key), found.get(key)

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import FetchOf, ModelId
 from papa.config.study import Job
-from papa.errors import DamagedArtefact, InputError, first_line
+from papa.errors import DamagedArtefact, InputError, count, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -112,9 +112,8 @@ def fetch(job: Job[FetchOf]) -> str:
     wanted = _repositories(job.settings.models, job.settings.corpora)
     sizes = [_fetched(repository, Path(mirror)) for repository in wanted]
     new = [size for size in sizes if size is not None]
-    repositories = "repository" if len(new) == 1 else "repositories"
     return (
-        f"{len(new)} {repositories} fetched into {mirror} ({sum(new) / 1e6:.1f} MB), "
+        f"{count(len(new), 'repository', 'repositories')} fetched into {mirror} ({sum(new) / 1e6:.1f} MB), "
         f"{len(sizes) - len(new)} left as {'it is' if len(sizes) - len(new) == 1 else 'they are'}"
     )
 

@@ -17,7 +17,7 @@ from papa.config.stages import LabelsOf, SubsetsOf, TextsOf
 from papa.config.study import Job
 from papa.data.columns import Columns, alike, class_name
 from papa.data.sources import describe, load_rows
-from papa.errors import DamagedArtefact, InputError
+from papa.errors import DamagedArtefact, InputError, count
 from papa.files import MEND, digest_of_table, provenance_of, read_table, write_table
 
 if TYPE_CHECKING:
@@ -72,14 +72,13 @@ def prepare_texts(job: Job[TextsOf]) -> str:
         "shared": shared,
     }
     write_table(table, job.output("texts"), facts, job.trace())
-    said = [f"{len(part.numbers):,} of {part.available:,} {part.split} rows" for part in parts]
+    said = [f"{len(part.numbers):,} of {count(part.available, f'{part.split} row')}" for part in parts]
     for part in parts:
         if number := shared.get(part.split):
-            rows = "row" if number == 1 else "rows"
-            said.append(f"{number:,} {part.split} {rows} also in training")
+            said.append(f"{count(number, f'{part.split} row')} also in training")
             log.warning(
-                "%d of %d %s of %s also stand in the training split, so that scores on them may flatter.",
-                *(number, len(part.numbers), "row" if len(part.numbers) == 1 else "rows", part.columns.where),
+                "Of %s, %s of %d can also be found in the training split, where a probe may learn them by heart.",
+                *(part.columns.where, count(number, "row"), len(part.numbers)),
             )
     return ", ".join(said)
 
@@ -122,7 +121,7 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
         label = pa.array([row[0] for row in numbered], pa.int64())
     facts = {"label_names": names, "fingerprint": digest_of_table(table), "column": column}
     write_table(table.select(BESIDE).append_column("label", label), job.output("labels"), facts, job.trace())
-    return f"{table.num_rows:,} rows, {len(names)} labels in column {column}"
+    return f"{count(table.num_rows, 'row')}, {count(len(names), 'label')} in column {column}"
 
 
 def prepare_subsets(job: Job[SubsetsOf]) -> str:
@@ -154,7 +153,7 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
     facts = {"fingerprint": digest_of_table(table), "column": column}
     write_table(table.select(BESIDE).append_column("subset", subset), job.output("subsets"), facts, job.trace())
     names.discard("")
-    return f"{table.num_rows:,} rows, {len(names)} {'subset' if len(names) == 1 else 'subsets'} in column {column}"
+    return f"{count(table.num_rows, 'row')}, {count(len(names), 'subset')} in column {column}"
 
 
 def _parts(corpus: Corpus, *columns: str) -> list[Part]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from papa.errors import InputError, first_line
+from papa.errors import InputError, count, first_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,7 +144,7 @@ def _read_csv(path: Path, wanted: Collection[str] | None) -> Rows:
             for record in reader:
                 if record and len(record) != len(header):
                     raise InputError(
-                        f"{path} line {begin} has {_counted(len(record), 'value')} for the columns "
+                        f"{path} line {begin} has {count(len(record), 'value')} for the columns "
                         f"{', '.join(header)}; a value that contains the separator must stand in quotes, and only CSV "
                         "knows quotes."
                     )
@@ -178,7 +178,7 @@ def _named(path: Path, rows: Rows, columns: Sequence[str]) -> Rows:
     """The columns of a CoNLL file under the names that the corpus gives them."""
     if rows.table.num_rows and len(columns) != len(rows.names):
         raise InputError(
-            f"{path} has {_counted(len(rows.names), 'column')}, but the corpus names {len(columns)} "
+            f"{path} has {count(len(rows.names), 'column')}, but the corpus names {len(columns)} "
             f"(columns: {', '.join(columns)})."
         )
     return Rows(rows.table.rename_columns(list(columns)) if rows.table.num_rows else rows.table, list(columns))
@@ -199,7 +199,7 @@ def _sentences(path: Path) -> Iterator[list[list[str]]]:
                 continue
             if len(fields) != width:
                 raise InputError(
-                    f"{path} line {number} has {_counted(len(fields), 'column')}, the lines above it {width}: {line!r}."
+                    f"{path} line {number} has {count(len(fields), 'column')}, the lines above it {width}: {line!r}."
                 )
             sentence.append(fields)
         elif sentence:
@@ -246,10 +246,6 @@ def _line_of(path: Path) -> str:
             except UnicodeDecodeError:
                 return f" in line {number}"
     return ""
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 READERS: dict[str, Callable[[Path, Collection[str] | None], Rows]] = {

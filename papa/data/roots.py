@@ -9,7 +9,7 @@ from papa.config.stages import ModelId
 from papa.config.study import Roots
 from papa.data.digests import digest_of_file
 from papa.data.sources import source_digests
-from papa.data.weights import known_weights
+from papa.data.weights import digest_of_model, known_weights
 
 PUBLISHED = Path(__file__).parents[1] / "results/published.csv"
 
@@ -27,6 +27,10 @@ class LocalRoots(Roots):
         return self._sources[corpus]
 
     def model(self, model: ModelId) -> str | None:
+        weights = self.weights(model)
+        return None if weights is None else digest_of_model(model, weights)
+
+    def weights(self, model: ModelId) -> str | None:
         if model not in self._models:
             self._models[model] = known_weights(model)
         return self._models[model]

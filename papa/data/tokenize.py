@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from papa.config.stages import ModelId, TokensOf
 from papa.config.study import Job
 from papa.data.layout import CHUNK, Placed, place, texts_in_blocks
-from papa.data.weights import not_loaded, place_of, revision_of, weights_digest
-from papa.errors import InputError
+from papa.data.weights import not_loaded, place_of, revision_of, sources_of, weights_digest
+from papa.errors import InputError, count
 from papa.files import PathLike, Trace, provenance_of, read_table, writing_table
 
 if TYPE_CHECKING:
@@ -66,13 +66,10 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
             cut += sum(number > 0 for number in group.column("cut").to_pylist())
             yield group
 
-    trace = job.trace(model=weights_digest(model), origin=model.origin)
+    trace = job.trace(**sources_of(model, weights_digest(model)))
     write_groups(counted(), _schema(words), job.output("tokens"), facts, trace)
     what = "block" if settings.blocks else "example"
-    return (
-        f"laid out {laid_out:,} {what}{'s' * (laid_out != 1)}, {total:,} tokens in {settings.slots} slots; "
-        f"{cut:,} {what}{'s' * (cut != 1)} cut"
-    )
+    return f"laid out {count(laid_out, what)}, {total:,} tokens in {settings.slots} slots; {count(cut, what)} cut"
 
 
 def write_groups(

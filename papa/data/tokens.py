@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from papa.data.packed import Packed
 from papa.errors import DamagedArtefact, InputError
-from papa.files import MEND, PathLike, TableFile, opened_table
+from papa.files import JSON, MEND, PathLike, TableFile, opened_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ class Tokens:
     all int32; `rows` are the number of the first example and how many there are, in the tables of the corpus.
     """
 
-    def __init__(self, table: pa.Table, split: str, first: int, provenance: dict[str, Any]):
+    def __init__(self, table: pa.Table, split: str, first: int, provenance: dict[str, JSON]):
         self.split, self.provenance, self.n = split, provenance, int(provenance["slots"])
         self.rows = first, table.num_rows
         lists = {name: table.column(name).combine_chunks() for name in ("ids", "slots", "segments")}

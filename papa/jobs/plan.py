@@ -207,10 +207,8 @@ def _sizes_of(job: Job[Any], sizes: Mapping[tuple[str, str], Sizes | None]) -> t
 
 
 def _seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) -> float:
-    texts = next(
-        (needed for needed in (job, *job.needs.get("texts", ())) if isinstance(needed.settings, TextsOf)), None
-    )
-    files = [path for _, path in texts.settings.corpus.files or () if path is not None] if texts else []
+    read = [own.settings for own in (job, *job.needs.get("texts", ())) if isinstance(own.settings, TextsOf)]
+    files = [path for told in read for _, path in told.corpus.files or () if path and os.path.isfile(path)]
     return seconds(job, config, sizes, threads) + sum(os.path.getsize(path) for path in files) / READ_AT
 
 

@@ -36,7 +36,9 @@ def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
     here = os.path.dirname(os.path.dirname(os.path.abspath(papa.__file__)))
     path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     os.environ.update({"PYTHONPATH": path, Machine.VARIABLE: json.dumps(asdict(checked.machine))})
-    return Study(checked, f"results/{checked.name}", LocalRoots())
+    study = Study(checked, f"results/{checked.name}", LocalRoots())
+    study.check_weights()
+    return study
 
 
 def marked(study: Study) -> str:

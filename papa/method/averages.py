@@ -23,6 +23,7 @@ from papa.config.study import Job
 from papa.config.variant import WHOLE, parts_of, rows_of
 from papa.data.packed import Examples, Packed
 from papa.data.tokens import Tokens, TokensFile
+from papa.data.weights import sources_of
 from papa.errors import DamagedArtefact, InputError, first_line
 from papa.files import KEY, MEND, PathLike, Trace, check_arrays, provenance_of_arrays, replacing
 from papa.method.fitting import Checkpoint, State
@@ -276,7 +277,7 @@ def average_corpus(job: Job[AverageOf]) -> str:
     encoding, part = job.settings.model, job.settings.part
     model = model_of(encoding)
     budget = TokenBudget(Machine.current().token_budget)
-    trace = job.trace(model=str(model.weights), origin=encoding.model.origin)
+    trace = job.trace(**sources_of(encoding.model, str(model.weights)))
     checkpoint = Checkpoint(job.output("constants"), trace, model.device.type)
     with TokensFile.opened(job.input("tokens")) as file:
         train = file.extent("train")

@@ -16,6 +16,7 @@ from papa.config.study import Job
 from papa.config.variant import Variant, rows_of
 from papa.data.packed import Packed
 from papa.data.tokens import TokensFile
+from papa.data.weights import sources_of
 from papa.errors import InputError
 from papa.files import JSON, write_json
 from papa.method.constants import matrices_for
@@ -72,7 +73,7 @@ def extract_features(job: Job[HiddenOf]) -> str:
                 "papa_version": __version__,
             },
             job.output("index"),
-            job.trace(model=str(model.weights), origin=identity.origin),
+            job.trace(**sources_of(identity, str(model.weights))),
         )
     size = os.path.getsize(hidden) / 1e9
     return f"hidden states with {total - len(replaced)} of {total} heads input-dependent, {size:.3g} GB"

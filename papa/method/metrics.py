@@ -13,6 +13,11 @@ from papa.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+    Labels = Sequence[Any] | np.ndarray
+    """Numbers of label names: one for each text, or a row of them for each list of words."""
+    Subsets = Sequence[str] | Sequence[Sequence[str]]
+    """A subset for each example, or one for each of its words."""
+
 
 class Subset(TypedDict):
     """The score of some of the examples."""
@@ -31,10 +36,10 @@ class Scores(TypedDict):
 
 def evaluate(
     metric: str,
-    gold: Sequence[Any] | np.ndarray,
-    predicted: Sequence[Any] | np.ndarray,
+    gold: Labels,
+    predicted: Labels,
     label_names: Sequence[str],
-    subset: Sequence[Any] | None = None,
+    subset: Subsets | None = None,
 ) -> Scores:
     """Score predictions.
 
@@ -86,9 +91,7 @@ class _Units:
         return [[names[label] for label in part.tolist()] for part in np.split(labels, starts)]
 
 
-def _units(
-    gold: Sequence[Any] | np.ndarray, predicted: Sequence[Any] | np.ndarray, labels: int, by_word: bool
-) -> _Units:
+def _units(gold: Labels, predicted: Labels, labels: int, by_word: bool) -> _Units:
     """Everything with a label, laid out flat; raises `InputError` if gold and predictions do not correspond."""
     import numpy as np
 
@@ -113,7 +116,7 @@ def _units(
     return units
 
 
-def _members(subset: Sequence[Any] | None, gold: Sequence[Any] | np.ndarray, units: _Units) -> dict[str, np.ndarray]:
+def _members(subset: Subsets | None, gold: Labels, units: _Units) -> dict[str, np.ndarray]:
     """For each value of `subset`, in sorted order, the units that have it [unit]."""
     import numpy as np
 

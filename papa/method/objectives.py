@@ -10,11 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
 from torch.nn.functional import cross_entropy, pad
 
 from papa.config.settings import Machine
@@ -25,7 +24,7 @@ from papa.data.packed import Packed
 from papa.data.tokenize import tokenizer_of
 from papa.data.tokens import Tokens, whole_numbers
 from papa.errors import DamagedArtefact, InputError
-from papa.files import MEND, PathLike, provenance_of, read_table
+from papa.files import JSON, MEND, PathLike, provenance_of, read_table
 from papa.method.fitting import Outcomes
 from papa.method.metrics import Scores, evaluate
 from papa.method.probes import MlmProbe, SequenceProbe, Sizes, TokenProbe
@@ -255,7 +254,7 @@ class Labelled(Objective):
         return evaluate(metric, gold, found, self.names, subset)
 
 
-def _labels_of(splits: Mapping[str, Tokens], labels: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _labels_of(splits: Mapping[str, Tokens], labels: PathLike) -> tuple[dict[str, Tensor], dict[str, JSON]]:
     """The labels of each split, `[example]` or `[token]`, and what their file says of them."""
     table, found = read_table(labels), {}
     facts = provenance_of(table)
@@ -272,14 +271,14 @@ def _labels_of(splits: Mapping[str, Tokens], labels: PathLike) -> tuple[dict[str
     return found, facts
 
 
-def _subsets_of(splits: Mapping[str, Tokens], subsets: PathLike) -> dict[str, list[Any]]:
+def _subsets_of(splits: Mapping[str, Tokens], subsets: PathLike) -> dict[str, list[str] | list[list[str]]]:
     """The subset of each example of each split, or a list of those of its words."""
     table = read_table(subsets)
     _must_belong(subsets, provenance_of(table), splits)
     return {split: table.slice(*tokens.rows).column("subset").to_pylist() for split, tokens in splits.items()}
 
 
-def _must_belong(path: PathLike, facts: Mapping[str, Any], splits: Mapping[str, Tokens]) -> None:
+def _must_belong(path: PathLike, facts: Mapping[str, JSON], splits: Mapping[str, Tokens]) -> None:
     if facts.get("fingerprint") != splits["train"].provenance["corpus"]:
         raise DamagedArtefact(f"{path} is made of other texts than these tokens; {MEND}.")
 
@@ -375,7 +374,9 @@ class _TiedCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(context: Any, states: Tensor, embeddings: Tensor, bias: Tensor, gold: Tensor, learning: bool) -> Tensor:
+    def forward(
+        context: FunctionCtx, states: Tensor, embeddings: Tensor, bias: Tensor, gold: Tensor, learning: bool
+    ) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=states.device)
         of_states, of_bias = torch.empty_like(states), torch.zeros_like(bias)
         for begin in range(0, len(states), DECODED_AT_ONCE):
@@ -394,6 +395,6 @@ class _TiedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(context: BackwardCFunction, gradient: Tensor) -> tuple[Tensor | None, ...]:
         of_states, of_bias = context.saved_tensors
         return gradient * of_states, None, gradient * of_bias, None, None

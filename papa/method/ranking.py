@@ -13,7 +13,7 @@ from papa.config.study import Job
 from papa.config.variant import BY_LAMBDA, Constant, Order, Variant
 from papa.data.tokenize import shape_of_model
 from papa.data.tokens import Tokens
-from papa.data.weights import weights_digest
+from papa.data.weights import sources_of, weights_digest
 from papa.errors import InputError
 from papa.files import JSON, PathLike, Trace, provenance_of, read_table, write_table
 from papa.method.constants import matrices_for, must_agree
@@ -50,7 +50,7 @@ def train_lambda(job: Job[LambdaOf]) -> str:
 
     loss, parameters = objective.loss_on(Through(model, mixed, settings.encoder_dropout)), objective.probe.parameters()
     lesson = Lesson("learning λ", [raw, *parameters], len(train), loss, objective.begin, learned)
-    trace = job.trace(model=str(model.weights), origin=identity.origin)
+    trace = job.trace(**sources_of(identity, str(model.weights)))
     checkpoint = Checkpoint(job.output("lambdas"), trace, model.device.type)
     epochs = fit(lesson, settings.training, settings.seed, checkpoint)
     values = torch.stack([epoch.kept["lambda"] for epoch in epochs])  # [epoch, layer, head]
@@ -112,7 +112,7 @@ def order_heads(job: Job[OrderOf]) -> str:
         listed = [listed[place] for place in torch.randperm(len(listed), generator=generator).tolist()]
     weights = weights_digest(settings.model)
     about = {"model": settings.model.name, "weights": weights, "order": order.name}
-    trace = job.trace(model=weights, origin=settings.model.origin)
+    trace = job.trace(**sources_of(settings.model, weights))
     return _write_order(listed, job.output("order"), about, trace)
 
 

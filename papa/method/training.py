@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from papa.config.study import Job
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact, InputError
-from papa.files import MEND, write_json, write_tensors
+from papa.files import JSON, MEND, write_json, write_tensors
 from papa.method.constants import TrainedConstants
 from papa.method.features import names_of, replaced_by
 from papa.method.fitting import Checkpoint, Diverged, Lesson, fit
@@ -38,27 +37,12 @@ from papa.model.replacement import Replacement, replaced_in
 class Run:
     """One measured point: what was trained, on what, and how it scored.
 
-    Args:
-        model: name of the model.
-        task: name of the task.
-        constant: what replaces attention; None if nothing is replaced.
-        order: which heads are replaced first; None if all or none are.
-        fraction: the share of heads that keep their own attention, such as "1/8".
-        kept: how many heads keep it.
-        heads: how many heads there are.
-        metric: what `score` is.
-        learning_rate: of the probe.
-        batch_size: in examples.
-        epochs: of training.
-        seed: of the probe, and of the order of examples.
-        score: of the validation split, after the last epoch.
-        scores: further readings of the same predictions.
-        subsets: scores of some examples, and of further splits.
-        rows: how many examples each split has.
-        rows_available: how many it had before any limit.
-        cut: how many examples of each split lost tokens.
-        curve: loss and score after each epoch.
-        provenance: weights, corpus, layout, dropout, masked tokens and version of papa.
+    `constant` and `order` are None if they are not used; `fraction`, such as "1/8", is the share of heads that keep
+    their own attention, `kept` of `heads`. `score` is the `metric` of the validation split after the last epoch,
+    `scores` are further readings of the same predictions, `subsets` scores of some examples and of further splits.
+    `rows` and `rows_available` count the examples of each split with and without limits, `cut` those that lost
+    tokens. `curve` has loss and score after each epoch; `provenance` weights, corpus, layout, dropout and version
+    of papa.
     """
 
     model: str
@@ -80,7 +64,7 @@ class Run:
     rows_available: Mapping[str, int]
     cut: Mapping[str, int]
     curve: Sequence[Mapping[str, float]]
-    provenance: Mapping[str, Any]
+    provenance: Mapping[str, JSON]
 
 
 @dataclass(frozen=True)
@@ -150,8 +134,8 @@ def train_probe(job: Job[ProbeOf]) -> str:
         {"epoch": number, "loss": epoch.loss, "score": own["score"]}
         for number, (epoch, own) in enumerate(zip(epochs, results, strict=True), start=1)
     ]
-    variant, facts, result = Variant.parse(settings.variant), splits["train"].provenance, results[-1]
-    names = names_of(variant)
+    variant = Variant.parse(settings.variant)
+    names, facts, result = names_of(variant), splits["train"].provenance, results[-1]
     run = Run(
         model=settings.model.model.name,
         task=settings.task,

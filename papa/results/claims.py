@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 import pandas as pd
 
+from papa.files import JSON
 from papa.results.summary import fractions_of, half_width, is_main
 
 Drop = dict[str, float | None]
 """A mean relative drop: `mean`, `low` and `high`, which are None if they are not defined."""
-Claim = dict[str, Any]
+Claim = dict[str, JSON]
 UNKNOWN: Drop = {"mean": None, "low": None, "high": None}
 
 ABOUT_DROP = (

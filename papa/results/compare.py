@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from papa.config.artefacts import ARTEFACTS
 from papa.errors import InputError, count
-from papa.files import PathLike, provenance_of, read_table, trace_of
+from papa.files import JSON, PathLike, provenance_of, read_table, trace_of
 from papa.results.runs import ALL, DATA_COLUMNS, TRAINING_COLUMNS, Origin, read_run, read_runs
 from papa.results.summary import CONFIDENCE, mean_relative_drops, read_summary, summary_of
 from papa.results.table import Table, metric_name, percent, printable
@@ -30,7 +30,7 @@ DIGEST = 16
 MOST = 10
 """Lines that are printed of settings that only one side has."""
 
-Found = dict[str, Any]
+Found = dict[str, JSON]
 
 
 def compare(a: PathLike, b: PathLike) -> Found:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -21,7 +21,7 @@ from papa.config.settings import RUN, Config
 from papa.config.stages import GridOf, PageOf
 from papa.config.study import Job, Study
 from papa.errors import count
-from papa.files import opened_table, read_json, read_table, write_page
+from papa.files import JSON, opened_table, read_json, read_table, write_page
 from papa.results import drops, published
 from papa.results.claims import ABOUT_DROP, ABOUT_FREE, Claim, Drop, claims_of
 from papa.results.explorer import explored
@@ -103,7 +103,7 @@ def write_report(job: Job[PageOf]) -> str:
     return "{}, {} and {} of heads on one page".format(*shown)
 
 
-def _config(told: Mapping[str, Any]) -> Config:
+def _config(told: Mapping[str, JSON]) -> Config:
     """The config that the page is told, which does not say where models lie; finished results need no model."""
     models = {
         name: given if {"hub", "random"} & given.keys() else {"path": "elsewhere", **given}
@@ -258,7 +258,7 @@ def _jobs(study: Study) -> Table:
     return Table("", printed.rename(columns={"memory": "most memory, MB"}), 1)
 
 
-def _yaml(config: Mapping[str, Any]) -> str:
+def _yaml(config: Mapping[str, JSON]) -> str:
     import yaml
 
     return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=100)

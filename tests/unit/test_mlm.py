@@ -3,6 +3,7 @@
 import json
 import math
 
+import jobs
 import pyarrow as pa
 import pytest
 import torch
@@ -11,21 +12,19 @@ from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 from torch.nn.functional import cross_entropy, gelu
 
 import papa
+from papa.config.stages import ModelId, TokensOf
 from papa.data.layout import texts_in_blocks
 from papa.data.masking import VALIDATION, Masking, masked_batch
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
-from papa.files import provenance_of, read_table, write_table
-from papa.method import mlm
-from papa.method.averages import average_corpus
+from papa.files import provenance_of, read_json, read_table, write_table
+from papa.method import objectives
 from papa.method.fitting import Diverged
-from papa.method.labelled import Labelled
-from papa.method.probes import MlmProbe
-from papa.method.ranking import rank_heads, train_lambda
-from papa.method.streaming import train_probe_through_encoder
+from papa.method.objectives import Batch, Labelled, Masked, Through, summed_loss
+from papa.method.probes import MlmProbe, Sizes
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
-TASK = {"metric": "negative_log_perplexity", "learning_rate": 1e-2, "batch_size": 5, "epochs": 3}
+METRIC = "negative_log_perplexity"
 
 
 @pytest.fixture
@@ -46,12 +45,13 @@ def tiny(tmp_path, model, masking_tokenizer, monkeypatch):
     masking_tokenizer.save_pretrained(tmp_path / "tiny")
     place = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
     monkeypatch.setenv("PAPA_MACHINE", json.dumps(place))
-    return {"name": "tiny", "hub": None, "revision": None, "sha256": None}
+    return ModelId(name="tiny")
 
 
-def cut_in_blocks(model, folder, slots):
-    files = folder / "texts.parquet", folder / "tokens.parquet"
-    return tokenize_corpus(model, *files, slots, "paper", "aligned", blocks=True)
+def laid_out(model, folder, slots, name="tokens", blocks=True):
+    settings = TokensOf(model=model, slots=slots, style="paper", segments="aligned", blocks=blocks)
+    job = jobs.job("tokens", settings, {"texts": folder / "texts.parquet"}, tokens=folder / f"{name}.parquet")
+    return tokenize_corpus(job)
 
 
 @pytest.fixture
@@ -65,14 +65,20 @@ def tokens(tmp_path, tiny):
     about = {"fingerprint": "f", "rows": {"train": 53, "validation": 14}}
     about["rows_available"] = {"train": 99, "validation": 14}
     write_table(pa.table(columns), tmp_path / "texts.parquet", about)
-    cut_in_blocks(tiny, tmp_path, TEXT_SLOTS)
+    laid_out(tiny, tmp_path, TEXT_SLOTS)
     return tmp_path / "tokens.parquet"
 
 
-def train(tiny, tokens, name="run", seed=1, task=TASK, **replaced):
-    run, probe = tokens.parent / f"{name}.json", tokens.parent / f"{name}.safetensors"
-    train_probe_through_encoder(tiny, tokens, None, run, probe, task, seed, {"model": "tiny"}, **replaced)
-    return json.loads(run.read_text())
+def train(model, tokens, name="run", seed=1, **options):
+    run = tokens.parent / f"{name}.json"
+    jobs.probe(model, run, METRIC, seed=seed, tokens=tokens, **options)
+    return read_json(run)
+
+
+def masked(tokens, masking, *splits):
+    """The objective on laid-out tokens, and hidden states through the model."""
+    model = papa.load_model(str(tokens.parent / "tiny"), device="cpu")
+    return Masked(Tokens.read(tokens, *splits), model, masking, 1), Through(model, model.replacement)
 
 
 def test_share_of_masked_tokens_and_what_becomes_of_them(masking):
@@ -143,20 +149,20 @@ def test_pairs_of_texts_are_not_cut_into_blocks(tmp_path, tiny):
     pairs = pa.table({"split": ["train"], "row": [0], "first": ["a"], "second": ["b"]})
     write_table(pairs, tmp_path / "texts.parquet", {})
     with pytest.raises(papa.InputError, match="only single texts"):
-        cut_in_blocks(tiny, tmp_path, TEXT_SLOTS)
+        laid_out(tiny, tmp_path, TEXT_SLOTS)
 
 
 def test_blocks_are_other_texts_than_their_rows(tiny, tokens):
     place = tokens.parent
-    lines, labels = place / "lines.parquet", place / "labels.parquet"
-    tokenize_corpus(tiny, place / "texts.parquet", lines, TEXT_SLOTS, "paper", "aligned")
-    average_corpus(tiny, lines, place / "average.h5")
-    with pytest.raises(papa.InputError, match="averaged with corpus f, and f in blocks is asked for"):
-        train(tiny, tokens, constants=place / "average.h5", fraction="0")
-    assert train(tiny, tokens, constants=place / "average.h5", fraction="0", kind="average-of-lines")["kept"] == 0
+    average, lines, labels = place / "average.h5", place / "lines.parquet", place / "labels.parquet"
+    laid_out(tiny, place, TEXT_SLOTS, "lines", blocks=False)
+    jobs.average(tiny, lines, average)
+    with pytest.raises(papa.InputError, match="made with corpus f, and f in blocks is asked for"):
+        train(tiny, tokens, constants=average, variant="average/all")
+    assert train(tiny, tokens, constants=average, variant="average-of-lines/all")["kept"] == 0
     write_table(pa.table({"label": [0] * 67}), labels, {"fingerprint": "f", "label_names": ["x"]})
-    with pytest.raises(papa.InputError, match="labels other texts than these"):
-        Labelled(Tokens.read(tokens)["train"], labels)
+    with pytest.raises(papa.InputError, match="made of other texts than these"):
+        Labelled(Tokens.read(tokens), Sizes(LAYERS + 1, HIDDEN, TEXT_SLOTS, 0.02, 0.0), labels)
 
 
 @pytest.mark.parametrize("size", [HIDDEN, 7])
@@ -184,7 +190,7 @@ def test_an_unknown_activation_is_refused():
 
 
 def test_the_loss_and_its_gradients_are_those_of_all_logits_at_once(monkeypatch):
-    monkeypatch.setattr(mlm, "DECODED_AT_ONCE", 64)
+    monkeypatch.setattr(objectives, "DECODED_AT_ONCE", 64)
     embeddings = torch.randn(VOCABULARY, 7, requires_grad=True)
     probe = MlmProbe(LAYERS + 1, HIDDEN, embeddings, initializer_range=0.4)
     torch.nn.init.normal_(probe.bias)
@@ -192,75 +198,78 @@ def test_the_loss_and_its_gradients_are_those_of_all_logits_at_once(monkeypatch)
     gold = torch.randint(VOCABULARY, (101,))
     wanted = [hidden, *probe.parameters()]
     dense = cross_entropy(probe.packed(hidden), gold)
-    loss = mlm.mlm_loss(probe, hidden, gold)
+    loss = summed_loss(probe, hidden, gold) / 101
     torch.testing.assert_close(loss, dense)
     expected, found = (torch.autograd.grad(value * 3, wanted) for value in (dense, loss))
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
-    mlm.mlm_loss(probe, hidden, gold).backward()
+    summed_loss(probe, hidden, gold).backward()
     assert embeddings.grad is None and probe.embeddings.grad is None
     with torch.no_grad():
-        torch.testing.assert_close(mlm.summed_loss(probe, hidden, gold) / 101, dense)
+        torch.testing.assert_close(summed_loss(probe, hidden, gold) / 101, dense)
 
 
 def test_no_more_logits_than_a_chunk_exist_at_once(monkeypatch):
-    monkeypatch.setattr(mlm, "DECODED_AT_ONCE", 64)
-    shapes, kept, plain = [], [], mlm.linear
+    monkeypatch.setattr(objectives, "DECODED_AT_ONCE", 64)
+    shapes, kept, plain = [], [], objectives.linear
 
     def noting(*args):
         shapes.append(plain(*args).shape)
         return plain(*args)
 
-    monkeypatch.setattr(mlm, "linear", noting)
+    monkeypatch.setattr(objectives, "linear", noting)
     probe = MlmProbe(LAYERS + 1, HIDDEN, torch.randn(VOCABULARY, 7))
     hidden, gold = torch.randn(101, LAYERS + 1, HIDDEN), torch.randint(VOCABULARY, (101,))
     with torch.autograd.graph.saved_tensors_hooks(lambda saved: kept.append(saved.shape) or saved, lambda saved: saved):
-        mlm.mlm_loss(probe, hidden, gold).backward()
+        summed_loss(probe, hidden, gold).backward()
     decoded = [shape[0] for shape in shapes if shape[1] == VOCABULARY]
     assert decoded == [64, 64]
     assert (VOCABULARY,) in kept and not any(shape[1:] == (VOCABULARY,) for shape in kept)
 
 
-def test_a_batch_without_masked_tokens_costs_nothing():
-    probe = MlmProbe(LAYERS + 1, HIDDEN, torch.randn(VOCABULARY, 7))
-    hidden = torch.zeros(0, LAYERS + 1, HIDDEN, requires_grad=True)
-    loss = mlm.mlm_loss(probe, hidden, torch.zeros(0, dtype=torch.long))
+def test_a_batch_without_masked_tokens_costs_nothing(tiny, tokens, masking):
+    objective, _ = masked(tokens, masking)
+    hidden = torch.zeros(0, LAYERS + 1, HEADS * CHANNELS, requires_grad=True)
+    objective.begin(1)
+    batch, none = objective.batch(torch.tensor([0])), torch.zeros(0, dtype=torch.long)
+    loss = objective.loss(Batch(batch.tokens, batch.examples, batch.packed, none, none), hidden)
     loss.backward()
-    assert loss.item() == 0 and not any(values.grad.any() for values in probe.parameters())
+    assert loss.item() == 0 and not any(values.grad.any() for values in objective.probe.parameters())
 
 
-def test_hidden_states_of_masked_tokens_are_the_encoders(tiny, tokens, masking):
-    part = Tokens.read(tokens)["validation"]
-    encoder = papa.load_model(str(tokens.parent / "tiny"), device="cpu")
-    batch = masked_batch(part, masking.draw(part.ids, *VALIDATION), torch.arange(7))
-    expected = torch.stack(encoder.run(batch.packed), dim=1)[batch.places]
-    torch.testing.assert_close(mlm.masked_hidden(encoder, batch), expected)
-    probe = mlm.mlm_probe(encoder)
-    assert probe.embeddings.data_ptr() == encoder.model.get_input_embeddings().weight.data_ptr()
-    assert probe.dense.weight.shape == (HEADS * CHANNELS, (LAYERS + 1) * HEADS * CHANNELS)
+def test_hidden_states_of_masked_tokens_are_the_models(tiny, tokens, masking):
+    objective, states = masked(tokens, masking)
+    objective.begin(2)
+    batch = objective.batch(torch.arange(7))
+    own = masked_batch(batch.tokens, masking.draw(batch.tokens.ids, 1, 2), batch.examples)
+    assert torch.equal(batch.packed.ids, own.packed.ids) and torch.equal(batch.gold, own.gold)
+    expected = torch.stack(states.model.run(own.packed), dim=1)[own.places]
+    torch.testing.assert_close(states(batch), expected)
+    embeddings = states.model.model.get_input_embeddings().weight
+    assert objective.probe.embeddings.data_ptr() == embeddings.data_ptr()
+    assert objective.probe.dense.weight.shape == (HEADS * CHANNELS, (LAYERS + 1) * HEADS * CHANNELS)
 
 
 def test_the_score_is_minus_the_mean_loss_over_all_masked_tokens(tiny, tokens, masking, monkeypatch):
-    part = Tokens.read(tokens)["validation"]
-    encoder = papa.load_model(str(tokens.parent / "tiny"), device="cpu")
-    probe = mlm.mlm_probe(encoder)
-    masks = masking.draw(part.ids, *VALIDATION)
-    everything = masked_batch(part, masks, torch.arange(len(part)))
-    dense = cross_entropy(probe.packed(mlm.masked_hidden(encoder, everything)), everything.gold)
+    objective, states = masked(tokens, masking)
+    part = objective.splits["validation"]
+    own = masked_batch(part, masking.draw(part.ids, *VALIDATION), torch.arange(len(part)))
+    everything = Batch(part, torch.arange(len(part)), own.packed, own.gold, own.places)
+    dense = cross_entropy(objective.probe.packed(states(everything)), own.gold)
     for budget in (1, 37, 10_000):
         monkeypatch.setenv("PAPA_MACHINE", json.dumps({"token_budget": budget}))
-        score = mlm.negative_log_perplexity(probe, encoder, None, part, masks)
+        score = objective.score(METRIC, objective.outcomes_on(states))["score"]
         assert score == pytest.approx(-dense.item(), rel=1e-5)
 
 
-def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens, model):
+def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens):
     first, other = train(tiny, tokens, "a"), train(tiny, tokens, "c", seed=2)
     train(tiny, tokens, "b")
     for suffix in ("json", "safetensors"):
         assert (tokens.parent / f"a.{suffix}").read_bytes() == (tokens.parent / f"b.{suffix}").read_bytes()
     scores = [epoch["score"] for epoch in first["curve"]]
     assert -math.log(VOCABULARY) < scores[0] < scores[-1] - 0.1
-    assert first["score"] == scores[-1] == first["scores"]["negative_log_perplexity"]
-    assert first["metric"] == "negative_log_perplexity" and first["kept"] == first["heads"] == LAYERS * HEADS
+    assert first["score"] == scores[-1] == first["scores"][METRIC]
+    assert first["metric"] == METRIC and first["kept"] == first["heads"] == LAYERS * HEADS
     assert first["curve"] != other["curve"]
     assert first["provenance"]["masked"] == other["provenance"]["masked"] > 0
     assert first["rows"] == {"train": 53, "validation": 14} and first["cut"] == {"train": 0, "validation": 0}
@@ -276,32 +285,39 @@ def test_masks_of_training_change_and_those_of_validation_do_not(tiny, tokens, m
         return draw(self, ids, seed, epoch)
 
     monkeypatch.setattr(Masking, "draw", noting)
-    sizes = [len(part.ids) for part in Tokens.read(tokens).values()]
+    sizes = {split: len(part.ids) for split, part in Tokens.read(tokens).items()}
     for seed in (1, 2):
         drawn.clear()
-        train(tiny, tokens, seed=seed, task=TASK | {"epochs": 2})
-        assert drawn[:3] == [(sizes[1], *VALIDATION), (sizes[0], seed, 1), (sizes[0], seed, 2)]
+        train(tiny, tokens, seed=seed, how=jobs.training(epochs=2))
+        assert drawn == [(sizes["validation"], *VALIDATION), *((sizes["train"], seed, epoch) for epoch in (1, 2))]
 
 
 def test_heads_are_replaced(tiny, tokens):
-    average_corpus(tiny, tokens, tokens.parent / "average.h5")
-    whole = train(tiny, tokens, "whole")
-    none = train(tiny, tokens, "none", constants=tokens.parent / "average.h5", fraction="0")
-    assert (none["kept"], none["heads"]) == (0, LAYERS * HEADS) and none["score"] != whole["score"]
-    train_lambda(tiny, tokens, None, tokens.parent / "lambda.parquet", TASK, 3, constants=tokens.parent / "average.h5")
-    values = read_table(tokens.parent / "lambda.parquet").to_pandas().value
+    average, lambdas, order = (tokens.parent / name for name in ("average.h5", "lambda.parquet", "order.parquet"))
+    jobs.average(tiny, tokens, average)
+    original = train(tiny, tokens)
+    none = train(tiny, tokens, constants=average, variant="average/all")
+    assert (none["kept"], none["heads"]) == (0, LAYERS * HEADS) and none["score"] != original["score"]
+    jobs.learn(tiny, lambdas, seed=3, tokens=tokens, constants=average)
+    values = read_table(lambdas).to_pandas().value
     assert values.between(0, 1).all() and values.std() > 0.01
-    rank_heads(tokens.parent / "lambda.parquet", tokens.parent / "order.parquet")
-    some = {"constants": tokens.parent / "average.h5", "order": tokens.parent / "order.parquet", "fraction": "1/4"}
-    assert train(tiny, tokens, "some", **some)["kept"] == 3
+    jobs.rank(lambdas, order)
+    some = {"constants": average, "order": order, "variant": "average/lambda/kept-1of4"}
+    assert train(tiny, tokens, **some)["kept"] == 3
 
 
 def test_a_loss_that_is_no_number_keeps_the_last_good_state(tiny, tokens, monkeypatch):
-    plain = mlm.masked_hidden
-    monkeypatch.setattr(mlm, "masked_hidden", lambda *arguments: plain(*arguments) * math.nan)
+    plain = Through.__call__
+    monkeypatch.setattr(Through, "__call__", lambda *arguments: plain(*arguments) * math.nan)
     with pytest.raises(Diverged, match=r"became nan in epoch 1 .* after epoch 0 is kept in .*last-good"):
         train(tiny, tokens)
     assert (tokens.parent / "run.last-good.safetensors").exists() and not (tokens.parent / "run.json").exists()
+
+
+def test_texts_too_short_to_be_masked_are_refused(tiny, tokens, monkeypatch):
+    monkeypatch.setattr("papa.data.masking.CHOSEN", 0.0)
+    with pytest.raises(papa.InputError, match="No token of the validation split is masked"):
+        train(tiny, tokens)
 
 
 @pytest.mark.parametrize("family", ["roberta", "deberta", "electra"])
@@ -309,20 +325,19 @@ def test_every_family_learns_to_guess(family, tmp_path, monkeypatch):
     """The random ELECTRA has embeddings of half its hidden size, so that a projection precedes the decoder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PAPA_MACHINE", json.dumps({"device": "cpu"}))
-    random = {"name": family, "random": family}
+    random, tokens, average = ModelId(name=family, random=family), tmp_path / "tokens.parquet", tmp_path / "average.h5"
     texts = ["the old nurse near the doctors sees the teacher ."] * 73
     columns = {"split": ["train"] * 59 + ["validation"] * 14, "row": [*range(59), *range(14)], "first": texts}
     write_table(pa.table(columns), tmp_path / "texts.parquet", {"fingerprint": "f", "rows": {}, "rows_available": {}})
-    cut_in_blocks(random, tmp_path, 17)
-    average_corpus(random, tmp_path / "tokens.parquet", tmp_path / "average.h5")
-    constants = {"constants": tmp_path / "average.h5", "fraction": "0"}
-    for name, replaced in (("whole", {}), ("none", constants)):
-        curve = train(random, tmp_path / "tokens.parquet", name, task=TASK | {"epochs": 4}, **replaced)["curve"]
+    laid_out(random, tmp_path, 17)
+    jobs.average(random, tokens, average)
+    for name, replaced in (("original", {}), ("none", {"constants": average, "variant": "average/all"})):
+        curve = train(random, tokens, name, how=jobs.training(epochs=4), **replaced)["curve"]
         assert curve[-1]["score"] > curve[0]["score"] + 0.1
-    state = load_file(tmp_path / "whole.safetensors")
+    state = load_file(tmp_path / "original.safetensors")
     assert ("projection.weight" in state) == (family == "electra")
 
 
 def test_trained_constants_are_refused(tiny, tokens):
-    with pytest.raises(papa.InputError, match="kind toeplitz-trained are trained"):
-        train(tiny, tokens, kind="toeplitz-trained", fraction="0")
+    with pytest.raises(papa.InputError, match="toeplitz-trained/all is trained, which needs labels"):
+        train(tiny, tokens, variant="toeplitz-trained/all")

@@ -1,5 +1,7 @@
 """Probes trained through the model: against stored hidden states, and constants that are learned."""
 
+from typing import ClassVar
+
 import jobs
 import pyarrow as pa
 import pytest
@@ -25,7 +27,7 @@ def stages(tiny, corpus):
 
     class Stages:
         metric = "token_accuracy" if "words" in read_table(corpus / "tokens.parquet").column_names else "accuracy"
-        data = {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
+        data: ClassVar = {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
         constants, order = corpus / "average.h5", corpus / "order.parquet"
 
         def behind(self, variant):

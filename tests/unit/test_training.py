@@ -127,9 +127,9 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_state(tiny, corpus, data):
 def test_labels_and_subsets_of_other_texts_are_refused(corpus, data):
     splits, table = Tokens.read(data["tokens"]), read_table(data["labels"])
     write_table(table, corpus / "other.parquet", {"fingerprint": "other", "label_names": ["low", "high"]})
-    with pytest.raises(papa.DamagedArtefact, match="other.parquet is made of other texts"):
+    with pytest.raises(papa.DamagedArtefact, match=r"other\.parquet is made of other texts"):
         Labelled(splits, SIZES, corpus / "other.parquet")
-    with pytest.raises(papa.DamagedArtefact, match="other.parquet is made of other texts"):
+    with pytest.raises(papa.DamagedArtefact, match=r"other\.parquet is made of other texts"):
         Labelled(splits, SIZES, data["labels"], corpus / "other.parquet")
 
 
@@ -197,7 +197,7 @@ def test_an_order_of_other_heads_is_refused(tiny, tmp_path, loaded):
     about = {"order": "random-1", "weights": loaded.weights}
     table = read_table(path)
     write_table(table, path, about | {"weights": "other"})
-    with pytest.raises(papa.InputError, match="order.parquet was made with weights other, and .* is asked for"):
+    with pytest.raises(papa.InputError, match=r"order\.parquet was made with weights other, and .* is asked for"):
         heads_to_replace(path, variant, loaded)
     for wrong in (table.slice(1), pa.concat_tables([table, table.slice(0, 1)])):
         write_table(wrong, path, about)

@@ -1,23 +1,30 @@
-"""Whether two runs of a workflow came to the same results, and whether everything that one left is whole."""
+"""Whether two runs of a workflow came to the same results, and whether everything that one left is intact."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from papa.files import SEAL, check_seal, read_table
+from papa.files import read_json, read_provenance, read_table, read_tensors
+from papa.method.averages import ConstantMatrices
+from papa.method.hidden import check_part
 
-SEALED = (".parquet", ".json", ".h5", ".safetensors")
+READERS = {
+    ".parquet": read_table,
+    ".json": read_json,
+    ".safetensors": read_tensors,
+    ".h5": ConstantMatrices.load,
+}
 BY_BYTES = (".json", ".safetensors", ".hidden", ".h5", ".md", ".tex")
 DRAWN = (".svg", ".png", ".html")
-PASSING = (".log", ".benchmark.tsv")
-"""What tells of time and memory, and so differs from run to run."""
+PASSING = (".log", ".benchmark.tsv", "/.lock", "/.outdated")
+"""What tells of time, memory and runs, and so differs from run to run."""
 
 
 def same_results(one: Path, two: Path) -> None:
-    """Assert that two results folders hold the same: files of the same names, the same numbers in them.
+    """Assert that two results folders contain the same: files of the same names, the same numbers in them.
 
     Runs, probes, averages, hidden states and texts have the same bytes, Parquet tables the same rows and provenance;
-    of figures only the names are compared, and of the report all but the table of what jobs took.
+    of figures only the names are compared, and of the page all but the table of what jobs took.
     """
     left, right = set(results_in(one)), set(results_in(two))
     assert left == right, f"only in {one}: {sorted(left - right)}; only in {two}: {sorted(right - left)}"
@@ -25,19 +32,24 @@ def same_results(one: Path, two: Path) -> None:
     assert not differ, f"{one} and {two} differ in {', '.join(differ)}"
 
 
-def all_whole(folder: Path) -> None:
-    """Assert that every file below a results folder is known, and what was written."""
+def all_intact(folder: Path) -> None:
+    """Assert that every file below a results folder that a finished job may have left is what was written."""
     for name in results_in(folder):
-        if name.endswith(SEALED):
-            check_seal(folder / name)
+        path = folder / name
+        if path.name.startswith("."):
+            continue  # what a killed job was writing, and nobody reads
+        if path.suffix in READERS:
+            READERS[path.suffix](path)
+        elif path.suffix == ".hidden" and (index := path.with_suffix(".json")).exists():
+            check_part(index)
         else:
-            assert name.endswith((".hidden", *BY_BYTES, *DRAWN)), f"{folder / name} is no file of a finished job"
+            assert name.endswith((".hidden", ".md", ".tex", *DRAWN)), f"{path} is no file of a finished job"
 
 
 def results_in(folder: Path) -> Iterator[str]:
     """Names of the files below a results folder, without logs and benchmarks."""
     for path in folder.rglob("*"):
-        if path.is_file() and not path.name.endswith(PASSING):
+        if path.is_file() and not str(path).endswith(PASSING):
             yield path.relative_to(folder).as_posix()
 
 
@@ -50,14 +62,12 @@ def _same(one: Path, two: Path) -> bool:
 
 
 def _told(page: Path) -> str:
-    """A report without the table of seconds and memory."""
+    """A page without the table of seconds and memory."""
     told, number = re.subn('<table id="jobs-0">.*?</table>', "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert number == 1, page
     return told
 
 
 def _content(path: Path) -> str:
-    """The columns, rows and provenance of a table, as text, in which what is not a number equals itself."""
-    table = read_table(path)
-    about = {name: text for name, text in table.schema.metadata.items() if name != SEAL.encode()}
-    return f"{table.schema.types} {about} {table.to_pydict()}"
+    """The rows and provenance of a table, as text, in which what is not a number equals itself."""
+    return f"{read_provenance(path)} {read_table(path).to_pydict()}"

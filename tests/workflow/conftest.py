@@ -1,5 +1,6 @@
 """A copy of the workflow that really ran once, on a tiny random BERT and a few rows of text."""
 
+import fcntl
 import shutil
 
 import pytest
@@ -17,18 +18,26 @@ def fresh(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def finished(fresh, tmp_path_factory):
-    """The workflow after a run of `CONFIG`; `finished.printed` is what the run printed."""
-    folder = tmp_path_factory.mktemp("finished") / "papa"
-    shutil.copytree(fresh.folder, folder)
-    workflow = Copy(folder)
-    process = workflow.snakemake("--cores", "2", "--configfile", workflow.write(CONFIG))
-    assert process.returncode == 0, process.stdout + process.stderr
-    workflow.printed = process.stdout
+    """The workflow after a run of `CONFIG`; `finished.printed` is what the run printed.
+
+    It is made once, by the first of the processes that pytest runs at a time, and no test writes to it.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if shared.name.startswith("popen-") else shared  # where pytest-xdist runs several
+    workflow, printed = Copy(shared / "finished/papa"), shared / "finished/printed.txt"
+    with open(shared / "finished.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not printed.exists():
+            shutil.copytree(fresh.folder, workflow.folder, symlinks=True)
+            process = workflow.snakemake("--cores", "2", "--configfile", workflow.write(CONFIG))
+            assert process.returncode == 0, process.stdout + process.stderr
+            printed.write_text(process.stdout, encoding="utf-8")
+    workflow.printed = printed.read_text(encoding="utf-8")
     return workflow
 
 
 @pytest.fixture
 def finished_copy(finished, tmp_path):
     """A copy of the finished workflow whose files a test may change."""
-    shutil.copytree(finished.folder, tmp_path / "papa")
+    shutil.copytree(finished.folder, tmp_path / "papa", symlinks=True)
     return Copy(tmp_path / "papa")

@@ -1,4 +1,4 @@
-"""The whole workflow killed at 20 moments and started again each time: in the end, what an undisturbed run makes."""
+"""The workflow killed in the middle: the plain command goes on, and in the end all is what an undisturbed run makes."""
 
 import copy
 import os
@@ -6,18 +6,45 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
+from collections.abc import Callable
 
 import pytest
-from comparing import SEALED, results_in, same_results
+from comparing import all_intact, same_results
 from tiny import CONFIG, Copy
 
-from papa.files import check_seal
-
-KILLS = 20
+PLAIN = ("--cores", "2", "--configfile", "config.yaml")
+KILLS = 12
 SECONDS = (3.0, 9.0)
 """How long the workflow is left alone: until jobs are at work, and until some are done."""
+
+
+def kill_when(event: Callable[[], bool], process: subprocess.Popen) -> None:
+    """Kill all processes of a workflow as soon as something is so."""
+    while not event():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def test_the_plain_command_goes_on_after_a_kill(finished, finished_copy):
+    results = finished_copy.folder / "results/tiny"
+    own = "models/tiny/tasks/animals/{}/average/lambda/kept-1of2"
+    shutil.rmtree(results / own.format("features"))
+    (results / own.format("runs") / "seed-1.json").unlink()
+    log = results / "logs" / own.format("features") / "1of1.log"
+    log.unlink()
+    kill_when(log.exists, finished_copy.started(*PLAIN))
+    before = sorted(results.rglob("*"))
+    all_intact(results)
+    time.sleep(1)
+    assert sorted(results.rglob("*")) == before, "a job went on after the workflow was killed"
+    assert not (results / own.format("features") / "1of1.json").exists()
+    process = finished_copy.snakemake(*PLAIN)
+    assert process.returncode == 0, process.stdout + process.stderr
+    same_results(finished.folder / "results/tiny", results)
+    assert finished_copy.planned() == {}
 
 
 @pytest.fixture(scope="module")
@@ -30,66 +57,31 @@ def config():
     return config
 
 
-def start(workflow):
-    """The workflow, started as after a crash, in a process group of its own."""
-    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "config.yaml"]
-    unlocked = subprocess.run([*command, "--unlock"], cwd=workflow.folder, capture_output=True, text=True, check=False)
-    assert unlocked.returncode == 0, unlocked.stderr
-    profile = ["--workflow-profile", "workflow/profiles/default"]
-    with open(workflow.folder / "printed.txt", "a", encoding="utf-8") as printed:
-        return subprocess.Popen(
-            [*command, *profile], cwd=workflow.folder, stdout=printed, stderr=printed, start_new_session=True
-        )
-
-
-def whatever_has_its_name_is_whole(folder):
-    for name in results_in(folder):
-        if name.endswith(SEALED) and not name.split("/")[-1].startswith("."):
-            check_seal(folder / name)
-
-
+@pytest.mark.slow
 def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, tmp_path, config):
-    shutil.copytree(fresh.folder, tmp_path / "undisturbed")
+    shutil.copytree(fresh.folder, tmp_path / "undisturbed", symlinks=True)
     undisturbed = Copy(tmp_path / "undisturbed")
     undisturbed.write(config)
-    process = undisturbed.snakemake("--cores", "2", "--configfile", "config.yaml")
+    process = undisturbed.snakemake(*PLAIN)
     assert process.returncode == 0, process.stdout + process.stderr
     chance, kills, resumed = random.Random(0), 0, 0
     while kills < KILLS:
         workflow = Copy(tmp_path / f"killed-{kills}")
-        shutil.copytree(fresh.folder, workflow.folder)
+        shutil.copytree(fresh.folder, workflow.folder, symlinks=True)
         workflow.write(config)
-        while True:
-            running = start(workflow)
-            try:
-                ended = running.wait(chance.uniform(*SECONDS) if kills < KILLS else 600)
-            except subprocess.TimeoutExpired:
-                os.killpg(running.pid, signal.SIGKILL)
-                running.wait()
-                kills += 1
-                whatever_has_its_name_is_whole(workflow.folder / "results/tiny")
-                continue
-            printed = (workflow.folder / "printed.txt").read_text(encoding="utf-8")
-            assert ended == 0, printed
-            break
-        resumed += printed.count(", resumed ")
+        while kills < KILLS:
+            running = workflow.started(*PLAIN)
+            until = time.monotonic() + chance.uniform(*SECONDS)
+            while running.poll() is None and time.monotonic() < until:
+                time.sleep(0.05)
+            if running.poll() is not None:
+                break
+            kill_when(lambda: True, running)
+            kills += 1
+            all_intact(workflow.folder / "results/tiny")
+        process = workflow.snakemake(*PLAIN)
+        assert process.returncode == 0, process.stdout + process.stderr
+        logs = (workflow.folder / "results/tiny/logs").rglob("*.log")
+        resumed += sum(", resumed " in log.read_text(encoding="utf-8") for log in logs)
         same_results(undisturbed.folder / "results/tiny", workflow.folder / "results/tiny")
     assert resumed, "no job was killed in the middle of its work"
-
-
-def test_jobs_die_with_the_workflow(fresh, tmp_path, config):
-    """What a job was writing when all was killed is taken for nothing, and nobody goes on writing it."""
-    workflow = Copy(tmp_path / "killed")
-    shutil.copytree(fresh.folder, workflow.folder)
-    workflow.write(config)
-    running = start(workflow)
-    log = workflow.folder / "results/tiny/logs/models/tiny/tasks/animals/average/lambda.log"
-    end = time.monotonic() + 300
-    while not log.exists() and time.monotonic() < end:
-        time.sleep(0.05)
-    os.killpg(running.pid, signal.SIGKILL)
-    running.wait()
-    before = sorted(workflow.folder.rglob("*"))
-    time.sleep(2)
-    assert sorted(workflow.folder.rglob("*")) == before
-    assert not (workflow.folder / "results/tiny/models/tiny/tasks/animals/average/lambda.parquet").exists()

@@ -77,12 +77,19 @@ def test_a_model_that_is_not_here_or_not_supported_is_said_first(plan, folder):
     other.mkdir(exist_ok=True)
     sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 17}
     (other / "config.json").write_text(json.dumps({"model_type": "modernbert", **sizes}), encoding="utf-8")
-    models = {"gone": {"hub": "owner/gone"}, "other": {"path": "models/other"}}
-    result = plan(changed(models=models, run={"models": ["tiny", "gone", "other"]}))
+    models = {"gone": {"hub": "owner/gone"}, "other": {"path": "models/other"}, "away": {"path": "models/away"}}
+    result = plan(changed(models=models, run={"models": ["tiny", *models]}))
     assert result.exit_code == 0, result.output
     said = " ".join(result.stdout.split())
     assert said.startswith("Model gone: ") and "Model other: its type is modernbert, whose attention is not" in said
-    assert said.index("Model other") < said.index("memory of a job") and re.search(r"average 6 \(4 unknown\)", said)
+    assert said.index("Model other") < said.index("memory of a job") and re.search(r"average 8 \(6 unknown\)", said)
+    assert "Model away: Model away should" in said
+
+
+def test_texts_that_are_not_here_are_said_first(plan):
+    gone = {"files": {split: f"data/gone.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
+    said = " ".join(plan(changed(corpora={"sentences": gone})).stdout.split())
+    assert said.startswith("Corpus sentences: There is no file data/gone.train.csv") and "average 2 (1 unknown)" in said
 
 
 def test_where_nothing_is_known_the_exit_code_says_so(plan):

@@ -1,7 +1,7 @@
 """A run makes again what does not fit the config any more, and nothing else, whatever snakemake remembers.
 
-Which jobs an edit concerns is tested without the workflow (tests/unit/test_study.py). Here the workflow does as the study
-says: on results that really were made, in copies whose files all have new dates and without `.snakemake`.
+Which jobs an edit concerns is tested without the workflow (tests/unit/test_study.py). Here the workflow does as the
+study says: on results that really were made, in copies whose files all have new dates and without `.snakemake`.
 """
 
 import copy

@@ -1,0 +1,61 @@
+"""Constants that need no text, and orders that need no λ, against what they are by definition."""
+
+import jobs
+import pytest
+import torch
+
+import papa
+from papa.config.stages import ModelId
+from papa.files import read_table
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("identity", [[1, 0, 0], [0, 1, 0], [0, 0, 1]]),
+        ("toeplitz", [[6 / 11, 3 / 11, 2 / 11], [1 / 4, 1 / 2, 1 / 4], [2 / 11, 3 / 11, 6 / 11]]),
+        ("zeros", [[0, 0, 0], [0, 0, 0], [0, 0, 0]]),
+    ],
+)
+def test_matrices_are_those_written_out(name, expected):
+    matrices = papa.constant_matrices(name, 2, 5, 3)
+    assert matrices.shape == (2, 5, 3, 3)
+    assert (matrices == matrices[0, 0]).all()
+    torch.testing.assert_close(matrices[1, 4], torch.tensor(expected, dtype=torch.float32))
+
+
+def test_an_average_needs_texts():
+    with pytest.raises(papa.InputError, match="there are identity, toeplitz, zeros"):
+        papa.constant_matrices("average", 2, 5, 3)
+
+
+@pytest.fixture
+def ordered(tmp_path, monkeypatch):
+    """From the name of an order and a seed to the heads of a random model, 2 layers of 4 heads, in that order."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def run(name, seed=0):
+        path = tmp_path / "order.parquet"
+        jobs.put_in_order(ModelId(name="m", random="bert"), path, name, seed)
+        table = read_table(path).to_pandas()
+        assert table["rank"].tolist() == list(range(8))
+        return list(zip(table["layer"], table["head"], strict=True))
+
+    return run
+
+
+HEADS_IN_LAYERS = [(layer, head) for layer in range(2) for head in range(4)]
+
+
+def test_orders_by_layer(ordered):
+    assert ordered("first-layer-first") == HEADS_IN_LAYERS
+    assert ordered("last-layer-first") == HEADS_IN_LAYERS[4:] + HEADS_IN_LAYERS[:4]
+    with pytest.raises(papa.InputError, match="needs λ"):
+        ordered("lambda")
+
+
+def test_random_orders_are_draws_of_their_own(ordered):
+    draws = [ordered("random-1"), ordered("random-2"), ordered("random-1", seed=1)]
+    assert all(sorted(draw) == HEADS_IN_LAYERS != draw for draw in draws)
+    assert draws[0] != draws[1] != draws[2] != draws[0]
+    assert ordered("random-1") == draws[0]

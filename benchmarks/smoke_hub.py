@@ -11,20 +11,22 @@ import torch
 from huggingface_hub.utils import logging
 
 import papa
+from papa.config.settings import Corpus
+from papa.config.stages import ModelId
 from papa.data.sources import load_rows
-from papa.data.weights import tokenizer_of
+from papa.data.tokenize import tokenizer_of
 from papa.errors import InputError
 
 MODEL = "google-bert/bert-base-uncased"
-CORPUS = {"hub": "nyu-mll/glue", "config": "mrpc"}
 SLOTS, BATCHES, BATCH_SIZE = 128, 3, 16
+CORPUS = Corpus(hub="nyu-mll/glue", config="mrpc", first="sentence1", second="sentence2", slots=SLOTS)
 
 
 def main() -> None:
     logging.set_verbosity_error()  # else every try to reach the hub is a line
     rows = load_rows(CORPUS, "train").table.slice(0, BATCHES * BATCH_SIZE)
     first, second = (rows.column(name).to_pylist() for name in ("sentence1", "sentence2"))
-    tokenizer = tokenizer_of({"name": "bert", "hub": MODEL})
+    tokenizer = tokenizer_of(ModelId(name="bert", hub=MODEL))
     model = papa.load_model(MODEL)
     batches = [
         papa.lay_out(tokenizer, first[begin : begin + BATCH_SIZE], second[begin : begin + BATCH_SIZE], slots=SLOTS)

@@ -154,7 +154,11 @@ def _sizes_behind(study: Study, job: Job[Any]) -> Sizes | None:
     """The sizes of the laid-out corpus that a job reads, or whose parts it merges; None if it has nothing of that."""
     source = job.needs["parts"][0] if isinstance(job.settings, MergeOf) else job
     tokens = source.maybe("tokens")
-    return sizes_of(str(study.results / tokens)) if tokens else None
+    try:
+        return sizes_of(str(study.results / tokens)) if tokens else None
+    except FileNotFoundError as error:  # snakemake waits for a file only if the job itself reads it
+        own = job.inputs["parts"][0] if isinstance(job.settings, MergeOf) else tokens
+        raise FileNotFoundError(error.errno, error.strerror, str(study.results / str(own))) from None
 
 
 def _files_of(corpus: Corpus) -> list[str]:

@@ -1,25 +1,30 @@
 """What jobs ask for: read off footers, near what was measured, growing with what is in memory and nothing else."""
 
+import copy
 import os
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tiny import CONFIG as TINY
 
+from papa.config.reading import config_of
 from papa.config.settings import Config
 from papa.config.stages import AverageOf, Encoding, HiddenOf, LambdaOf, ModelId, ProbeOf, RankOf, Training
-from papa.config.study import Job
+from papa.config.study import Job, Study
 from papa.files import write_table
 from papa.jobs.resources import (
     MB,
     Sizes,
     disk,
     duration,
+    memory,
     memory_of,
     memory_of_files,
     seconds,
     size,
     sizes_of,
+    walltime,
     walltime_of,
 )
 
@@ -98,6 +103,18 @@ def test_what_is_not_there_yet_is_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         sizes_of(tmp_path / "tokens.parquet")
     assert error.value.filename == str(tmp_path / "tokens.parquet")
+
+
+def test_the_missing_file_is_one_that_the_job_reads(tmp_path):
+    """Also for parts of averages that are merged, of which none is there, nor the corpus that says how large they are."""
+    config = copy.deepcopy(TINY)
+    config["corpora"]["words"]["shards"] = 2
+    study = Study(config_of(config), tmp_path)
+    job = study.job("merge_averages", model="tiny", laid_out="words")
+    for asks in (memory, walltime):
+        with pytest.raises(FileNotFoundError) as error:
+            asks(study, job)
+        assert error.value.filename == str(tmp_path / job.inputs["parts"][0])
 
 
 def test_for_what_cannot_be_read_a_job_asks_enough_to_say_so(tmp_path):

@@ -31,7 +31,7 @@ def finished(fresh, tmp_path_factory):
             shutil.copytree(fresh.folder, workflow.folder, symlinks=True)
             process = workflow.snakemake("--cores", "2", "--configfile", workflow.write(CONFIG))
             assert process.returncode == 0, process.stdout + process.stderr
-            printed.write_text(process.stdout, encoding="utf-8")
+            printed.write_text(process.stdout + process.stderr, encoding="utf-8")
     workflow.printed = printed.read_text(encoding="utf-8")
     return workflow
 

@@ -3,18 +3,18 @@
 import copy
 
 import pytest
-from tiny import CONFIG
+from tiny import CONFIG, JOBS
 
 
 def test_default_config_alone_and_with_one_key(fresh):
     planned = fresh.planned(None)
     assert planned["probe"] > 0
-    assert "results/other/" in fresh.snakemake("-n", "--config", "name=other").stdout
+    assert "results/other/" in fresh.snakemake("-n", "--quiet", "host", "--config", "name=other").stdout
     assert fresh.planned(None, "--config", "name=other") == planned
 
 
 def test_a_given_config_stands_alone(fresh):
-    assert set(fresh.planned(CONFIG).values()) == {1, 2, 4, 6}
+    assert fresh.planned(CONFIG) == JOBS
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_given_config_stands_alone(fresh):
             ["--configfile", "refused.yaml"],
             "Config error: corpora.words.files.train: there is no file data/nowhere.jsonl",
         ),
-        (["--configfile", "twice.yaml"], "Config error: twice.yaml contains the key 'name' twice in one block"),
+        (["--configfile", "twice.yaml"], "twice.yaml contains the key 'name' twice in one block"),
     ],
 )
 def test_refusals_are_one_line_without_traceback(fresh, arguments, message):
@@ -40,7 +40,7 @@ def test_refusals_are_one_line_without_traceback(fresh, arguments, message):
     (fresh.folder / "twice.yaml").write_text("name: a\nname: b\n", encoding="utf-8")
     process = fresh.snakemake("-n", "--quiet", "host", *arguments)
     assert process.returncode == 1
-    # snakemake itself says that the default config is extended
-    assert [line for line in process.stdout.splitlines() if not line.startswith("Config file ")] == []
-    assert len(process.stderr.splitlines()) == 1
-    assert process.stderr.startswith(message)
+    # snakemake itself says which profile there is, and that the default config is extended
+    own = (process.stdout + process.stderr).splitlines()
+    (said,) = [line for line in own if not line.startswith(("Config file ", "Using workflow specific profile "))]
+    assert message in said

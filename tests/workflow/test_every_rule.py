@@ -19,7 +19,7 @@ def families(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(workflow.folder / "cache"))
         process = workflow.snakemake("--cores", "2", "--configfile", "config/families.yaml")
     assert process.returncode == 0, process.stdout + process.stderr
-    workflow.printed = process.stdout
+    workflow.printed = process.stdout + process.stderr
     return workflow
 
 

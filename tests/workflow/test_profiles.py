@@ -23,7 +23,7 @@ def jobs_of(workflow, config, profile, *arguments):
     process = workflow.snakemake("-n", "--workflow-profile", f"workflow/profiles/{profile}", *given)
     assert process.returncode == 0, process.stdout + process.stderr
     found = {}
-    for text in re.split(r"\n(?:local)?rule ", process.stdout)[1:]:
+    for text in re.split(r"\n *(?:local)?rule ", process.stdout)[1:]:
         found.setdefault(text.split(":")[0], []).append(text.split("\n\n")[0])
     return found
 

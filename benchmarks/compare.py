@@ -29,8 +29,7 @@ HERE = Path(__file__).parent
 MODEL = {
     "name": "minilm",
     "hub": "sentence-transformers/all-MiniLM-L6-v2",
-    "revision": None,
-    "sha256": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "weights": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
 }
 CORPUS = {"hub": "nyu-mll/glue", "config": "cola", "train": "train", "validation": "validation", "first": "sentence"}
 TASK = {"metric": "matthews_correlation", "learning_rate": 1.0e-3, "batch_size": 16, "epochs": 15}

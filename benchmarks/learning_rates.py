@@ -9,69 +9,106 @@ each rate of the grid. Reads what the workflow has made: laid-out tokens, labels
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
-from papa.method.labelled import Labelled
-from torch.nn.functional import cross_entropy
+from torch import Tensor
 
+from papa.config.stages import Training
 from papa.data.tokens import Tokens
-from papa.method.fitting import fit
+from papa.method.fitting import Lesson, Outcomes, fit
 from papa.method.hidden import HiddenStates
+from papa.method.metrics import evaluate
+from papa.method.objectives import Batch, Labelled, States
+from papa.method.probes import Sizes
 
 
-def search(
-    model: Path, task: str, corpus: str, metric: str, batch_size: int, epochs: int, rates: list[float], rows: int
-):
-    """Yield (rate, scores after each epoch) on the held-out fifth of the training rows."""
-    features = model / "corpora" / corpus / "features" / "original"
-    hidden, about = HiddenStates.opened(sorted(features.glob("*.hidden")), sorted(features.glob("*of*.json")))
-    tokens = Tokens.read(model / "corpora" / corpus / "tokens.parquet")["train"]
-    labelled = Labelled(tokens, model.parent.parent / "tasks" / task / "labels.parquet")
-    order = torch.randperm(len(labelled), generator=torch.Generator().manual_seed(0))[:rows]
+class Search(NamedTuple):
+    """What is searched for: a task on a corpus, its metric, the batch size, epochs, and the training rows to take."""
+
+    task: str
+    corpus: str
+    metric: str
+    batch_size: int
+    epochs: int
+    rows: int
+
+
+def search(model: Path, asked: Search, rates: Sequence[float]) -> Iterator[tuple[float, list[float]]]:
+    """Yield (rate, scores after each epoch) on the held-out fifth of the training rows.
+
+    Args:
+        model: the folder of the model in the results.
+        asked: task, corpus, metric and training.
+        rates: the learning rates to try.
+    """
+    corpus, labels = model / "corpora" / asked.corpus, model.parent.parent / "tasks" / asked.task / "labels.parquet"
+    splits = Tokens.read(corpus / "tokens.parquet")
+    order = torch.randperm(len(splits["train"]), generator=torch.Generator().manual_seed(0))[: asked.rows]
     held, fitted = order[: len(order) // 5], order[len(order) // 5 :]
+    with HiddenStates.opened(sorted((corpus / "features/original").glob("*.json"))) as stored:
+        sizes = Sizes(**{field.name: stored.index[field.name] for field in fields(Sizes)})
 
-    def read(examples: torch.Tensor) -> torch.Tensor:
-        return hidden.read(examples, tokens)
+        def states(batch: Batch) -> Tensor:
+            hidden = stored.read(batch.examples, batch.tokens)
+            return hidden if batch.places is None else hidden[batch.places]
 
-    for rate in rates:
-        torch.manual_seed(0)
-        probe = labelled.probe(about)
-        scores: list[float] = []
+        for rate in rates:
+            torch.manual_seed(0)
+            labelled, scores = Labelled(splits, sizes, labels), list[float]()
+            loss = labelled.loss_on(states)
 
-        def loss_of(examples: torch.Tensor, probe=probe) -> torch.Tensor:
-            return cross_entropy(*labelled.logits(probe, fitted[examples], read))
+            def after_epoch(labelled: Labelled = labelled, scores: list[float] = scores) -> Outcomes:
+                scores.append(score(labelled, states, held, asked.metric))
+                return {}
 
-        def after_epoch(epoch: int, probe=probe, scores=scores) -> dict[str, torch.Tensor]:
-            predicted = labelled.predictions(probe, read, held)
-            scores.append(labelled.evaluate(metric, predicted, held)["score"])
-            return {}
-
-        training = {"learning_rate": rate, "batch_size": batch_size, "epochs": epochs}
-        fit(
-            list(probe.parameters()),
-            loss_of,
-            len(fitted),
-            training,
-            torch.Generator().manual_seed(0),
-            after_epoch,
-            task,
-        )
-        yield rate, scores
+            lesson = Lesson(
+                what=f"{asked.task} at {rate:g}",
+                parameters=list(labelled.probe.parameters()),
+                examples=len(fitted),
+                loss=lambda examples, loss=loss: loss(fitted[examples]),  # type: ignore[misc]
+                before_epoch=labelled.begin,
+                after_epoch=after_epoch,
+            )
+            fit(lesson, Training(learning_rate=rate, batch_size=asked.batch_size, epochs=asked.epochs), seed=0)
+            yield rate, scores
 
 
-if __name__ == "__main__":
+def score(labelled: Labelled, states: States, examples: Tensor, metric: str) -> float:
+    """The score of the probe on some training examples."""
+    gold, predicted = [], []
+    labelled.probe.eval()
+    with torch.inference_mode():
+        for example in examples:
+            batch = labelled.batch(example[None])
+            gold.append(batch.gold.tolist())
+            predicted.append(labelled.outcomes(batch, states(batch)).tolist())
+    labelled.probe.train()
+    if not labelled.of_words:
+        gold, predicted = ([label for (label,) in rows] for rows in (gold, predicted))
+    return evaluate(metric, gold, predicted, labelled.names)["score"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the arguments, search, and print the scores after each epoch of each rate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="results/NAME/models/MODEL")
     parser.add_argument("--task", required=True, help="TASK:CORPUS:METRIC:BATCH", action="append")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--rows", type=int, default=5000, help="training rows to take, four fifths of them fitted")
     parser.add_argument("--rates", type=float, nargs="+", default=[1e-4, 3e-4, 1e-3, 3e-3])
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     for entry in given.task:
         task, corpus, metric, batch = entry.split(":")
         for rate, scores in search(
-            given.model, task, corpus, metric, int(batch), given.epochs, given.rates, given.rows
+            given.model, Search(task, corpus, metric, int(batch), given.epochs, given.rows), given.rates
         ):
-            print(f"{task:8s} {rate:g}  " + " ".join(f"{score:.3f}" for score in scores), flush=True)
+            print(f"{task:8s} {rate:g}  " + " ".join(f"{own:.3f}" for own in scores), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,12 +10,24 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from importlib import import_module
+from math import floor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from papa.config.stages import ModelId
+    from papa.config.stages import Settings as ToldOf
+    from papa.config.study import AnyJob, Job
+
+    Told = TypeVar("Told", bound=ToldOf)
 
 Settings = dict[str, Any]
 Report = dict[str, Any]
+PROBE = {"run": "json", "probe": "safetensors"}
+"""What a probe writes, and the endings of these files."""
 
 
 def places(work: Path) -> dict[str, Path]:
@@ -31,7 +43,7 @@ def places(work: Path) -> dict[str, Path]:
         "index": "1of1.json",
         "average": "published-average.safetensors",
     }
-    return {name: work / file for name, file in names.items()}
+    return {"work": work} | {name: work / file for name, file in names.items()}
 
 
 def published_part(settings: Settings) -> Callable[[], Report]:
@@ -46,7 +58,7 @@ def published_part(settings: Settings) -> Callable[[], Report]:
     from papa.files import read_table
 
     files, task, size = places(Path(settings["work"])), settings["task"], settings["task"]["batch_size"]
-    folder = place_of(settings["model"])
+    folder = place_of(model_id(settings))
     texts = read_table(files["texts"]).to_pydict()
     split = {name: torch.tensor([own == name for own in texts["split"]]) for name in ("train", "validation")}
     laid_out = published.lay_out(AutoTokenizer.from_pretrained(folder), texts["first"], None, settings["slots"])
@@ -83,56 +95,85 @@ def published_part(settings: Settings) -> Callable[[], Report]:
 
 
 def project_part(settings: Settings) -> Callable[[], Report]:
-    """A part of the project: one stage function of the workflow, called as its rule calls it."""
-    files, task, model = places(Path(settings["work"])), settings["task"], settings["model"]
-    features = {name: files[name] for name in ("hidden", "index")}
-    step = settings["step"]
-    if step == "tokenize":
-        from papa.data.tokenize import tokenize_corpus
+    """A part of the project: one stage of the workflow, called as its rule calls it."""
+    job = project_job(settings)
+    module, _, name = job.settings.runs.partition(":")
+    call = getattr(import_module(module), name)
+    return lambda: {"said": call(job)}
 
-        return lambda: said(
-            tokenize_corpus(model, files["texts"], files["tokens"], settings["slots"], "paper", "aligned")
-        )
-    if step == "average":
-        from papa.method.averages import average_corpus
 
-        return lambda: said(average_corpus(model, files["tokens"], files["constants"]))
-    if step == "lambda":
-        from papa.method.ranking import train_lambda
+def project_job(settings: Settings) -> AnyJob:
+    """The job of a stage on what the parts before it left; "step" names the stage."""
+    from papa.config import stages
 
-        used = {name: files[name] for name in ("tokens", "labels", "constants", "lambdas")}
-        return lambda: said(train_lambda(model, **used, task=task, seed=0))
-    if step == "rank":
-        from papa.method.ranking import rank_heads
+    files, step = places(Path(settings["work"])), settings["step"]
+    identity, encoding = model_id(settings), stages.Encoding(model=model_id(settings))
+    task = dict(settings["task"])
+    metric, training = task.pop("metric"), stages.Training(**task)
+    variant, seed = f"average/lambda/kept-{settings['fraction'].replace('/', 'of')}", settings.get("seed", 0)
+    told: dict[str, stages.Settings] = {
+        "tokenize": stages.TokensOf(
+            model=identity, slots=settings["slots"], style="paper", segments="aligned", blocks=False
+        ),
+        "average": stages.AverageOf(model=encoding, part="1of1"),
+        "lambda": stages.LambdaOf(
+            model=encoding, training=training, masked=False, seed=0, constant="average", encoder_dropout=False
+        ),
+        "rank": stages.RankOf(order="lambda"),
+        "features": stages.HiddenOf(model=encoding, variant=variant, part="1of1"),
+        "probe": stages.ProbeOf(
+            model=encoding,
+            task="cola",
+            metric=metric,
+            training=training,
+            seed=seed,
+            variant=variant,
+            encoder_dropout=False,
+            streamed=False,
+        ),
+    }
+    reads, writes = {
+        "tokenize": (["texts"], ["tokens"]),
+        "average": (["tokens"], ["constants"]),
+        "lambda": (["tokens", "labels", "constants"], ["lambdas"]),
+        "rank": (["lambdas"], ["order"]),
+        "features": (["tokens", "constants", "order"], ["index", "hidden"]),
+        "probe": (["tokens", "labels", "index"], []),
+    }[step]
+    outputs = {name: files[name] for name in writes}
+    if step == "probe":
+        outputs = {name: files["work"] / f"seed-{seed}.{end}" for name, end in PROBE.items()}
+    return job_of(told[step], {name: files[name] for name in reads}, outputs)
 
-        return lambda: said(rank_heads(files["lambdas"], files["order"], "lambda"))
-    if step == "features":
-        from papa.method.features import extract_features
 
-        behind = {name: files[name] for name in ("constants", "order")}
-        return lambda: said(
-            extract_features(model, files["tokens"], **features, **behind, fraction=settings["fraction"])
-        )
-    from papa.method.training import train_probe
+def job_of(told: Told, inputs: Mapping[str, Path], outputs: Mapping[str, Path]) -> Job[Told]:
+    """A job outside of a workflow, with one path for each input and output."""
+    from papa.config.study import Job
 
-    seed = settings["seed"]
-    run, probe = (files["index"].with_name(f"seed-{seed}.{end}") for end in ("json", "safetensors"))
-    about = {"model": model["name"], "task": "cola", "constant": "average", "order": "lambda"}
-    about["fraction"] = settings["fraction"]
-    used = [files["tokens"], files["labels"], [files["hidden"]], [files["index"]]]
-    return lambda: said(train_probe(*used, run=run, probe=probe, task=task, seed=seed, about=about))
+    read = {name: (str(path),) for name, path in inputs.items()}
+    return Job(told.stage, told, read, {name: str(path) for name, path in outputs.items()})
+
+
+def model_id(settings: Settings) -> ModelId:
+    """Which model both sides run."""
+    from papa.config.stages import ModelId
+
+    return ModelId(**settings["model"])
 
 
 def prepare(settings: Settings) -> Callable[[], Report]:
     """The texts and labels that both sides read; not timed."""
+    from papa.config.settings import Corpus
+    from papa.config.stages import LabelsOf, TextsOf
     from papa.data.prepare import prepare_labels, prepare_texts
 
-    files = places(Path(settings["work"]))
-    corpus, task = settings["corpus"], {"label": "label", "metric": settings["task"]["metric"]}
+    files, corpus = places(Path(settings["work"])), Corpus(**settings["corpus"])
+    texts = TextsOf(corpus=corpus, source={})
+    labels = LabelsOf(corpus=corpus, source={}, label="label", metric=settings["task"]["metric"])
 
     def both() -> Report:
-        prepare_texts(corpus, files["texts"])
-        prepare_labels(task, corpus, files["texts"], files["labels"])
+        prepare_texts(job_of(texts, {}, {"texts": files["texts"]}))
+        prepare_labels(job_of(labels, {"texts": files["texts"]}, {"labels": files["labels"]}))
         return {}
 
     return both
@@ -154,14 +195,11 @@ def difference(settings: Settings) -> Callable[[], Report]:
 
 def replaced_heads(settings: Settings) -> list[tuple[int, int]]:
     """The heads that the project's order replaces at the fraction, for both sides the same."""
-    from papa.method.features import heads_to_replace
+    from papa.files import read_table
 
-    return heads_to_replace(places(Path(settings["work"]))["order"], settings["fraction"])
-
-
-def said(line: object) -> Report:
-    """What a stage says of itself when it ends."""
-    return {"said": line}
+    order = read_table(places(Path(settings["work"]))["order"])
+    ranked = list(zip(order.column("layer").to_pylist(), order.column("head").to_pylist(), strict=True))
+    return ranked[: len(ranked) - floor(Fraction(settings["fraction"]) * len(ranked))]
 
 
 def peak_memory() -> int:

@@ -18,12 +18,25 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from papa.config.study import AnyJob
+
+ROOT = Path(__file__).parents[1]
 TIMES = (1, 2, 4, 8)
 STAGES = ("prepare", "tokenize", "average", "features")
+FILES = {
+    "texts": "texts.parquet",
+    "tokens": "tokens.parquet",
+    "constants": "average.h5",
+    "index": "1of1.json",
+    "hidden": "1of1.hidden",
+}
 SLOTS = 32
 HELD_OUT = 1000
 
@@ -43,31 +56,44 @@ def write_sentences(folder: Path, sentences: int, seed: int = 0) -> None:
 
 def run_stage(stage: str, folder: Path, model: str) -> dict[str, Any]:
     """Run one stage in this process; say what it took."""
-    texts, tokens, constants = (folder / name for name in ("texts.parquet", "tokens.parquet", "average.h5"))
-    identity = {"name": "model", "hub": None, "revision": None, "sha256": None}
     os.environ["PAPA_MACHINE"] = json.dumps({"models": {"model": {"path": model}}, "device": "cpu"})
-    if stage == "prepare":
-        from papa.data.prepare import prepare_texts
-
-        files = {split: str(folder / f"{split}.txt") for split in ("train", "validation")}
-        said = prepare_texts({"files": files, "first": "text"}, texts)
-    elif stage == "tokenize":
-        from papa.data.tokenize import tokenize_corpus
-
-        said = tokenize_corpus(identity, texts, tokens, SLOTS, "paper", "aligned")
-    elif stage == "average":
-        from papa.method.averages import average_corpus
-
-        said = average_corpus(identity, tokens, constants)
-    else:
-        from papa.method.features import extract_features
-
-        said = extract_features(identity, tokens, folder / "1of1.hidden", folder / "1of1.json", constants, fraction="0")
+    job = job_of_stage(stage, folder)
+    module, _, name = job.settings.runs.partition(":")
     return {
-        "said": said,
+        "said": getattr(import_module(module), name)(job),
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
         "seconds": time.process_time(),
     }
+
+
+def job_of_stage(stage: str, folder: Path) -> AnyJob:
+    """The job of a stage on what the stages before it left in `folder`."""
+    from papa.config import stages
+    from papa.config.settings import Corpus, Files
+    from papa.config.study import Job
+
+    identity = stages.ModelId(name="model")
+    encoding = stages.Encoding(model=identity)
+    files = Files(train=str(folder / "train.txt"), validation=str(folder / "validation.txt"))
+    told: dict[str, tuple[stages.Settings, list[str], list[str]]] = {
+        "prepare": (stages.TextsOf(corpus=Corpus(files=files, first="text"), source={}), [], ["texts"]),
+        "tokenize": (
+            stages.TokensOf(model=identity, slots=SLOTS, style="paper", segments="aligned", blocks=False),
+            ["texts"],
+            ["tokens"],
+        ),
+        "average": (stages.AverageOf(model=encoding, part="1of1"), ["tokens"], ["constants"]),
+        "features": (
+            stages.HiddenOf(model=encoding, variant="average/all", part="1of1"),
+            ["tokens", "constants"],
+            ["index", "hidden"],
+        ),
+    }
+    settings, reads, writes = told[stage]
+    paths = {name: str(folder / file) for name, file in FILES.items()}
+    return Job(
+        settings.stage, settings, {name: (paths[name],) for name in reads}, {name: paths[name] for name in writes}
+    )
 
 
 def measured(sentences: int, model: str, scratch: Path | None) -> list[dict[str, Any]]:
@@ -78,6 +104,7 @@ def measured(sentences: int, model: str, scratch: Path | None) -> list[dict[str,
         for stage in STAGES:
             command = [sys.executable, __file__, "--model", model, "--stage", stage, "--folder", folder]
             environment = os.environ | {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+            environment["PYTHONPATH"] = str(ROOT)
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
             found = json.loads(done.stdout)
             print(f"{sentences:,} {stage}: {found['said']}", file=sys.stderr, flush=True)
@@ -106,15 +133,16 @@ def draw(rows: list[dict[str, Any]], figure: Path) -> None:
     alt.hconcat(*panels).save(figure)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the arguments, measure each stage on each corpus, and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", required=True, help="folder of a transformers model")
     parser.add_argument("--sentences", type=int, default=1_000_000, help="of the largest corpus")
     parser.add_argument("--scratch", type=Path, help="where the corpora are made")
     parser.add_argument("--figure", type=Path, help="picture of the table, .svg or .png")
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.stage:
         print(json.dumps(run_stage(given.stage, given.folder, given.model)))
         return

@@ -75,12 +75,13 @@ def _print_json(content: dict[str, Any]) -> None:
 
 @app.command(
     epilog="Examples:\n\n- `papa init`\n"
-    "- `papa init mine.yaml --model models/mine --train train.csv --label mood`\n\n"
+    "- `papa init mine.yaml --model models/mine --train train.csv --column label=mood`\n\n"
     "Exit codes: 0 written, 2 nothing was written: the file is there already, or what was given is wrong."
 )
 def init(
-    config: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")] = Path("papa.yaml"),
-    name: Annotated[str, typer.Option(help="Name of the config; results go to results/NAME/.")] = "mine",
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it; the config has its name.")] = Path(
+        "papa.yaml"
+    ),
     model: Annotated[
         str | None, typer.Option(metavar="HUB_ID_OR_FOLDER", help="An encoder on the hub, or its folder here.")
     ] = None,
@@ -88,9 +89,10 @@ def init(
         Path | None, typer.Option(metavar="FILE", help="Training texts: Parquet, JSONL, CSV, TSV, CoNLL, text.")
     ] = None,
     validation: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same form.")] = None,
-    text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Texts, or lists of words; or guessed.")] = None,
-    second: Annotated[str | None, typer.Option(metavar="COLUMN", help="Second texts of pairs; or guessed.")] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Labels; or guessed.")] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WHAT=COLUMN", help="A column: first=, second= (of pairs) or label=; others are guessed."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a commented config for one model and one local data set. Asks nothing, and never overwrites.
@@ -101,8 +103,7 @@ def init(
     from papa.jobs.init import print_started, start
 
     with _wrong_input():
-        columns = {"first": text, "second": second, "label": label}
-        found = start(config, name, model, train, validation, columns)
+        found = start(config, model, train, validation, column or [])
     _print_json(found) if as_json else print_started(found, _console())
 
 

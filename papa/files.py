@@ -401,7 +401,8 @@ def _text_in_json(path: PathLike) -> str | None:
 
 
 def _text_in_tensors(path: PathLike) -> str | None:
-    return _header_of(path).get("__metadata__", {}).get(KEY)
+    metadata: dict[str, str] = _header_of(path).get("__metadata__", {})
+    return metadata.get(KEY)
 
 
 def _text_in_arrays(path: PathLike) -> str | None:

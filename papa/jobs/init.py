@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from papa.config.reading import UNPRINTABLE, config_of
-from papa.config.settings import NAME
 from papa.errors import InputError
 from papa.files import PathLike
 
@@ -75,21 +74,19 @@ EXAMPLE = Data(
 
 def start(
     path: Path,
-    name: str = "mine",
     model: str | None = None,
     train: PathLike | None = None,
     validation: PathLike | None = None,
-    columns: Mapping[str, str | None] | None = None,
+    columns: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write a commented config to a new file.
 
     Args:
-        path: where to write it.
-        name: the name of the config.
+        path: where to write it; the config is called after the file.
         model: an id on the hub, or a folder.
         train: training texts; without them paths and columns are examples to replace.
         validation: validation texts.
-        columns: the columns `first`, `second` and `label`; those that are None are guessed from names and values.
+        columns: columns as "first=NAME", "second=NAME" or "label=NAME"; the others are guessed from names and values.
 
     Returns:
         What was chosen, why, and what to do next.
@@ -100,14 +97,10 @@ def start(
     """
     import yaml
 
-    given = dict(columns or {})
+    given = _columns(columns)
+    name = re.sub("[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")[:64] or "mine"
     if path.exists():
         raise InputError(f"{path} is there already and is never overwritten; give another FILE, or delete it.")
-    if not re.fullmatch(NAME, name):
-        raise InputError(
-            f"{name!r} cannot be a name: names are 1 to 64 characters out of a-z, 0-9, _ and -, and begin with a "
-            "letter or digit."
-        )
     if train is None and (validation or any(given.values())):
         raise InputError("Columns and validation texts need training texts to look at; add --train FILE.")
     data = EXAMPLE if train is None else look_at(train, validation, given)
@@ -134,6 +127,17 @@ def start(
             for command in (["papa", "plan", str(path)], ["snakemake", "--cores", "2", "--configfile", str(path)])
         ],
     }
+
+
+def _columns(given: Sequence[str]) -> dict[str, str | None]:
+    """The columns by what they are; raises `InputError` for what is no WHAT=COLUMN."""
+    columns: dict[str, str | None] = dict.fromkeys(("first", "second", "label"))
+    for text in given:
+        what, _, column = text.partition("=")
+        if what not in columns or not column:
+            raise InputError(f"--column is {text!r}, but must be first=COLUMN, second=COLUMN or label=COLUMN.")
+        columns[what] = column
+    return columns
 
 
 def text_of(name: str, model: str, data: Data) -> str:
@@ -298,11 +302,11 @@ def _choose(columns: Columns, given: Mapping[str, str | None], reasons: dict[str
         few = [name for name in names if name not in taken and distinct[name] <= MOST_CLASSES and distinct[name] > 1]
         label = min(few, key=distinct.__getitem__, default=None)
     if label is None:
-        raise _looks_like(columns, "labels", "--label")
+        raise _looks_like(columns, "labels", "label")
     others = [name for name in texts if name != label and name not in taken and (name in lists) == (label in lists)]
     first = given.get("first") or _called(FIRST, others, taken) or max(others, key=distinct.__getitem__, default=None)
     if first is None:
-        raise _looks_like(columns, "texts", "--text")
+        raise _looks_like(columns, "texts", "first")
     guessed = f"guessed from the columns {', '.join(names[:MOST_NAMED])}" + ", …" * (len(names) > MOST_NAMED)
     key = "words" if label in lists or first in lists else "first"
     chosen = {key: first, "label": label}
@@ -316,7 +320,10 @@ def _choose(columns: Columns, given: Mapping[str, str | None], reasons: dict[str
 
 def _looks_like(columns: Columns, what: str, option: str) -> InputError:
     names = ", ".join(columns.rows.names)
-    return InputError(f"No column of {columns.where} looks like {what}; its columns are {names}: name one by {option}.")
+    return InputError(
+        f"No column of {columns.where} looks like {what}; its columns are {names}: name one by "
+        f"--column {option}=COLUMN."
+    )
 
 
 def _distinct(values: Sequence[object]) -> int:

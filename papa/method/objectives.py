@@ -396,5 +396,5 @@ class _TiedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(context: BackwardCFunction, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        of_states, of_bias = context.saved_tensors
+        of_states, of_bias = list(context.saved_tensors)
         return gradient * of_states, None, gradient * of_bias, None, None

@@ -92,7 +92,9 @@ class SequenceProbe(nn.Module):
         return self._classify(pooled.view(layers, -1, size).transpose(0, 1))
 
     def _classify(self, pooled: Tensor) -> Tensor:
-        return self.output(self.dropout(torch.tanh(linear(pooled.flatten(1), self.dense.weight, self.dense.bias))))
+        dense = torch.tanh(linear(pooled.flatten(1), self.dense.weight, self.dense.bias))
+        logits: Tensor = self.output(self.dropout(dense))
+        return logits
 
 
 class TokenProbe(nn.Module):
@@ -113,7 +115,8 @@ class TokenProbe(nn.Module):
 
     def packed(self, hidden: Tensor) -> Tensor:
         """Logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
-        return self.output(torch.tanh(linear(hidden.flatten(1), self.dense.weight, self.dense.bias)))
+        logits: Tensor = self.output(torch.tanh(linear(hidden.flatten(1), self.dense.weight, self.dense.bias)))
+        return logits
 
 
 class MlmProbe(nn.Module):

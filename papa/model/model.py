@@ -64,7 +64,8 @@ class Model:
 
     @property
     def _weight(self) -> Tensor:
-        return next(self.model.parameters())
+        weight: Tensor = next(self.model.parameters())
+        return weight
 
     def pack(self, inputs: Mapping[str, Tensor] | Packed) -> Packed:
         """The real tokens of `inputs` (dense as `lay_out` returns them, or packed already) on the model's device.

@@ -343,15 +343,17 @@ def _pictures(
             alt.Tooltip("examples:Q", title="examples with both"),
         ]
         chart = alt.Chart(width=side, height=side, title=f"layer {layer}, head {head}")
-        return chart.mark_rect(aria=False).encode(x, y, color, tooltip=tooltip)
+        drawn: alt.Chart = chart.mark_rect(aria=False).encode(x, y, color, tooltip=tooltip)
+        return drawn
 
-    return (
+    pictures: alt.ConcatChart = (
         alt.concat(*(picture(*head) for head in heads), columns=min(PANELS, len(heads)), data=_values(cells))
         .resolve_scale(color="independent")
         .configure_axis(labelFontSize=10, titleFontSize=11, titleFontWeight="normal", grid=False)
         .configure_title(fontSize=13, anchor="start", frame="group")
         .configure_view(stroke=None, fill="#e6e6e6")
     )
+    return pictures
 
 
 def _values(frame: pd.DataFrame) -> alt.InlineData:

@@ -154,7 +154,8 @@ def read_frame(path: PathLike, columns: Mapping[str, str], what: str) -> pd.Data
     if missing or not table.num_rows:
         found = f"has no column {missing[0]!r}" if missing else "has no rows"
         raise DamagedArtefact(f"{path} {found}, so it is no {what} of papa; {MEND}.")
-    return table.to_pandas()
+    frame: pd.DataFrame = table.to_pandas()
+    return frame
 
 
 def write_frame(

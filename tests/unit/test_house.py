@@ -78,7 +78,7 @@ def test_paths_of_artefacts_are_written_once() -> None:
         for module in MODULES
         if module.name != "artefacts.py"
         for match in re.finditer(
-            r"(models|tasks|corpora)/\{\w+\}/|tables/\w+\.parquet", module.read_text(encoding="utf-8")
+            r"(models|tasks|corpora)/\{\w+\}/|[\"']tables/\w+\.parquet", module.read_text(encoding="utf-8")
         )
     ]
     assert spelled == []

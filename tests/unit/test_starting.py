@@ -68,13 +68,11 @@ def test_nothing_is_overwritten(here):
 
 def test_columns_are_guessed_and_said(here):
     train, validation = (csv(here / f"{name}.csv", "Sentence,mood", ROWS) for name in ("train", "dev"))
-    content = json.loads(
-        init("--train", train.name, "--validation", validation.name, "--name", "mood", "--json").stdout
-    )
+    content = json.loads(init("--train", train.name, "--validation", validation.name, "--json").stdout)
     assert content["columns"] == {"first": "Sentence", "label": "mood"} and not content["missing_files"]
     assert content["reasons"]["label"] == "guessed from the columns Sentence, mood"
     config = loaded()
-    assert config["name"] == "mood" and config["tasks"]["mood"]["label"] == "mood"
+    assert config["name"] == "papa" and config["tasks"]["mood"]["label"] == "mood"
     assert (config["tasks"]["mood"]["metric"], config["corpora"]["texts"]["slots"]) == ("accuracy", 16)
 
 
@@ -139,7 +137,7 @@ STRANGE = ["a b", "it's", 'the "best"', "key: value", "a #1", "[x], {y}", "gr√∂√
 def test_strange_file_names_stay_what_they_are(here, name):
     """The config goes through, and a shell takes what is said to be done next."""
     csv(here / f"{name}.csv", "text,mood", ROWS)
-    content = json.loads(init(f"{name}.yaml", "--train", f"{name}.csv", "--label", "mood", "--json").stdout)
+    content = json.loads(init(f"{name}.yaml", "--train", f"{name}.csv", "--column", "label=mood", "--json").stdout)
     assert content["files"] == {"train": f"{name}.csv", "validation": f"{name}.validation.csv"}
     assert loaded(f"{name}.yaml")["corpora"]["texts"]["files"] == content["files"]
     assert [shlex.split(command)[-1] for command in content["next"]] == [f"{name}.yaml"] * 2
@@ -151,7 +149,7 @@ def test_strange_file_names_stay_what_they_are(here, name):
 def test_strange_columns_stay_what_they_are(here, column):
     with open("train.csv", "w", encoding="utf-8", newline="") as file:
         writer(file).writerows([[column, "label"], *ROWS])
-    init("--train", "train.csv", "--text", column)
+    init("--train", "train.csv", "--column", f"first={column}")
     assert loaded()["corpora"]["texts"]["first"] == column
 
 
@@ -191,14 +189,14 @@ def test_models_have_a_name_that_says_something(here, model, name):
 def test_tasks_have_a_name_that_says_something(here, train, label, name):
     (here / train).parent.mkdir(exist_ok=True)
     csv(here / train, f"text,{label}", ROWS)
-    init("--train", train, "--label", label)
+    init("--train", train, "--column", f"label={label}")
     assert list(loaded()["tasks"]) == [name]
 
 
 def test_words_without_a_header_have_a_task_with_a_name(here):
     (here / "data").mkdir()
     (here / "data/train.conll").write_text("ann B-PER\nruns O\n\nbob B-PER\nran O\n", encoding="utf-8")
-    init("--train", "data/train.conll", "--label", "column_2")
+    init("--train", "data/train.conll", "--column", "label=column_2")
     assert list(loaded()["tasks"]) == ["entities"]
 
 
@@ -206,11 +204,11 @@ def test_words_without_a_header_have_a_task_with_a_name(here):
     ("arguments", "expected"),
     [
         (["--train", "nowhere.csv"], "There is no file nowhere.csv"),
-        (["--label", "mood"], "add --train FILE"),
-        (["--train", "train.csv", "--label", "nope"], "has no column 'nope'"),
+        (["--column", "label=mood"], "add --train FILE"),
+        (["--train", "train.csv", "--column", "label=nope"], "has no column 'nope'"),
         (["--train", "train.csv", "--validation", "other.csv"], "other.csv has no column"),
         (["--train", "ids.csv"], "No column of ids.csv looks like labels"),
-        (["--name", "Not A Name"], "cannot be a name"),
+        (["--column", "mood"], "must be first=COLUMN, second=COLUMN or label=COLUMN"),
         (["--model", "./gone"], "neither a folder here nor an id"),
         (["--model", "."], "without a config.json"),
     ],

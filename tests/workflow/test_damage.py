@@ -1,4 +1,4 @@
-"""Artefacts that were damaged or swapped on the disk: a job that reads one says so and makes nothing.
+"""A damaged or swapped artefact: the job that reads it says so in one sentence and makes nothing.
 
 Which damage to a format is found is tested with the formats (tests/unit/test_files.py, test_hidden.py).
 """

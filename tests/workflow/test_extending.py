@@ -11,6 +11,8 @@ import pytest
 import yaml
 from tiny import CONFIG, REPOSITORY, copy_of_repository, write_data, write_model
 
+from papa.files import provenance_of, read_table
+
 PAGE = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
 DIFFS = {
     heading: re.findall("```diff\n(.*?)```", section, re.DOTALL)
@@ -19,21 +21,32 @@ DIFFS = {
 
 
 @pytest.fixture
-def changed(tmp_path):
+def applied(tmp_path):
     """From a heading of the page to a copy of the project with the change below it."""
 
     def apply(heading):
         workflow = copy_of_repository(tmp_path / "papa")
         for part in ("docs", "tests/unit"):
             shutil.copytree(REPOSITORY / part, workflow.folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-        for part in ("tests/conftest.py", "pyproject.toml"):
+        (workflow.folder / "results").mkdir()
+        for part in ("tests/conftest.py", "tests/tiny.py", "results/README.md", "pyproject.toml"):
             shutil.copy2(REPOSITORY / part, workflow.folder / part)
+        (diff,) = DIFFS[heading]
+        process = subprocess.run(["git", "apply", "-"], input=diff, cwd=workflow.folder, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
+        return workflow
+
+    return apply
+
+
+@pytest.fixture
+def changed(applied):
+    """The same with the tiny model and its data, to run something on."""
+
+    def apply(heading):
+        workflow = applied(heading)
         write_model(workflow.folder / "models/tiny")
         write_data(workflow.folder / "data")
-        (diff,) = DIFFS[heading]
-        command = ["git", "apply", "--verbose", "-"]
-        applied = subprocess.run(command, input=diff, cwd=workflow.folder, capture_output=True, text=True)
-        assert applied.returncode == 0, applied.stderr
         return workflow
 
     return apply
@@ -54,20 +67,25 @@ def tiny_with(**run):
     return config
 
 
+HEADINGS = ["A family of encoders", "A task", "A constant", "An order of heads", "A stage"]
+
+
 def test_every_change_has_a_test():
-    assert [heading for heading, diffs in DIFFS.items() if diffs] == [
-        "A family of encoders",
-        "A task",
-        "A constant",
-        "An order of heads",
-    ]
+    assert [heading for heading, diffs in DIFFS.items() if diffs] == HEADINGS
 
 
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_a_change_applies(applied, heading):
+    applied(heading)
+
+
+@pytest.mark.slow
 def test_a_family(changed):
     workflow = changed("A family of encoders")
     assert passes(workflow, "tests/unit/test_families.py", "-k", "visual-bert") >= 5
 
 
+@pytest.mark.slow
 def test_a_task(changed):
     workflow = changed("A task")
     for split in ("train", "validation"):
@@ -81,18 +99,38 @@ def test_a_task(changed):
     run = "results/demo/models/minilm/tasks/topics/runs/average/all/seed-1.json"
     process = workflow.snakemake(run, "--cores", "1", "--configfile", workflow.write(config))
     assert process.returncode == 0, process.stdout + process.stderr
-    assert "2 labels in column topic" in process.stdout and (workflow.folder / run).exists()
+    labels = read_table(workflow.folder / "results/demo/tasks/topics/labels.parquet")
+    assert provenance_of(labels)["label_names"] == ["animals", "colours"] and (workflow.folder / run).exists()
 
 
+@pytest.mark.slow
 def test_a_constant(changed):
     workflow = changed("A constant")
-    assert passes(workflow, "tests/unit/test_kinds.py") >= 5
+    assert passes(workflow, "tests/unit/test_constants_and_orders.py") >= 7
     planned = workflow.planned(tiny_with(constants=["uniform"]))
     assert planned["train_lambda"] == 1 and planned["probe"] == 3 and "average" not in planned
 
 
+@pytest.mark.slow
 def test_an_order(changed):
     workflow = changed("An order of heads")
-    assert passes(workflow, "tests/unit/test_kinds.py") >= 5
+    assert passes(workflow, "tests/unit/test_constants_and_orders.py") >= 6
     planned = workflow.planned(tiny_with(orders=["layers-in-turn"]))
     assert planned["order_heads"] == 1 and planned["probe"] == 3 and "train_lambda" not in planned
+
+
+@pytest.mark.slow
+def test_a_stage(changed):
+    workflow = changed("A stage")
+    assert passes(workflow, "tests/unit/test_lambdas.py", "tests/unit/test_house.py", "-k", "epoch or direction") == 2
+    assert workflow.planned(tiny_with())["lambda_table"] == 1
+    table = "results/tiny/tables/lambda.parquet"
+    process = workflow.snakemake(table, "--cores", "1", "--configfile", workflow.write(tiny_with()))
+    assert process.returncode == 0, process.stdout + process.stderr
+    rows = read_table(workflow.folder / table).to_pylist()
+    assert [(row["task"], row["layer"], row["head"]) for row in rows] == [
+        ("animals", layer, head) for layer in range(2) for head in range(2)
+    ]
+    assert all(0.4 < row["lambda"] < 0.6 for row in rows)
+    again = workflow.snakemake(table, "--cores", "1", "--configfile", "config.yaml")
+    assert "Nothing to be done" in again.stdout + again.stderr

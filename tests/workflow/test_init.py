@@ -24,7 +24,7 @@ def test_a_dry_run_takes_it(fresh, monkeypatch, name, label):
         validation,
         "--model",
         "models/tiny",
-        *(["--label", label] if label else []),
+        *(["--column", f"label={label}"] if label else []),
     ]
     result = CliRunner().invoke(app, ["init", config, *given])
     assert result.exit_code == 0, result.output

@@ -124,9 +124,10 @@ def _byte_level(name: str) -> Callable[[], PreTrainedTokenizerBase]:
         trained = ByteLevelBPETokenizer()
         trained.train_from_iterator(_sentences(), vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
         model = json.loads(trained.to_str())["model"]
-        return getattr(transformers, f"{name}Tokenizer")(
+        made: PreTrainedTokenizerBase = getattr(transformers, f"{name}Tokenizer")(
             vocab=model["vocab"], merges=[tuple(pair) for pair in model["merges"]], model_max_length=SLOTS
         )
+        return made
 
     return make
 

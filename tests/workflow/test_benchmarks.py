@@ -1,0 +1,105 @@
+"""The benchmarks do what they are for, each in its smallest form and in this process."""
+
+import argparse
+import shutil
+
+import pyarrow as pa
+import pytest
+import torch
+from tiny import WORDS, write_model
+
+import papa
+from benchmarks import compare, learning_rates, overhead, parts, smoke_hub, stress
+from papa.data.readers import Rows
+
+SLOTS = 13
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    write_model(tmp_path / "model")
+    torch.set_num_threads(1)
+    return str(tmp_path / "model")
+
+
+class InOneProcess(compare.Comparison):
+    """A comparison whose parts are not measured."""
+
+    def run(self, side, step="", threads=None, **more):
+        own = self.settings | {"side": side, "step": step} | more
+        return compare.Measured(2.0, 3.0, 5 * 10**6, parts.SIDES[side](own)())
+
+
+@pytest.fixture
+def compared(tmp_path, model, monkeypatch):
+    """The folder and the rows of a comparison on a few sentences."""
+    for split, rows in (("train", 19), ("validation", 7)):
+        sentences = [f"the {WORDS[row % len(WORDS)]} runs,{row % 2}" for row in range(rows)]
+        (tmp_path / f"{split}.csv").write_text("\n".join(["sentence,label", *sentences]) + "\n", encoding="utf-8")
+    work = tmp_path / "work"
+    work.mkdir()
+    arguments = argparse.Namespace(rows=17, epochs=2, threads=1, model=model, mirror=None)
+    comparison = InOneProcess(work, arguments)
+    comparison.settings |= {
+        "model": {"name": "minilm"},
+        "corpus": {"files": {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}}
+        | {"first": "sentence", "train_limit": 17},
+        "slots": SLOTS,
+    }
+    monkeypatch.setenv("PAPA_MACHINE", compare.json.dumps(comparison.machine))
+    return work, comparison, compare.compare(comparison)
+
+
+def test_both_sides_are_compared_and_do_the_same_work(compared):
+    work, comparison, rows = compared
+    assert comparison.run("difference").report["difference"] < 1e-5
+    assert [row.part.split()[0] for row in rows] == ["averaging", "λ", "probes", "end"]
+    assert all(str(row).count("|") == 8 for row in rows)
+    assert sorted(path.name for path in work.glob("seed-*.json")) == ["seed-1.json", "seed-2.json", "seed-3.json"]
+
+
+def test_learning_rates_are_searched_on_training_rows(compared, tmp_path, capsys):
+    work, _, _ = compared
+    corpus, task = tmp_path / "results/models/minilm/corpora/few", tmp_path / "results/tasks/t"
+    (corpus / "features/original").mkdir(parents=True)
+    task.mkdir(parents=True)
+    shutil.copy(work / "tokens.parquet", corpus)
+    shutil.copy(work / "labels.parquet", task)
+    for ending in ("json", "hidden"):
+        shutil.copy(work / f"1of1.{ending}", corpus / "features/original")
+    asked = ["--task", "t:few:accuracy:4", "--epochs", "2", "--rates", "1e-3", "1e-2"]
+    learning_rates.main([str(corpus.parents[1]), *asked])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:2] for line in lines] == [["t", "0.001"], ["t", "0.01"]]
+    # 3 of the 17 training rows are held out
+    assert all(float(score) in (0, 0.333, 0.667, 1) for line in lines for score in line[2:]) and len(lines[0]) == 4
+
+
+def test_every_stage_of_the_stress_test_runs(tmp_path, model, monkeypatch):
+    monkeypatch.setenv("PAPA_MACHINE", "{}")  # each stage sets it
+    monkeypatch.setattr(stress, "HELD_OUT", 7)
+    stress.write_sentences(tmp_path, 23)
+    said = [stress.run_stage(stage, tmp_path, model)["said"] for stage in stress.STAGES]
+    assert "23 of 23 train rows" in said[0] and "30 examples" in said[1]
+    assert "23 examples" in said[2] and "0 of 4 heads" in said[3]
+
+
+def test_the_smoke_test_looks_at_its_averages(model, monkeypatch, capsys):
+    columns = {name: [f"the {word} runs" for word in WORDS] for name in ("sentence1", "sentence2")}
+    monkeypatch.setattr(smoke_hub, "load_rows", lambda corpus, split: Rows(pa.table(columns), list(columns)))
+    monkeypatch.setattr(smoke_hub, "MODEL", model)
+    monkeypatch.setattr(smoke_hub, "SLOTS", SLOTS)
+    monkeypatch.setattr(smoke_hub, "BATCH_SIZE", 5)
+    smoke_hub.main()
+    # three words of each text, [CLS], and [SEP] twice
+    assert "averages [2, 2, 13, 13], 9 slots used, rows sum to between 1.000 and 1.000" in capsys.readouterr().out
+    other = papa.ConstantMatrices(torch.zeros(3, 2, SLOTS, SLOTS), torch.ones(SLOTS, SLOTS, dtype=torch.long), 1)
+    monkeypatch.setattr(papa, "average_attention", lambda *_: other)
+    with pytest.raises(SystemExit, match="not finite"):
+        smoke_hub.main()
+
+
+@pytest.mark.slow
+def test_a_probe_is_stopped_at_its_first_step(finished):
+    assert 0 < overhead.first_step(finished.folder, "config.yaml") < 120
+    assert not (finished.folder / "none.json").exists()

@@ -159,4 +159,5 @@ def read_runs(path: PathLike) -> pd.DataFrame:
 
 def undrawn(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with their orders named as if there were one draw of each."""
-    return runs.assign(order=runs["order"].map(lambda order: Order.parse(order).base, na_action="ignore"))
+    orders = runs["order"].map(lambda order: Order.parse(order).base, na_action="ignore")
+    return runs.assign(order=orders.astype("str"))  # also where no run has an order

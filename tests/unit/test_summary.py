@@ -15,7 +15,7 @@ from papa.config.stages import RunsOf
 from papa.config.study import Job
 from papa.errors import DamagedArtefact, InputError
 from papa.files import provenance_of, read_table, trace_of, write_json
-from papa.results.runs import RUN_COLUMNS, read_runs
+from papa.results.runs import RUN_COLUMNS, read_runs, undrawn
 from papa.results.summary import main, mean_relative_drops, print_summary, read_summary, series, summarise
 from papa.results.table import metric_name
 
@@ -335,3 +335,11 @@ def test_no_model_library_is_imported() -> None:
     code = f"import sys, {modules}; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_runs_of_which_none_has_an_order_keep_the_type_of_orders():
+    """A table that is looked up by order takes them as it takes others."""
+    runs = pd.DataFrame({"order": pd.Series([None, None], dtype="str")})
+    assert undrawn(runs)["order"].dtype == runs["order"].dtype
+    drawn = pd.DataFrame({"order": pd.Series(["random-3", None], dtype="str")})
+    assert undrawn(drawn)["order"][0] == "random"

@@ -46,4 +46,4 @@ onstart:
 
 
 onsuccess:
-    subprocess.run([sys.executable, "-m", "papa.results.summary", str(STUDY.results)], check=False)
+    end(STUDY)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -48,6 +50,12 @@ def marked(study: Study) -> str:
         os.environ[RUN] = own
         return study.mark()
     return str(study.results / OUTDATED)
+
+
+def end(study: Study) -> None:
+    """Print the summary in a process of its own, if the run made one."""
+    if (study.results / study.path("summary")).exists():
+        subprocess.run([sys.executable, "-m", "papa.results.summary", str(study.results)], check=False)
 
 
 def begin(study: Study) -> None:

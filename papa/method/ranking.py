@@ -14,7 +14,7 @@ from papa.config.variant import BY_LAMBDA, Constant, Order, Variant
 from papa.data.tokenize import shape_of_model
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of, weights_digest
-from papa.errors import InputError
+from papa.errors import InputError, count
 from papa.files import JSON, PathLike, Trace, provenance_of, read_table, write_table
 from papa.method.constants import matrices_for, must_agree
 from papa.method.fitting import Checkpoint, Lesson, Outcomes, fit
@@ -66,7 +66,8 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     checkpoint.discard()
     low, high = float(values[-1].min()), float(values[-1].max())
     return (
-        f"λ between {low:.3f} and {high:.3f} after {len(epochs)} epochs of {len(train):,} examples{checkpoint.resumed}"
+        f"λ between {low:.3f} and {high:.3f} after {count(len(epochs), 'epoch')} of {count(len(train), 'example')}"
+        f"{checkpoint.resumed}"
     )
 
 

@@ -1,14 +1,10 @@
-import os
-import subprocess
-import sys
-
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import NAME
 from papa.config.study import FRESH
 from papa.config.variant import CONSTANT, OF_CORPUS, OF_TASK, OF_TRAINED, ORDER, PART
 from papa.errors import InputError
 from papa.jobs import resources
-from papa.jobs.start import begin, marked, started
+from papa.jobs.start import begin, end, marked, started
 
 try:
     STUDY = started(config, workflow.configfiles)

@@ -19,6 +19,7 @@ from papa.config.stages import ProbeOf
 from papa.config.study import Job
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
+from papa.data.weights import sources_of
 from papa.errors import DamagedArtefact, InputError
 from papa.files import JSON, MEND, write_json, write_tensors
 from papa.method.constants import TrainedConstants
@@ -108,7 +109,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
     """
     settings, splits = job.settings, Tokens.read(job.input("tokens"))
     with (_streamed if settings.streamed else _stored)(job, splits) as source:
-        trace = job.trace(model=source.weights, origin=settings.model.model.origin)
+        trace = job.trace(**sources_of(settings.model.model, source.weights))
         checkpoint = Checkpoint(job.output("run"), trace, source.device)
         torch.manual_seed(settings.seed)
         objective = objective_of(job, splits, source.sizes, source.model)

@@ -209,6 +209,9 @@ def test_every_artefact_says_what_made_it(finished):
     trace = trace_of(run)
     assert trace.settings["training"] == {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
     assert trace.inputs.keys() >= {"tokens", "labels", "subsets", "index", "model"}
+    models = set()
     for path in [*results.rglob("*.parquet"), *results.rglob("*.json"), *results.rglob("*.h5")]:
         if "figures" not in path.parts:
             assert trace_of(path) is not None, path
+            models.add(trace_of(path).inputs.get("model"))
+    assert len(models - {None}) == 1, "the same model is known by different digests"

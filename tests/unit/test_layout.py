@@ -8,6 +8,7 @@ from papa.config.study import Job
 from papa.data.layout import place
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
+from papa.data.weights import digest_of_model
 from papa.files import digest_of, trace_of, write_table
 
 
@@ -152,7 +153,8 @@ def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, of_tokenizer, words
         assert train.words.tolist() == [-1, 0, -1, 1, -1, -1, 0, -1]
     about, trace = both["train"].provenance, trace_of(tokens)
     assert about["corpus"] == "x" and about["rows"] == FACTS["rows"] and about["slots"] == 7
-    assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet"), "model": "w", "origin": "random bert"}
+    assert trace.inputs.pop("model") == digest_of_model(ModelId(name="tiny", random="bert"), "w")
+    assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet"), "origin": "random bert"}
 
 
 def test_only_single_texts_are_cut_in_blocks(tmp_path, of_tokenizer):

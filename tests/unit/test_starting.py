@@ -52,7 +52,7 @@ def hold_out(content):
 def test_without_options_it_names_examples(here):
     said = " ".join(init().stdout.split())
     config = loaded()
-    assert config["name"] == "mine" and config["models"]["bert-base-uncased"]["hub"] == "google-bert/bert-base-uncased"
+    assert config["name"] == "papa" and config["models"]["bert-base-uncased"]["hub"] == "google-bert/bert-base-uncased"
     assert config["corpora"]["texts"]["files"]["train"] == "data/train.csv"
     assert "replace both paths" in (here / "papa.yaml").read_text(encoding="utf-8")
     assert "papa plan papa.yaml" in said and "snakemake --cores 2 --configfile papa.yaml" in said

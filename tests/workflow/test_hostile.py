@@ -20,7 +20,8 @@ TASK = RESULTS / "models/tiny/tasks/animals"
 FEATURES = TASK / "features/average/lambda/kept-1of2"
 RUN = TASK / "runs/average/lambda/kept-1of2/seed-1.json"
 LOG = RESULTS / "logs" / FEATURES.relative_to(RESULTS) / "1of1.log"
-MADE = (str(RUN), "--cores", "1", "--configfile", "config.yaml")
+OPTIONS = ("--cores", "1", "--configfile", "config.yaml")
+MADE = (*OPTIONS[:2], str(RUN), *OPTIONS[2:])
 """Two jobs: the hidden states of a task, and the probe on them."""
 
 
@@ -97,7 +98,7 @@ def test_data_that_must_not_be_read(finished_copy):
     (finished_copy.folder / "data/sentences.train.csv").chmod(0)
     texts = RESULTS / "corpora/sentences/texts.parquet"
     (finished_copy.folder / texts).unlink()
-    process = finished_copy.snakemake(str(texts), *MADE[1:], preexec_fn=as_owner_of_nothing)
+    process = finished_copy.snakemake(str(texts), *OPTIONS, preexec_fn=as_owner_of_nothing)
     fails(process, "Error in prepare_texts sentences: data/sentences.train.csv cannot be read", "Permission denied")
     assert not (finished_copy.folder / texts).exists()
 
@@ -118,7 +119,7 @@ def test_files_that_must_not_grow(finished, finished_copy, bytes_allowed, senten
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_allowed, bytes_allowed))
 
-    fails(finished_copy.snakemake(str(figure), *MADE[1:], preexec_fn=limit), sentence)
+    fails(finished_copy.snakemake(str(figure), *OPTIONS, preexec_fn=limit), sentence)
     assert not (finished_copy.folder / figure).exists()
     all_intact(finished_copy.folder / RESULTS)
 

@@ -163,22 +163,33 @@ def test_reruns_follow_meaning(elsewhere):
     assert elsewhere.planned() == {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | TABLES
 
 
-def test_one_more_seed_after_pruning_trains_its_own_probes_alone(elsewhere, config):
+def test_after_pruning_nothing_is_made_again_but_for_a_new_seed(elsewhere, config):
     results = elsewhere.folder / "results/tiny"
     left = next(results.rglob("seed-1.json")).with_name(".seed-1.json.checkpoint")
     left.write_text("left by a kill", encoding="utf-8")
-    process = elsewhere.snakemake("prune", "--cores", "1", "--configfile", "config.yaml")
-    assert process.returncode == 0, process.stdout + process.stderr
+    prune(elsewhere)
     assert not list(results.rglob("*.hidden")) + list(results.rglob(".*.checkpoint*"))
     assert elsewhere.planned() == {}
+    config["run"]["seeds"] = [1, 2]
+    assert elsewhere.planned(config) == {"hidden_states": 6, "probe": 6} | TABLES
+
+
+@pytest.mark.slow
+def test_one_more_seed_after_pruning_trains_its_own_probes_alone(elsewhere, config):
+    results = elsewhere.folder / "results/tiny"
+    prune(elsewhere)
     before = {path: path.stat().st_mtime_ns for path in results.rglob("seed-1.json")}
     config["run"] |= {"seeds": [1, 2], "tasks": ["animals"]}
-    assert elsewhere.planned(config) == {"hidden_states": 3, "probe": 3} | TABLES
     process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config))
     assert process.returncode == 0, process.stdout + process.stderr
     assert {path: path.stat().st_mtime_ns for path in results.rglob("seed-1.json")} == before
     assert len(list(results.rglob("seed-2.json"))) == 3
     assert elsewhere.planned(config) == {}
+
+
+def prune(workflow):
+    process = workflow.snakemake("prune", "--cores", "1", "--configfile", "config.yaml")
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_what_a_failed_job_leaves_missing_is_made_again(elsewhere, config):
@@ -192,6 +203,7 @@ def test_what_a_failed_job_leaves_missing_is_made_again(elsewhere, config):
         assert "Traceback" not in process.stdout + process.stderr
 
 
+@pytest.mark.slow
 def test_same_bytes_of_scores_whatever_the_cores(finished, elsewhere):
     shutil.rmtree(elsewhere.folder / "results/tiny/models/tiny/tasks/animals/runs")
     process = elsewhere.snakemake("--cores", "1", "--configfile", "config.yaml", "--until", "probe")

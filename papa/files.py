@@ -70,12 +70,14 @@ class Provenance:
 
     def text(self) -> str:
         trace = None if self.trace is None else asdict(self.trace)
-        return _json({"facts": self.facts, "trace": trace, "digest": self.digest})
+        return _json({"facts": self.facts, "trace": trace, "traced": digest_of_json(trace), "digest": self.digest})
 
     @classmethod
     def parse(cls, text: str | bytes | None) -> Provenance:
         """Read what `text` gave; raises ValueError, KeyError or TypeError where it is something else."""
         given = json.loads(text or "")
+        if given["traced"] != digest_of_json(given["trace"]):
+            raise ValueError("what it says of how it was made is not what was written")
         return cls(given["facts"], Trace(**given["trace"]) if given["trace"] else None, given["digest"])
 
 

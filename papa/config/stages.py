@@ -261,6 +261,10 @@ class GridOf(Settings):
     plots: Plots
     drawn: bool
 
+    def recorded(self) -> dict[str, JSON]:
+        """With the order of the tasks, in which they are shown."""
+        return super().recorded() | {"order": list(self.tasks)}
+
 
 class DropsOf(Settings):
     """Stage *drops*: original scores beside what is lost when every head is replaced."""

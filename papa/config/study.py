@@ -7,6 +7,7 @@ change reruns nothing.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +31,8 @@ PRUNED = "its hidden states were deleted, and a probe is to read them"
 """Why hidden states are made again that their index still describes; what was made of them is not made again."""
 OUTDATED = ".outdated"
 """A file that is newer than every artefact that does not fit the config any more."""
+AGE = 60.0
+"""Seconds by which an outdated artefact looks older than that file, at least."""
 NOTHING = "(?!)"
 """Pattern that no name matches."""
 MACHINE = {"hub_mirror", "device", "threads", "token_budget", "checkpoint_minutes"}
@@ -267,12 +270,22 @@ class Study:
         found = {job.main: self.state(job) for job in self.jobs()}
         return {path: why for path, why in found.items() if why not in (FRESH, MISSING) and not why.endswith(AGAIN)}
 
+    def changed(self) -> bool:
+        """Whether other jobs are done by now than were when this study first looked."""
+        now = Study(self.config, self.results, self._roots)
+        return any(now.state(job) != state for job, state in self._states.items())
+
     def mark(self) -> str:
         """A file that every job has as an input: newer than all others, and other than before, if one is outdated."""
         path = self.results / OUTDATED
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or any(self.state(job) not in (FRESH, MISSING) for job in self.jobs()):
+        outdated = [job for job in self.jobs() if self.state(job) not in (FRESH, MISSING)]
+        if outdated or not path.exists():
             path.write_text(f"{time.time_ns()}\n", encoding="utf-8")
+        for output in (self.results / own for job in outdated for own in job.outputs.values()):
+            # a clock that was ahead, or one of whole seconds, must not make it look newer
+            if output.exists() and output.stat().st_mtime > time.time() - AGE:
+                os.utime(output, (time.time() - AGE,) * 2)
         return str(path)
 
     # -- which jobs are done ------------------------------------------------------------------------------------------
@@ -310,6 +323,11 @@ class Study:
                 f"it was made by stage {trace.stage}, version {trace.version}; this is {job.stage}, version {version}"
             )
         asked, made = (_equivalent(own, found.facts) for own in (job.settings.recorded(), trace.settings))
+        if "hub" in asked.get("corpus", {}) and bool(asked.get("source")) != bool(made.get("source")):
+            # the content is known on one side alone: where it came from has to do
+            for own in (asked, made):
+                own.pop("source", None)
+                own["corpus"].pop("revision", None)
         if difference := _difference(asked, made):
             return difference
         for needed in job.needed:
@@ -618,8 +636,8 @@ class Study:
 
     def _model(self, name: str) -> stages.ModelId:
         given = self.config.models[name]
-        weights = given.sha256
-        return stages.ModelId(name=name, hub=given.hub, revision=given.revision, random=given.random, weights=weights)
+        own = stages.ModelId(name=name, hub=given.hub, revision=given.revision, random=given.random)
+        return own.model_copy(update={"weights": given.sha256 or self._roots.weights(own)})
 
     def _encoding(self, name: str, learning: bool = False) -> stages.Encoding:
         """A model and the config's precision; float32 if gradients through it would not survive float16."""

@@ -93,16 +93,23 @@ def weights_digest(model: ModelId) -> str:
     return digest_of_file(*files)
 
 
-def digest_of_model(model: ModelId, weights: str) -> str:
-    """The digest of all that is read of a model: its weights, whose digest is given, its config and its tokenizer."""
-    files = {name: _file(model, name, cached_only=True) for name in BESIDE}
+def digest_of_model(model: ModelId, weights: str, cached_only: bool = True) -> str:
+    """The digest of all that is read of a model: its weights, whose digest is given, its config and its tokenizer.
+
+    Whatever is not in the hub's cache is fetched into it unless `cached_only`.
+    """
+    try:
+        files = {name: _file(model, name, cached_only) for name in BESIDE}
+    except ConnectionError:
+        files = {name: _file(model, name, cached_only=True) for name in BESIDE}
     found = {name: digest_of_file(file) for name, file in files.items() if file is not None}
     return digest_of_json({"weights": weights, **found})
 
 
 def sources_of(model: ModelId, weights: str) -> dict[str, str]:
     """What a trace says of a model that was read: the digest of its files, and where they came from."""
-    return {"model": digest_of_model(model, weights), "origin": model.origin}
+    # all of its files, whichever this job needs: what is in the cache must not decide what a model is
+    return {"model": digest_of_model(model, weights, cached_only=False), "origin": model.origin}
 
 
 def known_weights(model: ModelId) -> str | None:

@@ -17,9 +17,10 @@ from papa.config.reading import check_unique_keys, config_of
 from papa.config.settings import Machine, check_files
 from papa.config.study import OUTDATED, Study
 from papa.data.roots import LocalRoots
+from papa.errors import InputError
 
 RUN = "PAPA_RUN"
-"""The environment variable that names the results that a run writes to."""
+"""The environment variable that names the results that a run writes to, and its process."""
 SHOWN = 10
 """Artefacts that do not fit the config any more, of which the reason is said."""
 _locks: list[int] = []
@@ -46,10 +47,14 @@ def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
 def marked(study: Study) -> str:
     """The file that every job has as an input (`Study.mark`), written once in a run and not again by its jobs."""
     own = str(study.results.absolute())
-    if os.environ.get(RUN) != own:
-        os.environ[RUN] = own
+    results, _, process = os.environ.get(RUN, "").rpartition(":")
+    if results == own and process != str(os.getpid()):
+        return str(study.results / OUTDATED)
+    os.environ[RUN] = f"{own}:{os.getpid()}"
+    try:
         return study.mark()
-    return str(study.results / OUTDATED)
+    except OSError as error:
+        raise _not_written(study, error) from None
 
 
 def end(study: Study) -> None:
@@ -68,18 +73,24 @@ def begin(study: Study) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise SystemExit(
-            f"Error: {study.results} cannot be written to ({error.strerror}); make it writable, or run elsewhere."
-        ) from None
+        raise SystemExit(f"Error: {_not_written(study, error)}") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise SystemExit(
             f"Error: another run is writing to {study.results}; wait for it, or give this config another name."
         ) from None
+    except OSError as error:  # a file system without locks
+        print(f"{study.results} cannot be locked ({error.strerror}); do not start two runs on it at once.", flush=True)
+    if study.changed():
+        raise SystemExit(f"Error: {study.results} changed while this run was starting; start it again.")
     _locks.append(file)  # closing the file would unlock it
     outdated = study.outdated()
     for artefact, why in list(outdated.items())[:SHOWN]:
         print(f"{artefact} is made again: {why}.", flush=True)
     if len(outdated) > SHOWN:
         print(f"{len(outdated) - SHOWN} more artefacts are made again.", flush=True)
+
+
+def _not_written(study: Study, error: OSError) -> InputError:
+    return InputError(f"{study.results} cannot be written to ({error.strerror}); make it writable, or run elsewhere.")

@@ -9,7 +9,6 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from papa import __version__
 from papa.config.settings import Machine
 from papa.config.stages import HiddenOf, ProbeOf
 from papa.config.study import Job
@@ -70,7 +69,6 @@ def extract_features(job: Job[HiddenOf]) -> str:
                 "model": identity.name,
                 "weights": model.weights,
                 "corpus": facts["corpus"],
-                "papa_version": __version__,
             },
             job.output("index"),
             job.trace(**sources_of(identity, str(model.weights))),

@@ -170,6 +170,13 @@ def test_the_request_is_what_was_asked_for_and_not_what_was_read() -> None:
     assert TRACE.request != Trace(TRACE.stage, 3, {}, TRACE.inputs).request
 
 
+def test_a_trace_that_was_edited_says_nothing(tmp_path: Path) -> None:
+    write_json({"a": 1}, tmp_path / "a.json", TRACE)
+    text = (tmp_path / "a.json").read_text(encoding="utf-8")
+    (tmp_path / "a.json").write_text(text.replace('"part": "1of1"', '"part": "1of2"'), encoding="utf-8")
+    assert trace_of(tmp_path / "a.json") is None
+
+
 def test_a_page_has_its_trace_in_its_head(tmp_path: Path) -> None:
     write_page('<html><head></head>"é" <b></html>', tmp_path / "a.html", TRACE)
     assert trace_of(tmp_path / "a.html") == TRACE

@@ -1,7 +1,9 @@
 """What a config runs, and which of its jobs are done: told by the artefacts alone, with no workflow at all."""
 
 import copy
+import os
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -67,13 +69,13 @@ class Known(Roots):
     """A machine with these files."""
 
     def __init__(self, weights: str | None = "w", files: str = "f"):
-        self.weights, self.files = weights, files
+        self.known, self.files = weights, files
 
     def source(self, corpus: Corpus) -> dict[str, str]:
         return {split: f"{self.files} {split}" for split in corpus.splits}
 
     def model(self, model: ModelId) -> str | None:
-        return self.weights
+        return self.known
 
 
 def edited(**changes: Any) -> dict[str, Any]:
@@ -289,6 +291,44 @@ def test_a_file_is_newer_than_what_is_outdated(results: Path) -> None:
     assert Path(study_of(CONFIG, results, Known()).mark()).read_text() == before
     study_of(edited(tasks__mood__epochs=2), results, Known()).mark()
     assert mark.read_text() != before
+
+
+def test_an_outdated_artefact_with_a_date_to_come_looks_old(results: Path) -> None:
+    order = results / "models/m/tasks/mood/average/lambda/order.parquet"
+    os.utime(order, (time.time() + 9999,) * 2)
+    mark = Path(study_of(edited(tasks__mood__epochs=2), results, Known()).mark())
+    assert order.stat().st_mtime < mark.stat().st_mtime
+
+
+def test_a_mirror_is_only_a_place(results: Path) -> None:
+    hub = {"corpora__texts__files": None, "corpora__texts__hub": "some/data"}
+    fetched = study_of(edited(**hub), results, Known())
+
+    class Unknown(Known):
+        def source(self, corpus: Corpus) -> dict[str, str]:
+            return {} if corpus.hub else super().source(corpus)
+
+    finish(fetched)
+    assert to_do(study_of(edited(**hub), results, Unknown())) == {}
+    finish(study_of(edited(**hub), results, Unknown()))
+    assert to_do(study_of(edited(**hub), results, Known())) == {}
+
+
+def test_the_order_of_tasks_is_that_of_a_grid(results: Path) -> None:
+    assert to_do(study_of(edited(grids={"more": {"tasks": ["mood", "tags"]}}), results, Known())).keys() >= {"grid"}
+    finish(study_of(edited(grids={"more": {"tasks": ["mood", "tags"]}}), results, Known()))
+    turned = study_of(edited(grids={"more": {"tasks": ["tags", "mood"]}}), results, Known())
+    assert {job.wildcards["grid"] for job in turned.jobs() if job.rule == "grid" and turned.state(job) != FRESH} == {
+        "more"
+    }
+
+
+def test_results_that_change_while_a_run_starts_are_noticed(results: Path) -> None:
+    study = study_of(CONFIG, results, Known())
+    assert to_do(study) == {} and not study.changed()
+    (results / "models/m/orders").mkdir(exist_ok=True)
+    next(results.rglob("lambda.parquet")).unlink()
+    assert study.changed()
 
 
 def test_why_an_artefact_is_outdated_is_said(results: Path) -> None:

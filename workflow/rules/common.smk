@@ -8,16 +8,14 @@ from papa.jobs.start import begin, end, marked, started
 
 try:
     STUDY = started(config, workflow.configfiles)
+    # Every job has this file as an input. It is newer than an artefact that does not fit the config any more, and counts
+    # for no job that is done: so the state of a job decides whether it runs.
+    OUTDATED = marked(STUDY)
 except InputError as error:
     raise SystemExit(f"Config error: {error}")
 
 
 report: "../report/workflow.rst"
-
-
-# Every job has this file as an input. It is newer than an artefact that does not fit the config any more, and counts for
-# no job that is done: so the state of a job decides whether it runs.
-OUTDATED = marked(STUDY)
 
 
 def job_of(rule, wildcards):

@@ -135,4 +135,4 @@ rule prune:
     params:
         models=STUDY.results / "models",
     shell:
-        "find {params.models} '(' -name '*.hidden' -o -name '.*.checkpoint*' ')' -print -delete > {log}"
+        "[ ! -d {params.models} ] || find {params.models} '(' -name '*.hidden' -o -name '.*.checkpoint*' ')' -print -delete > {log}"

@@ -10,6 +10,7 @@ from papa.config.study import Roots
 from papa.data.digests import digest_of_file
 from papa.data.sources import source_digests
 from papa.data.weights import digest_of_model, known_weights
+from papa.errors import InputError
 
 PUBLISHED = Path(__file__).parents[1] / "results/published.csv"
 
@@ -23,7 +24,11 @@ class LocalRoots(Roots):
 
     def source(self, corpus: Corpus) -> dict[str, str]:
         if corpus not in self._sources:
-            self._sources[corpus] = source_digests(corpus, Machine.current().hub_mirror)
+            try:
+                self._sources[corpus] = source_digests(corpus, Machine.current().hub_mirror)
+            except OSError as error:
+                said = f"{error.filename} cannot be read ({error.strerror}); make it readable and run again."
+                raise InputError(said) from error
         return self._sources[corpus]
 
     def model(self, model: ModelId) -> str | None:

@@ -108,11 +108,11 @@ def test_data_that_must_not_be_read(finished_copy):
     ("bytes_allowed", "sentence"),
     [
         (500_000, "results/tiny/figures/score_by_fraction.html could not be written (File too large)"),
-        (12_000, "The cache of snakemake could not be written or read (File too large)."),
+        (12_000, "results/tiny/tables/score_by_fraction.parquet could not be written (File too large)"),
     ],
 )
 def test_files_that_must_not_grow(finished, finished_copy, bytes_allowed, sentence):
-    """As under a quota: no file may have more bytes than these, and the page of a figure does."""
+    """As under a quota: no file may have more bytes than these, and the page of a figure or the table does."""
     figure = RESULTS / "figures/score_by_fraction.html"
     (finished_copy.folder / figure).unlink()
 

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from papa import __version__
 from papa.config.stages import ProbeOf
-from papa.config.study import Job
+from papa.config.study import Job, Roots
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of
 from papa.errors import DamagedArtefact, InputError
-from papa.files import JSON, MEND, write_json, write_tensors
+from papa.files import JSON, MEND, trace_of, write_json, write_tensors
 from papa.method.constants import TrainedConstants
 from papa.method.features import names_of, replaced_by
 from papa.method.fitting import Checkpoint, Diverged, Lesson, fit
@@ -78,6 +78,7 @@ class Source:
         heads: how many heads the model has.
         kept: how many of them keep their own attention.
         weights: digest of the model's weights.
+        sources: what the trace says of the model that the hidden states are of.
         model: the model, if it runs along; None if hidden states are stored.
         beside: what is trained with the probe: constants, or nothing.
     """
@@ -87,6 +88,7 @@ class Source:
     heads: int
     kept: int
     weights: str
+    sources: Mapping[str, str]
     model: Model | None = None
     beside: Sequence[TrainedConstants] = ()
 
@@ -109,7 +111,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
     """
     settings, splits = job.settings, Tokens.read(job.input("tokens"))
     with (_streamed if settings.streamed else _stored)(job, splits) as source:
-        trace = job.trace(**sources_of(settings.model.model, source.weights))
+        trace = job.trace(**source.sources)
         checkpoint = Checkpoint(job.output("run"), trace, source.device)
         torch.manual_seed(settings.seed)
         objective = objective_of(job, splits, source.sizes, source.model)
@@ -193,7 +195,9 @@ def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]
             return hidden if batch.places is None else hidden[batch.places]
 
         sizes = Sizes(**{field.name: index[field.name] for field in fields(Sizes)})
-        yield Source(states, sizes, index["heads"], index["kept"], index["weights"])
+        made = trace_of(indices[0])
+        sources = {name: own for name, own in made.inputs.items() if name in Roots.names} if made else {}
+        yield Source(states, sizes, index["heads"], index["kept"], index["weights"], sources)
 
 
 @contextmanager
@@ -221,7 +225,9 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
     rounded = not (variant.trained or masked)
     states = Through(model, replacement, settings.encoder_dropout, rounded)
     total = model.layers * model.heads
-    yield Source(states, Sizes.of(model, tokens.n), total, total - len(replaced), str(model.weights), model, beside)
+    weights = str(model.weights)
+    sources, kept = sources_of(settings.model.model, weights), total - len(replaced)
+    yield Source(states, Sizes.of(model, tokens.n), total, kept, weights, sources, model, beside)
 
 
 def _state_of(modules: Sequence[nn.Module]) -> dict[str, Tensor]:

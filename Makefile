@@ -28,7 +28,7 @@ test: lint
 	@$(PYTEST) -m "not slow" -n 2 --dist loadfile
 
 test-slow: $(READY)
-	@$(PYTEST) -m slow
+	@$(PYTEST) -m slow $(SLOW)
 
 lint: $(READY)
 	@$(BIN)/ruff check --quiet .

@@ -14,8 +14,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
 
 help:
 	@echo "make demo         run the embedded default: tables and figures in results/demo/"
-	@echo "make test         check the code and run the tests, some minutes"
-	@echo "make test-slow    run the tests that take longer: kills, full disks, every family, SLURM, half an hour"
+	@echo "make test         check the code and run the tests, about ten minutes"
+	@echo "make test-slow    run the tests that take longer: kills, full disks, every family, SLURM, the browser"
 	@echo "make docs         write what config/README.md says of each key anew, and run the notebook"
 	@echo "make smoke-hub    three batches of a real model and data from the hub itself (needs a network)"
 	@echo "make constraints  pin the newest fitting packages anew in constraints.txt"

@@ -380,7 +380,8 @@ class Study:
 
     def _prepare_labels(self, task: str) -> Job[stages.LabelsOf]:
         given, texts = self.config.tasks[task], self._texts(task)
-        assert given.label is not None
+        if given.label is None:
+            raise InputError(f"Task {task} has no labels, so there are none to prepare; give it a label.")
         settings = stages.LabelsOf(
             corpus=texts.settings.corpus,
             source=texts.settings.source,

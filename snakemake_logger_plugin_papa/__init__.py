@@ -120,7 +120,7 @@ class LogHandler(LogHandlerBase):
             log = next(iter(told["log"]), os.devnull)
             said = _last_line(log)
             if said.startswith(("Error in ", "Interrupted: ")):
-                return f"{said}\nLog: {log}"
+                return "\n".join(filter(None, [said, told["rule_msg"], f"Log: {log}"]))  # what a cluster says of it
             return self.format(record) if said or not told["indent"] else ""  # of a group not all jobs have begun
         if event == "job_finished" and allowed and not self.full:
             return _last_line(self.logs[told["job_id"]])

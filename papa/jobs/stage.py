@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, ItemsView, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, cast
@@ -131,8 +131,8 @@ def _paths(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _show(line: str, stream: TextIO) -> None:
-    """Print a line in one piece, for other jobs write to the same terminal; not where the logger prints it."""
-    if LOGGER not in os.environ:
+    """Print a line in one piece, for other jobs write to the same terminal; not where the logger prints the log's."""
+    if LOGGER not in os.environ or getattr(sys.stderr, "lost", False):
         stream.write(f"{line}\n")
         stream.flush()
 
@@ -160,9 +160,13 @@ def _stderr_to(path: Path) -> Iterator[TextIO]:
 class _Log(io.TextIOBase):
     """What is open as stderr. A line that finds no room on the disk is lost, and no job fails because of it."""
 
+    lost = False
+
     def write(self, text: str) -> int:
-        with suppress(OSError):
+        try:
             os.write(2, text.encode("utf-8", "replace"))
+        except OSError:
+            self.lost = True
         return len(text)
 
     def fileno(self) -> int:

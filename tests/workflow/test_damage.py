@@ -23,6 +23,7 @@ from papa.files import MEND
 from papa.jobs.stage import check_inputs
 
 RESULTS = Path("results/tiny")
+ANIMALS = "models/tiny/tasks/animals"
 JOBS = Study(config_of(CONFIG), RESULTS).jobs()
 READERS = {
     (job.rule, name, needed.rule): (job, job.inputs[name][number])
@@ -127,14 +128,18 @@ def test_every_stage_has_a_reader_above():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "path",
+    ("path", "readers"),
     [
-        "models/tiny/tasks/animals/average/lambda/order.parquet",
-        "models/tiny/tasks/animals/features/average/lambda/kept-1of2/1of1.hidden",
-        "tables/summary.parquet",
+        (
+            f"{ANIMALS}/average/lambda/order.parquet",
+            (f"{ANIMALS}/features/average/lambda", f"{ANIMALS}/runs/average/lambda"),
+        ),
+        (f"{ANIMALS}/features/average/lambda/kept-1of2/1of1.hidden", (f"{ANIMALS}/runs/average/lambda",)),
+        ("tables/summary.parquet", ("tables/score_by_fraction.parquet",)),
     ],
+    ids=["order", "hidden states", "summary"],
 )
-def test_the_advice_mends_it(finished, tmp_path, path):
+def test_the_advice_mends_it(finished, tmp_path, path, readers):
     """Through snakemake: a job that is needed again fails with the sentence; without the file, all is as it was."""
     shutil.copytree(finished.folder, tmp_path / "papa", symlinks=True)
     workflow = Copy(tmp_path / "papa")
@@ -142,9 +147,9 @@ def test_the_advice_mends_it(finished, tmp_path, path):
     content = damaged.read_bytes()
     # the digest in the footer stays
     damaged.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
-    shutil.rmtree(workflow.folder / RESULTS / "models/tiny/tasks/animals/runs/average/lambda")
-    shutil.rmtree(workflow.folder / RESULTS / "models/tiny/tasks/animals/features/average/lambda", "hidden" not in path)
-    (workflow.folder / RESULTS / "tables/score_by_fraction.parquet").unlink()
+    for reader in readers:
+        own = workflow.folder / RESULTS / reader
+        shutil.rmtree(own) if own.is_dir() else own.unlink()
     process = workflow.snakemake("--cores", "1", "--configfile", "config.yaml")
     assert process.returncode == 1 and "Traceback" not in process.stdout + process.stderr
     said = next(line for line in process.stderr.splitlines() if line.startswith("Error in "))

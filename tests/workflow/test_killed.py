@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from comparing import all_intact, same_results
@@ -26,6 +27,14 @@ def kill_when(event: Callable[[], bool], process: subprocess.Popen) -> None:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
+
+
+def saved(workflow: Copy, since: float) -> bool:
+    """Whether a job has saved a state since then."""
+    states = (workflow.folder / "results/tiny").rglob(".*.checkpoint")
+    with suppress(FileNotFoundError):  # a job that is done discards its state
+        return any(state.stat().st_mtime > since for state in states)
+    return False
 
 
 def test_the_plain_command_goes_on_after_a_kill(finished, finished_copy):
@@ -70,9 +79,10 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, tmp_path, con
         shutil.copytree(fresh.folder, workflow.folder, symlinks=True)
         workflow.write(config)
         while kills < KILLS:
-            running = workflow.started(*PLAIN)
+            begun, running = time.time(), workflow.started(*PLAIN)
             until = time.monotonic() + chance.uniform(*SECONDS)
-            while running.poll() is None and time.monotonic() < until:
+            # every second time wherever the workflow is, else in the middle of a training
+            while running.poll() is None and (time.monotonic() < until or (kills % 2 and not saved(workflow, begun))):
                 time.sleep(0.05)
             if running.poll() is not None:
                 break

@@ -65,7 +65,7 @@ def test_another_workflow_runs_papa_as_a_module(study, finished):
     assert study.planned(None) == {}, "nothing is left to do"
 
     # what a job asks for is reckoned by its rule, also under the rule's other name: an average needs the encoder
-    process = study.snakemake("-n", "--forcerun", "papa_average")
+    process = study.snakemake("-n", "--forceall")
     asked = dict(re.findall(r"^rule (papa_\w+):.*?mem_mb=(\d+)", process.stdout, re.DOTALL | re.MULTILINE))
     assert int(asked["papa_probe"]) < int(asked["papa_average"]), asked
 

@@ -86,6 +86,7 @@ use rule prepare_texts as rank with:
         log("order"),
     benchmark:
         benchmark("order")
+    localrule: True
     resources:
         **sized("rank"),
     params:
@@ -101,6 +102,7 @@ use rule prepare_texts as order_heads with:
         log("heads_in_order"),
     benchmark:
         benchmark("heads_in_order")
+    localrule: True
     resources:
         **sized("order_heads"),
     params:

@@ -27,6 +27,7 @@ use rule prepare_texts as prepare_labels with:
         log("labels"),
     benchmark:
         benchmark("labels")
+    localrule: True
     resources:
         **sized("prepare_labels"),
     params:
@@ -42,6 +43,7 @@ use rule prepare_texts as prepare_subsets with:
         log("subsets"),
     benchmark:
         benchmark("subsets")
+    localrule: True
     resources:
         **sized("prepare_subsets"),
     params:

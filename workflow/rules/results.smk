@@ -10,6 +10,7 @@ use rule prepare_texts as summarise with:
         log("summary"),
     benchmark:
         benchmark("summary")
+    localrule: True
     resources:
         **sized("summarise"),
     params:
@@ -32,6 +33,7 @@ use rule prepare_texts as grid with:
         benchmark("grid")
     wildcard_constraints:
         grid=STUDY.grid_names(drawn=True),
+    localrule: True
     resources:
         **sized("grid"),
     params:
@@ -51,6 +53,7 @@ use rule prepare_texts as grid_without_figure with:
         benchmark("grid")
     wildcard_constraints:
         grid=STUDY.grid_names(drawn=False),
+    localrule: True
     resources:
         **sized("grid_without_figure"),
     params:
@@ -71,6 +74,7 @@ use rule prepare_texts as score_and_drop with:
         log("drops"),
     benchmark:
         benchmark("drops")
+    localrule: True
     resources:
         **sized("score_and_drop"),
     params:
@@ -89,6 +93,7 @@ use rule prepare_texts as published with:
         log("published"),
     benchmark:
         benchmark("published")
+    localrule: True
     resources:
         **sized("published"),
     params:
@@ -110,6 +115,7 @@ use rule prepare_texts as describe_patterns with:
         log("patterns"),
     benchmark:
         benchmark("patterns")
+    localrule: True
     resources:
         **sized("describe_patterns"),
     params:
@@ -126,6 +132,7 @@ use rule prepare_texts as page with:
         log("page"),
     benchmark:
         benchmark("page")
+    localrule: True
     resources:
         **sized("page"),
     params:

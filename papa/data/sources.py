@@ -70,6 +70,10 @@ def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
     folder = Path(mirror or "", corpus.hub or "")
     if mirror is None or not folder.is_dir():
         return {}
+    try:
+        check_recorded(folder, corpus.revision, corpus.config)
+    except InputError:  # what was made of it is not what the config asks for; the job that reads it says why
+        return {"mirror": f"not {corpus.revision}"}
     found = {str(path.relative_to(folder)): digest_of_file(path) for path in _files_of(folder, corpus.config)}
     return {"mirror": hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()}
 

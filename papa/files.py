@@ -242,6 +242,8 @@ def _feed(digest: _Hash, values: pa.Array) -> None:
             _feed(digest, chunk)
     elif pa.types.is_null(kind):
         pass
+    elif pa.types.is_dictionary(kind):  # the texts count, and not how they are numbered
+        _feed(digest, values.dictionary_decode())
     else:
         if values.null_count:
             digest.update(values.is_valid().to_numpy(zero_copy_only=False).tobytes())

@@ -30,7 +30,7 @@ NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 RUN = "score_by_fraction"
 """What the table and the figure of `run` are called, beside those of the named grids."""
 
-TAKEN = (RUN, "runs", "summary", "published", "score_and_drop")
+TAKEN = (RUN, "runs", "summary", "outcomes", "curves", "claims", "stability", "published", "score_and_drop")
 """Tables of every config, which no grid can be called."""
 
 FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".txt")
@@ -149,7 +149,7 @@ class Run(Block):
     ]
     seeds: Annotated[
         Seeds, key("seeds of the probes, one probe for each seed; scores are averaged over the seeds", "none")
-    ]
+    ] = (1, 2, 3, 4, 5)
 
 
 def _nothing_needed(schema: dict[str, JsonValue]) -> None:
@@ -376,7 +376,18 @@ class Layout(Block):
 class Ranking(Block):
     """How heads are ranked."""
 
-    seed: Annotated[Seed, key("seed of the training that gives every head its weight", "none")] = 0
+    seeds: Annotated[
+        Seeds,
+        key(
+            "seeds of the training that gives every head its weight, one order of heads for each; with several, "
+            "intervals include how much orders differ",
+            "none",
+        ),
+    ] = (0,)
+    halves: Annotated[
+        bool,
+        key("whether λ is also learned on each half of the training texts, to tell how stable orders are"),
+    ] = False
     draws: Annotated[
         int,
         Field(ge=1, le=99),
@@ -459,6 +470,22 @@ class Config(Block):
             "well (if not given, as fidelity says)"
         ),
     ] = "reported"
+    margin: Annotated[
+        float,
+        Field(gt=0, lt=1),
+        key(
+            "the loss that is accepted when heads are called replaceable, set before the run: a share of what "
+            "attention contributes to a task",
+            "share of attention's contribution",
+        ),
+    ] = 0.1
+    contextless: Annotated[
+        bool,
+        key(
+            "whether every task is also run with zeros in place of all attention, so that no token learns of another: "
+            "the floor against which losses are measured"
+        ),
+    ] = True
     layout: Annotated[Layout, key("how texts are laid out in slots"), Field(default_factory=Layout)]
     ranking: Annotated[Ranking, key("how heads are ranked"), Field(default_factory=Ranking)]
     patterns: Annotated[

@@ -126,6 +126,7 @@ class LabelsOf(_OfCorpus):
     """Stage *labels*: the labels of a task, row by row beside its texts. The metric is only checked against them."""
 
     stage = "labels"
+    version = 2
     runs = "papa.data.prepare:prepare_labels"
     of_rows = ("train_limit",)
     places = frozenset({"metric"})
@@ -184,6 +185,8 @@ class LambdaOf(_OfEncoding):
     seed: int
     constant: str
     encoder_dropout: bool
+    part: str | None = None
+    """Which part of the training texts is learned from; None stands for all of them."""
 
 
 class RankOf(Settings):
@@ -216,11 +219,16 @@ class HiddenOf(_OfEncoding):
 
 
 class ProbeOf(_OfEncoding):
-    """Stage *probe*: one probe, trained and scored. Streamed hidden states are computed when they are read."""
+    """Stage *probe*: one probe, trained, and what it makes of every validation example.
+
+    Streamed hidden states are computed when they are read. The metric is only named for the terminal, because all
+    scores are made of outcomes.
+    """
 
     stage = "probe"
+    version = 2
     runs = "papa.method.training:train_probe"
-    places = frozenset({"streamed"})
+    places = frozenset({"streamed", "metric"})
 
     task: str
     metric: str
@@ -235,13 +243,35 @@ class ProbeOf(_OfEncoding):
         return "encoder" if self.streamed else "probe"
 
 
+class TaskOf(Settings):
+    """How a task is scored, and what people call it."""
+
+    title: str
+    metric: str
+
+
 class RunsOf(Settings):
-    """Stage *summary*: all runs as a table, and their means. `titles` says what people call the tasks."""
+    """Stage *summary*: the outcomes of all runs as one table, their scores, and means and losses of these."""
 
     stage = "summary"
+    version = 2
     runs = "papa.results.summary:summarise"
 
-    titles: dict[str, str]
+    tasks: dict[str, TaskOf]
+
+
+class StabilityOf(Settings):
+    """Stage *stability*: how alike the orders are that λ gives with other seeds and other texts.
+
+    `learned` says of each λ which model, task, constant, seed and part it is of; `fractions` which numbers of heads are
+    compared.
+    """
+
+    stage = "stability"
+    runs = "papa.results.stability:compare_orders"
+
+    learned: tuple[dict[str, str], ...]
+    fractions: tuple[str, ...]
 
 
 class GridOf(Settings):
@@ -264,6 +294,17 @@ class GridOf(Settings):
     def recorded(self) -> dict[str, JSON]:
         """With the order of the tasks, in which they are shown."""
         return super().recorded() | {"order": list(self.tasks)}
+
+
+class ClaimsOf(Settings):
+    """Stage *claims*: what may be concluded at a margin, for each line of each grid."""
+
+    stage = "claims"
+    runs = "papa.results.claims:conclude"
+
+    grids: tuple[GridOf, ...]
+    tasks: dict[str, TaskOf]
+    margin: float
 
 
 class DropsOf(Settings):

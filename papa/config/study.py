@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 from papa.config import stages
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN, Config, Corpus, Grid
-from papa.config.variant import OF, ORIGINAL, RANDOM, WHOLE, Constant, Order, Variant, parts_of
+from papa.config.variant import BY_LAMBDA, CONTEXTLESS, OF, ORIGINAL, RANDOM, WHOLE, Constant, Order, Variant, parts_of
 from papa.errors import InputError
 from papa.files import JSON, Provenance, Trace, digest_of, digest_of_json, read_provenance
 
@@ -142,12 +142,14 @@ class Study:
 
     def orders(self, grid: Grid) -> list[Order]:
         """The orders of a grid, each draw of a random one by itself."""
-        draws = range(1, self.config.ranking.draws + 1)
-        drawn = {name: [f"{RANDOM}-{draw}" for draw in draws] if name == RANDOM else [name] for name in grid.orders}
-        return [Order.parse(name) for names in drawn.values() for name in names]
+        drawn = dict.fromkeys(BY_LAMBDA, self.config.ranking.seeds) | {RANDOM: range(1, self.config.ranking.draws + 1)}
+        return [Order(name, draw) for name in grid.orders for draw in drawn.get(name, (None,))]
 
     def variants(self, model: str, task: str) -> dict[Variant, list[int]]:
-        """What is replaced in the runs of a task, each variant once, and the seeds of its probes."""
+        """What is replaced in the runs of a task, each variant once, and the seeds of its probes.
+
+        The original and the contextless floor are run with all seeds that anything is run with.
+        """
         found: dict[Variant, dict[int, None]] = {}
         corpus = self.config.tasks[task].corpus
         for grid in self.grids.values():
@@ -155,6 +157,10 @@ class Study:
                 for fraction, constant, order in product(grid.fractions, grid.constants, self.orders(grid)):
                     variant = Variant.of(Constant.parse(constant).on(corpus), order, Fraction(fraction))
                     found.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
+        if self.config.contextless:  # the two ends between which losses are measured
+            seeds = dict.fromkeys(seed for own in found.values() for seed in own)
+            for variant in map(Variant.parse, (ORIGINAL, CONTEXTLESS)):
+                found.setdefault(variant, {}).update(seeds)
         return {variant: list(seeds) for variant, seeds in found.items()}
 
     def streamed(self, task: str, variant: Variant) -> bool:
@@ -186,7 +192,12 @@ class Study:
 
     def targets(self) -> list[AnyJob]:
         """The jobs that a run of the workflow ends with; everything else is made for them."""
-        return [self.job("summarise"), *self.analyses(), self.job("page")]
+        return [self.job("summarise"), self.job("claims"), *self.stability(), *self.analyses(), self.job("page")]
+
+    def stability(self) -> list[AnyJob]:
+        """The job that compares orders, if several λ were learned for one of them."""
+        several = len(self.config.ranking.seeds) > 1 or self.config.ranking.halves
+        return [self.job("stability")] if several and self._learned() else []
 
     def analyses(self) -> list[AnyJob]:
         """The jobs of the tables and figures that the config asks for."""
@@ -424,13 +435,20 @@ class Study:
         parts = [self.job("average_part", model=model, laid_out=laid_out, part=part) for part in self.parts(laid_out)]
         return self._made(stages.MergeOf(), {"parts": parts}, {"constants": "average"}, model=model, laid_out=laid_out)
 
-    def _train_lambda(self, model: str, task: str, constant: str) -> Job[stages.LambdaOf]:
+    def _half_lambda(self, model: str, task: str, constant: str, seed: str, part: str) -> Job[stages.LambdaOf]:
+        job = self._train_lambda(model, task, constant, seed)
+        settings, path = job.settings.model_copy(update={"part": part}), "lambda_half"
+        own = {"model": model, "task": task, "constant": constant, "seed": seed, "part": part}
+        needs = {name: list(jobs) for name, jobs in job.needs.items()}
+        return self._made(settings, needs, {"lambdas": path}, **own)
+
+    def _train_lambda(self, model: str, task: str, constant: str, seed: str) -> Job[stages.LambdaOf]:
         given, ranking = self.config.tasks[task], self.config.ranking
         settings = stages.LambdaOf(
             model=self._encoding(model, learning=True),
             training=self._training(task, ranking.epochs),
             masked=given.masked,
-            seed=ranking.seed,
+            seed=int(seed),
             constant=constant,
             encoder_dropout=self.config.encoder_dropout,
         )
@@ -439,15 +457,16 @@ class Study:
             "labels": self._labels(task),
             "constants": self.constants(model, given.corpus, Constant.parse(constant)),
         }
-        return self._made(settings, needs, {"lambdas": "lambda"}, model=model, task=task, constant=constant)
+        return self._made(settings, needs, {"lambdas": "lambda"}, model=model, task=task, constant=constant, seed=seed)
 
     def _rank(self, model: str, task: str, constant: str, order: str) -> Job[stages.RankOf]:
-        learned = self.job("train_lambda", model=model, task=task, constant=constant)
+        seed = str(Order.parse(order).draw)
+        learned = self.job("train_lambda", model=model, task=task, constant=constant, seed=seed)
         own = {"model": model, "task": task, "constant": constant, "order": order}
         return self._made(stages.RankOf(order=order), {"lambdas": [learned]}, {"order": "order"}, **own)
 
     def _order_heads(self, model: str, order: str) -> Job[stages.OrderOf]:
-        seed = self.config.ranking.seed if Order.parse(order).draw is not None else 0
+        seed = self.config.ranking.seeds[0] if Order.parse(order).draw is not None else 0
         settings = stages.OrderOf(model=self._model(model), order=order, seed=seed)
         return self._made(settings, {}, {"order": "heads_in_order"}, model=model, order=order)
 
@@ -474,8 +493,7 @@ class Study:
             encoder_dropout=self.config.encoder_dropout,
             streamed=streamed,
         )
-        subsets = [self.job("prepare_subsets", task=task)] if given.subset else []
-        needs: Needs = {"tokens": [self._tokens(model, task)], "labels": self._labels(task), "subsets": subsets}
+        needs: Needs = {"tokens": [self._tokens(model, task)], "labels": self._labels(task)}
         if streamed:
             needs |= self._replacing(model, given.corpus, task, replaced)
         else:
@@ -485,15 +503,54 @@ class Study:
                 for part in self.parts(given.corpus)
             ]
         own = {"model": model, "task": task, "variant": variant, "seed": seed}
-        return self._made(settings, needs, {"run": "run", "probe": "probe"}, **own)
+        return self._made(settings, needs, {"run": "run", "outcomes": "outcomes", "probe": "probe"}, **own)
 
     def _stream_probe(self, model: str, task: str, variant: str, seed: str) -> Job[stages.ProbeOf]:
         return self._probe(model, task, variant, seed)
 
     def _summarise(self) -> Job[stages.RunsOf]:
-        titles = {task: self.config.tasks[task].title or task for _, task in self.config.pairs}
-        outputs = {"summary": "summary", "runs": "runs", "markdown": "summary_md", "latex": "summary_tex"}
-        return self._made(stages.RunsOf(titles=titles), {"runs": list(self._probes())}, outputs)
+        tasks = list(dict.fromkeys(task for _, task in self.config.pairs))
+        outputs = {name: name for name in ("summary", "runs", "curves")}
+        outputs |= {"all_outcomes": "all_outcomes", "markdown": "summary_md", "latex": "summary_tex"}
+        needs: Needs = {"runs": list(self._probes()), "outcomes": list(self._probes())}
+        needs["labels"] = [job for task in tasks for job in self._labels(task)]
+        needs["subsets"] = [self.job("prepare_subsets", task=task) for task in tasks if self.config.tasks[task].subset]
+        return self._made(stages.RunsOf(tasks=self._told_tasks()), needs, outputs)
+
+    def _claims(self) -> Job[stages.ClaimsOf]:
+        settings = stages.ClaimsOf(
+            grids=tuple(map(self.grid_settings, self.grids)), tasks=self._told_tasks(), margin=self.config.margin
+        )
+        needs = {name: [self.job("summarise")] for name in ("summary", "all_outcomes", "curves")}
+        outputs = _forms("claims", TABLE) | {"claims": "claims_json"}
+        return self._made(settings, needs, outputs)
+
+    def _stability(self) -> Job[stages.StabilityOf]:
+        learned = self._learned()
+        fractions = dict.fromkeys(fraction for grid in self.grids.values() for fraction in grid.fractions)
+        settings = stages.StabilityOf(
+            learned=tuple(dict(job.wildcards) for job in learned),
+            fractions=tuple(fraction for fraction in fractions if fraction not in ("0", "1")),
+        )
+        return self._made(settings, {"lambdas": learned}, _forms("stability", TABLE))
+
+    @cache  # noqa: B019  a study lives as long as its process
+    def _learned(self) -> list[AnyJob]:
+        """All λ that are learned, those on halves of the texts included."""
+        ranks = {job for probe in self._probes() for hidden in probe.needed for job in (hidden, *hidden.needed)}
+        whole = dict.fromkeys(job for rank in ranks if rank.rule == "rank" for job in rank.needed)
+        own = sorted(whole, key=lambda job: job.main)
+        if not self.config.ranking.halves:
+            return own
+        halves = [self.job("half_lambda", **job.wildcards, part=part) for job in own for part in parts_of(2)]
+        return [*own, *halves]
+
+    def _told_tasks(self) -> dict[str, stages.TaskOf]:
+        given = self.config.tasks
+        return {
+            task: stages.TaskOf(title=given[task].title or task, metric=given[task].metric)
+            for _, task in self.config.pairs
+        }
 
     def _grid(self, grid: str) -> Job[stages.GridOf]:
         needs = {"summary": [self.job("summarise")]}
@@ -532,6 +589,9 @@ class Study:
         needs: Needs = {
             "summary": [self.job("summarise")],
             "runs": [self.job("summarise")],
+            "curves": [self.job("summarise")],
+            "claims": [self.job("claims")],
+            "stability": self.stability(),
             "analyses": self.analyses(),
         }
         return self._made(stages.PageOf(config=self.shown_config()), needs, {"page": "page"})
@@ -700,7 +760,7 @@ def _forms(artefact: str, endings: tuple[str, ...]) -> dict[str, str]:
 
 
 def _is_artefact(path: str) -> bool:
-    return path.endswith((".parquet", ".h5", ".json")) or path.endswith("report/index.html")
+    return path.endswith((".parquet", ".h5", ".json", "report/index.html"))
 
 
 def _digest_of_all(paths: tuple[str, ...]) -> str:

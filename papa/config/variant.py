@@ -18,8 +18,12 @@ TRAINED, OF = "-trained", "average-of-"
 BY_LAMBDA = ("lambda", "lambda-reversed")
 RANDOM = "random"
 ORDERS = (*BY_LAMBDA, "first-layer-first", "last-layer-first", RANDOM)
+DRAWN = (*BY_LAMBDA, RANDOM)
+"""Orders of which there are several: one for each seed of λ, or for each draw."""
 
 ORIGINAL, ALL_REPLACED = "original", "all"
+CONTEXTLESS = f"zeros/{ALL_REPLACED}"
+"""The variant in which no token learns of another."""
 CONSTANT = "(?:[a-z]+|average-of-[a-z0-9_-]+)"
 """Pattern of constants that are not trained, so that hidden states under them can be stored."""
 ORDER, KEPT = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
@@ -87,7 +91,7 @@ class Order:
 
     Args:
         base: one of `ORDERS`.
-        draw: which draw a random order is, counted from 1.
+        draw: which draw a random order is, counted from 1; or the seed of the λ that the order is made of.
     """
 
     base: str
@@ -95,12 +99,13 @@ class Order:
 
     @classmethod
     def parse(cls, name: str) -> Order:
-        """The order called `name`; a random order names its draw: random-1, random-2, …"""
-        drawn = re.fullmatch(f"{RANDOM}-([1-9][0-9]*)", name)
-        order = cls(RANDOM, int(drawn[1])) if drawn else cls(name)
-        if order.base not in ORDERS or (order.base == RANDOM) != (order.draw is not None):
+        """The order called `name`; one that is drawn or learned names its draw or seed: random-1, lambda-0, …"""
+        drawn = re.fullmatch(f"({'|'.join(DRAWN)})-(0|[1-9][0-9]*)", name)
+        order = cls(drawn[1], int(drawn[2])) if drawn else cls(name)
+        if order.base not in ORDERS or (order.base in DRAWN) != (order.draw is not None) or name == f"{RANDOM}-0":
             raise InputError(
-                f"The order {name!r} does not exist; it is one of {', '.join(ORDERS)} (drawn: random-1, …)."
+                f"The order {name!r} does not exist; it is one of {', '.join(ORDERS)} (drawn: random-1, …; learned "
+                "with a seed: lambda-0, …)."
             )
         return order
 
@@ -155,7 +160,7 @@ class Variant:
     def parse(cls, path: str) -> Variant:
         """The variant whose `path` this is; raises `InputError` where it is none.
 
-        >>> Variant.parse("average/lambda/kept-1of8").fraction
+        >>> Variant.parse("average/lambda-0/kept-1of8").fraction
         Fraction(1, 8)
         """
         parts = path.split("/")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -86,6 +87,9 @@ def prepare_texts(job: Job[TextsOf]) -> str:
 def prepare_labels(job: Job[LabelsOf]) -> str:
     """Stage *labels*: write a task's labels as the table `labels`, row by row beside `texts`: split, row, label.
 
+    Words also have `by_word`, the label that each word has most often in the training rows, whatever stands around it.
+    The fact `train_counts` says how often each label stands in the training rows.
+
     `label` is an index into the fact `label_names` (a list of them, one per word, if the corpus has `words`). The names
     are those that the task lists, else the class names that the data brings, else the sorted distinct values of the
     training rows. Values and names are matched as text, without spaces around them; only numbers without class names
@@ -119,8 +123,14 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
         label = pa.array(numbered, pa.list_(pa.int64()))
     else:
         label = pa.array([row[0] for row in numbered], pa.int64())
-    facts = {"label_names": names, "fingerprint": digest_of_table(table), "column": column}
-    write_table(table.select(BESIDE).append_column("label", label), job.output("labels"), facts, job.trace())
+    beside = table.select(BESIDE).append_column("label", label)
+    taught = Counter(chain.from_iterable(numbered[: len(parts[0].numbers)]))
+    counts = [taught[number] for number in range(len(names))]
+    if corpus.words:
+        tagged = _by_word(table.column("words").to_pylist(), numbered, len(parts[0].numbers), counts)
+        beside = beside.append_column("by_word", pa.array(tagged, pa.list_(pa.int64())))
+    facts = {"label_names": names, "train_counts": counts, "fingerprint": digest_of_table(table), "column": column}
+    write_table(beside, job.output("labels"), facts, job.trace())
     return f"{count(table.num_rows, 'row')}, {count(len(names), 'label')} in column {column}"
 
 
@@ -224,6 +234,19 @@ def _beside_texts(corpus: Corpus, column: str, texts: str) -> tuple[list[Part], 
     if provenance_of(read_table(texts)).get("fingerprint") != digest_of_table(table):
         raise DamagedArtefact(f"{texts} contains other texts than the source has now; {MEND}.")
     return parts, table
+
+
+def _by_word(
+    words: Sequence[Sequence[str]], labels: Sequence[Sequence[int]], taught: int, counts: Sequence[int]
+) -> list[list[int]]:
+    """The most frequent label of every word in the first `taught` rows; of words not in there, that of all words."""
+    found: dict[str, Counter[int]] = {}
+    for row, own in zip(words[:taught], labels, strict=False):
+        for word, label in zip(row, own, strict=True):
+            found.setdefault(word, Counter())[label] += 1
+    likely = {word: own.most_common(1)[0][0] for word, own in found.items()}
+    usual = counts.index(max(counts))
+    return [[likely.get(word, usual) for word in row] for row in words]
 
 
 def _given_names(labels: Sequence[str] | None) -> list[str] | None:

@@ -27,7 +27,7 @@ from papa.files import JSON, PathLike, Trace, digest_of_json, read_tensors, writ
 from papa.method.progress import progress
 
 log = logging.getLogger(__name__)
-Outcomes = Mapping[str, Tensor]
+Kept = Mapping[str, Tensor]
 """What is kept of an epoch: small tensors by name."""
 
 
@@ -36,7 +36,7 @@ class Epoch:
     """A finished epoch: its mean loss, and what was kept of it."""
 
     loss: float
-    kept: Outcomes
+    kept: Kept
 
 
 class Diverged(InputError):
@@ -63,7 +63,7 @@ class Lesson:
     examples: int
     loss: Callable[[Tensor], Tensor]
     before_epoch: Callable[[int], None]
-    after_epoch: Callable[[], Outcomes]
+    after_epoch: Callable[[], Kept]
 
 
 # -- where a job is ---------------------------------------------------------------------------------------------------

@@ -1,182 +1,229 @@
-"""Scores of predictions: the metric of a task, further readings of the same predictions, and subsets apart."""
+"""Scores of predictions, as functions of counts: what each text or sentence adds to them can be told apart.
+
+A metric counts something of every unit (a text, or a sentence with all its words) and makes a score of the sums. So the
+score of any part of the units, and what it would be without one of them, follow from the same counts.
+"""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from papa.config.settings import METRICS
 from papa.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
+    import pyarrow as pa
 
-    Labels = Sequence[Any] | np.ndarray
-    """Numbers of label names: one for each text, or a row of them for each list of words."""
-    Subsets = Sequence[str] | Sequence[Sequence[str]]
-    """A subset for each example, or one for each of its words."""
-
-
-class Subset(TypedDict):
-    """The score of some of the examples."""
-
-    score: float
-    examples: int
-
-
-class Scores(TypedDict):
-    """The score of predictions, further readings of them by metric, and subsets apart by their value."""
-
-    score: float
-    scores: dict[str, float]
-    subsets: dict[str, Subset]
-
-
-def evaluate(
-    metric: str,
-    gold: Labels,
-    predicted: Labels,
-    label_names: Sequence[str],
-    subset: Subsets | None = None,
-) -> Scores:
-    """Score predictions.
-
-    `gold` and `predicted` are indices into `label_names`: [example] for metrics of texts, [example][word] for metrics
-    of words, where words with `gold` < 0 are left out. "scores" has the metric itself and further readings:
-
-    - `f1` (of the class with index 1) and `matthews_correlation` come with `accuracy`.
-    - `token_accuracy` is the share of right words, which is micro F1 over words. Beside it stands `chunk_f1`: the
-      label names handed to seqeval as they are, bare part-of-speech tags too, as the published code does.
-    - `entity_f1` is micro F1 over entities as seqeval's default mode finds them; beside it stands `token_accuracy`.
-
-    `subset` has a string per example, or a list of strings per word; what has an empty one is in no subset. A subset
-    of words cuts every sentence down to these words, and its "examples" are the sentences that have one. Scores that
-    are not defined (no positive example, one class only) are 0. Raises `InputError` for an unknown metric, lengths
-    that disagree, an index without a name, and nothing to score.
-    """
-    if metric not in _READINGS:
-        raise InputError(f"There is no metric {metric!r}; there are {', '.join(_READINGS)}.")
-    units = _units(gold, predicted, len(label_names), by_word=METRICS[metric] == "token")
-    read = _READINGS[metric]
-    scores = read(units, label_names)
-    subsets: dict[str, Subset] = {}
-    for value, members in _members(subset, gold, units).items():
-        part = units.only(members)
-        subsets[value] = {"score": read(part, label_names)[metric], "examples": part.examples}
-    return {"score": scores[metric], "scores": scores, "subsets": subsets}
+Counts = np.ndarray
+"""What a metric counts: float64 `[..., unit, count]`, or `[..., count]` when it is summed over units."""
 
 
 @dataclass(frozen=True)
-class _Units:
-    """What is scored, words or texts, one after the other: labels, predictions, number of the example [unit]."""
+class Outcomes:
+    """What probes made of the same words or texts.
+
+    Args:
+        gold: `[item]`, the right label.
+        predicted: `[item]`, the label that was given.
+        unit: `[item]`, the number of the text or sentence that an item belongs to, rising.
+        names: what the labels are called.
+    """
 
     gold: np.ndarray
     predicted: np.ndarray
-    example: np.ndarray
+    unit: np.ndarray
+    names: Sequence[str]
 
-    def only(self, members: np.ndarray) -> _Units:
-        return _Units(self.gold[members], self.predicted[members], self.example[members])
+    def __post_init__(self) -> None:
+        labels = len(self.names)
+        if not len(self.gold) == len(self.predicted) == len(self.unit):
+            raise InputError("There must be one prediction and one unit for each label; they differ in length.")
+        if not len(self.gold):
+            raise InputError("There is nothing to score: no example has a label.")
+        values = np.concatenate([self.gold, self.predicted])
+        if values.min() < 0 or values.max() >= labels:
+            raise InputError(f"Labels and predictions must be indices of the {labels} label names.")
 
-    @property
-    def examples(self) -> int:
-        return len(set(self.example.tolist()))
+    def where(self, chosen: np.ndarray) -> Outcomes:
+        """The outcomes of some items, bool `[item]`."""
+        return Outcomes(self.gold[chosen], self.predicted[chosen], self.unit[chosen], self.names)
 
-    def sentences(self, labels: np.ndarray, names: Sequence[str]) -> list[list[str]]:
-        """The names of `labels`, those of one example together."""
-        import numpy as np
-
-        starts = np.flatnonzero(np.diff(self.example)) + 1
-        return [[names[label] for label in part.tolist()] for part in np.split(labels, starts)]
-
-
-def _units(gold: Labels, predicted: Labels, labels: int, by_word: bool) -> _Units:
-    """Everything with a label, laid out flat; raises `InputError` if gold and predictions do not correspond."""
-    import numpy as np
-
-    sizes = [len(row) for row in gold] if by_word else [1] * len(gold)
-    if len(predicted) != len(gold) or (by_word and [len(row) for row in predicted] != sizes):
-        raise InputError("There must be one prediction for each label; gold and predicted differ in length.")
-    # the type is said, because an empty sentence alone would make floating-point numbers of all labels
-    if by_word:
-        none = np.zeros(0, np.int64)
-        right, found = (
-            np.concatenate([none, *(np.asarray(row, np.int64) for row in rows)]) for rows in (gold, predicted)
-        )
-    else:
-        right, found = (np.asarray(rows, np.int64) for rows in (gold, predicted))
-    if right.ndim != 1 or found.ndim != 1:
-        raise InputError("This metric takes one label per example, but gold and predicted have several.")
-    units = _Units(right, found, np.repeat(np.arange(len(gold)), sizes)).only(right >= 0)
-    if not len(units.gold):
-        raise InputError("There is nothing to score: no example has a label.")
-    if max(units.gold.max(), units.predicted.max()) >= labels or units.predicted.min() < 0:
-        raise InputError(f"Labels and predictions must be indices of the {labels} label names.")
-    return units
+    def summed(self, *values: np.ndarray) -> Counts:
+        """Sums over the items of each unit, `[unit, count]`."""
+        _, place = np.unique(self.unit, return_inverse=True)
+        return np.stack([np.bincount(place, own) for own in values], axis=1)
 
 
-def _members(subset: Subsets | None, gold: Labels, units: _Units) -> dict[str, np.ndarray]:
-    """For each value of `subset`, in sorted order, the units that have it [unit]."""
-    import numpy as np
+@dataclass(frozen=True)
+class Metric:
+    """A way to score labels.
 
-    if subset is None:
-        return {}
-    if len(subset) != len(gold):
-        raise InputError(f"There are {len(gold)} examples, but subsets of {len(subset)}.")
-    if all(isinstance(mark, str) for mark in subset):
-        marks = np.asarray(subset, dtype=object)[units.example]
-    elif [len(row) for row in subset] != [np.size(row) for row in gold]:
-        raise InputError("A list of subsets must have one for each word of its example.")
-    else:
-        labelled = np.concatenate([np.atleast_1d(row) for row in gold]) >= 0
-        marks = np.asarray([mark for row in subset for mark in row], dtype=object)[labelled]
-    return {value: marks == value for value in sorted(set(marks)) if value}
+    Args:
+        counts: from outcomes to what each unit adds, `[unit, count]`.
+        score: from sums `[..., count]` to scores `[...]`; 0 where the score is not defined.
+        low, high: what scores can be at least and at most.
+    """
+
+    counts: Callable[[Outcomes], Counts]
+    score: Callable[[Counts], np.ndarray]
+    low: float = 0.0
+    high: float = 1.0
 
 
-def _accuracy(units: _Units, names: Sequence[str]) -> dict[str, float]:
-    return {"accuracy": float((units.gold == units.predicted).mean())}
+def score_of(metric: str, outcomes: Outcomes) -> float:
+    """The score of outcomes by a metric of `READINGS`."""
+    own = READINGS[metric]
+    return float(own.score(own.counts(outcomes).sum(0)))
 
 
-def _f1(units: _Units, names: Sequence[str]) -> dict[str, float]:
-    from sklearn.metrics import f1_score
+def counts_of(metric: str, outcomes: pa.Table, names: Sequence[str], epoch: int | None = None) -> Counts:
+    """What each text adds to a metric, `[text, count]`, from a table of outcomes (`papa.method.objectives.OUTCOMES`).
 
-    # labels=[1] and not pos_label=1, which raises if no example and no prediction has that class
-    score = f1_score(units.gold, units.predicted, labels=[1], average="micro", zero_division=0.0)
-    return {"f1": float(score)} | _accuracy(units, names)
-
-
-def _matthews_correlation(units: _Units, names: Sequence[str]) -> dict[str, float]:
-    from sklearn.metrics import matthews_corrcoef
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="A single label was found")
-        score = matthews_corrcoef(units.gold, units.predicted)
-    return {"matthews_correlation": float(score)} | _accuracy(units, names)
-
-
-def _entity_f1(units: _Units, names: Sequence[str]) -> dict[str, float]:
-    return {"entity_f1": _seqeval_f1(units, names), "token_accuracy": _accuracy(units, names)["accuracy"]}
+    Args:
+        metric: one of `READINGS`.
+        outcomes: the rows of one split.
+        names: what the labels are called; of no use for losses.
+        epoch: after which epoch; None stands for the last.
+    """
+    suffix = "" if epoch is None else f"_{epoch}"
+    columns = {name: outcomes.column(name).to_numpy() for name in outcomes.column_names if name != "split"}
+    if "tokens" in columns:
+        return np.stack([columns[f"loss{suffix}"], columns["tokens"].astype(float)], axis=1)
+    gold, predicted, unit = (columns[name].astype(np.int64) for name in ("gold", f"predicted{suffix}", "example"))
+    return READINGS[metric].counts(Outcomes(gold, predicted, unit, names))
 
 
-def _token_accuracy(units: _Units, names: Sequence[str]) -> dict[str, float]:
-    return {"token_accuracy": _accuracy(units, names)["accuracy"], "chunk_f1": _seqeval_f1(units, names)}
+def score_of_table(metric: str, outcomes: pa.Table, names: Sequence[str]) -> float:
+    """The score of the validation split in a table of outcomes."""
+    import pyarrow.compute as pc
+
+    counts = counts_of(metric, outcomes.filter(pc.equal(outcomes["split"], "validation")), names)
+    return float(READINGS[metric].score(counts.sum(0)))
 
 
-def _seqeval_f1(units: _Units, names: Sequence[str]) -> float:
-    from seqeval.metrics import f1_score
+def pseudo_values(metric: Metric, counts: Counts) -> np.ndarray:
+    """Values `[..., unit]` whose mean is the score: how much each unit adds to it (Tukey's jackknife).
 
-    gold, predicted = (units.sentences(labels, names) for labels in (units.gold, units.predicted))
-    with warnings.catch_warnings():
-        # It warns at every tag that is none of an entity's, which bare part-of-speech tags never are.
-        warnings.filterwarnings("ignore", message=".*seems not to be NE tag")
-        return float(f1_score(gold, predicted, average="micro", zero_division=0))
+    Args:
+        metric: how sums of counts are scored.
+        counts: `[..., unit, count]`.
+    """
+    units = counts.shape[-2]
+    total = counts.sum(-2, keepdims=True)
+    score = metric.score(total)  # [..., 1]
+    if units < 2:
+        return np.broadcast_to(score, counts.shape[:-1]).copy()
+    values = units * score - (units - 1) * metric.score(total - counts)
+    centred: np.ndarray = values - values.mean(-1, keepdims=True) + score
+    return centred
 
 
-_READINGS: dict[str, Callable[[_Units, Sequence[str]], dict[str, float]]] = {
-    "accuracy": _accuracy,
-    "f1": _f1,
-    "matthews_correlation": _matthews_correlation,
-    "entity_f1": _entity_f1,
-    "token_accuracy": _token_accuracy,
+def _right(outcomes: Outcomes) -> Counts:
+    return outcomes.summed(outcomes.gold == outcomes.predicted, np.ones(len(outcomes.gold)))
+
+
+def _share(counts: Counts) -> np.ndarray:
+    return _divided(counts[..., 0], counts[..., 1])
+
+
+def _binary(outcomes: Outcomes) -> Counts:
+    """Of the class with index 1: right, predicted and gold."""
+    gold, predicted = outcomes.gold == 1, outcomes.predicted == 1
+    return outcomes.summed(gold & predicted, predicted, gold)
+
+
+def _f1(counts: Counts) -> np.ndarray:
+    """From right, predicted and gold."""
+    return _divided(2 * counts[..., 0], counts[..., 1] + counts[..., 2])
+
+
+def _confusion(outcomes: Outcomes) -> Counts:
+    """How often each pair of labels stands together, `[unit, gold * predicted]`."""
+    labels = len(outcomes.names)
+    pair = outcomes.gold * labels + outcomes.predicted
+    return outcomes.summed(*(pair == number for number in range(labels**2)))
+
+
+def _matthews(counts: Counts) -> np.ndarray:
+    labels = round(counts.shape[-1] ** 0.5)
+    table = counts.reshape(*counts.shape[:-1], labels, labels)
+    right, total = table.trace(axis1=-2, axis2=-1), counts.sum(-1)
+    gold, predicted = table.sum(-1), table.sum(-2)
+    spread = (total**2 - (gold**2).sum(-1)) * (total**2 - (predicted**2).sum(-1))
+    correlation: np.ndarray = _divided(right * total - (gold * predicted).sum(-1), np.sqrt(spread))
+    return correlation
+
+
+def _entities(outcomes: Outcomes) -> Counts:
+    """Entities as seqeval's default mode finds them: right ones, predicted ones and those in the gold labels."""
+    # the name of a label is a mark (B, I, E, S, O or ".") and a type, of which a bare tag has the rest of its name
+    marks = np.array([name[:1] for name in outcomes.names])
+    types = np.array([name[1:].split("-", maxsplit=1)[-1] or "_" for name in outcomes.names])
+    kinds = np.unique(types, return_inverse=True)[1]
+    ends = np.flatnonzero(np.diff(outcomes.unit, append=outcomes.unit[-1] + 1))
+    gaps = np.arange(len(outcomes.gold)) + np.searchsorted(ends, np.arange(len(outcomes.gold)))
+    found = []
+    for labels in (outcomes.gold, outcomes.predicted):
+        # sentences with a word outside of every entity after each, as seqeval reads them
+        mark, kind = np.full(len(labels) + len(ends) + 1, "O"), np.full(len(labels) + len(ends) + 1, -1)
+        mark[gaps + 1], kind[gaps + 1] = marks[labels], kinds[labels]
+        before, now, other = mark[:-1], mark[1:], kind[:-1] != kind[1:]
+        inside = np.isin(now, ["E", "I"])
+        start = np.isin(now, ["B", "S"]) | (np.isin(before, ["E", "S", "O"]) & inside)
+        start |= ~np.isin(now, ["O", "."]) & other
+        end = np.isin(before, ["E", "S"]) | (np.isin(before, ["B", "I"]) & np.isin(now, ["B", "S", "O"]))
+        end |= ~np.isin(before, ["O", "."]) & other
+        begun = np.maximum.accumulate(np.where(start, np.arange(len(start)), 0))
+        begin = np.concatenate([[0], begun[:-1]])
+        found.append((end, begin, kind[:-1]))
+    (gold, *of_gold), (predicted, *of_predicted) = found
+    right = gold & predicted & np.all([one == other for one, other in zip(of_gold, of_predicted, strict=True)], axis=0)
+    # an entity is counted at its last word, which stands one place before its end
+    return outcomes.summed(*(own[gaps + 1] for own in (right, predicted, gold)))
+
+
+def _nats(counts: Counts) -> np.ndarray:
+    """Minus the mean loss, from summed losses and numbers of tokens."""
+    return -_divided(counts[..., 0], counts[..., 1])
+
+
+def _no_labels(outcomes: Outcomes) -> Counts:
+    raise InputError("Masked tokens have losses and no labels to count.")
+
+
+def _divided(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """A quotient; 0 where there is nothing below."""
+    lower = np.asarray(below, float)
+    quotient: np.ndarray = np.divide(above, lower, out=np.zeros_like(lower), where=lower != 0)
+    return quotient
+
+
+READINGS: dict[str, Metric] = {
+    "accuracy": Metric(_right, _share),
+    "f1": Metric(_binary, _f1),
+    "matthews_correlation": Metric(_confusion, _matthews, low=-1.0),
+    "entity_f1": Metric(_entities, _f1),
+    "token_accuracy": Metric(_right, _share),
+    "chunk_f1": Metric(_entities, _f1),
+    "negative_log_perplexity": Metric(_no_labels, _nats, low=-np.inf, high=0.0),
 }
+"""All metrics by name. `chunk_f1` takes label names as they are, bare tags too, as the published code does."""
+
+BESIDE = {
+    "f1": ("accuracy",),
+    "matthews_correlation": ("accuracy",),
+    "entity_f1": ("token_accuracy",),
+    "token_accuracy": ("chunk_f1",),
+}
+"""Further readings of the same outcomes."""
+
+
+def readings_of(metric: str) -> tuple[str, ...]:
+    """The metric of a task, and further readings of the same outcomes."""
+    if metric not in METRICS:
+        raise InputError(f"There is no metric {metric!r}; there are {', '.join(METRICS)}.")
+    return (metric, *BESIDE.get(metric, ()))

@@ -1,15 +1,16 @@
 """What is measured: a probe that reads labels, or one that guesses masked tokens, from hidden states (paper, Sec. 4).
 
-An objective says which tokens it needs of each batch, what the loss of a batch is, what is kept of a scored batch (its
-outcomes), and which score that comes to. It does not know where hidden states come from: from a store, or through the
-model.
+An objective says which tokens it needs of each batch, what the loss of a batch is, and what became of every example
+that is scored: its outcomes, of which all scores are made later. It does not know where hidden states come from: from a
+store, or through the model.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -25,13 +26,21 @@ from papa.data.tokenize import tokenizer_of
 from papa.data.tokens import Tokens, whole_numbers
 from papa.errors import DamagedArtefact, InputError
 from papa.files import JSON, MEND, PathLike, provenance_of, read_table
-from papa.method.fitting import Outcomes
-from papa.method.metrics import Scores, evaluate
+from papa.method.fitting import Kept
 from papa.method.probes import MlmProbe, SequenceProbe, Sizes, TokenProbe
 from papa.model.linear import linear
 from papa.model.model import Model
 from papa.model.replacement import Replacement
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OUTCOMES = """
+Columns of outcomes: `split`; `example`, the number of a row in its split; for labels `gold` and `predicted`, indices of
+the label names, and for labels of words `word`, the number of the word in its row; for masked tokens `tokens`, their
+summed `loss` in nats, and that of a guess that ignores the text, `trivial`. `predicted` and `loss` are those after the
+last epoch, and those after epoch N are called `predicted_N` and `loss_N`.
+"""
 IGNORED = -100
 """The label of a token that has none."""
 IDLE = -1
@@ -100,8 +109,8 @@ class Objective(ABC):
     probe: SequenceProbe | TokenProbe | MlmProbe
 
     @property
-    def facts(self) -> dict[str, int]:
-        """What a run says of the objective beside its score."""
+    def facts(self) -> dict[str, JSON]:
+        """What outcomes say of the objective."""
         return {}
 
     def begin(self, epoch: int) -> None:  # noqa: B027  nothing to do if examples are the same in every epoch
@@ -121,11 +130,11 @@ class Objective(ABC):
 
     @abstractmethod
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
-        """What is kept of a batch that is scored, one-dimensional."""
+        """What became of a batch that is scored: a number for each of its labels or texts, one-dimensional."""
 
     @abstractmethod
-    def score(self, metric: str, outcomes: Outcomes) -> Scores:
-        """The score of what was kept of all batches, by split."""
+    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+        """The outcomes of all examples that are scored, after every epoch; for its columns see `OUTCOMES`."""
 
     def loss_on(self, states: States) -> Callable[[Tensor], Tensor]:
         """From numbers of training examples to their mean loss on these hidden states."""
@@ -136,7 +145,7 @@ class Objective(ABC):
 
         return loss
 
-    def outcomes_on(self, states: States) -> Outcomes:
+    def outcomes_on(self, states: States) -> Kept:
         """What the probe makes of all that is scored, by split."""
         found: dict[str, list[Tensor]] = {}
         self.probe.eval()
@@ -153,14 +162,14 @@ def objective_of(
     """The objective of a job with a new probe: labelled, or masked tokens if it has no labels.
 
     Args:
-        job: may read `labels` and `subsets`.
+        job: may read `labels`.
         splits: the tokens of all splits.
         sizes: of the model whose hidden states are read.
         model: that model; None if hidden states are stored.
     """
     labels, identity = job.maybe("labels"), job.settings.model.model
     if labels is not None:
-        found: Objective = Labelled(splits, sizes, labels, job.maybe("subsets"))
+        found: Objective = Labelled(splits, sizes, labels)
     elif model is None:
         raise InputError("Masked tokens change in every epoch, so that they need the model; stream the hidden states.")
     else:
@@ -180,23 +189,26 @@ class Labelled(Objective):
         splits: the tokens of all splits.
         sizes: of the model whose hidden states are read.
         labels: the file of the labels.
-        subsets: the file of the subsets that are also scored apart, if there are any.
 
     Raises:
-        DamagedArtefact: labels or subsets are those of other texts.
+        DamagedArtefact: labels are those of other texts.
     """
 
-    def __init__(self, splits: Mapping[str, Tokens], sizes: Sizes, labels: PathLike, subsets: PathLike | None = None):
+    def __init__(self, splits: Mapping[str, Tokens], sizes: Sizes, labels: PathLike):
         self.splits = splits
         self.labels, facts = _labels_of(splits, labels)
         self.names: list[str] = list(facts["label_names"])
-        self.subsets = {} if subsets is None else _subsets_of(splits, subsets)
         self.of_words = splits["train"].words is not None
         given = sizes.hidden, len(self.names)
         if self.of_words:
             self.probe = TokenProbe(sizes.layers, *given, sizes.initializer_range)
         else:
             self.probe = SequenceProbe(sizes.layers, sizes.slots, *given, sizes.probe_dropout, sizes.initializer_range)
+
+    @property
+    def facts(self) -> dict[str, JSON]:
+        """The names of the labels."""
+        return {"label_names": self.names}
 
     def batch(self, examples: Tensor) -> Batch:
         return self._batch("train", examples)
@@ -216,13 +228,27 @@ class Labelled(Objective):
         """The label that the probe gives to each example, or to each labelled word."""
         return self._logits(batch, hidden).argmax(-1) if len(batch.gold) else batch.gold
 
-    def score(self, metric: str, outcomes: Outcomes) -> Scores:
-        """The score of the validation split; further splits are scored apart, as subsets of their names."""
-        found = {split: self._score(metric, split, own) for split, own in outcomes.items()}
-        result = found.pop("validation")
-        for split, own in found.items():
-            result["subsets"][split] = {"score": own["score"], "examples": len(self.splits[split])}
-        return result
+    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+        """A row for each example, or for each labelled word, with its label and what it was taken for."""
+        import pyarrow as pa
+
+        parts = []
+        for split, tokens in self.splits.items():
+            if split == "train":
+                continue
+            labels = self.labels[split]
+            own = labels != IGNORED
+            columns = {"example": torch.arange(len(tokens))}
+            if tokens.words is not None:
+                columns = {
+                    "example": columns["example"].repeat_interleave(tokens.lengths)[own],
+                    "word": tokens.words[own],
+                }
+            columns |= {"gold": labels[own]} | _by_epoch("predicted", [epoch[split] for epoch in epochs])
+            forms = {"example": pa.int32(), "word": pa.int32()}
+            made = {name: pa.array(values.numpy(), forms.get(name, pa.int16())) for name, values in columns.items()}
+            parts.append(pa.table({"split": pa.array([split] * int(own.sum())).dictionary_encode()} | made))
+        return pa.concat_tables(parts).unify_dictionaries()
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
         tokens, labels = self.splits[split], self.labels[split]
@@ -240,19 +266,6 @@ class Labelled(Objective):
         assert isinstance(self.probe, TokenProbe)
         return self.probe.packed(hidden)
 
-    def _score(self, metric: str, split: str, predicted: Tensor) -> Scores:
-        tokens, labels, subset = self.splits[split], self.labels[split], self.subsets.get(split)
-        if tokens.words is None:
-            return evaluate(metric, labels.numpy(), predicted.numpy(), self.names, subset)
-        labelled = labels != IGNORED
-        before = torch.cat([torch.zeros(1, dtype=torch.long), labelled.cumsum(0)])[tokens.offsets]
-        sizes = before.diff().tolist()  # labelled words of each example
-        gold, found = ([own.numpy() for own in values.split(sizes)] for values in (labels[labelled], predicted))
-        if subset and not isinstance(subset[0], str):  # marks of words: those of the words that have a label
-            words = tokens.words[labelled].split(sizes)
-            subset = [[marks[word] for word in own.tolist()] for marks, own in zip(subset, words, strict=True)]
-        return evaluate(metric, gold, found, self.names, subset)
-
 
 def _labels_of(splits: Mapping[str, Tokens], labels: PathLike) -> tuple[dict[str, Tensor], dict[str, JSON]]:
     """The labels of each split, `[example]` or `[token]`, and what their file says of them."""
@@ -269,13 +282,6 @@ def _labels_of(splits: Mapping[str, Tokens], labels: PathLike) -> tuple[dict[str
         own = flat[(begin + tokens.words).clamp(0, len(flat) - 1)]
         found[split] = torch.where((tokens.words >= 0) & (own >= 0), own, IGNORED)
     return found, facts
-
-
-def _subsets_of(splits: Mapping[str, Tokens], subsets: PathLike) -> dict[str, list[str] | list[list[str]]]:
-    """The subset of each example of each split, or a list of those of its words."""
-    table = read_table(subsets)
-    _must_belong(subsets, provenance_of(table), splits)
-    return {split: table.slice(*tokens.rows).column("subset").to_pylist() for split, tokens in splits.items()}
 
 
 def _must_belong(path: PathLike, facts: Mapping[str, JSON], splits: Mapping[str, Tokens]) -> None:
@@ -310,11 +316,11 @@ class Masked(Objective):
             if not self.facts["masked"]:
                 raise InputError("No token of the validation split is masked: its texts are too few and too short.")
         config, embeddings = model.config, model.model.get_input_embeddings().weight
-        sizes = model.layers + 1, model.hidden
+        sizes, self.vocabulary = (model.layers + 1, model.hidden), len(embeddings)
         self.probe = MlmProbe(*sizes, embeddings.float(), config.hidden_act, config.initializer_range)
 
     @property
-    def facts(self) -> dict[str, int]:
+    def facts(self) -> dict[str, JSON]:
         """How many tokens of the validation split are masked."""
         return {"masked": int(self.masks["validation"].chosen.count_nonzero())}
 
@@ -334,16 +340,35 @@ class Masked(Objective):
             yield self._batch("validation", examples)
 
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
-        """The summed loss of the batch, `[1]`."""
-        return self._summed(batch, hidden)[None]
+        """The loss of each text in nats, summed over its masked tokens, `[example]`."""
+        assert isinstance(self.probe, MlmProbe)
+        assert batch.places is not None
+        nats = losses(self.probe, hidden, batch.gold).double()
+        text = torch.repeat_interleave(torch.arange(len(batch.examples)), batch.packed.lengths.cpu())
+        return nats.new_zeros(len(batch.examples)).index_add_(0, text[batch.places.cpu()].to(nats.device), nats)
 
-    def score(self, metric: str, outcomes: Outcomes) -> Scores:
-        """Minus the mean cross-entropy in nats over all masked tokens: -log perplexity, 0 at best."""
-        total = 0.0
-        for loss in outcomes["validation"].tolist():
-            total += loss
-        score = -total / self.facts["masked"]
-        return {"score": score, "scores": {metric: score}, "subsets": {}}
+    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+        """A row for each text of the validation split: masked tokens, their summed loss, and that of guessing blindly.
+
+        `trivial` is the loss of a guess from how often each token is in the training texts, with one more of each.
+        """
+        import pyarrow as pa
+
+        tokens, masks = self.splits["validation"], self.masks["validation"]
+        examples = torch.cat([batch.examples for batch in self.scored()])
+        text = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)[masks.chosen]
+        seen = torch.bincount(self.splits["train"].ids.long(), minlength=self.vocabulary).double() + 1
+        blind = -(seen / seen.sum()).log()[tokens.ids[masks.chosen].long()]
+        sums = torch.zeros(len(tokens), dtype=torch.float64)
+        columns = {
+            "example": torch.arange(len(tokens)),
+            "tokens": torch.bincount(text, minlength=len(tokens)),
+            "trivial": sums.index_add(0, text, blind),
+        }
+        columns |= _by_epoch("loss", [epoch["validation"][examples.argsort()] for epoch in epochs])
+        forms = {"example": pa.int32(), "tokens": pa.int32()}
+        made = {name: pa.array(values.numpy(), forms.get(name, pa.float64())) for name, values in columns.items()}
+        return pa.table({"split": pa.array(["validation"] * len(tokens)).dictionary_encode()} | made)
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
         own = masked_batch(self.splits[split], self.masks[split], examples)
@@ -353,6 +378,22 @@ class Masked(Objective):
         """Cross-entropy in nats of guessing the gold from `hidden` `[masked, L+1, hidden]`, summed over tokens."""
         assert isinstance(self.probe, MlmProbe)
         return summed_loss(self.probe, hidden, batch.gold)
+
+
+def _by_epoch(name: str, epochs: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Columns of what the last epoch came to, and those before it with their numbers."""
+    return {name: epochs[-1]} | {f"{name}_{number}": own for number, own in enumerate(epochs[:-1], start=1)}
+
+
+def losses(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
+    """Cross-entropies in nats of guessing `gold` `[masked]` from `hidden` `[masked, L+1, hidden]`, each by itself."""
+    idle = ROWS - len(gold) % ROWS
+    rows, right = pad(hidden, (0, 0, 0, 0, 0, idle)), pad(gold.to(hidden.device), (0, idle))
+    found = [
+        cross_entropy(probe.packed(own), own_right, reduction="none")
+        for own, own_right in zip(rows.split(DECODED_AT_ONCE), right.split(DECODED_AT_ONCE), strict=True)
+    ]
+    return torch.cat(found)[: len(gold)]
 
 
 def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:

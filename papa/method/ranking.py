@@ -17,7 +17,7 @@ from papa.data.weights import sources_of, weights_digest
 from papa.errors import InputError, count
 from papa.files import JSON, PathLike, Trace, provenance_of, read_table, write_table
 from papa.method.constants import matrices_for, must_agree
-from papa.method.fitting import Checkpoint, Lesson, Outcomes, fit
+from papa.method.fitting import Checkpoint, Kept, Lesson, fit
 from papa.method.objectives import Through, objective_of
 from papa.method.probes import Sizes
 from papa.model.load import model_of
@@ -45,11 +45,17 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     def mixed() -> Replacement:
         return model.replacement(matrices, mixing=raw.sigmoid())
 
-    def learned() -> Outcomes:
+    def learned() -> Kept:
         return {"lambda": raw.detach().sigmoid().cpu()}
 
     loss, parameters = objective.loss_on(Through(model, mixed, settings.encoder_dropout)), objective.probe.parameters()
-    lesson = Lesson("learning λ", [raw, *parameters], len(train), loss, objective.begin, learned)
+    rows = torch.arange(len(train))
+    if settings.part is not None:  # drawn, because files are often sorted
+        number, parts = map(int, settings.part.split("of"))
+        rows = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[number - 1 :: parts]
+        if not len(rows):
+            raise InputError(f"{len(train)} training examples cannot be cut in {parts} parts to learn λ from each.")
+    lesson = Lesson("learning λ", [raw, *parameters], len(rows), lambda own: loss(rows[own]), objective.begin, learned)
     trace = job.trace(**sources_of(identity, str(model.weights)))
     checkpoint = Checkpoint(job.output("lambdas"), trace, model.device.type)
     epochs = fit(lesson, settings.training, settings.seed, checkpoint)
@@ -66,7 +72,7 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     checkpoint.discard()
     low, high = float(values[-1].min()), float(values[-1].max())
     return (
-        f"λ between {low:.3f} and {high:.3f} after {count(len(epochs), 'epoch')} of {count(len(train), 'example')}"
+        f"λ between {low:.3f} and {high:.3f} after {count(len(epochs), 'epoch')} of {count(len(rows), 'example')}"
         f"{checkpoint.resumed}"
     )
 
@@ -74,20 +80,20 @@ def train_lambda(job: Job[LambdaOf]) -> str:
 def rank_heads(job: Job[RankOf]) -> str:
     """Stage *rank*: the heads in the order in which they are replaced; rank 0 goes first.
 
-    `lambda` goes from the smallest λ after the last epoch up, over all layers together, ties by layer, then head (the
-    paper's order, Sec. 3.2); `lambda-reversed` is the same backwards.
+    `lambda-SEED` goes from the smallest λ after the last epoch up, over all layers together, ties by layer, then head
+    (the paper's order, Sec. 3.2); `lambda-reversed-SEED` is the same backwards.
 
     Raises:
         InputError: the order is not made of λ.
     """
     name = job.settings.order
-    if name not in BY_LAMBDA:
+    if not Order.parse(name).by_lambda:
         raise InputError(f"The order {name!r} is not made of λ; those made of it are {', '.join(BY_LAMBDA)}.")
     table = read_table(job.input("lambdas"))
     rows = zip(*(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")), strict=True)
     learned = sorted(rows, key=lambda row: (-row[0], *row[1:]))  # the last epoch first
     heads = [(layer, head) for epoch, _, layer, head in learned if epoch == learned[0][0]]
-    heads = heads if name == "lambda" else heads[::-1]
+    heads = heads[::-1] if Order.parse(name).base == "lambda-reversed" else heads
     return _write_order(heads, job.output("order"), {**provenance_of(table), "order": name}, job.trace())
 
 

@@ -21,12 +21,12 @@ from papa.config.variant import Variant
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of
 from papa.errors import DamagedArtefact, InputError
-from papa.files import JSON, MEND, trace_of, write_json, write_tensors
+from papa.files import JSON, MEND, trace_of, write_json, write_table, write_tensors
 from papa.method.constants import TrainedConstants
 from papa.method.features import names_of, replaced_by
 from papa.method.fitting import Checkpoint, Diverged, Lesson, fit
 from papa.method.hidden import HiddenStates
-from papa.method.metrics import Subset
+from papa.method.metrics import score_of_table
 from papa.method.objectives import Batch, States, Through, objective_of
 from papa.method.probes import Sizes
 from papa.model.load import model_of
@@ -36,14 +36,12 @@ from papa.model.replacement import Replacement, replaced_in
 
 @dataclass(frozen=True)
 class Run:
-    """One measured point: what was trained, on what, and how it scored.
+    """One measured point: what was trained, and on what. Its outcomes, of which scores are made, lie beside it.
 
     `constant` and `order` are None if they are not used; `fraction`, such as "1/8", is the share of heads that keep
-    their own attention, `kept` of `heads`. `score` is the `metric` of the validation split after the last epoch,
-    `scores` are further readings of the same predictions, `subsets` scores of some examples and of further splits.
-    `rows` and `rows_available` count the examples of each split with and without limits, `cut` those that lost
-    tokens. `curve` has loss and score after each epoch; `provenance` weights, corpus, layout, dropout and version
-    of papa.
+    their own attention, `kept` of `heads`. `rows` and `rows_available` count the examples of each split with and
+    without limits, `cut` those that lost tokens. `curve` has the mean training loss of each epoch; `provenance`
+    weights, corpus, layout, dropout and version of papa.
     """
 
     model: str
@@ -53,14 +51,10 @@ class Run:
     fraction: str
     kept: int
     heads: int
-    metric: str
     learning_rate: float
     batch_size: int
     epochs: int
     seed: int
-    score: float
-    scores: Mapping[str, float]
-    subsets: Mapping[str, Subset]
     rows: Mapping[str, int]
     rows_available: Mapping[str, int]
     cut: Mapping[str, int]
@@ -99,10 +93,11 @@ class Source:
 
 
 def train_probe(job: Job[ProbeOf]) -> str:
-    """Stage *probe*: train one probe and score it on the validation split (Sec. 4).
+    """Stage *probe*: train one probe and note what it makes of every validation example (Sec. 4).
 
-    Further splits are scored apart, as subsets of their names. Writes the run as JSON, and the probe as safetensors:
-    with the matrices that were trained beside it, and without the embeddings that a probe of masked tokens is tied to.
+    Writes the run as JSON, the outcomes of all validation examples as Parquet, and the probe as safetensors: with the
+    matrices that were trained beside it, and without the embeddings that a probe of masked tokens is tied to. The
+    metric is only named in the line for the terminal.
 
     Raises:
         Diverged: the loss is not finite any more; the state after the last good epoch is kept beside the probe.
@@ -131,14 +126,9 @@ def train_probe(job: Job[ProbeOf]) -> str:
             write_tensors(_state_of(modules), good, {}, trace)
             raise Diverged(f"{error} The state after epoch {error.good} is kept in {good}.") from None
     write_tensors(_state_of(modules), job.output("probe"), {}, trace)
-    # only now that the memory of training is free, because what scores predictions is large itself
-    results = [objective.score(settings.metric, epoch.kept) for epoch in epochs]
-    curve = [
-        {"epoch": number, "loss": epoch.loss, "score": own["score"]}
-        for number, (epoch, own) in enumerate(zip(epochs, results, strict=True), start=1)
-    ]
+    curve = [{"epoch": number, "loss": epoch.loss} for number, epoch in enumerate(epochs, start=1)]
     variant = Variant.parse(settings.variant)
-    names, facts, result = names_of(variant), splits["train"].provenance, results[-1]
+    names, facts = names_of(variant), splits["train"].provenance
     run = Run(
         model=settings.model.model.name,
         task=settings.task,
@@ -147,10 +137,8 @@ def train_probe(job: Job[ProbeOf]) -> str:
         fraction=str(variant.fraction),
         kept=source.kept,
         heads=source.heads,
-        metric=settings.metric,
         **settings.training.model_dump(),
         seed=settings.seed,
-        **result,
         rows=facts["rows"],
         rows_available=facts["rows_available"],
         cut={split: tokens.cut for split, tokens in splits.items()},
@@ -158,14 +146,18 @@ def train_probe(job: Job[ProbeOf]) -> str:
         provenance={
             "weights": source.weights,
             **{key: facts[key] for key in ("corpus", "slots", "style", "segments")},
-            **objective.facts,
             "encoder_dropout": settings.encoder_dropout,
             "papa_version": __version__,
         },
     )
-    write_json(asdict(run), job.output("run"), trace)
+    outcomes = objective.table([epoch.kept for epoch in epochs])
+    about = {name: getattr(run, name) for name in ("model", "task", "constant", "order", "fraction", "seed")}
+    about |= {"weights": source.weights, "corpus": facts["corpus"], **objective.facts}
+    score = score_of_table(settings.metric, outcomes, about.get("label_names", ()))
+    write_table(outcomes, job.output("outcomes"), about, trace)
+    write_json(asdict(run), job.output("run"), trace)  # the last, because who finds it takes the rest for written
     checkpoint.discard()
-    return f"{run.metric} {run.score:.3f} with {run.kept} of {run.heads} heads, seed {run.seed}{checkpoint.resumed}"
+    return f"{settings.metric} {score:.3f} with {run.kept} of {run.heads} heads, seed {run.seed}{checkpoint.resumed}"
 
 
 @contextmanager

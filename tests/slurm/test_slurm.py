@@ -73,10 +73,10 @@ def runs(cluster, tmp_path_factory):
     try:
         started.append(Started(local, "--cores", "1"))
         started.append(Started(remote, *SLURM, "--retries", "0", **cluster.environment))
-        started[-1].kill(cluster, LAMBDA, remote.folder / LOGS / "average/lambda.log")
+        started[-1].kill(cluster, LAMBDA, remote.folder / LOGS / "average/lambda-0.log")
         status, printed = started[-1].ended()
         assert status != 0 and "'CANCELLED'" in printed, printed
-        assert not (remote.folder / TASK / "average/lambda.parquet").exists()
+        assert not (remote.folder / TASK / "average/lambda-0.parquet").exists()
 
         started.append(Started(remote, *SLURM, **cluster.environment))
         started[-1].kill(cluster, PROBES, remote.folder / LOGS / "runs/original/seed-1.log")

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 from papa.config.stages import (
     AverageOf,
     Encoding,
@@ -15,8 +17,10 @@ from papa.config.stages import (
     Training,
 )
 from papa.config.study import Job
+from papa.files import provenance_of, read_table
 from papa.method.averages import average_corpus, merge_averages
 from papa.method.features import extract_features
+from papa.method.metrics import READINGS, counts_of
 from papa.method.ranking import order_heads, rank_heads, train_lambda
 from papa.method.training import train_probe
 
@@ -47,7 +51,7 @@ def merge(parts, constants):
     return merge_averages(job("average", MergeOf(), {"parts": parts}, constants=constants))
 
 
-def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_dropout=False, **inputs):
+def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_dropout=False, part=None, **inputs):
     settings = LambdaOf(
         model=encoding(model),
         training=how,
@@ -55,11 +59,12 @@ def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_drop
         seed=seed,
         constant=constant,
         encoder_dropout=encoder_dropout,
+        part=part,
     )
     return train_lambda(job("lambda", settings, inputs, lambdas=lambdas))
 
 
-def rank(lambdas, order, name="lambda"):
+def rank(lambdas, order, name="lambda-0"):
     return rank_heads(job("rank", RankOf(order=name), {"lambdas": lambdas}, order=order))
 
 
@@ -83,7 +88,23 @@ def probe_job(model, run, metric="accuracy", how=TRAINING, seed=1, variant="orig
         encoder_dropout=encoder_dropout,
         streamed="index" not in inputs,
     )
-    return job("probe", settings, inputs, run=run, probe=Path(run).with_suffix(".safetensors"))
+    outputs = {"run": run, "outcomes": outcomes_of(run), "probe": Path(run).with_suffix(".safetensors")}
+    return job("probe", settings, inputs, **outputs)
+
+
+def outcomes_of(run):
+    """The file of the outcomes beside a run."""
+    return Path(run).with_suffix(".outcomes.parquet")
+
+
+def scores(run, metric="accuracy", split="validation"):
+    """The scores of a split after each epoch, from the outcomes beside a run."""
+    table = read_table(outcomes_of(run))
+    own = table.filter(pc.equal(table["split"], split))
+    before = sum(name.startswith(("predicted_", "loss_")) for name in table.column_names)
+    names = provenance_of(table).get("label_names", ())
+    counts = [counts_of(metric, own, names, epoch) for epoch in (*range(1, before + 1), None)]
+    return [float(READINGS[metric].score(own.sum(0))) for own in counts]
 
 
 def probe(*given, **named):

@@ -103,7 +103,8 @@ def job_of(kind, model, folder, name, epochs=3):
         if not data["index"].exists():
             jobs.store(model, data["index"], variant, tokens=data["tokens"])
     options = {"variant": variant, "encoder_dropout": kind == "dropout"}
-    return lambda: jobs.probe(model, run, metric, how, **options, **data), [run, run.with_suffix(".safetensors")]
+    artefacts = [run, run.with_suffix(".safetensors"), jobs.outcomes_of(run)]
+    return lambda: jobs.probe(model, run, metric, how, **options, **data), artefacts
 
 
 def checkpoints_in(folder):
@@ -254,14 +255,14 @@ def test_what_is_written_again_with_the_same_content_is_gone_on_with(always, cou
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_what_diverges_after_it_went_on_keeps_the_last_good_state(always, course, tiny, corpus, monkeypatch):
-    job, (run, probe) = job_of("stored", tiny, corpus, "run")
+    job, (run, probe, _) = job_of("stored", tiny, corpus, "run")
     course.of(job, killed_at=len(EPOCH) + 2)
     plain = objectives.cross_entropy
     monkeypatch.setattr(objectives, "cross_entropy", lambda *args: plain(*args) * float("nan"))
     with pytest.raises(Diverged, match=r"became nan in epoch 2 .* The state after epoch 1 is kept"):
         course.of(job)
     monkeypatch.undo()
-    job, (_, after_one) = job_of("stored", tiny, corpus, "one", epochs=1)
+    job, (_, after_one, _) = job_of("stored", tiny, corpus, "one", epochs=1)
     job()
     kept, expected = load_file(probe.with_suffix(".last-good.safetensors")), load_file(after_one)
     assert kept.keys() == expected.keys() and all(torch.equal(kept[name], expected[name]) for name in kept)

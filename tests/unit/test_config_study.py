@@ -26,8 +26,16 @@ def recorded(config):
 def test_grids_take_from_run_what_they_leave_out():
     grids = {"more": {"tasks": ["tags"], "constants": ["zeros"], "seeds": [5]}}
     assert variants(CONFIG | {"grids": grids}, "animals") == variants(CONFIG, "animals")
-    more = {"original": [1, 5], "zeros/lambda/kept-1of2": [5], "zeros/all": [5]}
+    more = {"original": [1, 5], "zeros/lambda-0/kept-1of2": [5], "zeros/all": [5, 1]}
     assert variants(CONFIG | {"grids": grids}, "tags") == variants(CONFIG, "tags") | more
+
+
+def test_without_a_contextless_floor_only_what_grids_name_is_run():
+    grid = {"average/lambda-0/kept-1of2": [1], "average/all": [1]}
+    assert variants(CONFIG, "tags") == {"original": [1], "zeros/all": [1]} | grid
+    assert variants(CONFIG | {"contextless": False}, "tags") == {"original": [1]} | grid
+    replaced = CONFIG | {"contextless": False, "run": CONFIG["run"] | {"fractions": ["1/2"]}}
+    assert variants(replaced, "tags").keys() == {"average/lambda-0/kept-1of2"}
 
 
 def test_grids_with_fractions_between_none_and_all_heads_have_a_figure():

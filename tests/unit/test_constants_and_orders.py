@@ -51,7 +51,7 @@ def test_orders_by_layer(ordered):
     assert ordered("first-layer-first") == HEADS_IN_LAYERS
     assert ordered("last-layer-first") == HEADS_IN_LAYERS[4:] + HEADS_IN_LAYERS[:4]
     with pytest.raises(papa.InputError, match="needs λ"):
-        ordered("lambda")
+        ordered("lambda-0")
 
 
 def test_random_orders_are_draws_of_their_own(ordered):

@@ -147,7 +147,7 @@ def test_averages_of_other_weights_layouts_or_texts_are_refused(tiny, corpus, to
     ("variant", "what"),
     [
         ("average/all", "constant zeros where average was"),
-        ("zeros/lambda/kept-1of2", "order None where lambda was"),
+        ("zeros/lambda-0/kept-1of2", "order None where lambda-0 was"),
         ("original", "constant zeros where None was"),
     ],
 )

@@ -1,136 +1,228 @@
-"""Metrics against counts by hand: main score, further readings, subsets, and what is not defined."""
+"""Metrics against counts by hand, scikit-learn and seqeval: scores, what each unit adds, and what is not defined."""
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import seqeval.metrics
+import sklearn.metrics
 
+from papa.config.settings import METRICS
 from papa.errors import InputError
-from papa.method.metrics import METRICS, evaluate
+from papa.method.metrics import READINGS, Outcomes, counts_of, pseudo_values, readings_of, score_of, score_of_table
 
 ENTITY = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+BIOES = ["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC", "x-y"))]
+IOB = ["O", *(f"{mark}-{kind}" for mark in "BI" for kind in ("PER", "ORG"))]
+# tags of the Penn Treebank, of which some begin like the marks of entities
+TAGS = ["NN", "DT", "IN", "EX", "SYM", ".", "BES", "O", "I", "VB-D"]
 
 
 @pytest.fixture(autouse=True)
-def no_warnings() -> object:
+def no_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
 
 
-def test_accuracy() -> None:
-    assert evaluate("accuracy", [0, 1, 2, 2], [0, 1, 2, 0], ["a", "b", "c"]) == {
-        "score": 0.75,
-        "scores": {"accuracy": 0.75},
-        "subsets": {},
-    }
+def of_texts(gold: Sequence[int], predicted: Sequence[int], names: Sequence[str]) -> Outcomes:
+    return Outcomes(np.array(gold), np.array(predicted), np.arange(len(gold)), names)
+
+
+def of_words(gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], names: Sequence[str]) -> Outcomes:
+    unit = np.repeat(np.arange(len(gold)), [len(sentence) for sentence in gold])
+    return Outcomes(np.concatenate(gold), np.concatenate(predicted), unit, names)
+
+
+def random_words(names: Sequence[str], seed: int, sentences: int = 20) -> Outcomes:
+    """Labels and predictions that agree on two of three words; runs of one label are frequent."""
+    chance = np.random.default_rng(seed)
+    unit = np.repeat(np.arange(sentences) * 3, chance.integers(1, 12, sentences))  # the units have gaps
+    gold = np.maximum.accumulate(np.where(chance.random(len(unit)) < 0.6, np.arange(len(unit)), 0))
+    gold = chance.integers(0, len(names), len(unit))[gold]
+    other = chance.integers(0, len(names), len(unit))
+    return Outcomes(gold, np.where(chance.random(len(unit)) < 0.67, gold, other), unit, names)
+
+
+def sentences_of(outcomes: Outcomes, labels: np.ndarray) -> list[list[str]]:
+    return [[outcomes.names[label] for label in labels[outcomes.unit == unit]] for unit in np.unique(outcomes.unit)]
+
+
+# -- by hand ----------------------------------------------------------------------------------------------------------
+
+
+def test_accuracy_is_the_share_that_is_right() -> None:
+    assert score_of("accuracy", of_texts([0, 1, 2, 2], [0, 1, 2, 0], ["a", "b", "c"])) == 0.75
 
 
 def test_f1_is_of_the_second_label() -> None:
     # true positives 2, false positives 1, false negatives 2
-    result = evaluate(
-        "f1", np.array([1, 1, 1, 1, 0, 0]), np.array([1, 1, 0, 0, 1, 0]), ["not_equivalent", "equivalent"]
-    )
-    assert result["score"] == pytest.approx(4 / 7)
-    assert result["scores"] == {"f1": result["score"], "accuracy": 0.5}
+    outcomes = of_texts([1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 1, 0], ["not_equivalent", "equivalent"])
+    assert score_of("f1", outcomes) == pytest.approx(4 / 7)
+    assert READINGS["f1"].counts(outcomes).sum(0).tolist() == [2, 3, 4]
 
 
-def test_matthews_correlation() -> None:
+def test_matthews_correlation_of_a_table_of_four() -> None:
     tp, tn, fp, fn = 5, 3, 2, 1
     gold = [1] * (tp + fn) + [0] * (tn + fp)
     predicted = [1] * tp + [0] * fn + [0] * tn + [1] * fp
     expected = (tp * tn - fp * fn) / math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    result = evaluate("matthews_correlation", gold, predicted, ["bad", "good"])
-    assert result["score"] == pytest.approx(expected)
-    assert result["scores"]["accuracy"] == pytest.approx(8 / 11)
+    assert score_of("matthews_correlation", of_texts(gold, predicted, ["bad", "good"])) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews_correlation"])
 @pytest.mark.parametrize("gold", [[0, 0, 0], [0, 1, 0]])
 def test_undefined_scores_are_zero(metric: str, gold: list[int]) -> None:
-    assert evaluate(metric, gold, [0, 0, 0], ["a", "b"])["score"] == 0.0
+    assert score_of(metric, of_texts(gold, [0, 0, 0], ["a", "b"])) == 0.0
 
 
 def test_entities_without_any_are_zero() -> None:
-    assert evaluate("entity_f1", [[0, 0]], [[0, 0]], ENTITY)["score"] == 0.0
+    assert score_of("entity_f1", of_words([[0, 0]], [[0, 0]], ENTITY)) == 0.0
 
 
 def test_entity_f1_counts_whole_entities_within_their_sentence() -> None:
-    gold = [np.array([1, 2, 0, 3]), np.array([4, 0])]
-    predicted = [np.array([1, 2, 0, 1]), np.array([3, 0])]
     # gold: PER(0-1), LOC(3), LOC(4, begun by I-); predicted: PER(0-1), PER(3), LOC(4)
-    result = evaluate("entity_f1", gold, predicted, ENTITY)
-    assert result["score"] == pytest.approx(2 / 3)
-    assert result["scores"] == {"entity_f1": result["score"], "token_accuracy": pytest.approx(4 / 6)}
+    outcomes = of_words([[1, 2, 0, 3], [4, 0]], [[1, 2, 0, 1], [3, 0]], ENTITY)
+    assert score_of("entity_f1", outcomes) == pytest.approx(2 / 3)
+    assert score_of("token_accuracy", outcomes) == pytest.approx(4 / 6)
+    assert READINGS["entity_f1"].counts(outcomes).tolist() == [[1, 2, 2], [1, 1, 1]]
     # one sentence ends in B-LOC, the next begins with I-LOC: two entities, not one
-    apart = evaluate("entity_f1", [[3], [4]], [[3], [0]], ENTITY)["score"]
-    assert apart == pytest.approx(2 / 3)
+    assert score_of("entity_f1", of_words([[3], [4]], [[3], [0]], ENTITY)) == pytest.approx(2 / 3)
 
 
-def test_token_accuracy_and_the_chunks_of_bare_tags() -> None:
+def test_the_chunks_of_bare_tags() -> None:
     # seqeval reads the run DT NN NN JJ as chunks of equal tags: DT, NN NN, JJ
-    names = ["DT", "NN", "JJ"]
-    result = evaluate("token_accuracy", [[0, 1, 1, 2]], [[0, 1, 2, 2]], names)
-    assert result["score"] == result["scores"]["token_accuracy"] == 0.75
+    outcomes = of_words([[0, 1, 1, 2]], [[0, 1, 2, 2]], ["DT", "NN", "JJ"])
+    assert score_of("token_accuracy", outcomes) == 0.75
     # predicted chunks: DT, NN, JJ JJ; one of three is right
-    assert result["scores"]["chunk_f1"] == pytest.approx(1 / 3)
+    assert score_of("chunk_f1", outcomes) == pytest.approx(1 / 3)
 
 
-def test_words_without_a_label_are_left_out() -> None:
-    result = evaluate("token_accuracy", [[0, -100, 1], [-1], []], [[0, 1, 1], [0], []], ["X", "Y"], ["p", "q", "q"])
-    assert result["score"] == 1.0
-    assert result["subsets"] == {"p": {"score": 1.0, "examples": 1}}
+def test_a_part_of_words_cuts_sentences_down() -> None:
+    outcomes = of_words([[1, 0, 3], [0, 3]], [[1, 0, 1], [0, 3]], ENTITY)
+    first = outcomes.where(np.array([True, False, False, True, False]))
+    assert score_of("entity_f1", first) == 1.0 and len(READINGS["entity_f1"].counts(first)) == 2
+    assert score_of("entity_f1", outcomes.where(np.array([False, True, True, False, True]))) == pytest.approx(0.5)
+    assert score_of("entity_f1", outcomes.where(outcomes.unit == 0)) == pytest.approx(0.5)
 
 
-def test_subsets_of_examples() -> None:
-    result = evaluate(
-        "accuracy", [0, 1, 1, 0, 1], [0, 1, 0, 1, 1], ["a", "b"], ["fixed", "fixed", "lookup", "lookup", ""]
+# -- against other code -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [BIOES, IOB, TAGS], ids=["bioes", "iob", "bare tags"])
+@pytest.mark.parametrize("seed", range(10))
+def test_entities_are_those_of_seqeval(names: list[str], seed: int) -> None:
+    outcomes = random_words(names, seed)
+    gold, predicted = (sentences_of(outcomes, labels) for labels in (outcomes.gold, outcomes.predicted))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns at every bare tag
+        expected = seqeval.metrics.f1_score(gold, predicted, average="micro", zero_division=0)
+    assert score_of("chunk_f1", outcomes) == pytest.approx(expected, abs=1e-12)
+    assert score_of("entity_f1", outcomes) == score_of("chunk_f1", outcomes)
+
+
+@pytest.mark.parametrize("names", [BIOES, IOB], ids=["bioes", "iob"])
+def test_sentences_one_by_one_have_the_entities_that_they_have_together(names: list[str]) -> None:
+    outcomes = random_words(names, 0)
+    alone = [
+        READINGS["entity_f1"].counts(outcomes.where(outcomes.unit == unit))[0] for unit in np.unique(outcomes.unit)
+    ]
+    assert READINGS["entity_f1"].counts(outcomes).tolist() == np.array(alone).tolist()
+
+
+@pytest.mark.parametrize("labels", [2, 3, 7])
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_of_texts_are_those_of_scikit_learn(labels: int, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    gold = chance.integers(0, labels, 40)
+    predicted = np.where(chance.random(40) < 0.5, gold, chance.integers(0, labels, 40))
+    outcomes = of_texts(gold.tolist(), predicted.tolist(), [f"class {number}" for number in range(labels)])
+    assert score_of("accuracy", outcomes) == sklearn.metrics.accuracy_score(gold, predicted)
+    correlation = sklearn.metrics.matthews_corrcoef(gold, predicted)
+    assert score_of("matthews_correlation", outcomes) == pytest.approx(correlation, abs=1e-12)
+    f1 = sklearn.metrics.f1_score(gold, predicted, labels=[1], average="micro", zero_division=0.0)
+    assert score_of("f1", outcomes) == pytest.approx(f1, abs=1e-12)
+
+
+def test_what_is_left_out_scores_like_a_smaller_split() -> None:
+    outcomes = random_words(BIOES, 1)
+    for metric in ("entity_f1", "token_accuracy"):
+        counts = READINGS[metric].counts(outcomes)
+        without = [score_of(metric, outcomes.where(outcomes.unit != unit)) for unit in np.unique(outcomes.unit)]
+        assert READINGS[metric].score(counts.sum(0) - counts) == pytest.approx(np.array(without), abs=1e-12)
+
+
+# -- tables of outcomes -----------------------------------------------------------------------------------------------
+
+
+def table_of(**columns: Sequence[object]) -> pa.Table:
+    return pa.table(columns)
+
+
+def test_a_table_of_labels_is_scored_by_epoch_and_on_its_validation_split() -> None:
+    table = table_of(
+        split=["validation"] * 4 + ["test"],
+        example=[0, 1, 1, 2, 0],
+        word=[0, 0, 1, 0, 0],
+        gold=[0, 1, 0, 1, 1],
+        predicted_1=[1, 1, 1, 1, 0],
+        predicted=[0, 1, 1, 1, 0],
     )
-    assert result["score"] == 0.6
-    assert result["subsets"] == {"fixed": {"score": 1.0, "examples": 2}, "lookup": {"score": 0.0, "examples": 2}}
+    names = ["a", "b"]
+    assert counts_of("token_accuracy", table.slice(0, 4), names).tolist() == [[1, 1], [1, 2], [1, 1]]
+    assert counts_of("token_accuracy", table.slice(0, 4), names, 1).tolist() == [[0, 1], [1, 2], [1, 1]]
+    assert score_of_table("token_accuracy", table, names) == 0.75
 
 
-def test_subsets_of_words_cut_sentences_down() -> None:
-    gold, predicted = [[1, 0, 3], [0, -1, 3]], [[1, 0, 1], [0, 0, 3]]
-    marks = [["p", "q", "q"], ["p", "p", "q"]]
-    result = evaluate("entity_f1", gold, predicted, ENTITY, marks)
-    assert result["subsets"]["p"] == {"score": 1.0, "examples": 2}
-    assert result["subsets"]["q"] == {"score": pytest.approx(0.5), "examples": 2}
-    whole = evaluate("entity_f1", gold, predicted, ENTITY, ["p", "q"])["subsets"]
-    assert whole == {"p": {"score": pytest.approx(0.5), "examples": 1}, "q": {"score": 1.0, "examples": 1}}
+def test_losses_are_summed_over_tokens_and_turned_round() -> None:
+    table = table_of(
+        split=["validation"] * 2, example=[0, 1], tokens=[3, 1], loss=[6.0, 1.0], loss_1=[9.0, 3.0], trivial=[9.0, 3.0]
+    )
+    metric = "negative_log_perplexity"
+    assert counts_of(metric, table, ()).tolist() == [[6, 3], [1, 1]]
+    assert score_of_table(metric, table, ()) == -7 / 4
+    assert float(READINGS[metric].score(counts_of(metric, table, (), 1).sum(0))) == -3
+    assert pseudo_values(READINGS[metric], counts_of(metric, table, ())).mean() == pytest.approx(-7 / 4)
+
+
+def test_losses_are_no_labels() -> None:
+    with pytest.raises(InputError, match="no labels to count"):
+        score_of("negative_log_perplexity", of_texts([0], [0], ["a"]))
+
+
+# -- readings and errors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("metric", [metric for metric, kind in METRICS.items() if kind != "masked"])
-def test_every_metric_gives_plain_floats_and_stands_first(metric: str) -> None:
-    by_word = METRICS[metric] == "token"
-    names = ["O", "B-X"]
-    gold = [np.array([0, 1]), np.array([1])] if by_word else np.array([0, 1, 1])
-    result = evaluate(metric, gold, gold, names, ["u", "v"] if by_word else ["u", "v", "v"])
-    assert result["score"] == 1.0
-    assert next(iter(result["scores"])) == metric
-    assert all(type(score) is float for score in result["scores"].values())
-    assert all(type(its["score"]) is float and type(its["examples"]) is int for its in result["subsets"].values())
+def test_every_metric_stands_first_among_its_readings_and_is_1_where_all_is_right(metric: str) -> None:
+    assert readings_of(metric)[0] == metric
+    outcomes = of_words([[0, 1], [1]], [[0, 1], [1]], ["O", "B-X"])
+    for reading in readings_of(metric):
+        assert type(score_of(reading, outcomes)) is float and score_of(reading, outcomes) == 1.0
+        assert READINGS[reading].low <= 1 <= READINGS[reading].high
+
+
+def test_every_metric_has_readings() -> None:
+    assert {reading for metric in METRICS for reading in readings_of(metric)} == set(READINGS)
+    with pytest.raises(InputError, match="no metric 'bleu'; there are accuracy"):
+        readings_of("bleu")
 
 
 @pytest.mark.parametrize(
-    ("metric", "gold", "predicted", "subset", "said"),
+    ("gold", "predicted", "said"),
     [
-        ("bleu", [0], [0], None, r"no metric 'bleu'; there are accuracy"),
-        ("accuracy", [0, 1], [0], None, r"one prediction for each label"),
-        ("token_accuracy", [[0, 1]], [[0]], None, r"one prediction for each label"),
-        ("accuracy", [[0, 1]], [[0, 1]], None, r"one label per example"),
-        ("accuracy", [], [], None, r"nothing to score"),
-        ("token_accuracy", [], [], None, r"nothing to score"),
-        ("token_accuracy", [[-1]], [[0]], None, r"nothing to score"),
-        ("accuracy", [0, 2], [0, 1], None, r"indices of the 2 label names"),
-        ("accuracy", [0, 1], [0, -1], None, r"indices of the 2 label names"),
-        ("accuracy", [0, 1], [0, 1], ["a"], r"2 examples, but subsets of 1"),
-        ("token_accuracy", [[0, 1]], [[0, 1]], [["a"]], r"one for each word"),
+        ([0, 1], [0], r"one prediction and one unit for each label"),
+        ([], [], r"nothing to score"),
+        ([0, 2], [0, 1], r"indices of the 2 label names"),
+        ([0, 1], [0, -1], r"indices of the 2 label names"),
+        ([0, -100], [0, 1], r"indices of the 2 label names"),
     ],
 )
-def test_bad_arguments_are_named(metric: str, gold: list, predicted: list, subset: list | None, said: str) -> None:
+def test_bad_outcomes_are_named(gold: list[int], predicted: list[int], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        evaluate(metric, gold, predicted, ["O", "B-X"], subset)
+        of_texts(gold, predicted, ["O", "B-X"])

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 
 import jobs
 import pyarrow as pa
@@ -20,7 +21,8 @@ from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_json, read_table, write_table
 from papa.method import objectives
 from papa.method.fitting import Diverged
-from papa.method.objectives import Batch, Labelled, Masked, Through, summed_loss
+from papa.method.metrics import score_of_table
+from papa.method.objectives import Batch, Labelled, Masked, Through, losses, summed_loss
 from papa.method.probes import MlmProbe, Sizes
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
@@ -72,7 +74,7 @@ def tokens(tmp_path, tiny):
 def train(model, tokens, name="run", seed=1, **options):
     run = tokens.parent / f"{name}.json"
     jobs.probe(model, run, METRIC, seed=seed, tokens=tokens, **options)
-    return read_json(run)
+    return read_json(run) | {"scores": jobs.scores(run, METRIC)}
 
 
 def masked(tokens, masking, *splits):
@@ -257,21 +259,68 @@ def test_the_score_is_minus_the_mean_loss_over_all_masked_tokens(tiny, tokens, m
     dense = cross_entropy(objective.probe.packed(states(everything)), own.gold)
     for budget in (1, 37, 10_000):
         monkeypatch.setenv("PAPA_MACHINE", json.dumps({"token_budget": budget}))
-        score = objective.score(METRIC, objective.outcomes_on(states))["score"]
-        assert score == pytest.approx(-dense.item(), rel=1e-5)
+        table = objective.table([objective.outcomes_on(states)])
+        assert score_of_table(METRIC, table, ()) == pytest.approx(-dense.item(), rel=1e-5)
+
+
+def test_each_text_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, masking):
+    """Texts of many lengths, which are scored in the order of their lengths."""
+    laid_out(tiny, tokens.parent, TEXT_SLOTS, "lines", blocks=False)
+    objective, states = masked(tokens.parent / "lines.parquet", masking)
+    part, masks = objective.splits["validation"], objective.masks["validation"]
+    scored = torch.cat([batch.examples for batch in objective.scored()]).tolist()
+    assert scored != list(range(14)) == sorted(scored)
+    first = objective.outcomes_on(states)
+    with torch.no_grad():
+        objective.probe.bias.normal_()
+    table = objective.table([first, objective.outcomes_on(states)])
+    assert table.column_names == ["split", "example", "tokens", "trivial", "loss", "loss_1"]
+    assert table["split"].to_pylist() == ["validation"] * 14 and table["example"].to_pylist() == list(range(14))
+    seen = Counter(objective.splits["train"].ids.tolist())
+    total = seen.total() + VOCABULARY
+    for row in table.to_pylist():
+        own = masked_batch(part, masks, torch.tensor([row["example"]]))
+        assert row["tokens"] == len(own.gold)
+        blind = [-math.log((seen[token] + 1) / total) for token in own.gold.tolist()]
+        assert row["trivial"] == pytest.approx(sum(blind))
+        example = Batch(part, torch.tensor([row["example"]]), own.packed, own.gold, own.places)
+        with torch.no_grad():
+            loss = cross_entropy(objective.probe.packed(states(example)), own.gold, reduction="sum")
+        assert row["loss"] == pytest.approx(loss.item(), rel=1e-5, abs=1e-6)
+    assert table["loss"] != table["loss_1"] and 0 in table["tokens"].to_pylist()
+    assert table["loss_1"].to_pylist() != sorted(table["loss_1"].to_pylist())
+
+
+def test_losses_of_tokens_are_those_of_all_logits_at_once(monkeypatch):
+    monkeypatch.setattr(objectives, "DECODED_AT_ONCE", 64)
+    shapes = []
+
+    def noting(logits, *given, **named):
+        shapes.append(logits.shape)
+        return cross_entropy(logits, *given, **named)
+
+    monkeypatch.setattr(objectives, "cross_entropy", noting)
+    probe = MlmProbe(LAYERS + 1, HIDDEN, torch.randn(VOCABULARY, 7))
+    for masked_tokens in (0, 1, 64, 101):
+        hidden, gold = torch.randn(masked_tokens, LAYERS + 1, HIDDEN), torch.randint(VOCABULARY, (masked_tokens,))
+        with torch.no_grad():
+            found, dense = losses(probe, hidden, gold), cross_entropy(probe.packed(hidden), gold, reduction="none")
+        torch.testing.assert_close(found, dense)
+    assert set(shapes) == {(64, VOCABULARY)}
 
 
 def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens):
     first, other = train(tiny, tokens, "a"), train(tiny, tokens, "c", seed=2)
     train(tiny, tokens, "b")
-    for suffix in ("json", "safetensors"):
+    for suffix in ("json", "safetensors", "outcomes.parquet"):
         assert (tokens.parent / f"a.{suffix}").read_bytes() == (tokens.parent / f"b.{suffix}").read_bytes()
-    scores = [epoch["score"] for epoch in first["curve"]]
+    scores = first["scores"]
     assert -math.log(VOCABULARY) < scores[0] < scores[-1] - 0.1
-    assert first["score"] == scores[-1] == first["scores"][METRIC]
-    assert first["metric"] == METRIC and first["kept"] == first["heads"] == LAYERS * HEADS
+    assert first["kept"] == first["heads"] == LAYERS * HEADS
     assert first["curve"] != other["curve"]
-    assert first["provenance"]["masked"] == other["provenance"]["masked"] > 0
+    tables = [read_table(tokens.parent / f"{name}.outcomes.parquet") for name in ("a", "c")]
+    assert {provenance_of(table)["masked"] for table in tables} == {sum(tables[0]["tokens"].to_pylist())}
+    assert tables[0].select(["tokens", "trivial"]) == tables[1].select(["tokens", "trivial"])
     assert first["rows"] == {"train": 53, "validation": 14} and first["cut"] == {"train": 0, "validation": 0}
     state = load_file(tokens.parent / "a.safetensors")
     assert set(state) == {"dense.weight", "dense.bias", "bias"}
@@ -297,12 +346,12 @@ def test_heads_are_replaced(tiny, tokens):
     jobs.average(tiny, tokens, average)
     original = train(tiny, tokens)
     none = train(tiny, tokens, constants=average, variant="average/all")
-    assert (none["kept"], none["heads"]) == (0, LAYERS * HEADS) and none["score"] != original["score"]
+    assert (none["kept"], none["heads"]) == (0, LAYERS * HEADS) and none["scores"] != original["scores"]
     jobs.learn(tiny, lambdas, seed=3, tokens=tokens, constants=average)
     values = read_table(lambdas).to_pandas().value
     assert values.between(0, 1).all() and values.std() > 0.01
     jobs.rank(lambdas, order)
-    some = {"constants": average, "order": order, "variant": "average/lambda/kept-1of4"}
+    some = {"constants": average, "order": order, "variant": "average/lambda-0/kept-1of4"}
     assert train(tiny, tokens, **some)["kept"] == 3
 
 
@@ -332,8 +381,8 @@ def test_every_family_learns_to_guess(family, tmp_path, monkeypatch):
     laid_out(random, tmp_path, 17)
     jobs.average(random, tokens, average)
     for name, replaced in (("original", {}), ("none", {"constants": average, "variant": "average/all"})):
-        curve = train(random, tokens, name, how=jobs.training(epochs=4), **replaced)["curve"]
-        assert curve[-1]["score"] > curve[0]["score"] + 0.1
+        scores = train(random, tokens, name, how=jobs.training(epochs=4), **replaced)["scores"]
+        assert scores[-1] > scores[0] + 0.1
     state = load_file(tmp_path / "original.safetensors")
     assert ("projection.weight" in state) == (family == "electra")
 

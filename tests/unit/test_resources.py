@@ -186,7 +186,7 @@ def test_disk_is_what_is_written():
     assert disk(probing(TRAINED, True), BERT_BASE) - disk(probing(), BERT_BASE) == pytest.approx(
         144 * 128**2 * 4 / MB, abs=1
     )
-    assert disk(job(RankOf(order="lambda")), None) == 1
+    assert disk(job(RankOf(order="lambda-0")), None) == 1
 
 
 def test_texts_ask_by_the_size_of_their_files(tmp_path):

@@ -53,16 +53,17 @@ JOBS = {
     "average": 2,
     "train_lambda": 2,
     "rank": 2,
-    "hidden_states": 6,
-    "probe": 12,
+    "hidden_states": 8,
+    "probe": 16,
     "summarise": 1,
+    "claims": 1,
     "grid": 1,
     "score_and_drop": 1,
     "page": 1,
 }
-OF_MOOD = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 6}
+OF_MOOD = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 8}
 JOBS_OF_STAGES = ("texts", "labels", "tokens", "average", "lambda", "rank", "hidden", "probe")
-RESULTS = {"summarise": 1, "grid": 1, "score_and_drop": 1, "page": 1}
+RESULTS = {"summarise": 1, "claims": 1, "grid": 1, "score_and_drop": 1, "page": 1}
 
 
 class Known(Roots):
@@ -163,8 +164,8 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
     [
         ({"tasks__mood__learning_rate": 0.5}, OF_MOOD | RESULTS),
         ({"tasks__mood__epochs": 2}, OF_MOOD | RESULTS),
-        ({"ranking__seed": 7}, {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 4} | RESULTS),
-        ({"run__seeds": [1, 2, 3]}, {"probe": 6} | RESULTS),
+        ({"ranking__seeds": [7]}, {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 4} | RESULTS),
+        ({"run__seeds": [1, 2, 3]}, {"probe": 8} | RESULTS),
         ({"run__tasks": ["mood"]}, RESULTS),
         ({"run__fractions": ["1", "0"]}, RESULTS),
         (
@@ -174,27 +175,29 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         ({"run__orders": ["lambda", "lambda-reversed"]}, {"rank": 2, "hidden_states": 2, "probe": 4} | RESULTS),
         (
             {"run__constants": ["average", "zeros"]},
-            {"train_lambda": 2, "rank": 2, "hidden_states": 4, "probe": 8} | RESULTS,
+            {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 4} | RESULTS,
         ),
         ({"tasks__mood__title": "Mood"}, RESULTS),
-        ({"plots__width": 333}, {"grid": 1, "score_and_drop": 1, "page": 1}),
-        # λ depends neither on the metric nor on subsets
-        ({"tasks__mood__metric": "matthews_correlation"}, {"probe": 6} | RESULTS),
-        ({"tasks__mood__subset": "length"}, {"prepare_subsets": 1, "probe": 6} | RESULTS),
-        ({"tasks__mood__labels": ["a", "b"]}, {"prepare_labels": 1} | OF_MOOD | {"probe": 6} | RESULTS),
+        ({"plots__width": 333}, {"grid": 1, "score_and_drop": 1, "claims": 1, "page": 1}),
+        ({"margin": 0.2}, {"claims": 1, "page": 1}),
+        ({"contextless": False}, RESULTS),
+        # outcomes are there: another metric or subset trains nothing
+        ({"tasks__mood__metric": "matthews_correlation"}, RESULTS),
+        ({"tasks__mood__subset": "length"}, {"prepare_subsets": 1} | RESULTS),
+        ({"tasks__mood__labels": ["a", "b"]}, {"prepare_labels": 1} | OF_MOOD | {"probe": 8} | RESULTS),
         (
             {"corpora__texts__slots": 17},
-            {"tokenize": 1, "average": 1, "hidden_states": 3, "train_lambda": 1, "rank": 1, "probe": 6} | RESULTS,
+            {"tokenize": 1, "average": 1, "hidden_states": 4, "train_lambda": 1, "rank": 1, "probe": 8} | RESULTS,
         ),
         (
             {"corpora__texts__train_limit": 22},
-            {"prepare_texts": 1, "prepare_labels": 1, "tokenize": 1, "average": 1, "hidden_states": 3}
-            | {"train_lambda": 1, "rank": 1, "probe": 6}
+            {"prepare_texts": 1, "prepare_labels": 1, "tokenize": 1, "average": 1, "hidden_states": 4}
+            | {"train_lambda": 1, "rank": 1, "probe": 8}
             | RESULTS,
         ),
         (
             {"precision": "bfloat16"},
-            {"average": 2, "hidden_states": 6, "train_lambda": 2, "rank": 2, "probe": 12} | RESULTS,
+            {"average": 2, "hidden_states": 8, "train_lambda": 2, "rank": 2, "probe": 16} | RESULTS,
         ),
     ],
 )
@@ -246,17 +249,17 @@ def test_a_model_that_is_not_here_is_known_by_where_it_comes_from(results: Path)
 
 
 def test_a_new_version_of_a_stage_makes_its_artefacts_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("papa.config.stages.LambdaOf.version", 2)
+    monkeypatch.setattr("papa.config.stages.LambdaOf.version", 99)
     study = study_of(CONFIG, results, Known())
     assert to_do(study) == {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 4} | RESULTS
     assert set(study.outdated().values()) == {
-        "it was made by stage lambda, version 1; this is lambda, version 2",
+        "it was made by stage lambda, version 1; this is lambda, version 99",
     }
 
 
 @pytest.mark.parametrize("stage", ["lambda", "rank", "average", "hidden", "labels"])
 def test_an_artefact_of_another_study_is_found(stage: str, results: Path, tmp_path: Path) -> None:
-    other = study_of(edited(tasks__mood__learning_rate=0.9, ranking__seed=77), tmp_path / "other", Known(files="o"))
+    other = study_of(edited(tasks__mood__learning_rate=0.9, ranking__epochs=9), tmp_path / "other", Known(files="o"))
     finish(other, dict.fromkeys(JOBS_OF_STAGES, "of another study"))
     study = study_of(CONFIG, results, Known())
     job = next(job for job in study.jobs() if job.stage == stage)
@@ -273,7 +276,7 @@ def test_content_that_is_made_again_as_it_was_makes_nothing_else_again(results: 
     write(study, texts, texts.main)
     assert to_do(study_of(CONFIG, results, Known())) == {}
     write(study, texts, "other texts")
-    assert to_do(study_of(CONFIG, results, Known()))["probe"] == 6
+    assert to_do(study_of(CONFIG, results, Known()))["probe"] == 8
 
 
 def test_the_same_seeds_are_not_trained_again_on_hidden_states_that_were_deleted(results: Path) -> None:
@@ -281,7 +284,7 @@ def test_the_same_seeds_are_not_trained_again_on_hidden_states_that_were_deleted
         path.unlink()
     assert to_do(study_of(CONFIG, results, Known())) == {}
     added = study_of(edited(run__seeds=[1, 2, 3]), results, Known())
-    assert to_do(added) == {"hidden_states": 6, "probe": 6} | RESULTS
+    assert to_do(added) == {"hidden_states": 8, "probe": 8} | RESULTS
 
 
 def test_a_file_is_newer_than_what_is_outdated(results: Path) -> None:
@@ -294,7 +297,7 @@ def test_a_file_is_newer_than_what_is_outdated(results: Path) -> None:
 
 
 def test_an_outdated_artefact_with_a_date_to_come_looks_old(results: Path) -> None:
-    order = results / "models/m/tasks/mood/average/lambda/order.parquet"
+    order = results / "models/m/tasks/mood/average/lambda-0/order.parquet"
     os.utime(order, (time.time() + 9999,) * 2)
     mark = Path(study_of(edited(tasks__mood__epochs=2), results, Known()).mark())
     assert order.stat().st_mtime < mark.stat().st_mtime
@@ -327,17 +330,17 @@ def test_results_that_change_while_a_run_starts_are_noticed(results: Path) -> No
     study = study_of(CONFIG, results, Known())
     assert to_do(study) == {} and not study.changed()
     (results / "models/m/orders").mkdir(exist_ok=True)
-    next(results.rglob("lambda.parquet")).unlink()
+    next(results.rglob("lambda-0.parquet")).unlink()
     assert study.changed()
 
 
 def test_why_an_artefact_is_outdated_is_said(results: Path) -> None:
     study = study_of(edited(tasks__mood__learning_rate=0.5), results, Known())
     reasons = study.outdated()
-    assert reasons["models/m/tasks/mood/average/lambda.parquet"] == (
+    assert reasons["models/m/tasks/mood/average/lambda-0.parquet"] == (
         "training.learning_rate is 0.5, but it was made with 0.001"
     )
-    assert len(reasons) == 8  # λ, the probes, and the page, which shows the config
+    assert len(reasons) == 10  # λ, the probes, and the page, which shows the config
 
 
 def test_a_job_comes_back_from_what_it_is_told(tmp_path: Path) -> None:
@@ -353,12 +356,12 @@ def test_a_job_comes_back_from_what_it_is_told(tmp_path: Path) -> None:
 def test_shards_make_parts_of_averages_and_hidden_states(tmp_path: Path) -> None:
     study = study_of(edited(corpora__texts__shards=3), tmp_path, Known())
     rules = Counter(job.rule for job in study.jobs())
-    assert (rules["average"], rules["average_part"], rules["merge_averages"], rules["hidden_states"]) == (1, 3, 1, 12)
+    assert (rules["average"], rules["average_part"], rules["merge_averages"], rules["hidden_states"]) == (1, 3, 1, 16)
 
 
 def test_trained_constants_and_dropout_are_streamed(tmp_path: Path) -> None:
     study = study_of(edited(run__constants=["average-trained"]), tmp_path, Known())
     rules = Counter(job.rule for job in study.jobs())
-    assert (rules["stream_probe"], rules["probe"], rules["hidden_states"]) == (8, 4, 2)
+    assert (rules["stream_probe"], rules["probe"], rules["hidden_states"]) == (8, 8, 4)
     study = study_of(edited(encoder_dropout=True), tmp_path, Known())
-    assert Counter(job.rule for job in study.jobs())["stream_probe"] == 12
+    assert Counter(job.rule for job in study.jobs())["stream_probe"] == 16

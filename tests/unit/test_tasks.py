@@ -229,6 +229,31 @@ def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare: Prepare, ca
     assert ("'rare'" in caplog.text) == (0 not in table.column("label").to_pylist()[:4])
 
 
+def test_labels_are_counted_in_the_training_rows_taken(prepare: Prepare) -> None:
+    validation = {"text": ["d"], "label": ["no"]}
+    assert provenance_of(prepare(TEXT, validation))["train_counts"] == [1, 2]
+    assert provenance_of(prepare(TEXT, validation, labels=["yes", "maybe", "no"]))["train_counts"] == [2, 0, 1]
+    assert provenance_of(prepare(WORDS))["train_counts"] == [1, 2], "words, and not rows"
+    train = {"text": list("abcdefgh"), "label": ["x", "y"] * 4}
+    limited = prepare(train, TEXT | {"label": ["x"] * 3}, corpus={"train_limit": 5})
+    taken = limited.column("label").to_pylist()[:5]
+    assert provenance_of(limited)["train_counts"] == [taken.count(0), taken.count(1)]
+
+
+def test_every_word_has_its_most_frequent_label_of_the_training_rows(prepare: Prepare) -> None:
+    """Of labels as frequent as each other it is the first; a word that no training row has gets the usual label."""
+    train = {"words": [["a", "b"], ["a", "b", "c"], ["a", "B"]], "tag": [["X", "Z"], ["Y", "Y", "Y"], ["X", "Y"]]}
+    validation = {"words": [["b", "a", "new"], ["B", "c"]], "tag": [["Y", "Y", "X"], ["X", "X"]]}
+    table = prepare(train, validation)
+    assert provenance_of(table)["label_names"] == ["X", "Y", "Z"]
+    assert provenance_of(table)["train_counts"] == [2, 4, 1]
+    assert table.column("by_word").to_pylist() == [[0, 2], [0, 2, 1], [0, 1], [2, 0, 1], [1, 1]]
+    assert table.schema.field("by_word").type == table.schema.field("label").type
+    even = {"words": [["a", "b"]], "tag": [["Y", "X"]]}
+    words = prepare(even, {"words": [["new"]], "tag": [["Y"]]})
+    assert words.column("by_word").to_pylist() == [[1, 0], [0]], "of labels as frequent, the first of the names"
+
+
 def test_subsets(prepare: Prepare) -> None:
     table = prepare(TEXT | {"kind": ["easy", None, "hard"]}, subset="kind")
     assert table.column("subset").to_pylist() == ["easy", "", "hard"] * 2

@@ -9,13 +9,15 @@ import pyarrow as pa
 import pytest
 import torch
 from jobs import training
+from safetensors.torch import load_file
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 from test_hidden import stored
 
 import papa
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
-from papa.files import read_json, read_table, write_table
+from papa.files import provenance_of, read_json, read_table, write_table
+from papa.method import objectives
 from papa.method.fitting import Diverged, Lesson, _Course, fit
 from papa.method.hidden import HiddenStates
 from papa.method.objectives import IGNORED, Labelled, Through
@@ -50,13 +52,14 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, dat
     assert first["rows"] == {"train": TRAIN, "validation": VALIDATION}
     assert first["rows_available"] == {"train": 99, "validation": VALIDATION} and first["cut"]["train"] > 0
     assert first == again and (corpus / "a.json").read_bytes() == (corpus / "b.json").read_bytes()
-    assert (corpus / "a.safetensors").read_bytes() == (corpus / "b.safetensors").read_bytes()
+    for suffix in ("safetensors", "outcomes.parquet"):
+        assert (corpus / f"a.{suffix}").read_bytes() == (corpus / f"b.{suffix}").read_bytes()
     assert first["curve"] != other["curve"]
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_what_a_run_says(tiny, corpus, data):
-    jobs.probe(tiny, corpus / "run.json", seed=7, variant="zeros/all", **data)
+    said = jobs.probe(tiny, corpus / "run.json", seed=7, variant="zeros/all", **data)
     run = read_json(corpus / "run.json")
     of_provenance = {"weights", "corpus", "slots", "style", "segments", "encoder_dropout", "papa_version"}
     assert run["provenance"].keys() == of_provenance
@@ -64,10 +67,17 @@ def test_what_a_run_says(tiny, corpus, data):
         *("tiny", "t", "zeros", None, "0", 0, LAYERS * HEADS, 7)
     ]
     assert run.keys() == {
-        *("model", "task", "constant", "order", "fraction", "kept", "heads", "metric", "learning_rate", "batch_size"),
-        *("epochs", "seed", "score", "scores", "subsets", "rows", "rows_available", "cut", "curve", "provenance"),
+        *("model", "task", "constant", "order", "fraction", "kept", "heads", "learning_rate", "batch_size", "epochs"),
+        *("seed", "rows", "rows_available", "cut", "curve", "provenance"),
     }
-    assert run["score"] == run["curve"][-1]["score"] == run["scores"]["accuracy"]
+    assert [epoch.keys() for epoch in run["curve"]] == [{"epoch", "loss"}] * 3
+    about = provenance_of(read_table(corpus / "run.outcomes.parquet"))
+    assert about == {name: run[name] for name in ("model", "task", "constant", "order", "fraction", "seed")} | {
+        "weights": run["provenance"]["weights"],
+        "corpus": "f",
+        "label_names": ["low", "high"],
+    }
+    assert f"accuracy {jobs.scores(corpus / 'run.json')[-1]:.3f} with 0 of 15 heads, seed 7" in said
 
 
 def test_stored_and_streamed_hidden_states_give_the_same_logits(tiny, corpus, data):
@@ -124,34 +134,70 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_state(tiny, corpus, data):
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_labels_and_subsets_of_other_texts_are_refused(corpus, data):
+def test_labels_of_other_texts_are_refused(corpus, data):
     splits, table = Tokens.read(data["tokens"]), read_table(data["labels"])
     write_table(table, corpus / "other.parquet", {"fingerprint": "other", "label_names": ["low", "high"]})
     with pytest.raises(papa.DamagedArtefact, match=r"other\.parquet is made of other texts"):
         Labelled(splits, SIZES, corpus / "other.parquet")
-    with pytest.raises(papa.DamagedArtefact, match=r"other\.parquet is made of other texts"):
-        Labelled(splits, SIZES, data["labels"], corpus / "other.parquet")
 
 
-def test_subsets_are_scored_apart(tiny, corpus, data, metric):
-    """A subset of texts of even number; of words, of those of even number."""
-    table = read_table(data["labels"])
-    marks = [["even", "odd"][row % 2] for row in table["row"].to_pylist()]
-    if metric == "token_accuracy":
-        marks = [["even" if word % 2 == 0 else "" for word in range(len(row))] for row in table["label"].to_pylist()]
-    subsets = table.select(["split", "row"]).append_column("subset", pa.array(marks))
-    write_table(subsets, corpus / "subsets.parquet", {"fingerprint": "f"})
-    index = stored(tiny, corpus)
-    jobs.probe(tiny, corpus / "with.json", metric, index=index, subsets=corpus / "subsets.parquet", **data)
-    jobs.probe(tiny, corpus / "without.json", metric, index=index, **data)
-    run, plain = read_json(corpus / "with.json"), read_json(corpus / "without.json")
-    assert run["score"] == plain["score"] and plain["subsets"] == {}
-    if metric == "accuracy":
-        assert {name: own["examples"] for name, own in run["subsets"].items()} == {"even": 16, "odd": 15}
-        right = sum(own["score"] * own["examples"] for own in run["subsets"].values())
-        assert right / VALIDATION == pytest.approx(run["score"])
-    else:
-        assert run["subsets"].keys() == {"even"} and run["subsets"]["even"]["score"] != run["score"]
+def test_outcomes_are_what_the_written_probe_makes_of_each_example(tiny, corpus, data, metric):
+    """A row for each example or labelled word: what is right is read off the labels, the rest by hand off the probe."""
+    jobs.probe(tiny, corpus / "run.json", metric, variant="zeros/all", **data)
+    table = read_table(corpus / "run.outcomes.parquet")
+    assert table.column("split").to_pylist() == ["validation"] * table.num_rows
+    labels, tokens = (read_table(data[name]).slice(TRAIN) for name in ("labels", "tokens"))
+    labels, of_words, part = labels.column("label").to_pylist(), metric == "token_accuracy", Tokens.read(data["tokens"])
+    model, part = model_of(jobs.encoding(tiny)), part["validation"]
+    batch, state = part.batch(torch.arange(len(part))), load_file(corpus / "run.safetensors")
+    zeros = model.replacement(torch.zeros(LAYERS, HEADS, CORPUS_SLOTS, CORPUS_SLOTS))
+    with torch.inference_mode():
+        hidden = torch.stack(model.run(model.pack(batch), zeros), dim=1).half().float()
+        if of_words:
+            own = [(row, word) for row, words in enumerate(tokens.column("words").to_pylist()) for word in words]
+            first = [place for place, (_, word) in enumerate(own) if word >= 0]
+            rows = [(*own[place], labels[own[place][0]][own[place][1]]) for place in first]
+            probe = papa.TokenProbe(LAYERS + 1, model.hidden, 2)
+            probe.load_state_dict(state)
+            given = probe.eval().packed(hidden[first])
+        else:
+            rows = list(zip(range(VALIDATION), labels, strict=True))
+            probe = papa.SequenceProbe(LAYERS + 1, CORPUS_SLOTS, model.hidden, 2)
+            probe.load_state_dict(state)
+            given = probe.eval().packed(hidden, batch)
+    keys = ["example", *["word"] * of_words, "gold"]
+    assert table.column_names == ["split", *keys, "predicted", "predicted_1", "predicted_2"]
+    assert list(zip(*(table.column(key).to_pylist() for key in keys), strict=True)) == rows
+    predicted = given.argmax(-1).tolist()
+    assert table.column("predicted").to_pylist() == predicted and len(set(predicted)) == 2
+    right = [label == row[-1] for label, row in zip(predicted, rows, strict=True)]
+    assert jobs.scores(corpus / "run.json", metric)[-1] == pytest.approx(sum(right) / len(right))
+
+
+def test_outcomes_of_an_epoch_are_those_of_a_probe_trained_no_longer(tiny, corpus, data, metric):
+    def outcomes(epochs):
+        jobs.probe(tiny, corpus / "run.json", metric, training(epochs=epochs), **data)
+        return read_table(corpus / "run.outcomes.parquet")
+
+    one, two, three = map(outcomes, (1, 2, 3))
+    assert (one["predicted"], two["predicted"]) == (three["predicted_1"], three["predicted_2"])
+    assert two["predicted_1"] == one["predicted"] != three["predicted"] and "predicted_1" not in one.column_names
+    assert len(jobs.scores(corpus / "run.json", metric)) == 3
+
+
+@pytest.mark.parametrize("corpus", ["words"], indirect=True)
+@pytest.mark.parametrize("at_once", [1, 64])
+def test_sentences_without_a_labelled_word_have_no_outcome(tiny, corpus, data, metric, monkeypatch, at_once):
+    monkeypatch.setattr(objectives, "EVALUATED_AT_ONCE", at_once)
+    jobs.probe(tiny, corpus / "all.json", metric, training(epochs=1), seed=1, **data)
+    labels = read_table(data["labels"])
+    rows = labels["label"].to_pylist()
+    bare = [[IGNORED] * len(row) if number >= TRAIN and number % 3 else row for number, row in enumerate(rows)]
+    about = {"fingerprint": "f", "label_names": ["low", "high"]}
+    write_table(labels.set_column(2, "label", pa.array(bare)), data["labels"], about)
+    jobs.probe(tiny, corpus / "some.json", metric, training(epochs=1), seed=1, **data)
+    every, some = (read_table(corpus / f"{name}.outcomes.parquet").to_pylist() for name in ("all", "some"))
+    assert some == [row for row in every if (row["example"] + TRAIN) % 3 == 0] and 0 < len(some) < len(every)
 
 
 def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus, data):
@@ -168,12 +214,35 @@ def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus, data):
     ranked = read_table(order).to_pandas()
     last = table[table.epoch == 3].set_index(["layer", "head"]).value
     assert [last[pair] for pair in zip(ranked.layer, ranked["head"], strict=True)] == sorted(last)
-    jobs.rank(lambdas, corpus / "reversed.parquet", "lambda-reversed")
+    jobs.rank(lambdas, corpus / "reversed.parquet", "lambda-reversed-0")
     backwards = read_table(corpus / "reversed.parquet").to_pandas()
     pairs = [list(zip(table.layer, table["head"], strict=True)) for table in (ranked, backwards)]
     assert pairs[1] == pairs[0][::-1] and backwards["rank"].tolist() == list(range(LAYERS * HEADS))
-    with pytest.raises(papa.InputError, match="those made of it are lambda, lambda-reversed"):
-        jobs.rank(lambdas, order, "alphabetical")
+    with pytest.raises(papa.InputError, match="'random-1' is not made of λ; those made of it are lambda, lambda-rev"):
+        jobs.rank(lambdas, order, "random-1")
+
+
+def test_lambda_of_a_part_is_learned_from_its_share_of_the_texts(tiny, corpus, data, monkeypatch):
+    """Halves are drawn, the same ones for every seed, and share no text."""
+    read, batch = [], Labelled.batch
+    monkeypatch.setattr(Labelled, "batch", lambda self, rows: read.extend(rows.tolist()) or batch(self, rows))
+
+    def learned(part, seed=1):
+        read.clear()
+        path = corpus / f"lambda-{part}.parquet"
+        said = jobs.learn(tiny, path, training(epochs=2), seed, "zeros", part=part, **data)
+        assert f"after 2 epochs of {len(read) // 2} examples" in said
+        assert sorted(read[: len(read) // 2]) == sorted(read[len(read) // 2 :]) == sorted(set(read))
+        return set(read), read_table(path).column("value").to_pylist()
+
+    (whole, of_whole), (one, of_one), (two, of_two) = map(learned, (None, "1of2", "2of2"))
+    assert whole == set(range(TRAIN)) == one | two and not one & two and len(one) == -(-TRAIN // 2)
+    assert one != set(range(len(one))) and one != set(range(0, TRAIN, 2))
+    assert of_whole != of_one != of_two != of_whole
+    again, other = learned("1of2"), learned("1of2", seed=2)
+    assert again == (one, of_one) and other[0] == one and other[1] != of_one
+    with pytest.raises(papa.InputError, match=f"{TRAIN} training examples cannot be cut in 99 parts"):
+        learned("99of99")
 
 
 @pytest.fixture
@@ -207,8 +276,8 @@ def test_an_order_of_other_heads_is_refused(tiny, tmp_path, loaded):
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_a_fraction_of_heads_needs_an_order(tiny, corpus, data):
-    with pytest.raises(papa.InputError, match=r"zeros/lambda/kept-1of2 needs an order of heads, and none was given"):
-        jobs.store(tiny, corpus / "1of1.json", "zeros/lambda/kept-1of2", tokens=data["tokens"])
+    with pytest.raises(papa.InputError, match=r"zeros/lambda-0/kept-1of2 needs an order of heads, and none was given"):
+        jobs.store(tiny, corpus / "1of1.json", "zeros/lambda-0/kept-1of2", tokens=data["tokens"])
 
 
 def test_the_optimiser_takes_the_steps_of_torch():

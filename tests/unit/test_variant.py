@@ -33,15 +33,22 @@ def test_the_average_of_a_tasks_own_texts_is_the_average() -> None:
     assert Constant.parse("average-of-mnli").on("cola") == Constant("average", "mnli")
 
 
-@pytest.mark.parametrize("name", [*(name for name in ORDERS if name != "random"), "random-1", "random-13"])
+@pytest.mark.parametrize(
+    "name", ["first-layer-first", "last-layer-first", "lambda-0", "lambda-reversed-7", "random-1", "random-13"]
+)
 def test_an_order_is_what_its_name_says(name: str) -> None:
     order = Order.parse(name)
     assert order.name == name
     assert order.by_lambda == name.startswith("lambda")
-    assert order.draw == ({"random-1": 1, "random-13": 13}.get(name))
+    number = name.rpartition("-")[2]
+    assert order.draw == (int(number) if number.isdigit() else None)
+    assert order.base in ORDERS
 
 
-@pytest.mark.parametrize("name", ["random", "random-0", "random-01", "lambda-1", "first", ""])
+@pytest.mark.parametrize(
+    "name",
+    ["random", "random-0", "random-01", "lambda", "lambda-reversed", "lambda-01", "first", "first-layer-first-1", ""],
+)
 def test_another_name_is_no_order(name: str) -> None:
     with pytest.raises(InputError, match=r"The order '.*' does not exist; it is one of lambda, .* \(drawn: random-1"):
         Order.parse(name)
@@ -53,7 +60,7 @@ def test_another_name_is_no_order(name: str) -> None:
         (None, None, "1", "original"),
         ("average", None, "0", "average/all"),
         ("average-of-mnli", "random-2", "1/16", "average-of-mnli/random-2/kept-1of16"),
-        ("toeplitz-trained", "lambda-reversed", "3/7", "toeplitz-trained/lambda-reversed/kept-3of7"),
+        ("toeplitz-trained", "lambda-reversed-2", "3/7", "toeplitz-trained/lambda-reversed-2/kept-3of7"),
     ],
 )
 def test_a_variant_is_parsed_from_its_path(constant: str, order: str, fraction: str, path: str) -> None:
@@ -61,7 +68,7 @@ def test_a_variant_is_parsed_from_its_path(constant: str, order: str, fraction: 
     assert own.path == path
     assert Variant.parse(path) == own
     # a point of a grid names a constant and an order even where neither is used
-    grid = Variant.of(Constant.parse(constant or "zeros"), Order.parse(order or "lambda"), fraction)
+    grid = Variant.of(Constant.parse(constant or "zeros"), Order.parse(order or "lambda-0"), fraction)
     assert grid == own
 
 
@@ -69,8 +76,8 @@ def test_a_variant_is_parsed_from_its_path(constant: str, order: str, fraction: 
     ("constant", "order", "fraction", "message"),
     [
         ("average", None, "1/2", "keeps the fraction 1/2 of the heads needs an order; none was given"),
-        (None, "lambda", "1/2", "keeps the fraction 1/2 of the heads needs a constant; none was given"),
-        ("average", "lambda", "0", "keeps the fraction 0 of the heads has no order; lambda was given"),
+        (None, "lambda-0", "1/2", "keeps the fraction 1/2 of the heads needs a constant; none was given"),
+        ("average", "lambda-0", "0", "keeps the fraction 0 of the heads has no order; lambda-0 was given"),
         (None, None, "0", "keeps the fraction 0 of the heads needs a constant; none was given"),
         ("average", None, "1", "keeps the fraction 1 of the heads has no constant; average was given"),
         ("average", None, "3/2", "The fraction is 3/2, but must lie between 0 and 1"),
@@ -91,7 +98,7 @@ def test_another_path_is_no_variant(path: str) -> None:
     ("fraction", "kept"), [("1", 144), ("1/2", 72), ("1/8", 18), ("1/16", 9), ("0", 0), ("1/7", 20)]
 )
 def test_kept_heads_are_rounded_down(fraction: str, kept: int) -> None:
-    variant = Variant.of(Constant.parse("average"), Order.parse("lambda"), fraction)
+    variant = Variant.of(Constant.parse("average"), Order.parse("lambda-0"), fraction)
     assert variant.kept(144) == kept
     assert variant.of_corpus == (fraction in "01")
 

@@ -1,15 +1,17 @@
 """Every family through every rule: the config of small random models, really run."""
 
+import copy
 import re
 
 import pytest
-from tiny import REPOSITORY, copy_of_repository
+from tiny import CONFIG, REPOSITORY, copy_of_repository
 
-from papa.files import read_table
+from papa.files import read_json, read_table
 
 pytestmark = pytest.mark.slow
 # fetch needs a hub, prune deletes; nothing of these random models stands in the paper
-NOT_RUN = {"all", "fetch", "prune", "published"}
+NOT_RUN = {"all", "fetch", "prune", "published", "half_lambda", "stability"}
+"""Those without a place here; how stable orders are is measured below."""
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +37,12 @@ def test_every_family_has_every_score(families):
     rows = read_table(families.folder / "results/families/tables/summary.parquet").to_pandas()
     main = rows[rows.main & (rows.subset == "all")]
     settings = main.groupby(["task", "model"]).size()
-    # nothing replaced; averages and trained matrices at 0; two orders of each at 1/2
-    assert set(settings["roles"]) == set(settings["entities"]) == {1 + 2 + 4}
+    # nothing replaced; averages and trained matrices at 0; two orders of each at 1/2; the contextless floor
+    assert set(settings["roles"]) == set(settings["entities"]) == {1 + 2 + 4 + 1}
     # no constants are trained with masked language modelling, and one order is enough
-    assert set(settings["masked"]) == {1 + 1 + 1} and len(settings) == 3 * 3
+    assert set(settings["masked"]) == {1 + 1 + 1 + 1} and len(settings) == 3 * 3
+    assert main.contextless.notna().all() and main.trivial.notna().all() and main.loss.isna().all()
+    assert set(main.status) == {"one seed, so no interval"}
     masked = main.task == "masked"
     assert main["mean"][~masked].between(0, 1).all() and main["mean"][masked].between(-9, -5).all()
     assert main.relative_drop[masked].isna().all()
@@ -64,3 +68,20 @@ def test_every_grid_has_its_table_and_figure(families):
     for name in ("score_by_fraction", "orders", "score_and_drop"):
         assert (results / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG")
         assert r"\toprule" in (results / f"tables/{name}.tex").read_text(encoding="utf-8")
+
+
+def test_orders_of_other_seeds_and_of_halves_of_the_texts(finished_copy):
+    config = copy.deepcopy(CONFIG) | {"ranking": {"seeds": [0, 1], "halves": True}}
+    config["run"] |= {"tasks": ["animals"], "seeds": [1, 2]}
+    process = finished_copy.snakemake("--cores", "2", "--configfile", finished_copy.write(config))
+    assert process.returncode == 0, process.stdout + process.stderr
+    tables = finished_copy.folder / "results/tiny/tables"
+    stability = read_table(tables / "stability.parquet").to_pandas()
+    pairs = set(zip(stability.a, stability.b, strict=True))
+    halves = {(f"half 1, seed {seed}", f"half 2, seed {seed}") for seed in (0, 1)}
+    assert pairs == {("seed 0", "seed 1")} | halves
+    assert stability.tau.between(-1, 1).all() and stability.overlap.between(0, 1).all()
+    runs = read_table(tables / "runs.parquet").to_pandas()
+    assert set(runs.order.dropna()) == {"lambda-0", "lambda-1"}
+    told = read_json(tables / "claims.json")["lines"]
+    assert [line["orders"] for line in told] == [2]

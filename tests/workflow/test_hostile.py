@@ -17,8 +17,8 @@ from comparing import all_intact, same_results
 RESULTS = Path("results/tiny")
 TOKENS = RESULTS / "models/tiny/corpora/sentences/tokens.parquet"
 TASK = RESULTS / "models/tiny/tasks/animals"
-FEATURES = TASK / "features/average/lambda/kept-1of2"
-RUN = TASK / "runs/average/lambda/kept-1of2/seed-1.json"
+FEATURES = TASK / "features/average/lambda-0/kept-1of2"
+RUN = TASK / "runs/average/lambda-0/kept-1of2/seed-1.json"
 LOG = RESULTS / "logs" / FEATURES.relative_to(RESULTS) / "1of1.log"
 OPTIONS = ("--cores", "1", "--configfile", "config.yaml")
 MADE = (*OPTIONS[:2], str(RUN), *OPTIONS[2:])

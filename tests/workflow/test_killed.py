@@ -39,7 +39,7 @@ def saved(workflow: Copy, since: float) -> bool:
 
 def test_the_plain_command_goes_on_after_a_kill(finished, finished_copy):
     results = finished_copy.folder / "results/tiny"
-    own = "models/tiny/tasks/animals/{}/average/lambda/kept-1of2"
+    own = "models/tiny/tasks/animals/{}/average/lambda-0/kept-1of2"
     shutil.rmtree(results / own.format("features"))
     (results / own.format("runs") / "seed-1.json").unlink()
     log = results / "logs" / own.format("features") / "1of1.log"

@@ -1,9 +1,11 @@
-"""`papa plan`: its jobs are those of the study, its bytes those that a run writes, and problems are said first."""
+"""`papa plan`: its jobs are those of the study, its bytes those that a run writes, what can be told; problems first."""
 
 import copy
 import json
 import re
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from tiny import CONFIG, ROWS, write_data, write_model
@@ -12,6 +14,10 @@ from typer.testing import CliRunner
 from papa.cli import app
 from papa.config.reading import config_of
 from papa.config.study import Study
+from papa.files import Trace, write_table
+from papa.jobs.plan import ASSUMED, Noise, told_of
+from papa.results.outcomes import RUN, Measured, table_of
+from papa.results.statistics import RARE, smallest_loss
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +71,7 @@ def test_disk_follows_from_rows_words_and_sizes(plan):
             file.write(text + "\n")
     files = {"files": {split: f"data/long.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
     config = changed(corpora={"sentences": files}, run={"tasks": ["animals"], "fractions": ["1"]})
+    config["contextless"] = False
     stages = {stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]}
     assert stages["hidden_states"]["disk_mb"] == -(-(2 * rows * 13 * 3 * 8 * 2 + 2 * rows * 4) // 10**6)
     config["corpora"]["sentences"]["train_limit"] = 10_000
@@ -98,7 +105,138 @@ def test_where_nothing_is_known_the_exit_code_says_so(plan):
     result = plan(config)
     said = " ".join(result.stdout.split())
     assert "Corpus sentences: how large owner/texts is will be known when it is prepared" in said
-    assert result.exit_code == 1 and "hidden_states 3 (3 unknown) ? ? ?" in said
+    assert result.exit_code == 1 and "hidden_states 4 (4 unknown) ? ? ?" in said
+
+
+def smallest_of(plan, **run):
+    """What is told of a config of the sentences alone, by the title of the task."""
+    result = plan(changed(run={"tasks": ["animals"]} | run), "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    [entry] = found["smallest_losses"]
+    return entry, found
+
+
+def test_the_smallest_loss_before_a_run_is_worked_out_by_hand(plan):
+    """Seeds vary by .005 of the range, 5 % of the examples differ and one that was not seen, attention gives .2."""
+    text = "\n".join(["sentence,animal", *(f"the cat,{row % 2}" for row in range(408))])
+    for split in ROWS:
+        with open(f"data/mrpc.{split}.csv", "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+    files = {"files": {split: f"data/mrpc.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
+    config = changed(corpora={"sentences": files}, run={"tasks": ["animals"], "seeds": [1, 2, 3]})
+    config["tasks"]["animals"]["title"] = "MRPC"
+    found = json.loads(plan(config, "--json").stdout)
+    [entry] = found["smallest_losses"]
+    expected = smallest_loss(3, 0.005 / 0.2, ((0.05 + 2 * RARE / 408) / 408) ** 0.5 / 0.2)
+    assert entry["smallest"] == pytest.approx(expected) and 0.14 < expected < 0.15
+    assert (entry["seeds"], entry["examples"], entry["measured"], entry["helps"]) == (3, 408, False, "examples")
+    said = " ".join(plan(config).stdout.split())
+    for words in (
+        "a task that loses nothing is shown, with 80 % power, to lose less than this share of what attention "
+        "contributes: MRPC 15 % (3 seeds, 408 examples).",
+        ASSUMED,
+        "A margin of 10 % cannot be shown for MRPC with 3 seeds and 408 examples (smallest: 15 %): more seeds help "
+        "little, more examples do.",
+    ):
+        assert words in said
+    assert "standard deviation of 0.005 of the score's range, 5 % of the examples" in ASSUMED
+    wide = " ".join(plan(config | {"margin": 0.2}).stdout.split())
+    assert "MRPC 15 %" in wide and "cannot be shown" not in wide
+
+
+def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
+    entry, found = smallest_of(plan)
+    assert (entry["smallest"], entry["why"]) == (None, "one seed")
+    assert told_of(found) == ["With one seed nothing can be claimed for animals: two or more seeds are needed."]
+    config = changed(run={"tasks": ["animals"], "seeds": [1, 2]})
+    [entry] = json.loads(plan(config | {"contextless": False}, "--json").stdout)["smallest_losses"]
+    assert entry["why"] == "without `contextless` no loss is measured"
+    nothing = changed(run={"tasks": ["animals"], "fractions": ["1"], "seeds": [1, 2]})
+    assert not json.loads(plan(nothing, "--json").stdout)["smallest_losses"]
+    entry, found = smallest_of(plan, seeds=[1, 2])  # of 12 examples
+    assert entry["smallest"] > 1 and "animals 100 % or more (2 seeds, 12 examples)" in told_of(found)[0]
+
+
+def entry_of(smallest, helps, **more):
+    return {"task": "t", "title": "T", "seeds": 3, "examples": 1024, "measured": False, "why": None} | {
+        "smallest": smallest,
+        "helps": helps,
+        **more,
+    }
+
+
+def test_what_helps_is_what_would(plan):
+    """Where few examples decide, it is examples; where they are many, it is seeds; the order of heads is neither."""
+    assert Noise.assumed().helps(3, 300) == "examples" and Noise.assumed().helps(3, 10**6) == "seeds"
+    assert Noise.assumed().helps(3, 2000) == "both" and Noise(0.1, 0.1, orders=True).helps(3, 300) == "orders"
+    for helps, words in (
+        ("seeds", "more examples help little, more seeds do."),
+        ("both", "more seeds and more examples help."),
+        ("orders", "so more orders (`ranking`) help most."),
+    ):
+        told = told_of({"margin": 0.1, "power": 0.8, "smallest_losses": [entry_of(0.1301, helps)]})
+        assert "10 % cannot be shown for T with 3 seeds and 1,024 examples (smallest: 14 %): " in told[-1]
+        assert told[-1].endswith(words)
+
+
+def measured(path, seeds, shift, floor=0.5, examples=600):
+    """Outcomes of a config that was run: with heads replaced as many scores rise with a seed as fall."""
+    chance = np.random.default_rng(0)
+    right = np.repeat((chance.random(examples) < 0.9)[None], seeds, axis=0)
+    without = right & (chance.random(examples) > floor)
+    half = right.copy()
+    for seed in range(seeds):
+        half[seed, : shift * (seed + 1)] = False
+    runs, values = [], []
+    gold = np.arange(examples) % 2
+    for setting, own in (
+        ((None, None, "1"), right),
+        (("zeros", None, "0"), without),
+        (("average", "lambda-0", "1/2"), half),
+    ):
+        runs += [(*setting, seed + 1) for seed in range(seeds)]
+        values.append(np.where(own, gold, 1 - gold))
+    items = pd.DataFrame({"split": "validation", "example": np.arange(examples), "gold": gold})
+    frame = pd.DataFrame(runs, columns=RUN, dtype=object)
+    own = Measured("tiny", "animals", "accuracy", ("0", "1"), (1, 1), frame, items, np.concatenate(values))
+    table, facts = table_of([own])
+    trace = Trace("summary", 2, {"tasks": {"animals": {"title": "animals", "metric": "accuracy"}}}, {})
+    write_table(table, path, {"table": "outcomes"} | facts, trace)
+    return own
+
+
+def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkeypatch):
+    rows = {"train": (600, 5.0), "validation": (600, 5.0)}
+    monkeypatch.setattr("papa.jobs.plan._counted", lambda corpus, texts: rows)
+    path = folder / "results/tiny/tables/outcomes.parquet"
+    try:
+        own = measured(path, 4, 6)
+        sample = own.sample("accuracy", np.ones(600, bool))
+        spread = sample.spread((None, None, "1"), ("zeros", None, "0"), ("average", "lambda", "1/2"))
+        lost = spread.estimate([0, 1, 0, -1])
+        unit = lost.variance / (spread.means[1] - spread.means[2]) ** 2
+        entry, found = smallest_of(plan, seeds=[1, 2, 3, 4])
+        assert entry["measured"] and entry["examples"] == 600 and not any("Assumed" in said for said in told_of(found))
+        assert "Estimated from what was measured for animals." in told_of(found)
+        share = lost.shares["examples"]
+        assert 0 < share < 1
+        expected = smallest_loss(4, (unit * (1 - share) * 4) ** 0.5, (unit * share) ** 0.5)
+        assert entry["smallest"] == pytest.approx(expected)
+        more, _ = smallest_of(plan, seeds=list(range(1, 17)))
+        assert more["smallest"] < entry["smallest"]
+
+        measured(path, 4, 6, floor=0)
+        entry, found = smallest_of(plan, seeds=[1, 2, 3, 4])
+        assert entry["smallest"] is None and entry["measured"]
+        assert told_of(found) == ["No smallest loss for animals: attention contributes nothing measurable."]
+
+        measured(path, 1, 6)  # one seed says nothing
+        assert not smallest_of(plan, seeds=[1, 2])[0]["measured"]
+        path.write_bytes(path.read_bytes()[:-50])
+        assert not smallest_of(plan, seeds=[1, 2])[0]["measured"]
+    finally:
+        path.unlink()
 
 
 def test_a_wrong_config_is_one_sentence(plan):

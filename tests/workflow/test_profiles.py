@@ -9,10 +9,11 @@ import yaml
 from tiny import CONFIG, JOBS, REPOSITORY, Copy
 
 PROFILES = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPOSITORY.glob("profiles/*/*.yaml")}
-ENCODER = {"average", "average_part", "train_lambda", "hidden_states", "stream_probe"}
+ENCODER = {"average", "average_part", "train_lambda", "half_lambda", "hidden_states", "stream_probe"}
 MORE = copy.deepcopy(CONFIG)
 MORE["tasks"]["tags"]["features"] = "stream"
 MORE["corpora"]["words"]["shards"] = 2
+MORE["ranking"] = {"halves": True}
 MORE["threads"] = {"encoder": 3, "probe": 2}
 """A config that has a job of every rule that runs the encoder."""
 
@@ -61,7 +62,7 @@ def test_rules_that_run_the_encoder_ask_for_a_gpu_and_for_threads(fresh):
 def test_jobs_ask_by_sizes_once_these_are_known(finished):
     config = CONFIG | {"run": CONFIG["run"] | {"seeds": [2]}}
     probes = jobs_of(finished, config, "default", "--cores", "8")["probe"]
-    assert len(probes) == 6
+    assert len(probes) == 8
     assert all("mem_mb=400" in probe and "runtime=15" in probe for probe in probes)
 
 

@@ -17,8 +17,8 @@ from papa.config.study import FRESH, Study
 from papa.data.roots import LocalRoots
 from papa.files import read_table, trace_of
 
-TABLES = {"summarise": 1, "grid": 1, "score_and_drop": 1, "page": 1}
-OF_A_TASK = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 3}
+TABLES = {"summarise": 1, "claims": 1, "grid": 1, "score_and_drop": 1, "page": 1}
+OF_A_TASK = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 4}
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_logs_contain_progress_and_the_result(finished):
 def test_seconds_and_memory_are_in_files_of_their_own(finished):
     runs = finished.folder / "results/tiny/models/tiny/tasks/animals/runs/original"
     assert (runs / "seed-1.benchmark.tsv").read_text().startswith("s\th:m:s\tmax_rss")
-    names = ["seed-1.benchmark.tsv", "seed-1.json", "seed-1.safetensors"]
+    names = ["seed-1.benchmark.tsv", "seed-1.json", "seed-1.outcomes.parquet", "seed-1.safetensors"]
     assert sorted(path.name for path in runs.iterdir()) == names
 
 
@@ -73,7 +73,7 @@ def test_a_learning_rate_reruns_what_it_must(finished, elsewhere, config, rememb
         {"run": CONFIG["run"] | {"fractions": ["1", "1/2", "1/4", "0"], "orders": ["lambda", "random"]}},
         {"encoder_dropout": True},
         {"fidelity": "published_code"},
-        {"precision": "bfloat16", "ranking": {"seed": 3}},
+        {"precision": "bfloat16", "ranking": {"seeds": [3]}},
         {"grids": {"more": {"constants": ["average", "zeros"], "fractions": ["1", "0"], "seeds": [1, 2]}}},
     ],
 )
@@ -131,13 +131,13 @@ def test_artefacts_of_another_study_are_made_again(elsewhere, config):
     """λ, an order and averages with the right names, which another config made."""
     other = elsewhere.folder / "results/other"
     shutil.copytree(elsewhere.folder / "results/tiny", other)
-    config = config | {"name": "other", "ranking": {"seed": 7, "epochs": 3}, "layout": {"style": "published_code"}}
+    config = config | {"name": "other", "ranking": {"epochs": 3}, "layout": {"style": "published_code"}}
     config["run"]["tasks"] = ["animals"]
     process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config, "other.yaml"))
     assert process.returncode == 0, process.stdout + process.stderr
     for name in (
-        "models/tiny/tasks/animals/average/lambda.parquet",
-        "models/tiny/tasks/animals/average/lambda/order.parquet",
+        "models/tiny/tasks/animals/average/lambda-0.parquet",
+        "models/tiny/tasks/animals/average/lambda-0/order.parquet",
         "models/tiny/corpora/sentences/average.h5",
     ):
         own = elsewhere.folder / "results/tiny" / name
@@ -158,7 +158,7 @@ def test_reruns_follow_meaning(elsewhere):
     text = stages.read_text(encoding="utf-8")
     assert text.count('    stage = "lambda"\n') == 1
     stages.write_text(
-        text.replace('    stage = "lambda"\n', '    stage = "lambda"\n    version = 2\n'), encoding="utf-8"
+        text.replace('    stage = "lambda"\n', '    stage = "lambda"\n    version = 99\n'), encoding="utf-8"
     )
     assert elsewhere.planned() == {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | TABLES
 
@@ -171,7 +171,7 @@ def test_after_pruning_nothing_is_made_again_but_for_a_new_seed(elsewhere, confi
     assert not list(results.rglob("*.hidden")) + list(results.rglob(".*.checkpoint*"))
     assert elsewhere.planned() == {}
     config["run"]["seeds"] = [1, 2]
-    assert elsewhere.planned(config) == {"hidden_states": 6, "probe": 6} | TABLES
+    assert elsewhere.planned(config) == {"hidden_states": 8, "probe": 8} | TABLES
 
 
 @pytest.mark.slow
@@ -217,10 +217,10 @@ def test_same_bytes_of_scores_whatever_the_cores(finished, elsewhere):
 
 def test_every_artefact_says_what_made_it(finished):
     results = finished.folder / "results/tiny"
-    run = results / "models/tiny/tasks/animals/runs/average/lambda/kept-1of2/seed-1.json"
+    run = results / "models/tiny/tasks/animals/runs/average/lambda-0/kept-1of2/seed-1.json"
     trace = trace_of(run)
     assert trace.settings["training"] == {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
-    assert trace.inputs.keys() >= {"tokens", "labels", "subsets", "index", "model"}
+    assert trace.inputs.keys() >= {"tokens", "labels", "index", "model"}
     models = set()
     for path in [*results.rglob("*.parquet"), *results.rglob("*.json"), *results.rglob("*.h5")]:
         if "figures" not in path.parts:

@@ -77,6 +77,22 @@ rule train_lambda:
         "../scripts/job.py"
 
 
+# λ on a part of the training texts, to tell how stable the order is.
+use rule train_lambda as half_lambda with:
+    input:
+        unpack(needs("half_lambda")),
+    output:
+        lambdas=made("lambda_half"),
+    log:
+        log("lambda_half"),
+    benchmark:
+        benchmark("lambda_half")
+    resources:
+        **sized("half_lambda"),
+    params:
+        told=told("half_lambda"),
+
+
 use rule prepare_texts as rank with:
     input:
         unpack(needs("rank")),

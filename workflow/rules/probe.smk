@@ -3,6 +3,7 @@ use rule tokenize as probe with:
         unpack(needs("probe")),
     output:
         run=made("run"),
+        outcomes=made("outcomes"),
         probe=made("probe"),
     log:
         log("run"),
@@ -25,6 +26,7 @@ use rule train_lambda as stream_probe with:
         unpack(needs("stream_probe")),
     output:
         run=made("run"),
+        outcomes=made("outcomes"),
         probe=made("probe"),
     log:
         log("run"),

@@ -3,6 +3,8 @@ use rule prepare_texts as summarise with:
         unpack(needs("summarise")),
     output:
         runs=made("runs"),
+        all_outcomes=made("all_outcomes"),
+        curves=made("curves"),
         summary=made("summary"),
         markdown=shown("summary_md", "Tables", table="summary"),
         latex=made("summary_tex"),
@@ -15,6 +17,44 @@ use rule prepare_texts as summarise with:
         **sized("summarise"),
     params:
         told=told("summarise"),
+
+
+# What may be concluded at the margin, and how stable the orders of heads are.
+use rule prepare_texts as claims with:
+    input:
+        unpack(needs("claims")),
+    output:
+        table=made("claims"),
+        claims=made("claims_json"),
+        markdown=shown("claims_md", "Claims", table="claims"),
+        latex=made("claims_tex"),
+    log:
+        log("claims"),
+    benchmark:
+        benchmark("claims")
+    localrule: True
+    resources:
+        **sized("claims"),
+    params:
+        told=told("claims"),
+
+
+use rule prepare_texts as stability with:
+    input:
+        unpack(needs("stability")),
+    output:
+        table=made("stability"),
+        markdown=shown("stability_md", "Tables", table="stability"),
+        latex=made("stability_tex"),
+    log:
+        log("stability"),
+    benchmark:
+        benchmark("stability")
+    localrule: True
+    resources:
+        **sized("stability"),
+    params:
+        told=told("stability"),
 
 
 use rule prepare_texts as grid with:

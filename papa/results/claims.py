@@ -1,118 +1,401 @@
-"""What a run says in numbers: what is lost without attention to the input, and how many heads are free to go."""
+"""What may be concluded: how much is lost, how many heads are replaceable at a margin, and what cannot be told.
+
+k heads are replaceable at margin δ if, for k and every smaller measured number, the one-sided 95 % upper bound of the
+loss of every task that counts is below δ. All tasks have to pass (intersection-union), in the order of k (fixed
+sequence), so that no correction for many tests is due; see docs/statistics.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import fmean
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import isfinite
 
+import numpy as np
 import pandas as pd
 
-from papa.files import JSON
-from papa.results.summary import fractions_of, half_width, is_main
+from papa.config.stages import ClaimsOf, GridOf
+from papa.config.study import Job
+from papa.config.variant import Constant
+from papa.errors import count
+from papa.files import JSON, read_table, write_json
+from papa.results.grids import constant_name, rows_of
+from papa.results.losses import COUNTS, RISING, at_ceiling
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setting, measured_in
+from papa.results.statistics import Estimate, holm, together
+from papa.results.summary import is_main, read_summary
+from papa.results.table import Table, read_frame, write_frame, write_pages
 
-Drop = dict[str, float | None]
-"""A mean relative drop: `mean`, `low` and `high`, which are None if they are not defined."""
-Claim = dict[str, JSON]
-UNKNOWN: Drop = {"mean": None, "low": None, "high": None}
+CLAIM_COLUMNS = dict.fromkeys(("grid", "line", "model", "constant", "order", "fraction"), "string")
+CLAIM_COLUMNS |= {"replaced": "int64", "heads": "int64", "tasks": "int64"}
+CLAIM_COLUMNS |= dict.fromkeys(("loss", "low", "high", "bound", "margin"), "float64") | {"worst": "string"}
 
-ABOUT_DROP = (
-    "Mean relative drop: the mean over tasks of (original - score) / |original|, where that is defined. Its interval is"
-    " the 95 % Student-t interval over seeds: each seed gives one mean over the tasks, of its own original minus its"
-    " own score, in shares of the task's mean original score. It tells how far training the probes again would move the"
-    " number, and nothing of other tasks or other texts."
+TITLE = "Claims"
+ABOUT = (
+    "Loss: mean over the tasks that count of (original - score) / (original - contextless), with its 95 % interval "
+    "over probe seeds, orders of heads and validation examples. Largest bound: the one-sided 95 % upper bound of the "
+    "task that may lose most. Margin: so many heads are replaceable at every margin above this, because with this many "
+    "replaced and with every smaller measured number all tasks that count lose less. Tasks whose original does not "
+    "beat both floors have no say."
 )
-ABOUT_FREE = (
-    "Free heads: the most heads that were replaced at once, in the order of the line, such that for them and for every"
-    " smaller measured number no task lost: the 95 % Student-t interval over seeds of original minus score, seed by"
-    " seed, does not lie above 0. It is not corrected for the number of tasks, which would call more heads free. The"
-    " true number lies from there up to the next measured one, at which some task lost. That no loss was seen is no"
-    " proof that there is none: the mean drop beside it, with its interval, says how much may be hidden."
-)
 
 
-def claims_of(summary: pd.DataFrame, runs: pd.DataFrame) -> list[Claim]:
-    """The claims of each line of a grid, from its rows of the summary and of the runs, both with their `line`.
+@dataclass(frozen=True)
+class Line:
+    """A model, a constant and an order along the fraction of heads.
 
-    - `drop`: the mean relative drop at fraction 0 over `tasks` tasks; see `ABOUT_DROP`. None if the line has no such
-      row or no task has a drop; `low` and `high` are None if fewer than two seeds are common to all these tasks.
-      `without` names the tasks without a drop.
-    - `free`: how many of `heads` are free, see `ABOUT_FREE`; None if there are fewer than two seeds, or nothing beside
-      the original. `next` is the next measured number, None if there is none, and `lost` names the tasks that lost with
-      so many replaced.
-    - `part`: as `drop`, with `heads` replaced: the free ones, or the next measured number if none are free. None if
-      `free` is.
+    Args:
+        grid, name: which line of which grid.
+        rows: its rows of the summary, of main scores.
+        samples: the scores of each task by its metric on all validation examples.
     """
-    return [_claim(own[is_main(own)], runs[runs["line"] == line]) for line, own in summary.groupby("line", sort=False)]
+
+    grid: str
+    name: str
+    rows: pd.DataFrame
+    samples: Mapping[str, Sample]
+
+    @property
+    def heads(self) -> int:
+        """How many heads the model has."""
+        return int(self.rows["heads"].iloc[0])
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """The measured numbers of replaced heads, rising: `fraction` and `replaced`."""
+        found = self.rows[["fraction", "kept"]].drop_duplicates()
+        found = found.assign(replaced=self.heads - found["kept"])
+        found = found[found["replaced"] > 0].sort_values("replaced", kind="stable")
+        return found.drop_duplicates("replaced")[["fraction", "replaced"]]
+
+    def counting(self) -> list[str]:
+        """The tasks that count."""
+        status = self.rows.drop_duplicates("task").set_index("task")["status"]
+        return [task for task in status.index if status[task] == COUNTS and task in self.samples]
+
+    def setting(self, task: str, fraction: str) -> Setting | None:
+        """What was run for a task at a fraction; None if nothing was."""
+        own = self.rows[self.rows["task"].eq(task) & self.rows["fraction"].eq(fraction)]
+        if own.empty:
+            return None
+        constant, order = own[["ran", "order"]].astype(object).where(own.notna(), None).iloc[0]
+        return (constant, order, fraction)
+
+    def loss(self, fraction: str) -> tuple[Estimate, int] | None:
+        """The mean loss over the tasks that count and were run at a fraction, and how many they are."""
+        found = []
+        for task in self.counting():
+            setting = self.setting(task, fraction)
+            spread = self.samples[task].spread(ORIGINALS, FLOOR, setting) if setting else None
+            if spread is not None:
+                below = [0, 1, -1, 0]
+                above = below if setting == FLOOR else [0, 1, 0, -1]  # the floor loses all, by what a loss is
+                found.append(spread.share(above, below))
+        return (together(found, [1 / len(found)] * len(found)), len(found)) if found else None
+
+    def area(self, task: str) -> tuple[list[Setting], np.ndarray] | None:
+        """The settings of a task along the line, and the weight that each has in the area under the loss.
+
+        The area is that under straight lines through the measured points, over the share of heads that is replaced,
+        from none, where nothing is lost, to all. None if it was not measured to the end.
+        """
+        steps = self.steps
+        settings = [self.setting(task, fraction) for fraction in steps["fraction"]]
+        x = np.array([0.0, *(steps["replaced"] / self.heads)])
+        if any(setting is None for setting in settings) or len(x) < 2 or x[-1] != 1:
+            return None
+        widths = np.diff(x)
+        weights = (np.array([*widths, 0]) + np.array([0, *widths]))[1:] / 2
+        return [setting for setting in settings if setting], weights
 
 
-def _claim(rows: pd.DataFrame, runs: pd.DataFrame) -> Claim:
-    scores = _scores(runs)
-    heads = int(rows["heads"].iloc[0])
-    replaced = {fraction: heads - int(kept) for fraction, kept in zip(rows["fraction"], rows["kept"], strict=True)}
-    fractions = [fraction for fraction in fractions_of(rows) if replaced[fraction]]
-    titles = dict(zip(rows["task"], rows["title"], strict=True))
-    free, following, lost = _free(fractions, list(titles), scores)
-    partly = following if free == "1" else free
-    at_end = rows[rows["fraction"] == "0"]
-    part = partly and (_drop(rows, partly, scores) or UNKNOWN)
-    return {
-        "line": rows["line"].iloc[0],
-        "model": rows["model"].iloc[0],
-        "constant": next(iter(rows["constant"].dropna()), None),
-        "order": next(iter(rows["order"].dropna()), None),
-        "heads": heads,
-        "seeds": sorted(int(number) for number in rows["seeds"].unique()),
-        "tasks": int(at_end["relative_drop"].notna().sum()),
-        "without": list(at_end.loc[at_end["relative_drop"].isna(), "title"]),
-        "drop": _drop(rows, "0", scores),
-        "free": replaced.get(free, 0) if free else None,
-        "next": replaced[following] if following else None,
-        "lost": [titles[task] for task in lost],
-        "part": {"heads": replaced[partly], **part} if partly and part else None,
-    }
+def conclude(job: Job[ClaimsOf]) -> str:
+    """Stage *claims*: write what may be concluded from `all_outcomes` as Parquet, JSON, Markdown and LaTeX.
 
-
-def _scores(runs: pd.DataFrame) -> pd.DataFrame:
-    """The scores of each seed (rows), task and fraction (columns); a seed's is its mean over random orders."""
-    known = runs[is_main(runs)].dropna(subset="score")
-    return known.groupby(["seed", "task", "fraction"])["score"].agg(fmean).unstack(["task", "fraction"])
-
-
-def _free(
-    fractions: Sequence[str], tasks: Sequence[str], scores: pd.DataFrame
-) -> tuple[str | None, str | None, list[str]]:
-    """The last of `fractions` (falling) up to which no task lost ("1" if there is none), the one after it, and who lost
-    there; None if it cannot be told.
+    Returns:
+        The sentence that leads the page, for the terminal.
     """
-    free: str | None = None
-    for fraction in fractions:
-        losses = {task: _losses(task, fraction, scores) for task in tasks if (task, fraction) in scores}
-        if not losses or any(len(own) < 2 for own in losses.values()):
-            break
-        if lost := [task for task, own in losses.items() if fmean(own) - half_width(own) > 0]:
-            return free or "1", fraction, lost
-        free = fraction
-    return free, None, []
+    told, trace = job.settings, job.trace()
+    summary = read_summary(job.input("summary"))
+    metrics = {name: task.metric for name, task in told.tasks.items()}
+    measured = list(measured_in(read_table(job.input("all_outcomes")), metrics))
+    curves = read_frame(job.input("curves"), {"epoch": "int64", "score": "float64"}, "table of curves")
+    lines = [line for grid in told.grids for line in lines_of(grid, summary, measured)]
+    frame, found = claims_of(lines, told.margin, curves)
+    write_frame(frame, CLAIM_COLUMNS, job.output("table"), {"table": "claims", "margin": told.margin}, trace)
+    write_pages(TITLE, tables_of(frame), ABOUT, job.output("markdown"), job.output("latex"))
+    write_json(found, job.output("claims"), trace)
+    return str(found["sentence"])
 
 
-def _losses(task: str, fraction: str, scores: pd.DataFrame) -> list[float]:
-    """What each seed lost against its own original score."""
-    return [] if (task, "1") not in scores else list((scores[task, "1"] - scores[task, fraction]).dropna())
-
-
-def _drop(rows: pd.DataFrame, fraction: str, scores: pd.DataFrame) -> Drop | None:
-    """Mean relative drop at a fraction over the tasks for which it is defined, and its interval over common seeds."""
-    own = rows[rows["fraction"].eq(fraction) & rows["relative_drop"].notna()].set_index("task")["relative_drop"]
-    if own.empty:
-        return None
-    means = rows[rows["fraction"] == "1"].set_index("task")["mean"].abs()
-    common = scores[[(task, at) for task in own.index for at in ("1", fraction)]].dropna()
-    mean = fmean(own)
-    if len(common) < 2:
-        return {"mean": mean, "low": None, "high": None}
-    each = [
-        fmean((seed[task, "1"] - seed[task, fraction]) / means[task] for task in own.index)
-        for _, seed in common.iterrows()
+def lines_of(grid: GridOf, summary: pd.DataFrame, measured: Sequence[Measured]) -> list[Line]:
+    """The lines of a grid along which some heads are replaced."""
+    rows = rows_of(grid, summary[is_main(summary)])
+    ran = [
+        Constant.parse(constant).on(grid.tasks[task]).name if isinstance(constant, str) else None
+        for constant, task in zip(rows["constant"], rows["task"], strict=True)
     ]
-    half = half_width(each)
-    return {"mean": mean, "low": mean - half, "high": mean + half}
+    rows = rows.assign(ran=pd.Series(ran, rows.index, object))
+    found = []
+    for name, own in rows.groupby("line", sort=False):
+        model = own["model"].iloc[0]
+        samples = {
+            one.task: one.sample(one.metric, one.subsets()[ALL])
+            for one in measured
+            if one.model == model and one.task in grid.tasks
+        }
+        line = Line(grid.name, str(name), own, samples)
+        if len(line.steps):
+            found.append(line)
+    return found
+
+
+def claims_of(lines: Sequence[Line], margin: float, curves: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, JSON]]:
+    """The table of claims with `CLAIM_COLUMNS`, and all that the page and the terminal tell, as plain values."""
+    rows, told = [], []
+    for line in lines:
+        own = _steps(line)
+        rows += own
+        told.append(_told(line, own, margin, curves))
+    main = [one for one in told if one["grid"] == told[0]["grid"]] if told else []
+    sentence = " ".join(one["sentence"] for one in main) or "No heads are replaced, so there is nothing to conclude."
+    found: dict[str, JSON] = {"sentence": sentence, "margin": margin, "lines": told, "areas": _compared(lines, margin)}
+    # JSON has no infinity and no NaN: a bound that is not there is null
+    return pd.DataFrame(rows, columns=list(CLAIM_COLUMNS)), json.loads(
+        json.dumps(found, default=float), parse_constant=lambda _: None
+    )
+
+
+def _steps(line: Line) -> list[dict[str, object]]:
+    """A row for each measured number of replaced heads."""
+    first = line.rows.iloc[0]
+    about = {"grid": line.grid, "line": line.name, "model": first["model"], "heads": line.heads}
+    about |= {name: next(iter(line.rows[name].dropna()), None) for name in ("constant", "order")}
+    titles = dict(zip(line.rows["task"], line.rows["title"], strict=True))
+    rows, margin = [], 0.0
+    for fraction, replaced in line.steps.to_numpy().tolist():
+        loss = line.loss(fraction)
+        row: dict[str, object] = about | {
+            "fraction": fraction,
+            "replaced": int(replaced),
+            "tasks": loss[1] if loss else 0,
+        }
+        if loss is not None:
+            at = line.rows[line.rows["fraction"].eq(fraction) & line.rows["task"].isin(line.counting())]
+            bounds = at.set_index("task")["loss_bound"].dropna()
+            margin = max(margin, float(bounds.max()))
+            row |= loss[0].interval()._asdict() | {"loss": loss[0].mean, "bound": float(bounds.max()), "margin": margin}
+            row["worst"] = titles[bounds.idxmax()]
+        rows.append(row)
+    return rows
+
+
+def _told(line: Line, steps: Sequence[Mapping[str, object]], margin: float, curves: pd.DataFrame) -> dict[str, JSON]:
+    """What is told of a line: numbers, and a sentence made of them."""
+    main = line.rows.drop_duplicates("task")
+    known = [step for step in steps if "margin" in step]
+    passed = [step for step in known if float(str(step["margin"])) < margin]
+    half = [step for step in known if 2 * int(str(step["replaced"])) >= line.heads]
+    sizes = [line.samples[task].values.shape[1] for task in main["task"] if task in line.samples]
+    runs = pd.concat([line.samples[task].runs for task in main["task"] if task in line.samples])
+    order = next(iter(line.rows["order"].dropna()), None)
+    of_line = runs["order"].dropna().astype(str)
+    found: dict[str, JSON] = {
+        "grid": line.grid,
+        "line": line.name,
+        "model": main["model"].iloc[0],
+        "constant": next(iter(line.rows["constant"].dropna()), None),
+        "order": order,
+        "heads": line.heads,
+        "seeds": int(line.rows.loc[line.rows["fraction"] != "1", "seeds"].min()),
+        "orders": int(of_line[of_line.str.startswith(f"{order}-")].nunique()) if order else 0,
+        "examples": [min(sizes), max(sizes)] if sizes else None,
+        "tasks": [title for task, title in zip(main["task"], main["title"], strict=True) if task in line.counting()],
+        "without": [
+            {"task": title, "why": status}
+            for title, status in zip(main["title"], main["status"], strict=True)
+            if status != COUNTS
+        ],
+        "ceiling": [
+            title
+            for task, title in zip(main["task"], main["title"], strict=True)
+            if task in line.samples and at_ceiling(line.samples[task])
+        ],
+        "rising": _rising(line, curves),
+        "replaceable": int(str(passed[-1]["replaced"])) if passed else 0 if known else None,
+        "measured": [int(str(step["replaced"])) for step in known],
+        "half_margin": half[0]["margin"] if half else None,
+        "at_end": _at_end(line),
+        "area": _area(line),
+        "steps": [dict(step) for step in steps],
+    }
+    return found | {"sentence": sentence_of(found, margin)}
+
+
+def _at_end(line: Line) -> dict[str, JSON] | None:
+    """What is lost with every head replaced: the mean, each task and each subset."""
+    loss = line.loss("0")
+    if loss is None:
+        return None
+    rows = line.rows[line.rows["fraction"].eq("0") & line.rows["task"].isin(line.counting())]
+    tasks = [
+        {"task": title, "loss": mean, "low": low, "high": high}
+        for title, mean, low, high in rows[["title", "loss", "loss_low", "loss_high"]].itertuples(index=False)
+    ]
+    found = loss[0].interval()
+    return {"loss": found.mean, "low": found.low, "high": found.high, "tasks": tasks}
+
+
+def _area(line: Line) -> dict[str, JSON] | None:
+    """The mean area under the loss over the tasks that count, with its interval."""
+    found = [area for task in line.counting() if (area := _area_of(line, task)) is not None]
+    if not found or len(found) < len(line.counting()):
+        return None
+    own = together(found, [1 / len(found)] * len(found)).interval()
+    return {"mean": own.mean, "low": own.low, "high": own.high}
+
+
+def _area_of(line: Line, task: str) -> Estimate | None:
+    along = line.area(task)
+    spread = along and line.samples[task].spread(ORIGINALS, FLOOR, *along[0])
+    if not along or spread is None:
+        return None
+    return spread.share([0, along[1].sum(), 0, *(-along[1])], [0, 1, -1, *np.zeros(len(along[0]))])
+
+
+def _compared(lines: Sequence[Line], margin: float) -> list[dict[str, JSON]]:
+    """Differences between the areas of two lines of a grid: paired within a model, and between models as they are."""
+    found: list[dict[str, JSON]] = []
+    for grid in dict.fromkeys(line.grid for line in lines):
+        pairs = []
+        for one, other in combinations([line for line in lines if line.grid == grid], 2):
+            if (own := _difference(one, other)) is not None:
+                pairs.append((one, other, own))
+        corrected = holm([own.p() for _, _, own in pairs])
+        for (one, other, own), p in zip(pairs, corrected, strict=True):
+            interval, narrow = own.interval(), own.interval(0.9)
+            verdict = "cannot tell"
+            if p < 0.05:
+                verdict = "differs"
+            elif -margin < narrow.low and narrow.high < margin:
+                verdict = "equal within the margin"
+            about = {"grid": grid, "a": one.name, "b": other.name, "verdict": verdict, "p": p}
+            found.append(about | {"difference": interval.mean, "low": interval.low, "high": interval.high})
+    return found
+
+
+def _difference(one: Line, other: Line) -> Estimate | None:
+    """Mean over tasks of the area of one line minus that of another; None if either has none."""
+    tasks = [task for task in one.counting() if task in other.counting()]
+    parts, same = [], one.rows["model"].iloc[0] == other.rows["model"].iloc[0]
+    for task in tasks:
+        areas = [line.area(task) for line in (one, other)]
+        if areas[0] is None or areas[1] is None:
+            return None
+        if not same:
+            parts.append(together([own for line in (one, other) if (own := _area_of(line, task))], [1, -1]))
+            continue
+        spread = one.samples[task].spread(ORIGINALS, FLOOR, *areas[0][0], *areas[1][0])
+        if spread is None:
+            return None
+        weights = [0, areas[0][1].sum() - areas[1][1].sum(), 0, *(-areas[0][1]), *areas[1][1]]
+        parts.append(spread.share(weights, [0, 1, -1, *np.zeros(len(areas[0][0]) + len(areas[1][0]))]))
+    return together(parts, [1 / len(parts)] * len(parts)) if parts else None
+
+
+def _rising(line: Line, curves: pd.DataFrame) -> list[str]:
+    """The tasks with a setting whose probes still gained in their last epoch, as a mean over their seeds."""
+    found = []
+    for task, title in line.rows[["task", "title"]].drop_duplicates().itertuples(index=False):
+        own = curves[curves["model"].eq(line.rows["model"].iloc[0]) & curves["task"].eq(task)]
+        by_epoch = (
+            own.groupby(["constant", "order", "fraction", "epoch"], dropna=False)["score"].mean().unstack("epoch")
+        )
+        if by_epoch.shape[1] > 1 and (by_epoch.iloc[:, -1] - by_epoch.iloc[:, -2] > RISING).any():
+            found.append(str(title))
+    return found
+
+
+def sentence_of(told: Mapping[str, JSON], margin: float) -> str:
+    """What may be concluded of a line, in plain sentences made of its numbers."""
+    parts = []
+    constants = constant_name(str(told["constant"]))
+    at_end, tasks, heads = told["at_end"], told["tasks"], told["heads"]
+    over = f"on {tasks[0]}" if len(tasks) == 1 else f"over {count(len(tasks), 'task')}"
+    if not tasks:
+        parts.append(f"{told['model']}: nothing can be concluded.")
+    elif at_end is not None:
+        parts.append(
+            f"With all {count(heads, 'head')} of {told['model']} replaced by {constants} constants, {_share(at_end)} "
+            f"of what attention contributes is lost{', ' if len(tasks) > 1 else ' '}{over}."
+        )
+        if len(tasks) > 1:
+            ranked = sorted(at_end["tasks"], key=lambda own: -own["loss"])
+            parts.append(f"Most is lost on {_named(ranked[0])}, least on {_named(ranked[-1])}.")
+    if tasks and told["measured"]:
+        parts.append(_replaceable(told, margin))
+    parts += [f"{own['task']}: {own['why']}; nothing can be concluded." for own in told["without"]]
+    if told["rising"]:
+        parts.append(f"Still rising, train longer: {', '.join(told['rising'])}.")
+    least, most = told["examples"] or (0, 0)
+    examples = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    orders = f", {count(told['orders'], 'order')}" if told["orders"] else ""
+    each = " a task" if len(tasks) + len(told["without"]) > 1 else ""
+    parts.append(f"From {count(told['seeds'], 'seed')}{orders} and {examples} validation examples{each}.")
+    return " ".join(parts)
+
+
+def _replaceable(told: Mapping[str, JSON], margin: float) -> str:
+    """How many heads are replaceable, and what stops the next number."""
+    heads, found, at = told["heads"], told["replaceable"], f"at a margin of {100 * margin:g} %"
+    following = next((step for step in told["steps"] if "margin" in step and step["replaced"] > found), None)
+    if following is None:
+        return f"All {heads} are replaceable {at}."
+    bound = f"{100 * following['bound']:.0f} %" if isfinite(following["bound"]) else "any share"
+    why = f"with {following['replaced']} replaced, {following['worst']} may lose up to {bound}"
+    if not found:
+        return f"No measured number of heads is replaceable {at}: {why}."
+    return f"{found} of {heads} heads are replaceable {at}; {why}."
+
+
+def _named(own: Mapping[str, JSON]) -> str:
+    return f"{own['task']} ({_percent(own['loss'])})"
+
+
+def _share(own: Mapping[str, JSON]) -> str:
+    """A loss with its interval."""
+    text = _percent(own["loss"])
+    if not isfinite(own["low"]) or not isfinite(own["high"]):
+        return f"{text} (no interval: one seed)"
+    return f"{text} (95 % interval {round(100 * own['low'])} to {_percent(own['high'])})"
+
+
+def tables_of(frame: pd.DataFrame) -> list[Table]:
+    """The claims of each grid as people read them."""
+    tables = []
+    for grid, own in frame.groupby("grid", sort=False):
+        text = pd.DataFrame(
+            {
+                "line": own["line"],
+                "heads replaced": own["replaced"].map("{:,}".format) + " of " + own["heads"].map("{:,}".format),
+                "tasks": own["tasks"],
+                "loss": own["loss"].map(_percent),
+                "95 % interval": [_between(*both) for both in zip(own["low"], own["high"], strict=True)],
+                "largest bound": own["bound"].map(_percent),
+                "of": own["worst"].fillna("-"),
+                "margin": own["margin"].map(_percent),
+            }
+        )
+        rules = np.flatnonzero(own["line"].ne(own["line"].shift()).to_numpy()).tolist()
+        tables.append(Table(str(grid).replace("_", " ").capitalize(), text, 2, rules=tuple(rules)))
+    return tables
+
+
+def _between(low: float, high: float) -> str:
+    return "-" if pd.isna(low) else f"{_percent(low)} to {_percent(high)}"
+
+
+def _percent(share: float) -> str:
+    return "-" if pd.isna(share) else f"{round(100 * share)} %" if isfinite(share) else "no bound"

@@ -16,7 +16,7 @@ from papa.config.stages import PublishedOf
 from papa.config.study import Job
 from papa.errors import InputError, count
 from papa.results.grids import ORIGINAL
-from papa.results.runs import ALL
+from papa.results.outcomes import ALL
 from papa.results.summary import read_summary
 from papa.results.table import Table, metric_name, score_text, used, write_frame, write_pages
 

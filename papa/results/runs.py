@@ -1,8 +1,8 @@
-"""All runs of a config as one table, with checks that runs which are compared were made alike."""
+"""All runs of a config, with checks that runs which are compared were made alike, and their scores as one table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import pandas as pd
@@ -11,10 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from papa.config.variant import Order
 from papa.errors import DamagedArtefact, InputError
 from papa.files import MEND, PathLike, read_json
+from papa.method.metrics import READINGS
+from papa.results.outcomes import ALL, Measured
 from papa.results.table import read_frame
-
-ALL = "all"
-"""The subset of the score on all validation examples."""
 
 SPLITS = ("train", "validation")
 SETTING_COLUMNS = dict.fromkeys(("model", "task", "title", "constant", "order", "fraction"), "string")
@@ -37,18 +36,11 @@ class _Checked(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
 
 
-class Counts(_Checked):
+class Split(_Checked):
     """A number of each split."""
 
     train: int
     validation: int
-
-
-class Subset(_Checked):
-    """The score of some validation examples; None if it is not defined for them."""
-
-    score: float | None
-    examples: int
 
 
 class Origin(_Checked):
@@ -74,13 +66,10 @@ class RunFile(_Checked):
     kept: int
     heads: int
     seed: int
-    metric: str
-    score: float
-    scores: dict[str, float | None]
-    subsets: dict[str, Subset]
-    rows: Counts
-    rows_available: Counts
-    cut: Counts
+    curve: list[dict[str, float]]
+    rows: Split
+    rows_available: Split
+    cut: Split
     learning_rate: float
     batch_size: int
     epochs: int
@@ -96,29 +85,42 @@ def read_run(path: PathLike) -> RunFile:
         name = next(part for part in reversed(first["loc"]) if isinstance(part, str))
         why = "is missing" if first["type"] == "missing" else f"is {first['input']!r}"
         raise DamagedArtefact(f"{path} is no intact run of papa ({name!r} {why}); {MEND}.") from None
-    if ALL in run.subsets:
-        raise InputError(f"{path} has a subset called {ALL!r}, the name for all examples; rename it in the data.")
     return run
 
 
-def collect_runs(paths: Iterable[PathLike], titles: Mapping[str, str]) -> pd.DataFrame:
-    """Gather runs in one table with `RUN_COLUMNS`: a row for each run, metric and subset.
+def collect_runs(
+    runs: Mapping[PathLike, RunFile], measured: Iterable[Measured], titles: Mapping[str, str]
+) -> pd.DataFrame:
+    """The scores of all runs as one table with `RUN_COLUMNS`: a row for each run, metric and subset.
 
-    The score on all validation examples has the subset "all"; the task's own metric is marked by `main`.
+    The score on all validation examples has the subset "all"; the task's own metric is marked by `main`. Subsets and
+    further splits are scored by that metric alone.
 
     Args:
-        paths: The JSON files of the runs.
-        titles: What tasks are called where people read of them.
+        runs: what each run says of itself, by its path.
+        measured: the outcomes of these runs.
+        titles: what tasks are called where people read of them.
 
     Raises:
-        DamagedArtefact: A file is no intact run.
-        InputError: There is no run, a run is given twice, or runs that are averaged or compared were not made alike.
+        InputError: a run is given twice, or runs that are averaged or compared were not made alike.
     """
-    runs = {path: read_run(path) for path in paths}
-    if not runs:
-        raise InputError("There are no runs to collect; give at least one run JSON.")
     _check_alike(runs)
-    rows = [row | {"title": titles.get(run.task, run.task)} for run in runs.values() for row in _rows_of(run)]
+    about = {tuple(getattr(run, name) for name in IDENTITY): run for run in runs.values()}
+    rows: list[dict[str, object]] = []
+    for own in measured:
+        scores = {
+            (metric, name): (READINGS[metric].score(own.counts(metric, part).sum(1)), own.examples(part))
+            for name, part in own.subsets().items()
+            for metric in (own.readings if name == ALL else own.readings[:1])
+            if part.any()
+        }
+        for place, run in enumerate(own.runs[["constant", "order", "fraction", "seed"]].itertuples(index=False)):
+            told = about[(own.model, own.task, *run)]
+            row = told.model_dump(include=set(RUN_COLUMNS)) | {"title": titles.get(own.task, own.task)}
+            row |= {f"{name}_{split}": getattr(getattr(told, name), split) for name in COUNTS for split in SPLITS}
+            for (metric, name), (score, examples) in scores.items():
+                reading = {"metric": metric, "main": metric == own.metric, "subset": name}
+                rows.append(row | reading | {"score": float(score[place]), "examples": examples})
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 
@@ -137,19 +139,6 @@ def _check_alike(runs: Mapping[PathLike, RunFile]) -> None:
                     f"{path} has {name} {about[name]!r}, but {first} of the same {owner} {about[owner]} has "
                     f"{expected!r}; delete the wrong run and run the workflow again."
                 )
-
-
-def _rows_of(run: RunFile) -> Iterator[dict[str, object]]:
-    """The rows of one run; the first is the main score."""
-    row = run.model_dump(include=set(RUN_COLUMNS))
-    row |= {f"{name}_{split}": getattr(getattr(run, name), split) for name in COUNTS for split in SPLITS}
-    row |= {"main": True, "subset": ALL, "examples": run.rows.validation}
-    yield row
-    for subset, own in run.subsets.items():
-        yield row | {"subset": subset, "score": own.score, "examples": own.examples}
-    for metric, score in run.scores.items():
-        if metric != run.metric:
-            yield row | {"metric": metric, "main": False, "score": score}
 
 
 def read_runs(path: PathLike) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean, stdev
@@ -19,17 +19,31 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.stages import RunsOf
 from papa.config.study import Job
 from papa.errors import InputError, count
-from papa.files import PathLike
+from papa.files import JSON, PathLike, provenance_of, read_table, write_table
+from papa.method.metrics import READINGS, counts_of
+from papa.results.losses import ABOUT_LOSS, COUNTS, LOSS_COLUMNS, losses_of
+from papa.results.outcomes import ALL, assembled, table_of
 from papa.results.runs import (
-    ALL,
     DATA_COLUMNS,
     READING_COLUMNS,
     RUN_COLUMNS,
     SETTING_COLUMNS,
+    RunFile,
     collect_runs,
+    read_run,
     undrawn,
 )
-from papa.results.table import Table, metric_name, percent, read_frame, score_text, used, write_frame, write_pages
+from papa.results.table import (
+    Table,
+    loss_text,
+    metric_name,
+    percent,
+    read_frame,
+    score_text,
+    used,
+    write_frame,
+    write_pages,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,22 +63,36 @@ ABOUT_DATA = "Rows used of those available; examples cut are those of which toke
 TITLE = "Scores by fraction of input-dependent heads"
 SUMMARY_COLUMNS = SETTING_COLUMNS | READING_COLUMNS | {"mean": "float64", "seeds": "int64"}
 SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")
-SUMMARY_COLUMNS |= {"same_heads_as": "string"} | DATA_COLUMNS
+MEAN_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | DATA_COLUMNS
+SUMMARY_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | LOSS_COLUMNS | DATA_COLUMNS
+SETTING = ["model", "task", "constant", "order", "fraction"]
+CURVE_COLUMNS = dict.fromkeys(SETTING, "string") | {"seed": "int64", "epoch": "int64"}
+CURVE_COLUMNS |= {"loss": "float64", "score": "float64"}
+"""Training loss, and the score by the task's metric, of every run after every epoch."""
 READING = ["model", "task", "metric", "subset"]
 """What an original and what is compared with it have in common."""
 
 
 def summarise(job: Job[RunsOf]) -> str:
-    """Stage *summary*: write the table of all `runs` and their summary, both as Parquet, and the latter as pages.
+    """Stage *summary*: score the outcomes of all `runs`; write runs, outcomes, curves and their summary.
 
     Raises:
-        DamagedArtefact: A file is no intact run.
+        DamagedArtefact: A file is no intact run, or outcomes, labels and subsets do not go together.
         InputError: There is no run, or runs do not go together; see `collect_runs`.
     """
-    paths = job.inputs["runs"]
-    runs = collect_runs(paths, job.settings.titles)
-    summary, trace = summary_of(runs), job.trace()
+    paths, tasks, trace = job.inputs["runs"], job.settings.tasks, job.trace()
+    read: dict[PathLike, RunFile] = {path: read_run(path) for path in paths}
+    metrics = {name: task.metric for name, task in tasks.items()}
+    beside = {name: _by_task(job.inputs.get(name, ())) for name in ("labels", "subsets")}
+    about = [run.model_dump() for run in read.values()]
+    files = list(zip(about, job.inputs["outcomes"], strict=True))
+    measured = assembled(files, metrics, beside["labels"], beside["subsets"])
+    runs = collect_runs(read, measured, {name: task.title for name, task in tasks.items()})
+    summary = summary_of(runs).merge(losses_of(measured), how="left", on=[*SETTING, "metric", "subset"])
     write_frame(runs, RUN_COLUMNS, job.output("runs"), {"table": "runs", "runs": len(paths)}, trace)
+    write_frame(curves_of(files, metrics), CURVE_COLUMNS, job.output("curves"), {"table": "curves"}, trace)
+    outcomes, facts = table_of(measured)
+    write_table(outcomes, job.output("all_outcomes"), {"table": "outcomes"} | facts, trace)
     facts = {"table": "summary", "confidence": CONFIDENCE}
     write_frame(summary, SUMMARY_COLUMNS, job.output("summary"), facts, trace)
     write_pages(TITLE, tables_of(summary), legend(summary), job.output("markdown"), job.output("latex"))
@@ -87,7 +115,7 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     metrics. `same_heads_as` lists other fractions at which the same model keeps as many heads.
 
     Returns:
-        A table with `SUMMARY_COLUMNS`, ordered as the runs are; fractions fall.
+        A table with `MEAN_COLUMNS`, ordered as the runs are; fractions fall.
     """
     runs = undrawn(runs)
     keys = [*SETTING_COLUMNS, "metric", "subset"]
@@ -108,7 +136,29 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     ]
     by = ["model", "task", "fraction", "constant", "order", "metric", "subset"]
     rows = rows.sort_values(by, key=_places, kind="stable")
-    return rows[list(SUMMARY_COLUMNS)].reset_index(drop=True)
+    return rows[list(MEAN_COLUMNS)].reset_index(drop=True)
+
+
+def _by_task(paths: Sequence[str]) -> dict[str, str]:
+    """The files of labels or subsets by the task whose folder they are in."""
+    return {Path(path).parent.name: path for path in paths}
+
+
+def curves_of(runs: Iterable[tuple[Mapping[str, JSON], PathLike]], metrics: Mapping[str, str]) -> pd.DataFrame:
+    """Loss and score of every run after every epoch, with `CURVE_COLUMNS`."""
+    import pyarrow.compute as pc
+
+    rows = []
+    for about, path in runs:
+        table = read_table(path)
+        names, metric = provenance_of(table).get("label_names", ()), metrics[about["task"]]
+        own = table.filter(pc.equal(table["split"], "validation"))
+        told = {name: about[name] for name in (*SETTING, "seed")}
+        for epoch in about["curve"]:
+            last = epoch["epoch"] == len(about["curve"])
+            counts = counts_of(metric, own, names, None if last else int(epoch["epoch"]))
+            rows.append(told | epoch | {"score": float(READINGS[metric].score(counts.sum(0)))})
+    return pd.DataFrame(rows, columns=list(CURVE_COLUMNS))
 
 
 def _places(column: pd.Series[str]) -> pd.Series[float]:
@@ -151,10 +201,12 @@ def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Split summary rows into series along the fraction: one constant in one order, named in words.
 
     Fraction 1 has no constant and fraction 0 no order, so each belongs to every series that it bounds. A task is in the
-    series that it was run in.
+    series that it was run in. The contextless floor is none, beside other constants.
     """
     constants, orders = rows["constant"], rows["order"]
-    replaced, found = rows[constants.notna()], []
+    ran = set(constants.dropna())
+    shown = ran - {"zeros"} if set(rows.loc[constants.eq("zeros"), "fraction"]) == {"0"} and len(ran) > 1 else ran
+    replaced, found = rows[constants.isin(shown)], []  # zeros at 0 are the floor, which has a column beside others
     for constant, order in replaced[["constant", "order"]].drop_duplicates().to_numpy().tolist():
         ordered = isinstance(order, str)
         exact = constants.eq(constant) & (orders.eq(order) if ordered else orders.isna())
@@ -191,8 +243,8 @@ def print_summary(rows: pd.DataFrame, console: Console) -> None:
     """Print a summary as tables that fit a terminal of 80 columns: tasks by fractions, subsets below their task."""
     indented = rows["title"].where(rows["subset"] == ALL, "  " + rows["subset"])
     for title, own in _blocks(rows.assign(indented=indented)):
-        _with_means(title, own, own["main"].eq(True), {"": "indented"}).print(console)
-    console.print(legend(rows))
+        Table(title, by_fraction(own, own["main"].eq(True), {"": "indented"}, brief=True), 1).print(console)
+    console.print(f"{about_scores(rows)} {ABOUT_LOSS} {no_say(rows)}".strip())
 
 
 def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -210,14 +262,17 @@ def _with_means(title: str, rows: pd.DataFrame, which: pd.Series[bool], names: M
     means = mean_relative_drops(rows).set_index("fraction")["mean_relative_drop"]
     if means.empty:
         return Table(title, frame, len(names))
-    cells = [percent(means.get(fraction)) for fraction in fractions_of(rows)]
-    last = ["mean drop", *[""] * (len(names) - 1), *cells, cells[-1]]
-    lines = pd.DataFrame([*frame.to_numpy().tolist(), last], columns=frame.columns)
-    return Table(title, lines, len(names), rules=(len(frame),))
+    fractions = fractions_of(rows)
+    last = dict.fromkeys(frame.columns, "") | {next(iter(names)): "mean drop"}
+    last |= {fraction: percent(means.get(fraction)) for fraction in fractions}
+    last[f"drop at {fractions[-1]}"] = last[fractions[-1]]
+    return Table(title, pd.concat([frame, pd.DataFrame([last])]), len(names), rules=(len(frame),))
 
 
-def by_fraction(rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, str]) -> pd.DataFrame:
-    """The text of a table with a column for each fraction and one for the drop at the last.
+def by_fraction(
+    rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, str], brief: bool = False
+) -> pd.DataFrame:
+    """The text of a table with the floors, a column for each fraction, and what is lost at the last of them.
 
     A task has a line for each metric and subset, and for each `line` if rows have one.
 
@@ -225,6 +280,7 @@ def by_fraction(rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, 
         rows: Rows of a summary, of which the columns are made.
         which: Which of them are shown.
         names: Headings of the first columns, and the columns of `rows` that they show.
+        brief: Whether the relative drop is left out, for narrow pages.
     """
     fractions, keys = fractions_of(rows), ["task", "metric", "subset", *rows.columns.intersection(["line"])]
     shown = rows[which]
@@ -232,17 +288,36 @@ def by_fraction(rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, 
         place=shown.groupby(keys, sort=False).ngroup(),
         cell=[score_text(*both) for both in zip(shown["mean"], shown["half_width"], strict=True)],
         drop=shown["relative_drop"].map(percent).where(shown["fraction"] == fractions[-1]),
+        lost=[loss_text(*both) for both in zip(shown["loss"], shown["loss_low"], shown["loss_high"], strict=True)],
     ).drop_duplicates(["place", "fraction"], keep="last")
+    shown["lost"] = shown["lost"].where(shown["fraction"] == fractions[-1])
     texts = shown.assign(metric=shown["metric"].map(metric_name), examples=shown["examples"].map("{:,.0f}".format))
     lines = texts.drop_duplicates("place").set_index("place")[list(names.values())].set_axis(list(names), axis=1)
     cells = shown.pivot(index="place", columns="fraction", values="cell").reindex(columns=fractions).fillna("")
-    drops = shown.groupby("place")["drop"].last().fillna("-")
-    return lines.join(cells).assign(**{f"drop at {fractions[-1]}": drops})
+    by_place = shown.groupby("place")
+    for name in ("trivial", "contextless"):
+        lines[name] = [score_text(score, math.nan) for score in by_place[name].first()]
+    last = {f"drop at {fractions[-1]}": by_place["drop"].last().fillna("-")} if not brief else {}
+    last |= {f"loss at {fractions[-1]}": by_place["lost"].last().fillna("-")}
+    return lines.join(cells).assign(**last)
 
 
 def legend(rows: pd.DataFrame) -> str:
-    """What columns, cells and drops of tables with a column for each fraction mean."""
-    return f"Columns: fraction of heads kept input-dependent. {about_scores(rows)} {ABOUT_DROPS} {ABOUT_MEANS}"
+    """What columns, cells, drops and losses of tables with a column for each fraction mean."""
+    columns = "Columns: fraction of heads kept input-dependent."
+    return " ".join((columns, about_scores(rows), ABOUT_DROPS, ABOUT_MEANS, ABOUT_LOSS, no_say(rows))).strip()
+
+
+def no_say(rows: pd.DataFrame) -> str:
+    """Which tasks have no loss, and why, in a sentence; empty if all have one."""
+    main = rows[is_main(rows)].drop_duplicates(["model", "task"])
+    several = main["model"].nunique() > 1
+    without = [
+        f"{title}{f' ({model})' if several else ''}: {status}"
+        for model, title, status in main[["model", "title", "status"]].dropna().itertuples(index=False)
+        if status != COUNTS
+    ]
+    return f"No loss: {'; '.join(without)}." if without else ""
 
 
 def about_scores(rows: pd.DataFrame) -> str:

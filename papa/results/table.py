@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -130,6 +131,14 @@ def score_text(mean: float, half_width: float) -> str:
     if pd.isna(mean):
         return "-"
     return f"{mean:.3f}" + ("" if pd.isna(half_width) else f" ±{half_width:.3f}".replace("±0.", "±."))
+
+
+def loss_text(loss: float, low: float, high: float) -> str:
+    """A loss and its interval: "34 % (29 to 40)"; - if there is none."""
+    if pd.isna(loss):
+        return "-"
+    bounded = math.isfinite(low) and math.isfinite(high)
+    return f"{100 * loss:.0f} %" + (f" ({100 * low:.0f} to {100 * high:.0f})" if bounded else "")
 
 
 def percent(share: float | None) -> str:

@@ -1,109 +1,202 @@
-"""The numbers at the top of a report, against arithmetic by hand."""
+"""What may be concluded, against outcomes whose losses are known by construction."""
 
 from __future__ import annotations
 
-import math
-from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import t
 
-from papa.results.claims import claims_of
+from papa.config.settings import Plots
+from papa.config.stages import GridOf
+from papa.results.claims import claims_of, lines_of, tables_of
+from papa.results.losses import COUNTS, losses_of
+from papa.results.outcomes import RUN, Measured, measured_in, table_of
+from papa.results.summary import CURVE_COLUMNS, SETTING, summary_of
 
-ORIGINAL = {"a": [0.80, 0.82, 0.84], "b": [0.50, 0.52, 0.51]}
-HALF = {"a": [0.81, 0.80, 0.85], "b": [0.50, 0.50, 0.52]}
-EIGHTH = {"a": [0.81, 0.81, 0.84], "b": [0.45, 0.47, 0.465]}
-NONE = {"a": [0.60, 0.63, 0.62], "b": [0.40, 0.41, 0.42]}
-SCORES = {"1": ORIGINAL, "1/2": HALF, "1/8": EIGHTH, "0": NONE}
+EXAMPLES, HEADS = 400, 16
 KEPT = {"1": 16, "1/2": 8, "1/8": 2, "0": 0}
+RIGHT = {"1": 360, "1/2": 358, "1/8": 300, "0": 280, "floor": 200}
+"""How many examples are right: attention contributes 160 of 400, of which 1 %, 38 % and 50 % are lost."""
 
 
-def rows(scores: dict[str, dict[str, list[float]]]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The summary and the runs of one line."""
-    summary: list[dict[str, Any]] = []
-    runs: list[dict[str, Any]] = []
-    for fraction, tasks in scores.items():
-        for task, own in tasks.items():
-            original = fmean(scores["1"][task])
-            row = {
-                "line": "m",
-                "model": "m",
-                "task": task,
-                "title": task.upper(),
-                "constant": None if fraction == "1" else "average",
-                "order": "lambda" if fraction not in ("0", "1") else None,
-                "fraction": fraction,
-                "kept": KEPT[fraction],
-                "heads": 16,
-                "main": True,
-                "subset": "all",
-            }
-            drop = (original - fmean(own)) / original if len(own) > 1 else None
-            summary.append(row | {"mean": fmean(own), "relative_drop": drop, "seeds": len(own)})
-            runs += [row | {"seed": seed, "score": score} for seed, score in enumerate(own)]
-    return pd.DataFrame(summary), pd.DataFrame(runs)
+def measured(
+    task: str, right: dict[str, int] = RIGHT, seeds: int = 5, orders: tuple[str, ...] = ("lambda-0",)
+) -> Measured:
+    """Outcomes of a task with two labels, the first of which 60 % of the rows have; seeds differ a little."""
+    gold = (np.arange(EXAMPLES) % 5 > 2).astype(int)
+    runs, values = [], []
+    for seed in range(seeds):
+        for fraction, number in right.items():
+            settings: list[tuple[str | None, str | None, str]] = [("average", order, fraction) for order in orders]
+            if fraction == "floor":
+                settings = [("zeros", None, "0")]
+            elif fraction in ("0", "1"):
+                settings = [(None if fraction == "1" else "average", None, fraction)]
+            for place, (constant, order, kept) in enumerate(settings):
+                runs.append(dict(zip(RUN, (constant, order, kept, seed), strict=True)))
+                wrong = np.arange(EXAMPLES) * 7 % EXAMPLES >= number + seed % 3 - 1 - 3 * place
+                values.append(np.where(wrong, 1 - gold, gold))
+    items = pd.DataFrame({"split": "validation", "example": range(EXAMPLES), "gold": gold})
+    names = ("no", "yes")
+    return Measured("m", task, "accuracy", names, (60, 40), pd.DataFrame(runs, dtype=object), items, np.stack(values))
 
 
-def test_mean_drop_and_its_interval() -> None:
-    [claim] = claims_of(*rows(SCORES))
-    each = [
-        fmean((ORIGINAL[task][seed] - NONE[task][seed]) / fmean(ORIGINAL[task]) for task in "ab") for seed in range(3)
+def grid(tasks: list[str], orders: tuple[str, ...] = ("lambda",), fractions: tuple[str, ...] = tuple(KEPT)) -> GridOf:
+    return GridOf(
+        name="run",
+        title="Run",
+        models=("m",),
+        constants=("average",),
+        orders=orders,
+        fractions=fractions,
+        tasks=dict.fromkeys(tasks, "texts"),
+        plots=Plots(),
+        drawn=True,
+    )
+
+
+def summary(found: list[Measured]) -> pd.DataFrame:
+    """The summary of these outcomes, with losses."""
+    rows = []
+    for own in found:
+        scores = (own.values == own.items["gold"].to_numpy()).mean(1)
+        for run, score in zip(own.runs.to_dict("records"), scores, strict=True):
+            about = {"model": "m", "task": own.task, "title": own.task.upper(), "heads": HEADS, "metric": "accuracy"}
+            about |= {"main": True, "subset": "all", "examples": EXAMPLES, "kept": KEPT[run["fraction"]]}
+            rows.append(run | about | {"score": score})
+    runs = pd.DataFrame(rows).reindex(columns=[*dict.fromkeys([*rows[0], *_data_columns()])])
+    return summary_of(runs).merge(losses_of(found), how="left", on=[*SETTING, "metric", "subset"])
+
+
+def _data_columns() -> list[str]:
+    return [f"{name}_{split}" for name in ("rows", "rows_available", "cut") for split in ("train", "validation")]
+
+
+def concluded(found: list[Measured], margin: float = 0.1, curves: pd.DataFrame | None = None, **of_grid: Any) -> Any:
+    """The claims of one grid: the table, and what is told."""
+    own = grid([one.task for one in found], **of_grid)
+    empty = pd.DataFrame(columns=list(CURVE_COLUMNS))
+    return claims_of(lines_of(own, summary(found), found), margin, empty if curves is None else curves)
+
+
+def test_losses_are_shares_of_what_attention_contributes() -> None:
+    rows = summary([measured("a")]).set_index(["fraction", "constant"])
+    assert rows.loc["1/2"]["loss"].iloc[0] == pytest.approx(2 / 160, rel=0.1)
+    assert rows.loc["1/8"]["loss"].iloc[0] == pytest.approx(60 / 160, rel=0.01)
+    at_end = rows.loc[("0", "average")]
+    assert (
+        at_end["loss"] == pytest.approx(0.5) and at_end["loss_low"] < 0.5 < at_end["loss_bound"] < at_end["loss_high"]
+    )
+    assert at_end["trivial"] == 0.6 and at_end["contextless"] == pytest.approx(0.5, abs=0.005)
+    assert set(rows["status"]) == {COUNTS}
+
+
+def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_more() -> None:
+    frame, told = concluded([measured("a"), measured("b")])
+    [line] = told["lines"]
+    assert (line["replaceable"], line["measured"], line["tasks"]) == (8, [8, 14, 16], ["A", "B"])
+    assert line["half_margin"] == pytest.approx(frame["margin"].iloc[0]) and frame["margin"].is_monotonic_increasing
+    assert "8 of 16 heads are replaceable at a margin of 10 %" in line["sentence"]
+    assert "with 14 replaced" in line["sentence"] and "50 %" in line["sentence"]
+    _, wide = concluded([measured("a"), measured("b")], margin=0.9)
+    assert wide["lines"][0]["replaceable"] == 16 and "All 16 are replaceable" in wide["lines"][0]["sentence"]
+
+
+def test_one_task_that_loses_is_enough() -> None:
+    worse = measured("b", RIGHT | {"1/2": 330})
+    _, told = concluded([measured("a"), worse])
+    assert told["lines"][0]["replaceable"] == 0
+    assert (
+        "No measured number of heads is replaceable at a margin of 10 %: with 8 replaced, B may lose"
+        in told["sentence"]
+    )
+
+
+def test_a_later_number_that_passes_does_not_help_after_one_that_failed() -> None:
+    _, told = concluded([measured("a", RIGHT | {"1/2": 300, "1/8": 360})])
+    assert told["lines"][0]["replaceable"] == 0
+
+
+@pytest.mark.parametrize(
+    ("right", "why"),
+    [
+        (dict.fromkeys(RIGHT, 240), "the probe is no better than the majority class, no (0.600)"),
+        (dict.fromkeys(RIGHT, 396), "attention contributes nothing measurable"),
+    ],
+)
+def test_a_task_that_does_not_beat_both_floors_has_no_say(right: dict[str, int], why: str) -> None:
+    alone = measured("b", right)
+    frame, told = concluded([alone])
+    assert told["sentence"].startswith("m: nothing can be concluded.") and f"B: {why}" in told["sentence"]
+    assert told["lines"][0]["replaceable"] is None and frame["loss"].isna().all()
+    _, beside = concluded([measured("a"), alone])
+    assert beside["lines"][0]["replaceable"] == 8 and beside["lines"][0]["tasks"] == ["A"]
+    assert beside["lines"][0]["without"] == [{"task": "B", "why": why}]
+
+
+def test_one_seed_concludes_nothing() -> None:
+    _, told = concluded([measured("a", seeds=1)])
+    assert "A: one seed, so no interval; nothing can be concluded." in told["sentence"]
+
+
+def test_a_task_at_its_ceiling_is_named() -> None:
+    _, told = concluded([measured("a", RIGHT | {"1": 399, "1/2": 399})])
+    assert told["lines"][0]["ceiling"] == ["A"]
+
+
+def test_probes_that_still_gain_are_named() -> None:
+    rows = [
+        {"model": "m", "task": "a", "constant": None, "order": None, "fraction": "1", "seed": seed, "epoch": epoch}
+        | {"loss": 1.0, "score": 0.5 + 0.02 * epoch}
+        for seed in range(3)
+        for epoch in (1, 2)
     ]
-    half = t.ppf(0.975, 2) * stdev(each) / math.sqrt(3)
-    expected = {"mean": fmean(each), "low": fmean(each) - half, "high": fmean(each) + half}
-    assert claim["drop"] == pytest.approx(expected)
-    assert (claim["tasks"], claim["without"], claim["seeds"], claim["heads"]) == (2, [], [3], 16)
-    assert (claim["model"], claim["constant"], claim["order"]) == ("m", "average", "lambda")
+    _, told = concluded([measured("a")], curves=pd.DataFrame(rows))
+    assert told["lines"][0]["rising"] == ["A"] and "Still rising, train longer: A." in told["sentence"]
 
 
-def test_heads_are_free_up_to_the_first_fraction_at_which_a_task_lost() -> None:
-    [claim] = claims_of(*rows(SCORES))
-    # b lost 0.05 with every seed at 1/8; a never lost before 0
-    assert (claim["free"], claim["next"], claim["lost"]) == (8, 14, ["B"])
-    drop = fmean((fmean(ORIGINAL[task]) - fmean(HALF[task])) / fmean(ORIGINAL[task]) for task in "ab")
-    assert claim["part"]["heads"] == 8 and claim["part"]["mean"] == pytest.approx(drop)
+def test_the_area_is_that_under_the_loss() -> None:
+    _, told = concluded([measured("a")])
+    steps = np.array([0, 8, 14, 16]) / 16
+    losses = np.array([0, 2 / 160, 60 / 160, 80 / 160])
+    area = float(np.sum(np.diff(steps) * (losses[1:] + losses[:-1]) / 2))
+    assert told["lines"][0]["area"]["mean"] == pytest.approx(area, rel=0.02)
 
 
-def test_a_loss_at_once_leaves_no_head_free_and_none_at_all_frees_every_head() -> None:
-    [claim] = claims_of(*rows({"1": ORIGINAL, "1/2": EIGHTH, "0": NONE}))
-    assert (claim["free"], claim["next"], claim["lost"], claim["part"]["heads"]) == (0, 8, ["B"], 8)
-    [claim] = claims_of(*rows({"1": ORIGINAL, "1/2": HALF, "0": HALF}))
-    assert (claim["free"], claim["next"], claim["lost"]) == (16, None, [])
+def test_orders_are_compared_in_pairs() -> None:
+    both = measured("a", orders=("lambda-0", "first-layer-first"))
+    worse = (both.runs["order"] == "first-layer-first").to_numpy()
+    values = both.values.copy()
+    gold = both.items["gold"].to_numpy()
+    values[worse] = np.where(np.arange(EXAMPLES) % 10 == 0, 1 - gold, values[worse])
+    _, told = concluded([Measured(**{**vars(both), "values": values})], orders=("lambda", "first-layer-first"))
+    [pair] = told["areas"]
+    assert pair["verdict"] == "differs" and pair["difference"] < 0 and pair["high"] < 0
+    _, alike = concluded([both], orders=("lambda", "first-layer-first"))
+    assert alike["areas"][0]["verdict"] != "differs" or abs(alike["areas"][0]["difference"]) < 0.02
 
 
-def test_a_fraction_beyond_a_loss_is_not_free_even_where_nothing_is_lost() -> None:
-    [claim] = claims_of(*rows({"1": ORIGINAL, "1/2": EIGHTH, "1/8": HALF, "0": NONE}))
-    assert claim["free"] == 0
+def test_several_orders_of_lambda_count_as_one_line() -> None:
+    _, told = concluded([measured("a", orders=("lambda-0", "lambda-1", "lambda-2"))])
+    [line] = told["lines"]
+    assert line["orders"] == 3 and "5 seeds, 3 orders" in line["sentence"]
 
 
-def test_one_seed_gives_no_interval_and_frees_nothing() -> None:
-    one = {fraction: {task: own[:1] for task, own in tasks.items()} for fraction, tasks in SCORES.items()}
-    summary, runs = rows(one)
-    [claim] = claims_of(summary.assign(relative_drop=0.1), runs)
-    assert claim["drop"] == {"mean": pytest.approx(0.1), "low": None, "high": None}
-    assert (claim["free"], claim["next"], claim["part"]) == (None, None, None)
+def test_outcomes_come_back_from_their_table(tmp_path: Any) -> None:
+    from papa.files import Trace, read_table, write_table
+
+    before = measured("a")
+    table, facts = table_of([before])
+    write_table(table, tmp_path / "outcomes.parquet", facts, Trace("summary", 1, {}, {}))
+    [after] = measured_in(read_table(tmp_path / "outcomes.parquet"), {"a": "accuracy"})
+    assert (after.values == before.values).all() and after.names == before.names
+    pd.testing.assert_frame_equal(after.runs, before.runs, check_dtype=False)
 
 
-def test_tasks_without_a_drop_are_named_and_left_out() -> None:
-    summary, runs = rows(SCORES)
-    summary.loc[summary["task"] == "b", "relative_drop"] = None
-    [claim] = claims_of(summary, runs)
-    assert (claim["tasks"], claim["without"]) == (1, ["B"])
-    assert claim["drop"]["mean"] == pytest.approx((0.82 - fmean(NONE["a"])) / 0.82)
-    assert claim["free"] == 8  # scores are compared all the same
-
-
-def test_a_seed_counts_once_however_many_random_orders_were_drawn() -> None:
-    summary, runs = rows(SCORES)
-    moved = 0.02 * (runs["fraction"] == "1/2")
-    again = runs.assign(score=runs["score"] - moved)[runs["fraction"] == "1/2"]
-    drawn = pd.concat([runs.assign(score=runs["score"] + moved), again])
-    [one], [other] = claims_of(summary, runs), claims_of(summary, drawn)
-    assert other["part"] == pytest.approx(one["part"]) and other["free"] == one["free"]
-
-
-def test_a_line_without_fraction_0_has_no_drop() -> None:
-    [claim] = claims_of(*rows({"1": ORIGINAL, "1/2": HALF}))
-    assert claim["drop"] is None and claim["free"] == 8
+def test_the_table_reads_well() -> None:
+    frame, _ = concluded([measured("a"), measured("b", dict.fromkeys(RIGHT, 240))])
+    [table] = tables_of(frame)
+    assert table.lines[0][:3] == ["m", "8 of 16", "1"]
+    assert not any("nan" in cell for line in table.lines for cell in line)

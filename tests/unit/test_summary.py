@@ -7,73 +7,103 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
 
-from papa.config.stages import RunsOf
-from papa.config.study import Job
 from papa.errors import DamagedArtefact, InputError
-from papa.files import provenance_of, read_table, trace_of, write_json
-from papa.results.runs import RUN_COLUMNS, read_runs, undrawn
-from papa.results.summary import main, mean_relative_drops, print_summary, read_summary, series, summarise
-from papa.results.table import metric_name
+from papa.files import PathLike, Trace, write_json
+from papa.results.losses import LOSS_COLUMNS
+from papa.results.outcomes import RUN, Measured
+from papa.results.runs import RUN_COLUMNS, SPLITS, RunFile, collect_runs, read_run, read_runs, undrawn
+from papa.results.summary import (
+    SUMMARY_COLUMNS,
+    TITLE,
+    legend,
+    main,
+    mean_relative_drops,
+    print_summary,
+    read_summary,
+    series,
+    summary_of,
+    tables_of,
+)
+from papa.results.table import metric_name, write_frame, write_pages
 
 # Student's t at 97.5 %, from printed tables.
 T_OF_2_DEGREES = 4.302653
 T_OF_1_DEGREE = 12.706205
 
 
-def run(task: str, fraction: str, seed: int, score: float, **other: Any) -> dict[str, Any]:
+def run(task: str, fraction: str, seed: int, **other: Any) -> dict[str, Any]:
     """One run of a model with 24 heads as the probe stage writes it."""
     return {
         "model": "tiny",
         "task": task,
         "constant": None if fraction == "1" else "average",
-        "order": None if fraction in ("1", "0") else "lambda",
+        "order": None if fraction in ("1", "0") else "lambda-0",
         "fraction": fraction,
         "kept": {"1": 24, "1/2": 12, "1/16": 1, "1/32": 0, "0": 0}[fraction],
         "heads": 24,
         "seed": seed,
-        "metric": "accuracy",
-        "score": score,
-        "scores": {"accuracy": score},
-        "subsets": {},
         "rows": {"train": 1000, "validation": 53},
         "rows_available": {"train": 8551, "validation": 53},
         "cut": {"train": 7, "validation": 2},
         "learning_rate": 1e-3,
         "batch_size": 16,
         "epochs": 4,
-        "curve": [{"epoch": 1, "loss": 0.7, "score": score}],
+        "curve": [{"epoch": 1, "loss": 0.7}],
         "provenance": {},
     } | other
 
 
-class Results:
-    """A results folder made from runs: its files, and the rows of its summary."""
+def scored(task: str, fraction: str, seed: int, score: float, **other: Any) -> list[dict[str, Any]]:
+    """The rows of the table of runs for one run: its main score, and `subsets` and `readings`, scores by name."""
+    told = run(task, fraction, seed)
+    row = {name: told[name] for name in told if name in RUN_COLUMNS} | {"title": other.pop("title", task)}
+    row |= {f"{name}_{split}": told[name][split] for name in ("rows", "rows_available", "cut") for split in SPLITS}
+    subsets, readings = other.pop("subsets", {}), other.pop("readings", {})
+    row |= {"metric": "accuracy", "main": True, "subset": "all", "score": score, "examples": 53} | other
+    rows = [row]
+    rows += [row | {"subset": name, "score": own, "examples": 29} for name, own in subsets.items()]
+    return rows + [row | {"metric": name, "main": False, "score": own} for name, own in readings.items()]
 
-    def __init__(self, folder: Path, runs: list[dict[str, Any]]):
-        self.folder = folder
-        self.files = [folder / "runs" / f"{number}.json" for number in range(len(runs))]
-        self.runs, self.summary = folder / "tables/runs.parquet", folder / "tables/summary.parquet"
-        self.page = folder / "tables/summary.md"
-        for file, content in zip(self.files, runs, strict=True):
-            write_json(content, file)
 
-    def job(self, **titles: str) -> Job[RunsOf]:
-        outputs = {
-            "runs": self.runs,
-            "summary": self.summary,
-            "markdown": self.page,
-            "latex": self.page.with_suffix(".tex"),
-        }
-        paths = {"runs": tuple(map(str, self.files))}
-        return Job("summary", RunsOf(titles=titles), paths, {name: str(path) for name, path in outputs.items()})
+def summary(runs: list[list[dict[str, Any]]]) -> pd.DataFrame:
+    """The summary of scored runs, with no losses."""
+    frame = pd.DataFrame([row for rows in runs for row in rows], columns=list(RUN_COLUMNS))
+    found = summary_of(frame)
+    losses = dict.fromkeys(LOSS_COLUMNS, np.nan) | {"status": "one seed, so no interval"}
+    return found.assign(**losses)[list(SUMMARY_COLUMNS)]
 
-    def make(self, **titles: str) -> list[dict[str, Any]]:
-        self.said = summarise(self.job(**titles))
-        return read_table(self.summary).to_pylist()
+
+def rows_of(runs: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    found = summary(runs).astype(object)
+    return found.where(found.notna(), None).to_dict("records")
+
+
+def page_of(runs: list[list[dict[str, Any]]], folder: Path) -> str:
+    """The page of Markdown of a summary."""
+    frame = summary(runs)
+    write_pages(TITLE, tables_of(frame), legend(frame), folder / "summary.md", folder / "summary.tex")
+    return (folder / "summary.md").read_text(encoding="utf-8")
+
+
+def read(runs: list[dict[str, Any]], folder: Path) -> dict[PathLike, RunFile]:
+    """Runs that were written and read again."""
+    folder.mkdir(exist_ok=True)
+    for number, content in enumerate(runs):
+        write_json(content, folder / f"{number}.json")
+    return {path: read_run(path) for path in (folder / f"{number}.json" for number in range(len(runs)))}
+
+
+def measured(runs: list[dict[str, Any]], predicted: list[list[int]], **items: Any) -> Measured:
+    """Outcomes of runs of one task on six validation examples, of which the last three have label 1."""
+    told = pd.DataFrame([{name: own[name] for name in RUN} for own in runs], dtype=object)
+    known = {"split": ["validation"] * 6, "example": range(6), "gold": [0, 0, 0, 1, 1, 1]}
+    frame = pd.DataFrame(known | items)
+    return Measured("tiny", runs[0]["task"], "f1", ("no", "yes"), (3, 5), told, frame, np.array(predicted))
 
 
 def one(rows: list[dict[str, Any]], **values: Any) -> dict[str, Any]:
@@ -82,31 +112,24 @@ def one(rows: list[dict[str, Any]], **values: Any) -> dict[str, Any]:
 
 
 def test_runs_become_one_row_per_metric_and_subset(tmp_path: Path) -> None:
-    subsets = {"lookup": {"score": 0.5, "examples": 23}, "position": {"score": None, "examples": 30}}
-    results = Results(
-        tmp_path, [run("pos", "1/2", 3, 0.75, scores={"accuracy": 0.75, "chunk_f1": 0.7}, subsets=subsets)]
-    )
-    results.make()
-    table = read_table(results.runs)
-    assert table.column_names == list(RUN_COLUMNS)
-    rows = [(r["metric"], r["main"], r["subset"], r["score"], r["examples"]) for r in table.to_pylist()]
+    own = run("pos", "1/2", 3)
+    found = measured([own], [[0, 0, 1, 1, 1, 0]], subset=["a", "a", "", "", "b", "b"])
+    table = collect_runs(read([own], tmp_path), [found], {"pos": "POS"})
+    assert list(table.columns) == list(RUN_COLUMNS)
+    rows = [(r.metric, r.main, r.subset, round(r.score, 6), r.examples) for r in table.itertuples()]
     assert rows == [
-        ("accuracy", True, "all", 0.75, 53),
-        ("accuracy", True, "lookup", 0.5, 23),
-        ("accuracy", True, "position", None, 30),
-        ("chunk_f1", False, "all", 0.7, 53),
+        ("f1", True, "all", round(4 / 6, 6), 6),
+        ("accuracy", False, "all", round(4 / 6, 6), 6),
+        ("f1", True, "a", 0.0, 2),
+        ("f1", True, "b", round(2 / 3, 6), 2),
     ]
-    first = table.to_pylist()[0]
-    assert (first["order"], first["fraction"], first["kept"], first["seed"]) == ("lambda", "1/2", 12, 3)
+    first = table.iloc[0]
+    assert (first["title"], first["order"], first["fraction"], first["kept"]) == ("POS", "lambda-0", "1/2", 12)
     assert (first["rows_train"], first["rows_available_train"], first["cut_validation"]) == (1000, 8551, 2)
-    assert provenance_of(table)["runs"] == 1
-    assert trace_of(results.runs) == trace_of(results.summary) == results.job().trace()
-    assert results.said == "1 run, 4 summary rows"
 
 
-def test_interval_is_students_t_over_seeds(tmp_path: Path) -> None:
-    results = Results(tmp_path, [run("cola", "1", seed, score) for seed, score in ((1, 0.2), (2, 0.3), (3, 0.7))])
-    [row] = results.make()
+def test_interval_is_students_t_over_seeds() -> None:
+    [row] = rows_of([scored("cola", "1", seed, score) for seed, score in ((1, 0.2), (2, 0.3), (3, 0.7))])
     # Deviations -0.2, -0.1, 0.3: variance 0.14 / 2.
     half = T_OF_2_DEGREES * (0.07 / 3) ** 0.5
     assert row["mean"] == pytest.approx(0.4)
@@ -115,25 +138,25 @@ def test_interval_is_students_t_over_seeds(tmp_path: Path) -> None:
     assert row["seeds"] == 3
 
 
-def test_relative_drop_against_the_original(tmp_path: Path) -> None:
+def test_relative_drop_against_the_original() -> None:
     scores = {"1": (0.78, 0.82), "1/2": (0.8, 0.84), "0": (0.6, 0.6)}
-    runs = [run("sst2", fraction, seed, score) for fraction, pair in scores.items() for seed, score in enumerate(pair)]
+    runs = [
+        scored("sst2", fraction, seed, score) for fraction, pair in scores.items() for seed, score in enumerate(pair)
+    ]
     # The same for a negative metric (the sign is the original's distance from 0), far enough below 0.
     runs += [
-        run("neg", fraction, seed, -1.5 if fraction == "0" else -1.0) for fraction in ("1", "0") for seed in (0, 1)
+        scored("neg", fraction, seed, -1.5 if fraction == "0" else -1.0) for fraction in ("1", "0") for seed in (0, 1)
     ]
-    results = Results(tmp_path, runs)
-    rows = results.make()
+    rows = rows_of(runs)
     assert one(rows, task="sst2", fraction="1")["half_width"] == pytest.approx(T_OF_1_DEGREE * 0.02, rel=1e-6)
     assert one(rows, task="sst2", fraction="1")["relative_drop"] == 0
     assert one(rows, task="sst2", fraction="1/2")["relative_drop"] == pytest.approx(-0.025)
     assert one(rows, task="sst2", fraction="0")["relative_drop"] == pytest.approx(0.25)
     assert one(rows, task="neg", fraction="0")["relative_drop"] == pytest.approx(0.5)
-    means = mean_relative_drops(read_summary(results.summary))
+    means = mean_relative_drops(summary(runs))
     [mean] = means[means["fraction"] == "0"].to_dict("records")
     assert (mean["model"], mean["constant"], mean["tasks"]) == ("tiny", "average", 2) and pd.isna(mean["order"])
     assert mean["mean_relative_drop"] == pytest.approx(0.375)
-    assert results.said == "10 runs, 5 summary rows; mean relative drop at fraction 0: tiny 37.5% over 2 tasks"
 
 
 @pytest.mark.parametrize(
@@ -145,37 +168,37 @@ def test_relative_drop_against_the_original(tmp_path: Path) -> None:
     ],
 )
 def test_drop_is_null_where_not_defined(tmp_path: Path, original: tuple[float, ...], metric: str) -> None:
-    runs = [run("t", "1", seed, score, metric=metric, scores={metric: score}) for seed, score in enumerate(original)]
-    runs += [run("t", "0", seed, score / 2, metric=metric, scores={}) for seed, score in enumerate(original)]
-    results = Results(tmp_path, runs)
-    rows = results.make()
-    assert [row["relative_drop"] for row in rows] == [None, None]
-    assert mean_relative_drops(read_summary(results.summary)).empty
-    assert "mean drop" not in results.page.read_text()
-    assert "mean relative drop" not in results.said
+    runs = [scored("t", "1", seed, score, metric=metric) for seed, score in enumerate(original)]
+    runs += [scored("t", "0", seed, score / 2, metric=metric) for seed, score in enumerate(original)]
+    assert [row["relative_drop"] for row in rows_of(runs)] == [None, None]
+    assert mean_relative_drops(summary(runs)).empty
+    assert "mean drop" not in page_of(runs, tmp_path)
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
-    results = Results(tmp_path, [run("t", "1", 1, 0.8)])
-    [row] = results.make()
+    runs = [scored("t", "1", 1, 0.8)]
+    [row] = rows_of(runs)
     assert (row["mean"], row["seeds"]) == (0.8, 1)
     assert (row["half_width"], row["low"], row["high"]) == (None, None, None)
-    assert "| 0.800 |" in results.page.read_text()
+    assert "| 0.800 |" in page_of(runs, tmp_path)
 
 
 def test_order_of_rows_and_same_heads(tmp_path: Path) -> None:
-    runs = [run(task, fraction, 1, 0.5) for task in ("b", "a") for fraction in ("0", "1/16", "1", "1/32", "1/2")]
-    results = Results(tmp_path, runs)
-    rows = results.make()
+    runs = [scored(task, fraction, 1, 0.5) for task in ("b", "a") for fraction in ("0", "1/16", "1", "1/32", "1/2")]
+    rows = rows_of(runs)
     assert [row["task"] for row in rows] == ["b"] * 5 + ["a"] * 5
     assert [row["fraction"] for row in rows[:5]] == ["1", "1/2", "1/16", "1/32", "0"]
     assert [row["same_heads_as"] for row in rows[:5]] == [None, None, None, "0", "1/32"]
-    assert "Fractions with the same number of heads: tiny keeps 0 of 24 at 0 and 1/32." in results.page.read_text()
+    assert "Fractions with the same number of heads: tiny keeps 0 of 24 at 0 and 1/32." in page_of(runs, tmp_path)
 
 
 def test_series_share_their_ends() -> None:
     settings = [(None, None), ("average", "lambda"), ("average", "random"), ("average", None), ("zeros", None)]
-    rows = [{"task": "a", "constant": constant, "order": order} for constant, order in settings]
+    fractions = ["1", "1/2", "1/2", "0", "1/2"]
+    rows = [
+        {"task": "a", "constant": constant, "order": order, "fraction": fraction}
+        for (constant, order), fraction in zip(settings, fractions, strict=True)
+    ]
     # b was run in one order and with averages alone, c with nothing between all heads and none, d as it is
     others = {"b": [0, 1, 3], "c": [0, 3], "d": [0]}
     rows += [rows[number] | {"task": task} for task, numbers in others.items() for number in numbers]
@@ -191,22 +214,17 @@ def test_series_share_their_ends() -> None:
 
 
 def test_markdown_says_what_was_used(tmp_path: Path) -> None:
-    def subsets(score: float) -> dict[str, Any]:
-        return {"lookup": {"score": score - 0.1, "examples": 29}, "position": {"score": score, "examples": 24}}
-
     runs = [
-        run("cola", f, s, v, subsets=subsets(v), scores={"accuracy": v, "chunk_f1": v - 0.05})
+        scored("cola", f, s, v, title="CoLA | real", subsets={"lookup": v - 0.1}, readings={"chunk_f1": v - 0.05})
         for f, pair in {"1": (0.80, 0.81), "0": (0.60, 0.61)}.items()
         for s, v in enumerate(pair)
     ]
-    results = Results(tmp_path, runs)
-    results.make(cola="CoLA | real")
-    page = results.page.read_text()
+    page = page_of(runs, tmp_path)
     assert "mean over 2 seeds" in page
     assert "## tiny (24 heads): average constants" in page
-    assert "| CoLA \\| real | Accuracy | 0.805 ±.064 | 0.605 ±.064 | 24.8% |" in page
-    assert "| CoLA \\| real | lookup | 29 | 0.705 ±.064 | 0.505 ±.064 | 28.4% |" in page
-    assert "| CoLA \\| real | Chunk F1 | 0.755 ±.064 | 0.555 ±.064 | 26.5% |" in page
+    assert "| CoLA \\| real | Accuracy | - | - | 0.805 ±.064 | 0.605 ±.064 | 24.8% | - |" in page
+    assert "| CoLA \\| real | lookup | 29 | - | - | 0.705 ±.064 | 0.505 ±.064 | 28.4% | - |" in page
+    assert "| CoLA \\| real | Chunk F1 | - | - | 0.755 ±.064 | 0.555 ±.064 | 26.5% | - |" in page
     assert "| CoLA \\| real | tiny | 1,000 of 8,551 | 7 | all 53 | 2 |" in page
     assert page.count("1,000 of 8,551") == 1
 
@@ -217,18 +235,16 @@ def test_metric_names() -> None:
 
 
 def test_terminal_table_fits_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    apart = {"position": {"score": 0.9, "examples": 53}}
+    title = "A [long] title of a task that somebody made"
     runs = [
-        run("t", fraction, seed, 0.8 + seed / 100, subsets=apart)
-        for fraction in ("1", "1/2", "1/16", "1/32", "0")
+        scored("t", fraction, seed, 0.8 + seed / 100, subsets={"position": 0.9}, title=title)
+        for fraction in ("1", "1/2", "0")
         for seed in (1, 2, 3)
     ]
-    results = Results(tmp_path, runs)
-    results.make(t="A [long] title of a task that somebody made")
-    print_summary(read_summary(results.summary), Console(markup=False, highlight=False, emoji=False))
+    print_summary(summary(runs), Console(markup=False, highlight=False, emoji=False))
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
-    assert shown.count("0.820 ±.025") == 5
+    assert shown.count("0.820 ±.025") == 3
     assert "[long]" in shown
     assert "\n  position " in shown
     assert "\x1b" not in shown
@@ -237,8 +253,8 @@ def test_terminal_table_fits_80_columns(tmp_path: Path, capsys: pytest.CaptureFi
 def test_command_prints_where_things_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results = Results(tmp_path, [run("t", "1", 1, 0.8)])
-    results.make()
+    place = tmp_path / "tables/summary.parquet"
+    write_frame(summary([scored("t", "1", 1, 0.8)]), SUMMARY_COLUMNS, place, {}, Trace("summary", 1, {}, {}))
     (tmp_path / "figures").mkdir()
     monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path)])
     main()
@@ -255,36 +271,31 @@ def test_command_prints_where_things_are(
     [
         ("{ half", r"0\.json cannot be read"),
         ({"model": None}, r"0\.json is no intact run of papa \('model' is None\); delete it"),
-        ({"score": None}, "'score' is None"),
+        ({"seed": None}, "'seed' is None"),
         ({"fraction": "half"}, "'fraction' is 'half'"),
         ({"rows": {"train": 5}}, "'validation' is missing"),
-        ({"subsets": {"x": {"examples": 3}}}, "'score' is missing"),
-        ({"subsets": {"all": {"score": 0.5, "examples": 3}}}, "a subset called 'all'.*rename it"),
     ],
 )
 def test_bad_runs_are_named(tmp_path: Path, damage: str | dict[str, Any], message: str) -> None:
-    results = Results(tmp_path, [run("t", "1", 1, 0.8)])
+    path = tmp_path / "0.json"
     if isinstance(damage, str):
-        results.files[0].write_text(damage)
+        path.write_text(damage)
     else:
-        write_json(run("t", "1", 1, 0.8) | damage, results.files[0])
+        write_json(run("t", "1", 1) | damage, path)
     with pytest.raises(InputError, match=message):
-        results.make()
-    assert not results.runs.exists()
+        read_run(path)
 
 
 def test_bad_tables_are_named(tmp_path: Path) -> None:
-    results = Results(tmp_path, [run("t", "1", 1, 0.8)])
-    with pytest.raises(InputError, match="no runs to collect"):
-        Results(tmp_path, []).make()
-    again = Results(tmp_path / "again", [run("t", "1", 1, 0.8)] * 2)
     with pytest.raises(InputError, match=r"1\.json and .*0\.json are the same run"):
-        again.make()
-    results.make()
+        collect_runs(read([run("t", "1", 1)] * 2, tmp_path), [], {})
+    trace, path = Trace("summary", 1, {}, {}), tmp_path / "table.parquet"
+    write_frame(summary([scored("t", "1", 1, 0.8)]), SUMMARY_COLUMNS, path, {}, trace)
     with pytest.raises(DamagedArtefact, match="has no column 'seed', so it is no table of runs"):
-        read_runs(results.summary)
+        read_runs(path)
+    write_frame(pd.DataFrame(scored("t", "1", 1, 0.8)), RUN_COLUMNS, path, {}, trace)
     with pytest.raises(DamagedArtefact, match="has no column 'mean', so it is no summary"):
-        read_summary(results.runs)
+        read_summary(path)
 
 
 @pytest.mark.parametrize(
@@ -303,28 +314,23 @@ def test_bad_tables_are_named(tmp_path: Path) -> None:
 )
 def test_runs_that_were_not_made_alike_are_refused(tmp_path: Path, name: str, values: tuple[Any, Any]) -> None:
     def made(seed: int, value: Any) -> dict[str, Any]:
-        return run(
-            "t", "1", seed, 0.8, **({name: value} if name in run("t", "1", 1, 0) else {"provenance": {name: value}})
-        )
+        return run("t", "1", seed, **({name: value} if name in run("t", "1", 1) else {"provenance": {name: value}}))
 
     first, second = values
     with pytest.raises(InputError) as raised:
-        Results(tmp_path, [made(1, first), made(2, second)]).make()
+        collect_runs(read([made(1, first), made(2, second)], tmp_path), [], {})
     owner = "model tiny" if name == "weights" else "task t"
-    files = [tmp_path / f"runs/{number}.json" for number in (1, 0)]
+    files = [tmp_path / f"{number}.json" for number in (1, 0)]
     assert f"{files[0]} has {name} {second!r}, but {files[1]} of the same {owner} has {first!r}" in str(raised.value)
-    assert not (tmp_path / "tables").exists()
     # another task may be trained otherwise, another model has other weights
     other = {"model": "other"} if name == "weights" else {"task": "other"}
-    assert len(Results(tmp_path, [made(1, first), made(1, second) | other]).make()) == 2
+    collect_runs(read([made(1, first), made(1, second) | other], tmp_path), [], {})
 
 
 def test_names_of_data_are_no_markup(tmp_path: Path) -> None:
-    apart = {"<img src=x>\n# owned | &": {"score": 0.9, "examples": 53}}
-    results = Results(tmp_path, [run("t", "1", 1, 0.8, subsets=apart)])
-    results.make(t="<script>\nalert()</script>")
-    page = results.page.read_text()
-    assert "| &lt;img src=x&gt; # owned \\| &amp; | 53 |" in page
+    apart = {"<img src=x>\n# owned | &": 0.9}
+    page = page_of([scored("t", "1", 1, 0.8, subsets=apart, title="<script>\nalert()</script>")], tmp_path)
+    assert "| &lt;img src=x&gt; # owned \\| &amp; | 29 |" in page
     assert "&lt;script&gt; alert()&lt;/script&gt;" in page
     assert "<img" not in page and "<script" not in page and "\n# owned" not in page
 

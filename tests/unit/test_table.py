@@ -36,16 +36,16 @@ def test_scores_drops_and_rules(tmp_path: Path) -> None:
     text = latex(tmp_path, [row(f, mean) for f, mean in zip(KEPT, (0.8, 0.84, 0.6), strict=True)])
     text = text.split(r"\end{table}", 1)[0]
     title = r"100 \% of R\&D\_\#1 $\pm$ \{a\}"
-    assert title + r" & F1 & 0.800 $\pm$.013 & 0.840 $\pm$.013 & 0.600 $\pm$.013 & 25.0\% \\" in text
-    assert "\\midrule\n" r"mean drop &  & 0.0\% & $-$5.0\% & 25.0\% & 25.0\% \\" in text
-    assert r"\begin{tabular}{llrrrr}" in text
+    assert title + r" & F1 & - & - & 0.800 $\pm$.013 & 0.840 $\pm$.013 & 0.600 $\pm$.013 & 25.0\% & - \\" in text
+    assert "\\midrule\n" r"mean drop &  &  &  & 0.0\% & $-$5.0\% & 25.0\% & 25.0\% &  \\" in text
+    assert r"\begin{tabular}{llrrrrrrr}" in text
     assert [rule for rule in re.findall(r"\\(\w+)", text) if rule.endswith("rule")] == [
         "toprule",
         "midrule",
         "midrule",
         "bottomrule",
     ]
-    assert r"task & metric & 1 & 1/2 & 0 & drop at 0 \\" in text
+    assert r"task & metric & trivial & contextless & 1 & 1/2 & 0 & drop at 0 & loss at 0 \\" in text
     assert r"\caption{Scores, tiny\_1 (23 heads): average constants, lambda order. Columns: fraction" in text
     assert r"mean over 3 seeds $\pm$ half width of the 95 \% Student-t interval" in text
 
@@ -54,9 +54,9 @@ def test_subsets_and_further_readings_are_tables_of_their_own(tmp_path: Path) ->
     rows = [row(f, 0.8) for f in KEPT] + [row(f, 0.7, subset="look^up") for f in KEPT]
     rows += [row(f, -0.3, metric="chunk_f1", main=False) for f in KEPT]
     text = latex(tmp_path, rows)
-    assert r"& look\textasciicircum{}up & 1,013 & 0.700" in text
-    assert r"& Chunk F1 & $-$0.300 $\pm$.013" in text
-    assert r"\begin{tabular}{lllrrrr}" in text
+    assert r"& look\textasciicircum{}up & 1,013 & - & - & 0.700" in text
+    assert r"& Chunk F1 & - & - & $-$0.300 $\pm$.013" in text
+    assert r"\begin{tabular}{lllrrrrrrr}" in text
     assert text.count("Columns: fraction") == 3
     assert "lambda order. Further readings. Columns" in text
     for begin, end in ((r"\begin{table}", r"\end{table}"), (r"\begin{tabular}", r"\end{tabular}")):

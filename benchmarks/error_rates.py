@@ -1,0 +1,538 @@
+"""How often claims are wrong: studies of tasks whose true loss is known, drawn at random and judged as papa judges.
+
+    python benchmarks/error_rates.py             # 2,000 studies a case: a quarter of an hour on two free cores
+    python benchmarks/error_rates.py --quick     # 200 studies of a few cases: a minute
+
+A task is a population: it has a true score for the original, the contextless floor and the replaced heads, and a study
+draws seeds, orders of heads and examples from it. Everything that is judged goes through `papa.results`; nothing is
+written twice. Prints Markdown tables; docs/statistics.md explains them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import resource
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from multiprocessing import get_context
+from pathlib import Path
+from subprocess import run
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import brentq
+from scipy.special import ndtri, stdtrit
+
+from papa.method.metrics import READINGS, Counts, pseudo_values
+from papa.results.outcomes import FLOOR, ORIGINALS, Sample, Setting
+from papa.results.statistics import LEVEL, Estimate, together
+
+MARGIN = 0.1
+LOSSES = (0.0, MARGIN / 2, MARGIN, 2 * MARGIN)
+REPLACED: Setting = ("average", "lambda", "1/2")
+RUNS = pd.DataFrame()
+"""What is told of runs is of no use here: `Study` knows where they stand."""
+LONGEST = 25
+"""Words of the longest sentence; the shortest has 3."""
+AT_ONCE = 100
+"""Studies that are drawn by one call of a process."""
+TWICE = 20
+"""One study of so many is judged by its intervals too, which takes longer."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A task as it would be found with endless seeds, orders and examples.
+
+    A probe is right about an example if a normal number of variance 1 is above a threshold that its seed and order set,
+    so that the share of examples, seeds and orders for which it is right is known exactly.
+
+    Args:
+        loss: the true loss of the replaced heads.
+        original, contextless: how often each is right about examples of class 0 and of class 1.
+        majority: the share of class 1.
+        metric: one of `READINGS`.
+        seed, order: standard deviation of the accuracy over seeds (half of its variance is common to all settings), and
+            over orders of the same number of heads.
+        shared: how much of what makes an example hard is common to all settings, as a part of the variance.
+        kept: how much more of it original and replaced heads have in common.
+        noise: how much is different for each probe; the rest is different for each setting.
+        skewed: whether few seeds and orders are much worse than the rest, instead of as many better as worse.
+        words: whether examples are sentences, half of what makes their words hard being common to a sentence.
+    """
+
+    loss: float = 0.0
+    original: tuple[float, float] = (0.85, 0.85)
+    contextless: tuple[float, float] = (0.60, 0.60)
+    majority: float = 0.5
+    metric: str = "accuracy"
+    seed: float = 0.0075
+    order: float = 0.01
+    shared: float = 0.55
+    kept: float = 0.35
+    noise: float = 0.06
+    skewed: bool = False
+    words: bool = False
+
+    @cached_property
+    def replaced(self) -> tuple[float, float]:
+        """How often probes on replaced heads are right, between original and contextless such that the loss is true."""
+        first, last = np.array(self.original), np.array(self.contextless)
+        if self.loss in (0, 1):
+            return self.contextless if self.loss else self.original
+        whole = self.score(self.original) - self.score(self.contextless)
+
+        def missed(way: float) -> float:
+            return self.score(self.original) - self.score(tuple(first + way * (last - first))) - self.loss * whole
+
+        place = float(brentq(missed, 0, 1, xtol=1e-12)) if whole else self.loss
+        return tuple((first + place * (last - first)).tolist())
+
+    def score(self, rates: Sequence[float]) -> float:
+        """The score of the whole population for one that is right so often about each class."""
+        gold, right = np.array([0, 0, 1, 1]), np.array([True, False, True, False])
+        shares = np.array([rates[0], 1 - rates[0], rates[1], 1 - rates[1]])
+        shares *= np.array([1 - self.majority] * 2 + [self.majority] * 2)
+        counts = counts_of(self.metric, gold, right)
+        return float(READINGS[self.metric].score((counts * shares[:, None]).sum(0)))
+
+
+def counts_of(metric: str, gold: np.ndarray, right: np.ndarray) -> Counts:
+    """What each item adds to a metric, `[..., item, count]`, for two classes."""
+    if metric in ("accuracy", "token_accuracy"):
+        own = [right, np.ones_like(right)]
+    else:
+        predicted = right == (gold == 1)
+        pairs = [(gold == which) & (predicted == other) for which in (0, 1) for other in (0, 1)]
+        own = (
+            pairs
+            if metric == "matthews_correlation"
+            else [pairs[3], predicted, np.broadcast_to(gold == 1, right.shape)]
+        )
+    return np.moveaxis(np.stack(own).astype(float), 0, -1)  # items of one count stand together, which is faster
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured in a study."""
+
+    seeds: int
+    examples: int
+    orders: int = 1
+
+
+class Places:
+    """Where the runs of a setting stand, by order and seed: as much of a data frame as `Sample` needs, and faster."""
+
+    def __init__(self, rows: np.ndarray):
+        self.rows, self.columns = rows, pd.RangeIndex(rows.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, seeds: object) -> Places:
+        return self
+
+    def to_numpy(self) -> np.ndarray:
+        return self.rows
+
+
+@dataclass(frozen=True)
+class Study(Sample):
+    """What a study measured of a task; `places` are those of the runs of each setting."""
+
+    places: dict[Setting, Places] = field(default_factory=dict)
+
+    def _table(self, setting: Setting) -> Places:  # type: ignore[override]
+        return self.places[setting]
+
+
+@cache
+def places_of(size: Size) -> dict[Setting, Places]:
+    """Where the runs of each setting stand: originals first, then contextless ones, then each order."""
+    rows = np.arange((2 + size.orders) * size.seeds).reshape(-1, size.seeds)
+    return {ORIGINALS: Places(rows[:1]), FLOOR: Places(rows[1:2]), REPLACED: Places(rows[2:])}
+
+
+def drawn(world: World, size: Size, chance: np.random.Generator) -> Study:
+    """A study of a task.
+
+    With one order, it is of that order, which has no effect then; with several, each is one of all orders.
+    """
+    lengths = chance.integers(3, LONGEST + 1, size.examples) if world.words else np.ones(size.examples, int)
+    starts, items = np.cumsum(lengths) - lengths, int(lengths.sum())
+    gold = (chance.random(items) < world.majority).astype(np.int64)
+
+    def normal(*shape: int) -> np.ndarray:
+        return chance.standard_normal((*shape, items), np.float32)
+
+    hard = normal()
+    if world.words:
+        sentence = chance.standard_normal(size.examples, np.float32)
+        hard = math.sqrt(0.5) * (hard + np.repeat(sentence, lengths))
+
+    def effect(*shape: int) -> np.ndarray:
+        return 1 - chance.exponential(size=shape) if world.skewed else chance.standard_normal(shape)
+
+    kept, common = normal(), effect(size.seeds)
+    found = []
+    for rates, orders, like in ((world.original, 1, 1), (world.contextless, 1, 0), (world.replaced, size.orders, 1)):
+        moved = world.seed * math.sqrt(0.5) * (common + effect(size.seeds))
+        if orders > 1:
+            moved = moved + world.order * effect(orders, 1)
+        own = max(1 - world.shared - like * world.kept - world.noise, 0.0)
+        z = math.sqrt(world.shared) * hard + math.sqrt(like * world.kept) * kept
+        if orders > 1:  # half of what is a setting's own is that of an order
+            z = z + math.sqrt(own / 2) * normal() + math.sqrt(own / 2) * normal(orders)[:, None]
+        elif own:
+            z = z + math.sqrt(own) * normal()
+        if world.noise:
+            z = z + math.sqrt(world.noise) * normal(orders, size.seeds)
+        least = -ndtri((np.array(rates) + np.atleast_2d(moved)[..., None]).clip(1e-9, 1 - 1e-9)).astype(np.float32)
+        right = z > (least[..., gold] if rates[0] != rates[1] else least[..., :1])
+        found.append(np.broadcast_to(right, (orders, size.seeds, items)).reshape(-1, items))
+    right = np.concatenate(found)
+
+    def by_unit(right: np.ndarray) -> Counts:
+        counts = counts_of(world.metric, gold, right)
+        return np.add.reduceat(counts, starts, axis=-2) if world.words else counts
+
+    metric, places = READINGS[world.metric], places_of(size)
+    counts, trivial = by_unit(right), by_unit((gold == 1)[None])
+    return Study(
+        metric=metric,
+        counts=counts,
+        scores=metric.score(counts.sum(1)),
+        values=pseudo_values(metric, counts),
+        trivial_values=pseudo_values(metric, trivial)[0],
+        settings={setting: [] for setting in places},
+        runs=RUNS,
+        trivial=float(metric.score(trivial.sum(1))[0]),
+        by_word=None,
+        places=places,
+    )
+
+
+class Verdict(NamedTuple):
+    """What is said of a task.
+
+    Attributes:
+        counts: whether the original beats both floors.
+        passes: whether it does, and the loss is below the margin beyond doubt.
+        held: whether the interval of the loss holds the true one, which is when a test keeps it; nan if there is none.
+        loss: the loss as an estimate; None if the task does not count.
+        lost: whether the old rule sees a loss: the paired t-interval over seeds of what is lost lies above 0.
+    """
+
+    counts: bool
+    passes: bool
+    held: float
+    loss: Estimate | None
+    lost: bool
+
+
+def judged(study: Study, world: World, size: Size, twice: bool = False) -> Verdict:
+    """What papa says of a task, and what the old rule says; `twice` asks for Fieller's interval too."""
+    spread = study.spread(ORIGINALS, FLOOR, REPLACED)
+    assert spread is not None
+    above, below = np.array([0, 1, 0, -1]), np.array([0, 1, -1, 0])
+    counts = spread.estimate([-1, 1, 0, 0]).above() and spread.estimate(below.tolist()).above()
+    passes = counts and spread.estimate((above - MARGIN * below).tolist()).interval().bound < 0
+    tested = spread.estimate((above - world.loss * below).tolist()).interval()
+    held = tested.low <= 0 <= tested.high
+    if counts and twice:
+        loss = spread.ratio(above.tolist(), below.tolist())
+        assert not held or loss.low - 1e-4 <= world.loss <= loss.high + 1e-4, (loss, tested)
+        assert passes == (loss.bound < MARGIN) or abs(loss.bound - MARGIN) < 1e-4, (loss, passes)
+    table = study.scores.reshape(-1, size.seeds)
+    lost = table[0] - table[2:].mean(0)
+    half = stdtrit(size.seeds - 1, (1 + LEVEL) / 2) * lost.std(ddof=1) / math.sqrt(size.seeds)
+    share = spread.share(above.tolist(), below.tolist()) if counts else None
+    return Verdict(counts, passes, float(held) if counts else math.nan, share, bool(lost.mean() - half > 0))
+
+
+@dataclass(frozen=True)
+class Case:
+    """Studies of one kind: their tasks, and how much is measured."""
+
+    tasks: tuple[World, ...]
+    size: Size
+
+
+class Rates(NamedTuple):
+    """What is said of a study, 1 or 0, or how often it is in many; nan is what was not said.
+
+    Attributes:
+        counts: the first task counts.
+        claimed: the heads are replaceable: some task counts, and all that count pass.
+        wrong: they are said to be, and a task that counts loses the margin or more.
+        held: the interval of the first task holds its loss.
+        mean_held: all tasks count, and the interval of their mean loss holds it.
+        free: by the old rule, no task lost.
+    """
+
+    counts: float
+    claimed: float
+    wrong: float
+    held: float
+    mean_held: float
+    free: float
+
+
+def studied(case: Case, chance: np.random.Generator, twice: bool = False) -> Rates:
+    """One study; `twice` checks that losses and their bounds say the same as tests."""
+    found = [judged(drawn(world, case.size, chance), world, case.size, twice) for world in case.tasks]
+    counting = [(own, world) for own, world in zip(found, case.tasks, strict=True) if own.counts]
+    claimed = bool(counting) and all(own.passes for own, _ in counting)
+    losses = [own.loss for own in found if own.loss]
+    mean_held = math.nan
+    if len(losses) == len(found):
+        mean = together(losses, [1 / len(losses)] * len(losses)).interval()
+        mean_held = float(mean.low <= sum(world.loss for world in case.tasks) / len(losses) <= mean.high)
+    wrong = claimed and any(world.loss >= MARGIN for _, world in counting)
+    free = not any(own.lost for own in found)
+    return Rates(found[0].counts, claimed, wrong, found[0].held, mean_held, free)
+
+
+def batch(told: tuple[Case, int, Sequence[int]]) -> np.ndarray:
+    """So many studies of a case, `[study, rate]`, from a seed."""
+    case, number, seed = told
+    chance = np.random.default_rng(seed)
+    return np.array([studied(case, chance, study % TWICE == 0) for study in range(number)], float)
+
+
+def rates_of(found: np.ndarray) -> Rates:
+    """How often each is said."""
+    known = ~np.isnan(found)
+    return Rates(*(float(own[ok].mean()) if ok.any() else math.nan for own, ok in zip(found.T, known.T, strict=True)))
+
+
+def at(world: World, *losses: float) -> list[tuple[World, ...]]:
+    """A task alone, with each of these losses."""
+    return [(replace(world, loss=loss),) for loss in losses]
+
+
+def guessing(majority: float, right: float) -> tuple[float, float]:
+    """Rates with which nothing is gained over the majority class, though not all is called so."""
+    return majority * (1 - right) / (1 - majority), right
+
+
+BASE = World()
+RARE_ONES = World(original=(0.95, 0.95), contextless=(0.85, 0.85), shared=1, kept=0, noise=0, seed=0)
+TASKS = (
+    BASE,
+    World(original=(0.90, 0.90), contextless=(0.70, 0.70), majority=0.52),
+    World(original=(0.75, 0.90), contextless=(0.30, 0.90), majority=0.66),
+    World(original=(0.82, 0.80), contextless=(0.55, 0.50), noise=0.1, kept=0.3),
+    World(original=(0.88, 0.92), contextless=(0.60, 0.70), majority=0.6, seed=0.01),
+    World(original=(0.80, 0.80), contextless=(0.65, 0.65), seed=0.005),
+)
+METRICS = {
+    "F1": World(metric="f1", original=(0.70, 0.90), contextless=(0.30, 0.80), majority=0.66),
+    "Matthews correlation": World(
+        metric="matthews_correlation", original=(0.60, 0.90), contextless=(0.20, 0.90), majority=0.7
+    ),
+    "words in sentences": World(metric="token_accuracy", original=(0.93, 0.93), contextless=(0.83, 0.83), words=True),
+}
+HARD = {
+    "few examples differ, alike for all seeds": (RARE_ONES, Size(3, 200), Size(5, 2000)),
+    "seeds differ much, examples little": (
+        World(original=(0.95, 0.95), contextless=(0.80, 0.80), seed=0.015, shared=0.7, kept=0.29, noise=0.005),
+        Size(3, 2000),
+        Size(5, 2000),
+    ),
+    "seeds differ little, each errs in examples of its own": (
+        World(shared=0.4, kept=0.3, noise=0.3, seed=0.002),
+        Size(3, 200),
+        Size(5, 2000),
+    ),
+    "orders differ much": (World(order=0.03), Size(3, 2000, 3), Size(5, 2000, 5)),
+    "few seeds and orders are much worse": (
+        World(seed=0.01, order=0.02, skewed=True),
+        Size(3, 2000, 3),
+        Size(10, 2000),
+    ),
+    "little is contributed": (World(original=(0.80, 0.80), contextless=(0.77, 0.77)), Size(3, 200), Size(5, 2000)),
+    "close to the ceiling": (
+        World(original=(0.99, 0.99), contextless=(0.94, 0.94), seed=0.002),
+        Size(3, 200),
+        Size(5, 2000),
+    ),
+    "two seeds": (BASE, Size(2, 200), Size(2, 2000)),
+    "50 examples": (World(contextless=(0.35, 0.35)), Size(3, 50), Size(10, 50)),
+}
+NO_SAY = {
+    "original = contextless": World(original=(0.80, 0.80), contextless=(0.80, 0.80)),
+    "original = contextless, few examples differ": World(
+        original=(0.9, 0.9), contextless=(0.9, 0.9), shared=0.97, kept=0, noise=0.01, seed=0.001
+    ),
+    "original = majority class": World(original=guessing(0.65, 0.97), contextless=guessing(0.6, 0.93), majority=0.65),
+    "original = majority class, few examples differ": World(
+        original=guessing(0.65, 0.995), contextless=guessing(0.6, 0.98), majority=0.65, seed=0.001
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: what stands in front, and the studies of its columns."""
+
+    head: tuple[str, ...]
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table: its title, what stands in front of rows, and for each column its name, its case and what is told."""
+
+    title: str
+    heads: tuple[str, ...]
+    columns: tuple[tuple[str, int, str], ...]
+    rows: tuple[Row, ...]
+
+
+SIZE = ("seeds", "orders", "examples")
+OF_LOSSES = (
+    ("replaceable: loss 0", 0, "claimed"),
+    ("δ/2", 1, "claimed"),
+    ("**δ**", 2, "claimed"),
+    ("2δ", 3, "claimed"),
+    ("intervals that hold the loss: loss 0", 0, "held"),
+    ("δ", 2, "held"),
+    ("2δ", 3, "held"),
+    ("old rule, free: loss 0", 0, "free"),
+    ("δ/2", 1, "free"),
+    ("**δ**", 2, "free"),
+    ("**2δ**", 3, "free"),
+)
+OF_TASKS = (
+    ("replaceable: all lose 0", 0, "claimed"),
+    ("**one loses δ**", 1, "wrong"),
+    ("**all lose δ**", 2, "wrong"),
+    ("intervals that hold the mean loss: 0", 0, "mean_held"),
+    ("δ", 2, "mean_held"),
+    ("old rule, free: all lose 0", 0, "free"),
+    ("**one loses δ**", 1, "free"),
+    ("**all lose δ**", 2, "free"),
+)
+OF_HARD = (
+    ("counts", 1, "counts"),
+    ("replaceable: loss 0", 0, "claimed"),
+    ("**δ**", 1, "claimed"),
+    ("intervals that hold the loss: loss 0", 0, "held"),
+    ("δ", 1, "held"),
+    ("old rule, free: loss 0", 0, "free"),
+    ("**δ**", 1, "free"),
+)
+OF_NO_SAY = (("**counts**", 0, "counts"), ("**replaceable**", 0, "claimed"), ("old rule, free", 0, "free"))
+
+
+def sections(quick: bool = False) -> list[Section]:
+    """All tables, or few rows of each."""
+    sizes = [Size(seeds, examples) for seeds in (3, 5, 10) for examples in (200, 2000)]
+    sizes += [Size(3, 200, 3), Size(3, 2000, 3), Size(5, 2000, 3)]
+    of_six = [Size(3, 200), Size(3, 2000), Size(5, 2000)]
+    of_metrics, places = [Size(3, 200), Size(5, 2000)], slice(None)
+    if quick:
+        sizes, of_six, of_metrics, places = [Size(3, 200), Size(3, 200, 3)], [Size(3, 200)], [Size(3, 200)], slice(1)
+    six = [[0.0] * 6, [MARGIN, *[0.0] * 5], [MARGIN] * 6]
+    return [
+        Section("One task", SIZE, OF_LOSSES, tuple(_row((), size, at(BASE, *LOSSES)) for size in sizes)),
+        Section(
+            "Six tasks",
+            SIZE,
+            OF_TASKS,
+            tuple(_row((), size, [tuple(map(_with, TASKS, losses)) for losses in six]) for size in of_six),
+        ),
+        Section(
+            "Other metrics",
+            ("metric", *SIZE),
+            OF_HARD,
+            tuple(_row((name,), size, at(own, 0.0, MARGIN)) for name, own in METRICS.items() for size in of_metrics),
+        ),
+        Section(
+            "Hard cases",
+            ("case", *SIZE),
+            OF_HARD,
+            tuple(
+                _row((name,), size, at(own, 0.0, MARGIN))
+                for name, (own, *own_sizes) in HARD.items()
+                for size in own_sizes[places]
+            ),
+        ),
+        Section(
+            "Tasks that have no say",
+            ("case", *SIZE),
+            OF_NO_SAY,
+            tuple(_row((name,), size, at(own, MARGIN)) for name, own in NO_SAY.items() for size in of_metrics),
+        ),
+    ]
+
+
+def _with(world: World, loss: float) -> World:
+    return replace(world, loss=loss)
+
+
+def _row(head: tuple[str, ...], size: Size, worlds: Iterable[tuple[World, ...]]) -> Row:
+    told = tuple(f"{number:,}" for number in (size.seeds, size.orders, size.examples))
+    return Row(head + told, tuple(Case(own, size) for own in worlds))
+
+
+def tables(found: Mapping[int, Section], number: int, processes: int) -> Iterator[str]:
+    """The tables as Markdown, one after another, from so many studies of each case."""
+    with get_context("spawn").Pool(processes, os.nice, (10,)) as pool:
+        for place, section in found.items():
+            names = (*section.heads, *(name for name, _, _ in section.columns))
+            lines = [f"### {section.title}", "", f"| {' | '.join(names)} |", "|--:" * len(names) + "|"]
+            told = [
+                (case, min(AT_ONCE, number - first), (place, line, column, first))
+                for line, row in enumerate(section.rows)
+                for column, case in enumerate(row.cases)
+                for first in range(0, number, AT_ONCE)
+            ]
+            made = iter(pool.imap(batch, told))
+            for row in section.rows:
+                rates = []
+                for _ in row.cases:
+                    rates.append(rates_of(np.concatenate([next(made) for _ in range(0, number, AT_ONCE)])))
+                cells = [_percent(getattr(rates[case], rate)) for _, case, rate in section.columns]
+                lines.append(f"| {' | '.join((*row.head, *cells))} |")
+            yield "\n".join((*lines, ""))
+        pool.close()
+        pool.join()
+
+
+def _percent(share: float) -> str:
+    return "-" if math.isnan(share) else f"{100 * share:.1f}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="200 studies of a few cases")
+    parser.add_argument("--studies", type=int, help="studies of each case; default: 2000, or 200 with --quick")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--tables", nargs="+", type=int, help="only these, by number from 1")
+    given = parser.parse_args(arguments)
+    number, begin = given.studies or (200 if given.quick else 2000), time.perf_counter()
+    error = 196 * math.sqrt(0.05 * 0.95 / number)
+    commit = run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=Path(__file__).parent)
+    print(f"Commit {commit.stdout.strip() or 'unknown'}, {number:,} studies a case, {given.processes} processes.")
+    print(f"All in percent; one of 5 is off by {error:.1f} in 5 of 100 cases. δ = {MARGIN}.\n")
+    chosen = {
+        place: section
+        for place, section in enumerate(sections(given.quick), start=1)
+        if not given.tables or place in given.tables
+    }
+    for table in tables(chosen, number, given.processes):
+        print(table, flush=True)
+    minutes, used = (time.perf_counter() - begin) / 60, resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"{minutes:.0f} minutes, and {(used.ru_utime + used.ru_stime) / 60:.0f} of a processor.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,382 @@
+"""What became of every validation example in every run: the one source of all scores, floors and losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from papa.config.variant import CONTEXTLESS, ORIGINAL, Order
+from papa.errors import DamagedArtefact
+from papa.files import JSON, MEND, PathLike, provenance_of, read_table
+from papa.method.metrics import READINGS, Counts, Metric, Outcomes, pseudo_values, readings_of
+from papa.results.statistics import Spread
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ALL = "all"
+"""The subset of all validation examples."""
+RUN = ["constant", "order", "fraction", "seed"]
+"""What tells the runs of one model and task from each other."""
+ITEM = ["split", "example", "word", "gold", "by_word", "tokens", "trivial", "subset"]
+"""What is known of an item, a label or a text, whatever run it is in."""
+COLUMNS = dict.fromkeys(("model", "task", "constant", "order", "fraction"), "string") | {"seed": "int64"}
+COLUMNS |= {"split": "string", "example": "int32", "word": "int32", "gold": "int16", "by_word": "int16"}
+COLUMNS |= {"tokens": "int32", "trivial": "float64", "subset": "string", "predicted": "int16", "loss": "float64"}
+"""The columns of the table of all outcomes; see `papa.method.objectives.OUTCOMES`. `by_word` is what a tagger says that
+knows the most frequent label of each word and nothing else; `subset` is empty for what is in none."""
+
+Setting = tuple[str | None, str | None, str]
+"""A constant, an order whatever its draw or seed, and a fraction."""
+ORIGINALS: Setting = (None, None, "1")
+FLOOR: Setting = ("zeros", None, "0")
+assert (ORIGINAL, CONTEXTLESS) == ("original", "zeros/all")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All outcomes of one model on one task.
+
+    Args:
+        model, task, metric: which.
+        names: the names of the labels; none for losses.
+        train_counts: how often each label stands in the training rows.
+        runs: a row for each run, with the columns of `RUN`.
+        items: a row for each label or text, with columns of `ITEM`.
+        values: `[run, item]`, the label that was given, or the loss.
+    """
+
+    model: str
+    task: str
+    metric: str
+    names: tuple[str, ...]
+    train_counts: tuple[int, ...]
+    runs: pd.DataFrame
+    items: pd.DataFrame
+    values: np.ndarray
+
+    @property
+    def readings(self) -> tuple[str, ...]:
+        """The metric of the task, and further readings of the same outcomes."""
+        return readings_of(self.metric)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether outcomes are labels, and not losses."""
+        return "gold" in self.items
+
+    def subsets(self) -> dict[str, np.ndarray]:
+        """The items of each part that is scored, bool `[item]`: all validation examples first, further splits last."""
+        split = self.items["split"].to_numpy()
+        validation = split == "validation"
+        found = {ALL: validation}
+        if "subset" in self.items:
+            marks = self.items["subset"].fillna("").to_numpy(str)
+            found |= {name: validation & (marks == name) for name in sorted(set(marks[validation])) if name}
+        return found | {name: split == name for name in dict.fromkeys(split) if name != "validation"}
+
+    def examples(self, part: np.ndarray) -> int:
+        """How many texts or sentences are in a part."""
+        return int(self.items.loc[part, "example"].nunique())
+
+    def counts(self, metric: str, part: np.ndarray, values: np.ndarray | None = None) -> Counts:
+        """What each text or sentence of a part adds to a metric, `[run, unit, count]`.
+
+        Args:
+            metric: one of `READINGS`.
+            part: the items that are scored, bool `[item]`.
+            values: other values than those of the runs, `[run, item]`.
+        """
+        values = self.values if values is None else values
+        items = self.items[part]
+        if not self.labelled:
+            tokens = items["tokens"].to_numpy(float)
+            there = tokens > 0
+            return np.stack(np.broadcast_arrays(values[:, part][:, there], tokens[there]), axis=-1)
+        gold, unit = items["gold"].to_numpy(np.int64), items["example"].to_numpy(np.int64)
+        own = READINGS[metric]
+        return np.stack([own.counts(Outcomes(gold, row[part].astype(np.int64), unit, self.names)) for row in values])
+
+    def trivial(self, metric: str) -> np.ndarray:
+        """The outcomes `[1, item]` of the best guess that ignores the input, by the labels of the training rows.
+
+        For F1 everything is of the second class, for entities there are none, else all have the most frequent label.
+        """
+        if not self.labelled:
+            return self.items["trivial"].to_numpy(float)[None]
+        return np.full((1, len(self.items)), self.trivial_label(metric))
+
+    def trivial_label(self, metric: str) -> int:
+        """The label that the trivial classifier always gives."""
+        if metric == "f1":
+            return 1
+        if metric == "entity_f1" and "O" in self.names:
+            return self.names.index("O")
+        return int(np.argmax(self.train_counts))
+
+    def by_word(self) -> np.ndarray | None:
+        """The outcomes `[1, item]` of a tagger that knows words alone; None for texts."""
+        return self.items["by_word"].to_numpy(np.int64)[None] if "by_word" in self.items else None
+
+    def settings(self) -> dict[Setting, list[int]]:
+        """The settings of the runs, and their rows."""
+        found: dict[Setting, list[int]] = {}
+        for place, (constant, order, fraction) in enumerate(
+            self.runs[["constant", "order", "fraction"]]
+            .astype(object)
+            .where(self.runs.notna(), None)
+            .to_numpy()
+            .tolist()
+        ):
+            base = None if order is None else Order.parse(order).base
+            found.setdefault((constant, base, fraction), []).append(place)
+        return found
+
+    def sample(self, metric: str, part: np.ndarray) -> Sample:
+        """The pseudo-values of all runs by a metric on a part."""
+        own = READINGS[metric]
+        counts = self.counts(metric, part)
+        trivial = self.counts(metric, part, self.trivial(metric))
+        floors = [float(own.score(trivial.sum(1))[0])]
+        if (tagger := self.by_word()) is not None:
+            floors.append(float(own.score(self.counts(metric, part, tagger).sum(1))[0]))
+        return Sample(
+            own,
+            counts,
+            own.score(counts.sum(1)),
+            pseudo_values(own, counts),
+            pseudo_values(own, trivial)[0],
+            self.settings(),
+            self.runs,
+            floors[0],
+            floors[1] if len(floors) > 1 else None,
+        )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Scores of all runs of a model on a part of a task by one metric, and what each example adds to them.
+
+    Args:
+        metric: what scores are.
+        counts: `[run, unit, count]`.
+        scores: `[run]`.
+        values: pseudo-values `[run, unit]`.
+        trivial_values: pseudo-values of the trivial classifier, `[unit]`.
+        settings: the rows of each setting.
+        runs: a row for each run.
+        trivial: the score of the trivial classifier.
+        by_word: that of the tagger that knows words alone; None for texts.
+    """
+
+    metric: Metric
+    counts: Counts
+    scores: np.ndarray
+    values: np.ndarray
+    trivial_values: np.ndarray
+    settings: Mapping[Setting, list[int]]
+    runs: pd.DataFrame
+    trivial: float
+    by_word: float | None
+    _tables: dict[Setting, pd.DataFrame] = field(default_factory=dict, repr=False)
+
+    def mean(self, setting: Setting) -> float | None:
+        """The mean score of a setting over its runs; None if there are none."""
+        return float(np.mean(self.scores[self.settings[setting]])) if setting in self.settings else None
+
+    def spread(self, *settings: Setting) -> Spread | None:
+        """How much the scores of the trivial classifier and of several settings vary together.
+
+        Quantity 0 is the trivial classifier, the others are the settings in their order. Runs with a seed that not all
+        of them have are left aside, and if settings have several orders, as many as all of these have count. None if a
+        setting was not run, or nothing is common.
+        """
+        if any(setting not in self.settings for setting in settings):
+            return None
+        tables = [self._table(setting) for setting in settings]
+        seeds = sorted(set.intersection(*(set(table.columns) for table in tables)))
+        orders = min((len(table) for table in tables if len(table) > 1), default=1)
+        if not seeds:
+            return None
+        parts = [np.broadcast_to(self.trivial_values, (orders, len(seeds), self.values.shape[1]))]
+        for table in tables:
+            places = table[seeds].to_numpy()[:orders]
+            parts.append(np.broadcast_to(self.values[places], parts[0].shape))
+        return Spread.of(np.stack(parts), self._step)
+
+    def _table(self, setting: Setting) -> pd.DataFrame:
+        """The rows of the runs of a setting by order (rows) and seed (columns), without orders that lack a seed."""
+        if setting in self._tables:
+            return self._tables[setting]
+        runs = self.runs.loc[self.settings[setting]]
+        places = pd.DataFrame({"order": runs["order"].fillna("").to_numpy(), "seed": runs["seed"].to_numpy()})
+        table = places.assign(place=self.settings[setting]).pivot(index="order", columns="seed", values="place")
+        return self._tables.setdefault(setting, table.dropna(axis=1).astype(int))
+
+    @cached_property
+    def _step(self) -> float:
+        """How much a unit adds to or takes from the score if it is one that attention decides."""
+        if not {ORIGINALS, FLOOR} <= self.settings.keys():
+            return 0.0
+        first, second = (self._table(setting) for setting in (ORIGINALS, FLOOR))
+        seeds = first.columns.intersection(second.columns)
+        if not len(seeds):
+            return 0.0
+        with_context, without = (table[seeds].to_numpy()[0] for table in (first, second))
+        differs = (self.counts[with_context] != self.counts[without]).any(-1)
+        moved = (self.values[with_context] - self.values[without])[differs]
+        return float(np.sqrt(np.mean(moved**2))) if len(moved) else 0.0
+
+
+def assembled(
+    runs: Sequence[tuple[Mapping[str, JSON], PathLike]],
+    metrics: Mapping[str, str],
+    labels: Mapping[str, PathLike],
+    subsets: Mapping[str, PathLike],
+) -> list[Measured]:
+    """The outcomes of all runs, by model and task, with what is known of their items.
+
+    Args:
+        runs: what each run says of itself, and the file of its outcomes.
+        metrics: the metric of each task.
+        labels, subsets: the files of labels and subsets of the tasks that have some.
+
+    Raises:
+        DamagedArtefact: outcomes are those of another run or of other examples, or labels are of other texts.
+    """
+    groups: dict[tuple[str, str], list[tuple[Mapping[str, JSON], PathLike]]] = {}
+    for about, path in runs:
+        groups.setdefault((about["model"], about["task"]), []).append((about, path))
+    return [_assembled(own, metrics[task], labels.get(task), subsets.get(task)) for (_, task), own in groups.items()]
+
+
+def _assembled(
+    runs: Sequence[tuple[Mapping[str, JSON], PathLike]], metric: str, labels: PathLike | None, subsets: PathLike | None
+) -> Measured:
+    items: pd.DataFrame | None = None
+    corpus, values = "", []
+    for about, path in runs:
+        table = read_table(path)
+        facts = provenance_of(table)
+        if any(facts.get(name) != about[name] for name in ("model", "task", *RUN)):
+            raise DamagedArtefact(f"{path} has the outcomes of another run; {MEND}.")
+        frame = table.to_pandas().astype({"split": str})
+        own = frame[[name for name in ITEM if name in frame]]
+        if items is None:
+            items, corpus = own, facts["corpus"]
+        elif not own.equals(items):
+            raise DamagedArtefact(f"{path} has outcomes of other examples than {runs[0][1]}; {MEND}.")
+        values.append(frame["predicted" if "gold" in own else "loss"].to_numpy())
+    assert items is not None
+    about = runs[0][0]
+    names, counts = (), ()
+    if labels is not None:
+        beside = _beside(labels, corpus)
+        names, counts = (tuple(provenance_of(beside)[name]) for name in ("label_names", "train_counts"))
+        if "word" in items:
+            items = items.assign(by_word=_of_words(beside, "by_word", items))
+    if subsets is not None:
+        items = items.assign(subset=_of_words(_beside(subsets, corpus), "subset", items))
+    told = pd.DataFrame([{name: about[name] for name in RUN} for about, _ in runs], dtype=object)
+    return Measured(about["model"], about["task"], metric, names, counts, told, items, np.stack(values))
+
+
+def _beside(path: PathLike, corpus: str) -> pa.Table:
+    table = read_table(path)
+    if provenance_of(table).get("fingerprint") != corpus:
+        raise DamagedArtefact(f"{path} is made of other texts than these outcomes; {MEND}.")
+    return table
+
+
+def _of_words(beside: pa.Table, column: str, items: pd.DataFrame) -> np.ndarray:
+    """A column of a table beside texts for each item: that of its row, or if it has lists, that of its word."""
+    found = np.empty(len(items), object)
+    splits = beside.column("split").to_pandas().to_numpy(str)
+    values = beside.column(column).to_pandas().to_numpy(object)
+    words = items["word"].to_numpy() if "word" in items else None
+    for split in items["split"].unique():
+        own, rows = values[splits == split], np.flatnonzero(items["split"] == split)
+        examples = items["example"].to_numpy()[rows]
+        if words is not None and len(own) and isinstance(own[0], np.ndarray):
+            found[rows] = [own[example][word] for example, word in zip(examples, words[rows], strict=True)]
+        else:
+            found[rows] = own[examples]
+    return found
+
+
+def table_of(measured: Sequence[Measured]) -> tuple[pa.Table, dict[str, JSON]]:
+    """All outcomes as one table with `COLUMNS`, and what it says of each task."""
+    import pyarrow as pa
+
+    parts, facts = [], dict[str, JSON]()
+    for own in measured:
+        facts[own.task] = {"label_names": list(own.names), "train_counts": list(own.train_counts)}
+        items = {name: pa.array(own.items[name], COLUMNS[name], from_pandas=True) for name in ITEM if name in own.items}
+        size = len(own.items)
+        for run, values in zip(own.runs[RUN].astype(object).to_dict("records"), own.values, strict=True):
+            about: dict[str, object] = {"model": own.model, "task": own.task, **{str(name): run[name] for name in RUN}}
+            columns = {
+                name: pa.repeat(pa.scalar(_or_none(value), COLUMNS[name]), size) for name, value in about.items()
+            }
+            columns |= items | {"predicted" if own.labelled else "loss": pa.array(values)}
+            parts.append(
+                pa.table(
+                    {
+                        name: columns[name].cast(form) if name in columns else pa.nulls(size, form)
+                        for name, form in _schema().items()
+                    }
+                )
+            )
+    return pa.concat_tables(parts).combine_chunks(), {"tasks": facts}
+
+
+def measured_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[Measured]:
+    """What `table_of` was made of.
+
+    Args:
+        table: all outcomes.
+        metrics: the metric of each task.
+    """
+    facts = provenance_of(table)["tasks"]
+    frame = table.to_pandas(strings_to_categorical=True)
+    for (model, task), own in frame.groupby(["model", "task"], sort=False, observed=True):
+        own = own.dropna(axis=1, how="all")
+        items = int(own[["split", "example", *own.columns.intersection(["word"])]].duplicated().to_numpy().argmax())
+        items = items or len(own)
+        value = "predicted" if "predicted" in own else "loss"
+        runs = own.iloc[::items].reindex(columns=RUN).astype(object).reset_index(drop=True)
+        first = own.iloc[:items]
+        there = [name for name in ITEM if name in first]
+        if "by_word" in there and first["by_word"].isna().any():
+            there.remove("by_word")
+        yield Measured(
+            str(model),
+            str(task),
+            metrics[str(task)],
+            tuple(facts[str(task)]["label_names"]),
+            tuple(facts[str(task)]["train_counts"]),
+            runs.where(runs.notna(), None),
+            first[there]
+            .astype({"split": str, **({"subset": str} if "subset" in there else {})})
+            .reset_index(drop=True),
+            own[value].to_numpy().reshape(-1, items),
+        )
+
+
+def _schema() -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    texts = pa.dictionary(pa.int32(), pa.string())
+    return {
+        name: texts if form == "string" else pa.schema([(name, form)]).field(name).type
+        for name, form in COLUMNS.items()
+    }
+
+
+def _or_none(value: object) -> object:
+    return None if value is None or value is pd.NA or value != value else value

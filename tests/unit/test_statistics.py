@@ -1,0 +1,377 @@
+"""Intervals and tests against plain t intervals, tables worked out by hand, a bootstrap, and studies of known loss."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks import error_rates
+from benchmarks.error_rates import BASE, MARGIN, Case, Size, World, batch, rates_of
+from papa.method.metrics import READINGS, Counts, Outcomes, pseudo_values
+from papa.results import statistics
+from papa.results.statistics import FEW, RARE, Estimate, Interval, Spread, smallest_loss, together
+
+LOST = [1.0, -1.0]
+
+
+def crossed(
+    seed: int, sizes: tuple[int, int, int, int], spreads: tuple[float, ...] = (0.3, 0.2, 1.0, 0.5)
+) -> np.ndarray:
+    """Values `[quantity, order, seed, unit]` of orders, seeds, units, and of what they make together."""
+    chance = np.random.default_rng(seed)
+    quantities, orders, seeds, units = sizes
+    by_order, by_seed, by_unit, rest = (
+        spread * chance.normal(size=(quantities, *shape))
+        for spread, shape in zip(
+            spreads, ((orders, 1, 1), (1, seeds, 1), (1, 1, units), (orders, seeds, units)), strict=True
+        )
+    )
+    return by_order + by_seed + by_unit + rest + np.arange(quantities, 0, -1)[:, None, None, None]
+
+
+def plain(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """The plain t interval of a sample."""
+    half = stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+def same(found: Interval, expected: Interval) -> bool:
+    return np.array(found) == pytest.approx(np.array(expected), abs=1e-9)
+
+
+# -- against what is known --------------------------------------------------------------------------------------------
+
+
+def test_of_seeds_alone_the_interval_is_that_of_t() -> None:
+    values = np.array([0.81, 0.84, 0.79, 0.86])
+    spread = Spread.of(np.repeat(values[None, None, :, None], 5, axis=3))  # all examples count the same
+    found = spread.estimate([1.0])
+    assert found.freedom == pytest.approx(3)
+    assert found.interval()[1:3] == pytest.approx(plain(values))
+    assert found.interval().bound == pytest.approx(plain(values, 0.9)[1])
+    assert found.p() == pytest.approx(stats.ttest_1samp(values, 0).pvalue, rel=1e-6)
+    shifted = Spread.of(np.repeat((values - 0.8)[None, None, :, None], 5, axis=3)).estimate([1.0])
+    assert shifted.p() == pytest.approx(stats.ttest_1samp(values, 0.8).pvalue, rel=1e-6)
+    assert shifted.above() == (stats.ttest_1samp(values, 0.8, alternative="greater").pvalue < 0.05)
+
+
+def test_of_examples_alone_the_interval_is_that_of_t_where_they_lean_to_no_side() -> None:
+    values = np.array([-3.0, -1.0, -0.5, 0.5, 1.0, 3.0]) + 7
+    spread = Spread.of(np.repeat(values[None, None, None, :], 3, axis=2))  # all seeds say the same
+    assert spread.estimate([1.0]).interval()[1:3] == pytest.approx(plain(values))
+    assert spread.estimate([1.0]).shares == {"order": 0, "seed": 0, "examples": 1}
+
+
+def test_the_variance_of_two_ways_is_the_classical_one() -> None:
+    # three seeds (rows) and four examples (columns), whose means are worked out on paper
+    table = np.array([[5.0, 7.0, 6.0, 2.0], [4.0, 9.0, 7.0, 4.0], [9.0, 11.0, 5.0, 3.0]])
+    rows, columns = [5.0, 6.0, 7.0], [6.0, 9.0, 6.0, 3.0]
+    of_rows = 4 * sum((mean - 6) ** 2 for mean in rows) / 2
+    of_columns = 3 * sum((mean - 6) ** 2 for mean in columns) / 3
+    left = [table[row, column] - rows[row] - columns[column] + 6 for row in range(3) for column in range(4)]
+    of_both = sum(value**2 for value in left) / 6
+    assert (of_rows, of_columns) == (4, 18) and of_both == 3
+    spread = Spread.of(table[None, None])
+    assert spread.squares[:, 0, 0] * 12 == pytest.approx(np.array([of_rows, of_columns, of_both]))
+    assert spread.freedoms.tolist() == [2, 3, 6] and spread.signs.tolist() == [1, 1, -1]
+    assert spread.estimate([1.0]).variance == pytest.approx((4 + 18 - 3) / 12)
+    # two seeds that are alike but for what they make with examples: the sum is less than examples explain alone
+    swapped = np.array([[5.0, 7.0, 6.0, 2.0], [7.0, 5.0, 2.0, 6.0]])
+    found = Spread.of(swapped[None, None]).estimate([1.0])
+    assert found.variance == pytest.approx(swapped.mean(0).var(ddof=1) / 4)
+
+
+def test_the_variance_of_three_ways_is_unbiased() -> None:
+    parts = (0.5, 0.4, 0.6, 0.8)
+    found = [Spread.of(crossed(seed, (1, 4, 5, 30), parts)) for seed in range(300)]
+    signed = np.mean([spread.squares[:, 0, 0] @ spread.signs for spread in found])
+    assert signed == pytest.approx(0.25 / 4 + 0.16 / 5 + 0.36 / 30 + 0.64 / 600, rel=0.08)
+    assert np.var([spread.means[0] for spread in found]) == pytest.approx(signed, rel=0.25)
+
+
+def test_a_crossed_bootstrap_has_the_same_standard_error() -> None:
+    values = crossed(1, (2, 1, 25, 60))
+    chance = np.random.default_rng(2)
+    drawn = []
+    for _ in range(2000):
+        seeds, units = chance.integers(0, 25, 25), chance.integers(0, 60, 60)
+        means = values[:, 0][:, seeds][:, :, units].mean((1, 2))
+        drawn.append(means[0] - means[1])
+    found = Spread.of(values).estimate(LOST)
+    assert math.sqrt(found.variance) == pytest.approx(np.std(drawn), rel=0.15)
+
+
+def test_a_ratio_has_fiellers_closed_interval() -> None:
+    chance = np.random.default_rng(5)
+    below = 4 + chance.normal(size=8)
+    above = 0.5 * below + chance.normal(size=8)
+    spread = Spread.of(np.repeat(np.array([above, below])[:, None, :, None], 3, axis=3))
+    found = spread.ratio([1, 0], [0, 1])
+    a, b, t = above.mean(), below.mean(), stats.t.ppf([0.975, 0.95], 7)
+    (v_a, v_ab), (_, v_b) = np.cov(above, below) / 8
+    # (a - r b)² = t² (v_a - 2 r v_ab + r² v_b), solved for r
+    middle, square = a * b - t**2 * v_ab, b * b - t**2 * v_b
+    root = np.sqrt(middle**2 - square * (a * a - t**2 * v_a))
+    expected = Interval(a / b, ((middle - root) / square)[0], *((middle + root) / square))
+    assert np.array(found) == pytest.approx(np.array(expected), abs=1e-4)
+
+
+def test_a_bound_is_below_a_margin_where_the_contrast_is_below_0() -> None:
+    above, below = np.array([1.0, 0.0, -1.0]), np.array([1.0, -1.0, 0.0])
+    verdicts = set()
+    for seed in range(40):
+        values = crossed(seed, (3, 2, 3, 80), (0.02, 0.02, 0.3, 0.2))
+        values[:, :, :, :3] += np.array([0.0, 0.0, -5.0])[:, None, None, None] * (seed % 2)  # few examples are lost
+        values += np.array([-2.0, -4.5, 0.0])[:, None, None, None]
+        spread = Spread.of(values, 1.0)
+        bound = spread.ratio(above, below).bound
+        for margin in (0.02, 0.05, 0.1):
+            contrast = spread.estimate(above - margin * below).interval()
+            assert (bound < margin) == (contrast.bound < 0) or abs(bound - margin) < 1e-3
+            verdicts.add(bound < margin)
+    assert verdicts == {True, False}
+
+
+# -- pseudo-values ----------------------------------------------------------------------------------------------------
+
+
+def random_counts(metric: str, units: int = 60) -> Counts:
+    """Counts `[run, unit, count]` of two runs."""
+    chance = np.random.default_rng(3)
+    if metric == "negative_log_perplexity":
+        tokens = chance.integers(1, 9, units).astype(float)
+        return np.stack([np.stack([tokens * chance.exponential(2, units), tokens], axis=1) for _ in range(2)])
+    names = ["O", "B-X", "I-X", "B-Y"][: 2 if metric == "f1" else 4]
+    unit = np.repeat(np.arange(units), chance.integers(1, 6, units))
+    gold = chance.integers(0, len(names), len(unit))
+    other = chance.integers(0, len(names), (2, len(unit)))
+    runs = np.where(chance.random((2, len(unit))) < 0.7, gold, other)
+    return np.stack([READINGS[metric].counts(Outcomes(gold, run, unit, names)) for run in runs])
+
+
+@pytest.mark.parametrize("metric", READINGS)
+def test_pseudo_values_have_the_score_as_their_mean(metric: str) -> None:
+    own, counts = READINGS[metric], random_counts(metric)
+    found = pseudo_values(own, counts)
+    assert found.shape == counts.shape[:2]
+    assert found.mean(1) == pytest.approx(own.score(counts.sum(1)), abs=1e-12)
+    # what one unit adds is what is lost without it
+    without = [own.score(np.delete(counts[0], unit, axis=0).sum(0)) for unit in range(60)]
+    assert np.ptp(found[0] + 59 * np.array(without)) == pytest.approx(0, abs=1e-9)
+
+
+def test_pseudo_values_of_accuracy_are_what_is_right() -> None:
+    gold, predicted = np.array([0, 1, 1, 0, 1]), np.array([0, 1, 0, 1, 1])
+    counts = READINGS["accuracy"].counts(Outcomes(gold, predicted, np.arange(5), ["a", "b"]))
+    assert pseudo_values(READINGS["accuracy"], counts) == pytest.approx([1, 1, 0, 0, 1])
+
+
+@pytest.mark.parametrize("metric", READINGS)
+def test_the_only_unit_has_the_score(metric: str) -> None:
+    own, counts = READINGS[metric], random_counts(metric)[:, :1]
+    assert pseudo_values(own, counts)[:, 0].tolist() == own.score(counts[:, 0]).tolist()
+
+
+@pytest.mark.parametrize("metric", ["f1", "matthews_correlation", "entity_f1", "token_accuracy"])
+def test_the_jackknife_of_a_score_varies_as_a_bootstrap_does(metric: str) -> None:
+    counts = random_counts(metric, 300)[0]
+    chance = np.random.default_rng(4)
+    drawn = [READINGS[metric].score(counts[chance.integers(0, 300, 300)].sum(0)) for _ in range(1000)]
+    values = pseudo_values(READINGS[metric], counts)
+    assert math.sqrt(values.var(ddof=1) / 300) == pytest.approx(np.std(drawn), rel=0.1)
+
+
+# -- what must not matter ---------------------------------------------------------------------------------------------
+
+
+def test_the_order_of_seeds_orders_and_examples_does_not_matter() -> None:
+    values = crossed(6, (3, 3, 4, 50))
+    chance = np.random.default_rng(7)
+    mixed = values
+    for axis, size in ((1, 3), (2, 4), (3, 50)):
+        mixed = np.take(mixed, chance.permutation(size), axis)
+    weights = [1.0, -1.0, 0.0], [1.0, 0.0, -1.0]
+    for one, other in zip(
+        (Spread.of(values, 1.0).estimate(weights[0]).interval(), Spread.of(values, 1.0).ratio(*weights)),
+        (Spread.of(mixed, 1.0).estimate(weights[0]).interval(), Spread.of(mixed, 1.0).ratio(*weights)),
+        strict=True,
+    ):
+        assert same(one, other)
+
+
+def test_a_constant_moves_a_mean_and_no_difference() -> None:
+    values = crossed(8, (2, 1, 3, 40))
+    one, other = Spread.of(values, 1.0), Spread.of(values + 5, 1.0)
+    assert same(one.estimate(LOST).interval(), other.estimate(LOST).interval())
+    assert np.array(other.estimate([1, 0]).interval()) == pytest.approx(np.array(one.estimate([1, 0]).interval()) + 5)
+
+
+def test_scores_and_their_negatives_have_mirrored_intervals() -> None:
+    values = crossed(9, (2, 1, 3, 40))
+    values[0, :, :, :2] -= 6
+    one, other = (Spread.of(values, 1.0).estimate(weights) for weights in (LOST, [-1.0, 1.0]))
+    assert (one.interval().low, one.interval().high) == pytest.approx((-other.interval().high, -other.interval().low))
+    assert one.p() == pytest.approx(other.p()) and one.skews == other.skews[::-1]
+    assert one.skews[0] > one.skews[1]  # the two that are lost pull down
+
+
+def test_a_source_that_does_not_vary_has_no_part() -> None:
+    values = np.broadcast_to(crossed(10, (2, 1, 4, 30)), (2, 3, 4, 30))
+    one, other = Spread.of(values[:, :1]).estimate(LOST), Spread.of(values).estimate(LOST)
+    assert one.variance == pytest.approx(other.variance) and one.freedom == pytest.approx(other.freedom)
+    assert other.shares["order"] == pytest.approx(0, abs=1e-12)
+    assert other.shares["seed"] + other.shares["examples"] == pytest.approx(1, abs=0.2)
+
+
+# -- few seeds, few examples ------------------------------------------------------------------------------------------
+
+
+def test_few_seeds_weigh_more_in_the_degrees_of_freedom() -> None:
+    values = np.zeros((1, 1, 3, 1000)) + np.array([-0.02, 0.0, 0.02])[:, None] + np.resize([1.0, -1.0], 1000)
+    found = Spread.of(values).estimate([1.0])
+    seed, examples = 0.0004 / 3, 1000 / 999 / 1000
+    assert found.variance == pytest.approx(seed + examples)
+    weight = 1 + FEW / 2
+    expected = (weight * seed + (1 + FEW / 999) * examples) ** 2 / (
+        (weight * seed) ** 2 / 2 + (examples * 1.004) ** 2 / 999
+    )
+    assert found.freedom == pytest.approx(expected, rel=1e-4)
+
+
+def errors(seeds: int) -> tuple[list[float], list[float]]:
+    """How often one-sided and two-sided tests of normal values err, by the share that seeds have in the variance.
+
+    It follows from the distribution of the mean square of seeds, here a sum over its quantiles.
+    """
+    freedom = seeds - 1.0
+    points, weights = np.polynomial.legendre.leggauss(60)
+    squares = stats.chi2.ppf((points + 1) / 2, freedom) / freedom
+    about = np.ones(2), np.array([freedom, 1e6]), np.eye(3, dtype=bool)[1:], seeds
+    one_sided, two_sided = [], []
+    for share in (0.1, 0.3, 0.6, 0.8, 0.9, 0.95, 1.0):
+        parts = np.stack([squares * share, np.full_like(squares, 1 - share)], axis=1)
+        found = [Spread(np.zeros(1), own[:, None, None], *about).estimate([1.0]).interval() for own in parts]
+        one_sided.append(float(weights / 2 @ stats.norm.sf([own.bound for own in found])))
+        two_sided.append(float(weights @ stats.norm.sf([own.high for own in found])))
+    return one_sided, two_sided
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_no_share_of_seeds_makes_tests_err_more_often_than_they_say(seeds: int) -> None:
+    one_sided, two_sided = errors(seeds)
+    assert max(one_sided) < 0.0505 and max(two_sided) < 0.0535 and min(one_sided) > 0.03
+
+
+def test_the_plain_degrees_of_freedom_err_more_often_with_few_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "FEW", 0.0)
+    assert max(errors(3)[0]) > 0.06 and max(errors(3)[1]) > 0.075
+
+
+def test_that_none_of_few_examples_differs_is_no_proof() -> None:
+    same_everywhere = np.ones((2, 1, 3, 100))
+    found = Spread.of(same_everywhere, 1.0).estimate(LOST)
+    # about as many as 3 of 100 may be lost where none was: 1 - 0.97 ** 100 is 95 %
+    assert 0.02 < found.interval().bound < 0.05
+    assert found.variance == pytest.approx(2 * RARE / 100**2)
+
+
+def test_few_lost_examples_widen_the_interval_to_their_side_as_wilsons_does() -> None:
+    values = np.zeros((1, 1, 3, 1000))
+    values[..., :10] = 1
+    found = Spread.of(values).estimate([1.0]).interval()
+    wilson = stats.binomtest(10, 1000).proportion_ci(0.9, "wilson").high
+    assert found.high - found.mean > 1.2 * (found.mean - found.low)
+    assert found.bound == pytest.approx(wilson, rel=0.05)
+    assert found.bound > plain(values[0, 0, 0], 0.9)[1]
+
+
+def test_one_seed_or_one_example_has_no_bounds() -> None:
+    for sizes in ((2, 3, 1, 20), (2, 3, 4, 1), (2, 1, 1, 1)):
+        spread = Spread.of(crossed(11, sizes), 1.0)
+        found = spread.estimate(LOST)
+        assert found.interval()[1:] == (-math.inf, math.inf, math.inf) and not spread.known
+        assert not found.freedom and math.isnan(found.p()) and not found.above(-1e9)
+        assert spread.ratio([1, -1], [1, 0])[1:] == (-math.inf, math.inf, math.inf)
+        assert together([found, Estimate(0.0, 1.0, 3.0, {})], [1, 1]).interval().high == math.inf
+
+
+def test_values_that_are_all_equal_have_an_interval_of_no_width() -> None:
+    found = Spread.of(np.full((2, 2, 3, 10), 0.5)).estimate([1, 0])
+    assert found.interval() == (0.5, 0.5, 0.5, 0.5) and found.p() == 0 and found.above(0.4)
+    assert set(found.shares.values()) == {0.0}
+    assert Spread.of(np.full((2, 2, 3, 10), 0.5)).estimate(LOST).p() == 1
+
+
+def test_a_share_of_nothing_has_no_bounds() -> None:
+    values = crossed(12, (3, 1, 4, 50))
+    values[1] = values[0]  # contextless probes say the same as the original
+    found = Spread.of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])
+    assert math.isnan(found.mean) and found[1:] == (-math.inf, math.inf, math.inf)
+    values[1] += np.random.default_rng(0).normal(size=values[1].shape)
+    assert Spread.of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])[1:] == (-math.inf, math.inf, math.inf)
+
+
+# -- several tasks ----------------------------------------------------------------------------------------------------
+
+
+def test_independent_estimates_add_their_variances() -> None:
+    one, other = (Spread.of(crossed(seed, (2, 1, 4, 30))).estimate(LOST) for seed in (13, 14))
+    found = together([one, other], [0.5, -2])
+    assert found.mean == pytest.approx(0.5 * one.mean - 2 * other.mean)
+    assert found.variance == pytest.approx(0.25 * one.variance + 4 * other.variance)
+    assert found.skews == pytest.approx([0.25 * one.skews[side] + 4 * other.skews[1 - side] for side in (0, 1)])
+    assert min(one.freedom, other.freedom) <= found.freedom
+    shares = [(0.25 * one.variance * one.shares[name] + 4 * other.variance * other.shares[name]) for name in one.shares]
+    assert list(found.shares.values()) == pytest.approx([share / found.variance for share in shares])
+    alone = together([one], [1])
+    assert (alone.mean, alone.variance, alone.freedom) == pytest.approx((one.mean, one.variance, one.freedom))
+
+
+def test_many_alike_tasks_have_many_degrees_of_freedom() -> None:
+    own = Estimate(0.1, 0.01, 2.0, dict.fromkeys(("order", "seed", "examples"), 0.0))
+    assert together([own] * 6, [1 / 6] * 6).freedom == pytest.approx(12)
+
+
+def test_a_share_as_an_estimate_has_fiellers_interval_where_the_whole_is_sure() -> None:
+    values = crossed(15, (3, 1, 5, 400), (0.0, 0.01, 0.1, 0.1)) * np.array([1.0, 0.2, 1.0])[:, None, None, None]
+    above, below = [1, 0, -1], [1, -1, 0]
+    spread = Spread.of(values, 0.1)
+    assert np.array(spread.share(above, below).interval()) == pytest.approx(
+        np.array(spread.ratio(above, below)), abs=2e-3
+    )
+
+
+def test_the_smallest_loss_shrinks_with_seeds_and_passes_as_often_as_it_says() -> None:
+    margins = [smallest_loss(seeds, 0.1, 0.02) for seeds in (3, 5, 10, 100)]
+    assert margins == sorted(margins, reverse=True)
+    assert smallest_loss(5, 0.0, 0.02) == pytest.approx((stats.norm.ppf(0.95) + stats.norm.ppf(0.8)) * 0.02)
+    chance = np.random.default_rng(16)
+    values = chance.normal(0, 0.1, (2000, 5))
+    bounds = values.mean(1) + stats.t.ppf(0.95, 4) * values.std(1, ddof=1) / math.sqrt(5)
+    assert np.mean(bounds < smallest_loss(5, 0.1, 1e-9)) == pytest.approx(0.8, abs=0.06)
+
+
+# -- studies of known loss --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.05, 0.1, 0.2])
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews_correlation"])
+def test_drawn_studies_have_the_loss_that_they_are_said_to_have(metric: str, loss: float) -> None:
+    world = World(loss, (0.7, 0.9), (0.3, 0.8), 0.6, metric)
+    original, contextless, score = (world.score(own) for own in (world.original, world.contextless, world.replaced))
+    assert (original - score) / (original - contextless) == pytest.approx(loss, abs=1e-9)
+    study = error_rates.drawn(replace(world, seed=0.001), Size(3, 20_000, 2), np.random.default_rng(17))
+    tables = [study.scores[places.rows].mean() for places in study.places.values()]
+    assert tables == pytest.approx([original, contextless, score], abs=0.02)
+
+
+def test_few_claims_are_wrong_and_most_intervals_hold_the_loss() -> None:
+    size = Size(3, 200)
+    found = rates_of(batch((Case((replace(BASE, loss=MARGIN),), size), 300, (18,))))
+    assert found.wrong <= 0.08 and found.held >= 0.9 and found.counts > 0.95
+    assert found.free > 0.4  # the old rule sees no loss
+    assert rates_of(batch((Case((BASE,), size), 50, (19,)))).claimed > 2 * found.wrong

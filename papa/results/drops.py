@@ -10,16 +10,19 @@ from papa.config.stages import DropsOf
 from papa.config.study import Job
 from papa.errors import count
 from papa.results.grids import GRID_COLUMNS, constant_name
+from papa.results.losses import ABOUT_LOSS, COUNTS
 from papa.results.summary import ABOUT_DROPS, ABOUT_MEANS, LOG_SCALED, is_main
 from papa.results.table import Table, percent, read_frame, score_text, write_frame, write_pages
 
 COLUMNS = {"model": "string", "constant": "string", "mean_original": "float64", "tasks": "int64"}
 COLUMNS |= {"mean_relative_drop": "float64", "tasks_with_drop": "int64", "tasks_without_drop": "string"}
+COLUMNS |= {"mean_loss": "float64", "tasks_with_loss": "int64"}
 
 TITLE = "Original score and drop at fraction 0"
 NOTE = (
     "Mean original score: over all tasks but those with a log-scale score (masked language modelling). Mean drop: at"
-    f" fraction 0, where every head is replaced. {ABOUT_DROPS} {ABOUT_MEANS}"
+    f" fraction 0, where every head is replaced. {ABOUT_DROPS} {ABOUT_MEANS} Mean loss: there too, over the tasks that"
+    f" have one. {ABOUT_LOSS}"
 )
 
 
@@ -38,10 +41,10 @@ def score_and_drop(job: Job[DropsOf]) -> str:
 
 
 def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """The mean original score and the mean relative drop at fraction 0 of each model and constant, from a grid's rows.
+    """The mean original score, mean relative drop and mean loss at fraction 0 of each model and constant of a grid.
 
-    Tasks with a log-scale score are in neither mean, and tasks without a defined drop are named. A mean over no task is
-    null.
+    Tasks with a log-scale score are not in the first two, and tasks without a defined drop are named. The mean
+    loss is over all tasks with the status `COUNTS`. A mean over no task is null.
     """
     # a grid has its ends once for each order
     rows = rows.drop_duplicates(["model", "task", "constant", "fraction", "metric", "subset"])
@@ -52,6 +55,7 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
         own = every[counted[every.index]]
         scores = originals.reindex([(model, task) for task in own["task"]]).dropna()
         drops = own["relative_drop"].dropna()
+        losses = every.loc[is_main(every) & every["status"].eq(COUNTS), "loss"].dropna()
         without = own.loc[own["relative_drop"].isna(), "title"]
         found.append(
             {
@@ -62,6 +66,8 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
                 "mean_relative_drop": fmean(drops) if len(drops) else None,
                 "tasks_with_drop": len(drops),
                 "tasks_without_drop": ", ".join(without) or None,
+                "mean_loss": fmean(losses) if len(losses) else None,
+                "tasks_with_loss": len(losses),
             }
         )
     return pd.DataFrame(found, columns=list(COLUMNS))
@@ -78,6 +84,8 @@ def tables_of(drops: pd.DataFrame) -> list[Table]:
             "mean drop": drops["mean_relative_drop"].map(percent),
             "tasks with a drop": drops["tasks_with_drop"],
             "tasks without": drops["tasks_without_drop"].fillna(""),
+            "mean loss": drops["mean_loss"].map(percent),
+            "tasks with a loss": drops["tasks_with_loss"],
         }
     )
     return [Table("", frame, 2)]

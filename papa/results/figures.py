@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
-from operator import and_
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import PurePath
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from papa.config.settings import Plots
@@ -17,11 +18,13 @@ from papa.config.stages import GridOf
 from papa.errors import InputError, count
 from papa.files import PathLike, replacing
 from papa.method.averages import ConstantMatrices
+from papa.method.metrics import READINGS
 from papa.results.drops import TITLE
-from papa.results.grids import constant_name, varied
-from papa.results.runs import ALL
+from papa.results.grids import constant_name, once, varied
+from papa.results.losses import COUNTS
+from papa.results.outcomes import ALL
 from papa.results.summary import fractions_of
-from papa.results.table import metric_name
+from papa.results.table import loss_text, metric_name
 
 if TYPE_CHECKING:
     import altair as alt
@@ -31,25 +34,39 @@ PANELS = 3
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, which colour-blind readers tell apart; without yellow, which vanishes in print."""
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+OF_SUBSETS = {ALL: COLORS[-1], "position": COLORS[0], "lookup": COLORS[1]}
+"""Colours of subsets where there is one line alone; others have colours that are left."""
+GREY = "#858585"
+"""As far from white paper as from a dark page."""
+FLOORS = {
+    "trivial": "the best guess that ignores the input",
+    "contextless": "the same probe with zeros in place of all attention, so that no token learns of another",
+    "by_word": "a tagger that knows the most frequent label of each word",
+}
+LEAST_SPAN = 0.05
+"""What the scores of a panel span at least: less would make noise look like a fall, and ticks of two digits repeat."""
+CURVE = ["line", "subset"]
+MOST_BANDS = 2
+"""More curves than this have error bars, because bands would cover each other."""
+LABEL = 11
+"""The height of a label beside a panel, in pixels."""
+LABELS = ("text", "end", "at", "floor", "color", "thick", "line", "subset")
+
+RAMP = ["white", "#0072B2", "#00213a"]
+"""From no attention to the most."""
 
 MOST_SLOTS = 64
 LEAST_USE = 0.02
 """The share of the examples that must use a slot before a picture of a head shows the slot."""
 
-Place = tuple[Literal["left", "center", "right"], float, float]
-"""Where a label stands beside its point: alignment, and shifts in pixels."""
-
 
 def draw_grid(frame: pd.DataFrame, grid: GridOf, outputs: Mapping[str, PathLike]) -> str:
-    """Draw scores against the fraction of input-dependent heads (the paper's Figures 2, 5 and 6).
+    """Draw scores against the number of heads replaced (the paper's Figures 2, 5 and 6), and say what was drawn.
 
     Args:
         frame: the rows of the grid, with the column `line`.
         grid: what the grid is called, and the size of a panel.
         outputs: the paths of the job; the figure goes to those that end in .svg, .png and .html.
-
-    Returns:
-        What the figure shows, in words.
     """
     figure, shown = grid_figure(frame, grid)
     save_figure(figure, outputs, grid.plots)
@@ -57,15 +74,12 @@ def draw_grid(frame: pd.DataFrame, grid: GridOf, outputs: Mapping[str, PathLike]
 
 
 def draw_drops(frame: pd.DataFrame, plots: Plots, outputs: Mapping[str, PathLike]) -> str:
-    """Draw the mean drop at fraction 0 against the mean original score, a point for each model (Figure 3).
+    """Draw the mean drop at fraction 0 against the mean original score (Figure 3), and say what was drawn.
 
     Args:
         frame: the rows of `score_and_drop`.
         plots: the size of a panel; this figure is twice as wide and high.
         outputs: the paths of the job; the figure goes to those that end in .svg, .png and .html.
-
-    Returns:
-        What the figure shows, in words.
     """
     figure, shown = drop_figure(frame, plots)
     save_figure(figure, outputs, plots)
@@ -123,163 +137,339 @@ class _ForPages(json.JSONEncoder):
 
 
 def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str]:
-    """The figure of `draw_grid`, and what it shows in words.
+    """The figure of `draw_grid`, and what it shows in words; `figure_note` explains it.
 
-    A task has a panel, and a subset of its examples a dashed line there. Bands are 95 % intervals, which one seed has
-    none of. In the page, a click on an entry of the legend fades all other lines or subsets.
+    A task has a panel. One line alone has a colour for each subset of the examples; of several lines each has a colour,
+    and subsets have dashes. In the page, a click on an entry of a legend fades all other lines or subsets. A panel
+    needs `usermeta.margin` pixels beside its width, for its axis and for the labels at its right.
     """
     import altair as alt
 
-    rows = frame[frame["main"] & frame["mean"].notna()]
-    if rows.empty:
+    width, height = grid.plots.width, grid.plots.height
+    points = _points(frame, width)
+    if points.empty:
         raise InputError(f"{grid.title} has no score to draw; make it from runs that have one.")
-    interval = [
-        "none: one seed" if pd.isna(low) else f"{low:.3f} to {high:.3f}"
-        for low, high in zip(rows["low"], rows["high"], strict=True)
-    ]
-    kept = rows["kept"].astype(str) + " of " + rows["heads"].astype(str)
-    names = ["line", "task", "title", "metric", "subset", "fraction", "mean", "low", "high", "seeds"]
-    points = rows[names].assign(kept=kept, interval=interval)
-    lines_title = " / ".join(varied(grid))
     lines, tasks = points["line"].unique().tolist(), points["task"].unique().tolist()
     subsets = sorted(points["subset"].unique(), key=lambda subset: subset != ALL)
+    field, names = ("line", lines) if len(lines) > 1 else ("subset", subsets)
+    colors = _colors(lines, subsets)
+    points["color"] = points[field].map(dict(zip(names, colors, strict=True)))
+    x = _heads_axis(points, width)
+    told = {"line": " / ".join(varied(grid)), "subset": "examples", "fraction": "fraction kept", "kept": "heads kept"}
+    told |= {"score": "mean", "interval": "95 % interval", "seeds": "seeds", "floors": "trivial, contextless"}
+    tooltip = [alt.Tooltip(f"{name}:N", title=title) for name, title in (told | {"lost": "loss"}).items()]
 
-    clicked = [alt.selection_point(name="lines", fields=["line"], bind="legend")]
-    stroke = None
+    def legend(name: str, values: list[str]) -> alt.Legend | None:
+        if len(values) < 2:
+            return None
+        return alt.Legend(title=told[name], symbolOpacity=1, symbolType="stroke", symbolSize=400)
+
+    # a selection without a legend is there for what the page chooses, and for no click
+    lines_clicked: dict[str, Any] = {"bind": "legend"} if len(lines) > 1 else {"on": "never"}
+    clicks = [alt.selection_point("lines", fields=["line"], **lines_clicked)]
     if len(subsets) > 1:
-        clicked.append(alt.selection_point(name="subsets", fields=["subset"], bind="legend"))
-        stroke = alt.Legend(title="examples", symbolType="stroke", symbolSize=400)
-    chosen = reduce(and_, clicked)
-    colors = {"range": COLORS[: len(lines)]} if len(lines) <= len(COLORS) else {"scheme": "tableau20"}
-    color = alt.Color(
-        "line:N",
-        scale=alt.Scale(domain=lines, **colors),
-        legend=alt.Legend(title=lines_title, symbolOpacity=1, symbolType="stroke", symbolSize=400),
-    )
-    dashes = [DASHES[number % len(DASHES)] for number in range(len(subsets))]
-    dash = alt.StrokeDash("subset:N", scale=alt.Scale(domain=subsets, range=dashes), legend=stroke)
-    fractions = alt.Scale(domain=fractions_of(points))
-    x = alt.X("fraction:O", title="fraction of heads input-dependent", scale=fractions)
-    tooltip = [
-        alt.Tooltip("line:N", title=lines_title),
-        alt.Tooltip("subset:N", title="examples"),
-        alt.Tooltip("fraction:N"),
-        alt.Tooltip("kept:N", title="heads kept"),
-        alt.Tooltip("mean:Q", format=".3f"),
-        alt.Tooltip("interval:N", title="95 % interval"),
-        alt.Tooltip("seeds:Q"),
-    ]
-    width, height = grid.plots.width, grid.plots.height
+        clicks.append(alt.selection_point("subsets", fields=["subset"], bind="legend"))
+    chosen = {"or": ["!datum.line", {"and": [{"param": click.name} for click in clicks]}]}
+    scale = alt.Scale(domain=names, range=colors)
+    curve: list[alt.Color | alt.StrokeDash] = [alt.Color(f"{field}:N", scale=scale, legend=legend(field, names))]
+    if field == "line":
+        dashes = alt.Scale(domain=subsets, range=[DASHES[number % len(DASHES)] for number in range(len(subsets))])
+        curve.append(alt.StrokeDash("subset:N", scale=dashes, legend=legend("subset", subsets)))
+    raw, thick = alt.Color("color:N", scale=None), alt.StrokeWidth("thick:Q", scale=None)
+    barred = len(points.groupby(CURVE)) > MOST_BANDS
 
-    def unless_faded(opacity: float) -> Any:
-        return alt.when(chosen).then(alt.value(opacity)).otherwise(alt.value(opacity / 12))
+    def faded(opacity: float) -> alt.OpacityValue:
+        return alt.OpacityValue(opacity / 12, condition={"test": chosen, "value": opacity})
 
-    def panel(task: str, clicked: Sequence[alt.Parameter] = ()) -> alt.LayerChart | alt.FacetChart:
-        own = points[points["task"] == task]
-        score = alt.Scale(zero=False, padding=4)
-        y = alt.Y("mean:Q", title=metric_name(own["metric"].iloc[0]), scale=score)
-        base = alt.Chart(_values(own)).encode(x, y, color, detail="subset:N")
-        band = base.transform_filter("isValid(datum.low)").encode(alt.Y("low:Q", scale=score), alt.Y2("high:Q"))
+    def panel(task: str, clicks: Sequence[alt.Parameter] = ()) -> alt.LayerChart | alt.FacetChart:
+        own = points[points["task"] == task].sort_values("replaced", kind="stable")
+        domain = domain_of(own)
+        scale = alt.Scale(domain=domain, nice=False, zero=False)
+        title = metric_name(own["metric"].iloc[0])
+        y, low, end, at = (
+            alt.Y(f"{name}:Q", title=title, axis=alt.Axis(format=".2f"), scale=scale)
+            for name in ("mean", "low", "end", "y")
+        )
+        base = alt.Chart(_values(own)).encode(x, y, *curve, detail="subset:N")
+        sure = base.transform_filter("isValid(datum.low)").encode(low, alt.Y2("high:Q"))
+        bars = sure.mark_rule(strokeWidth=1.2, strokeDash=[1, 0]).encode(opacity=faded(0.8))
+        labels = labels_of(own, field, domain, height)
+        beside = alt.Chart(_values(labels)).encode(end, opacity=faded(1))
+        rules = beside.transform_filter("datum.floor").mark_rule(strokeDash=[4, 3]).encode(raw, thick)
+        wide = max(12, width // 7)
+        why = own.loc[own["subset"] == ALL, "status"].dropna().unique().tolist()
+        silent = wrap(f"No loss: {'; '.join(why)}.", wide + wide // 4) if why and COUNTS not in why else alt.Undefined
         return alt.layer(
-            band.mark_area().encode(opacity=unless_faded(0.15)),
-            base.mark_line(strokeWidth=1.8).encode(dash, opacity=unless_faded(1)).add_params(*clicked),
-            base.mark_circle(size=36).encode(opacity=unless_faded(1), tooltip=tooltip),
-            title=wrap(own["title"].iloc[0], max(12, int(width / 7))),
+            rules,
+            bars if barred else sure.mark_area().encode(opacity=faded(0.15)),
+            base.mark_line(strokeWidth=1.4 if barred else 1.8).encode(opacity=faded(1)).add_params(*clicks),
+            base.mark_circle(size=18 if barred else 30).encode(opacity=faded(1), tooltip=tooltip),
+            *_leaders(beside, x, at, raw),
+            title=alt.Title(wrap(own["title"].iloc[0], wide), subtitle=silent),
             width=width,
             height=height,
         )
 
     # the lines of one panel carry the clicks for all panels, because all share the legends
     first, *others = tasks
-    across = min(PANELS, len(tasks))
+    columns = min(PANELS, len(tasks))
+    margin = 90 + 5 * min(34, max([18, *map(len, names)]))
+    room = columns * (width + margin - 24)
+    title = alt.Title(wrap(grid.title, room // 9), subtitle=wrap(once(grid), room // 6), fontSize=15, offset=14)
+    panels = alt.concat(panel(first, clicks), *map(panel, others), columns=columns, spacing=24, title=title)
     figure = (
-        alt.concat(panel(first, clicked), *map(panel, others), columns=across, spacing=24)
-        .properties(title=alt.Title(wrap(grid.title, int(across * width / 8)), fontSize=15, offset=14))
-        .configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6")
-        .configure_axisX(labelAngle=0)
-        .configure_axisY(minExtent=36, tickCount=5, labelFlush=True)
-        .configure_title(fontSize=13, anchor="start", frame="group")
-        .configure_legend(orient="bottom", columns=across, labelFontSize=12, labelLimit=400)
-        .configure_view(stroke=None)
+        _styled(panels.properties(usermeta={"margin": margin}))
+        .configure_axisX(labelAngle=0, labelOverlap=False, labelBound=False, labelFlush=False, grid=False)
+        .configure_axisY(minExtent=36, tickCount=5)
+        .configure_legend(orient="bottom", columns=max(1, room // (60 + 6 * max(map(len, names)))), labelFontSize=12)
     )
     return figure, f"{count(len(tasks), 'task')}, {count(len(lines), 'line')}"
 
 
-def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.LayerChart, str]:
-    """The figure of `draw_drops`, and what it shows in words; the title names what has no mean drop."""
+def figure_note(frame: pd.DataFrame) -> str:
+    """What the figure of a grid's rows, or of `score_and_drop`, shows: axes, intervals, seeds and floors."""
+    if "mean_original" in frame:
+        return "A point for each model: its mean original score, and the mean relative drop with every head replaced."
+    rows = frame[frame["main"] & frame["mean"].notna()]
+    seeds = " to ".join(dict.fromkeys(f"{number:.0f}" for number in (rows["seeds"].min(), rows["seeds"].max())))
+    sure = f"{'bars' if len(rows.groupby(CURVE)) > MOST_BANDS else 'bands'} are 95 % Student-t intervals over {seeds}"
+    sure = "one probe seed, so no interval" if seeds == "1" else f"{sure} probe seeds, cut at the metric's ends"
+    floors = [f"{name.replace('_', ' ')} ({words})" for name, words in FLOORS.items() if rows[name].notna().any()]
+    dashed = f" Dashed floors: {'; '.join(floors)}." if floors else ""
+    return f"Mean validation score by the number of heads that constants replace; {sure}.{dashed}"
+
+
+def _colors(lines: Sequence[str], subsets: Sequence[str]) -> list[str]:
+    """A colour for each line, or if there is but one, for each subset."""
+    if len(lines) > 1 or len(subsets) == 1:
+        return [COLORS[number % len(COLORS)] for number in range(len(lines))]
+    own = [OF_SUBSETS.get(subset) for subset in subsets]
+    left = [color for color in COLORS if color not in own] or [GREY]
+    return [color or left[number % len(left)] for number, color in enumerate(own)]
+
+
+def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
+    """The points of a figure.
+
+    `replaced` is the number of heads replaced, or their share if models have different numbers of heads, `whole` is all
+    of them and `edge` the right end of the axis. `at` is where the point is drawn: with error bars, some pixels beside
+    that. Intervals end where the metric does.
+    """
+    rows = frame[frame["main"] & frame["mean"].notna()]
+    points = rows[
+        ["line", "model", "task", "title", "metric", "subset", "fraction", "mean", "seeds", "status", *FLOORS]
+    ]
+    several = rows["heads"].nunique() > 1
+    share = 1 - rows["kept"] / rows["heads"]
+    low, high = (rows["metric"].map(lambda name, end=end: getattr(READINGS[name], end)) for end in ("low", "high"))
+    number = points.groupby(CURVE, sort=False).ngroup()
+    beside = number - number.max() / 2 if len(rows.groupby(CURVE)) > MOST_BANDS else 0 * number
+    whole = 1 if several else rows["heads"]
+    replaced = share if several else rows["heads"] - rows["kept"]
+    three = zip(rows["loss"], rows["loss_low"], rows["loss_high"], strict=True)
+    return points.assign(
+        replaced=replaced,
+        whole=whole,
+        edge=whole * (1 + 8 / width),
+        at=replaced + beside * min(2.5, 10 / max(1, number.max())) * whole / width,
+        low=rows["low"].astype("float64").clip(low, high),
+        high=rows["high"].astype("float64").clip(low, high),
+        kept=rows["kept"].astype(str) + " of " + rows["heads"].astype(str),
+        score=rows["mean"].map("{:.3f}".format),
+        interval=[
+            "none: one seed" if pd.isna(low) else f"{low:.3f} to {high:.3f}"
+            for low, high in zip(rows["low"], rows["high"], strict=True)
+        ],
+        floors=[", ".join(map(_short, both)) for both in zip(rows["trivial"], rows["contextless"], strict=True)],
+        lost=[loss_text(*loss) for loss in three],
+    )
+
+
+def _heads_axis(points: pd.DataFrame, width: float) -> alt.X:
+    """The axis of heads replaced, to scale: ticks where something was measured, the fraction kept below the number.
+
+    Of models with different numbers of heads it shows shares, with ticks where each fraction would be exactly.
+    """
+    import altair as alt
+
+    whole, edge = points[["whole", "edge"]].iloc[0].tolist()
+    shares = whole == 1
+    texts: dict[float, list[str]] = {}
+    for fraction in fractions_of(points):
+        replaced = points.loc[points["fraction"] == fraction, "replaced"].iloc[0]
+        texts.setdefault(float(1 - Fraction(fraction)) if shares else int(replaced), []).append(fraction)
+    labels = [[f"{100 * at:.0f}" if shares else str(at), ", ".join(fractions)] for at, fractions in texts.items()]
+    rows = tick_rows([width * at / whole for at in texts], [max(map(len, label)) for label in labels])
+    shown = [label if row is not None else "" for label, row in zip(labels, rows, strict=True)]
+    of_tick = f"[indexof({list(texts)}, datum.value)]"
+    lower = {"condition": {"test": f"{json.dumps(rows)}{of_tick} === 1", "value": 29}, "value": 2}
+    return alt.X(
+        "at:Q",
+        title=wrap(f"heads replaced{', %' if shares else ''} (fraction kept below)", max(16, int(width / 5))),
+        scale=alt.Scale(domain=[whole - edge, edge], nice=False, zero=False),
+        axis=alt.Axis(values=list(texts), labelExpr=f"{json.dumps(shown)}{of_tick}", labelPadding=lower),
+    )
+
+
+def tick_rows(places: Sequence[float], letters: Sequence[int]) -> list[int | None]:
+    """In which row below an axis the label of a tick stands: 1 if it would touch another in row 0; None if in both.
+
+    The first and the last of the ticks, which are at `places` in pixels, are served first.
+    """
+    found: list[int | None] = [None] * len(places)
+    for own in dict.fromkeys([0, len(places) - 1, *range(len(places))]):
+        touched = {
+            row
+            for row, place, long in zip(found, places, letters, strict=True)
+            if abs(places[own] - place) < 3.1 * (letters[own] + long) + 4
+        }
+        found[own] = next((row for row in (0, 1) if row not in touched), None)
+    return found
+
+
+def domain_of(own: pd.DataFrame) -> list[float]:
+    """From where to where the scores of a panel go: around all that is drawn, within the range of the metric."""
+    metric = READINGS[own["metric"].iloc[0]]
+    drawn = own[["mean", "low", "high", *FLOORS]].astype("float64")
+    low, high = float(drawn.min().min()), float(drawn.max().max())
+    space = max(0.04 * (high - low), (LEAST_SPAN - (high - low)) / 2)
+    low, high = max(metric.low, low - space), min(metric.high, high + space)
+    return [max(metric.low, min(low, high - LEAST_SPAN)), min(metric.high, max(high, low + LEAST_SPAN))]
+
+
+def labels_of(own: pd.DataFrame, field: str, domain: Sequence[float], height: float) -> pd.DataFrame:
+    """What stands at the right of a panel: its floors, and the names of its curves if there is room for all.
+
+    Curves are called by their `field`, `line` or `subset`; of several lines only all examples are named. The `text` of
+    a label belongs to the score `end` and stands at `y`; `at` is where its line ends.
+    """
+    main = own[own["subset"].eq(ALL) | (field == "subset")]
+    curves = [curve for _, curve in main.groupby(CURVE, sort=False)]
+    curves.sort(key=lambda curve: curve["mean"].tolist()[::-1])  # those that end together in the order of before
+    named = [
+        {"text": "all examples" if last[field] == ALL else last[field], "end": last["mean"], "floor": False, "thick": 1}
+        | {key: last[key] for key in ("at", "color", "line", "subset")}
+        for last in (curve.iloc[-1] for curve in curves)
+        if field == "line" or len(curves) > 1
+    ]
+    floors = _floors(main, (domain[1] - domain[0]) / 50)
+    most = int(height / LABEL) + 1
+    labels = [*floors, *named] if len(floors) + len(named) <= most else floors[:most]
+    return _placed(pd.DataFrame(labels, columns=[*LABELS]), domain, height)
+
+
+def _floors(own: pd.DataFrame, same: float) -> list[dict[str, object]]:
+    """The floors of a panel: in grey if they differ by no more than `same`, else in the colour of their own curve.
+
+    Lines of one model have one floor, and where there are other models beside it, its name.
+    """
+    first = own.drop_duplicates(["model", "subset"])
+    crowded = own["line"].nunique() > own["model"].nunique()
+    found: list[dict[str, object]] = []
+    for name in FLOORS:
+        there = first[first[name].notna()]
+        shared = name == "by_word" or there[name].max() - there[name].min() <= same
+        for row in there[: 1 if shared else None].to_dict("records"):
+            model = f" ({row['model']})" if crowded and not shared else ""
+            text = f"{name.replace('_', ' ')} {_short(row[name])}{model}"
+            about = {"text": text, "end": row[name], "at": row["edge"], "floor": True, "color": GREY}
+            about |= {"thick": 0.6 if name == "by_word" else 1.2}
+            found.append(about if shared or crowded else about | {key: row[key] for key in ("color", "line", "subset")})
+    return found
+
+
+def _placed(labels: pd.DataFrame, domain: Sequence[float], height: float) -> pd.DataFrame:
+    """Labels with the `y` at which they stand beside a panel: as near to their `end` as can be, and none on another."""
+    low, high = domain
+    rows = labels.sort_values("end", kind="stable")
+    places = apart((height * (rows["end"] - low) / (high - low)).tolist(), LABEL, height)
+    return rows.assign(y=[low + place * (high - low) / height for place in places])
+
+
+def apart(wanted: Sequence[float], gap: float, most: float) -> list[float]:
+    """Places that are at least `gap` from each other, from 0 to `most`, and as near to `wanted` (rising) as can be."""
+    from scipy.optimize import isotonic_regression
+
+    if not wanted:
+        return []
+    steps = gap * np.arange(len(wanted))
+    near = isotonic_regression(np.asarray(wanted) - steps).x
+    places: list[float] = (np.clip(near, 0, max(0, most - steps[-1])) + steps).tolist()
+    return places
+
+
+def _leaders(
+    beside: alt.Chart, x: alt.X, y: alt.Y, color: Any, dash: Sequence[int] = (1, 0)
+) -> tuple[alt.Chart, alt.Chart]:
+    """From a chart of labels, whose y is the `end` of each: the labels at the right edge, and lines that lead there."""
+    import altair as alt
+
+    leader = beside.mark_rule(x2Offset=9, strokeDash=[*dash]).encode(x, alt.X2(value="width"), alt.Y2("y:Q"), color)
+    text = beside.mark_text(align="left", baseline="middle", dx=12, fontSize=LABEL - 1, limit=170)
+    return leader, text.encode(alt.XValue("width"), y, text="text:N")
+
+
+def _short(score: float) -> str:
+    """A score without its zero: .535."""
+    return "-" if pd.isna(score) else re.sub(r"\b0\.", ".", f"{score:.3f}").replace("-", "−")
+
+
+def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, str]:
+    """The figure of `draw_drops`, and what it shows in words; fewer than two drops are told in words alone."""
     import altair as alt
 
     several = frame["constant"].nunique() > 1
     names = frame["model"] + " / " + frame["constant"].map(constant_name) if several else frame["model"]
-    frame = frame.assign(name=names)
-    points = frame[frame["mean_relative_drop"].notna()]
+    frame = frame.assign(text=names, end=frame["mean_relative_drop"], at=frame["mean_original"])
+    points = frame[frame["end"].notna()].sort_values("end", kind="stable")
     width, height = 2 * plots.width, 2 * plots.height
-    x, across = _axis(points["mean_original"], "mean original score", width, "")
-    y, up = _axis(points["mean_relative_drop"], "mean relative drop with every head replaced", height, ".1%")
-    tooltip = [
-        alt.Tooltip("name:N", title="model"),
-        alt.Tooltip("mean_original:Q", title="mean original score", format=".3f"),
-        alt.Tooltip("mean_relative_drop:Q", title="mean relative drop", format=".1%"),
-        alt.Tooltip("tasks_with_drop:Q", title="tasks with a drop"),
-        alt.Tooltip("tasks_without_drop:N", title="tasks without"),
-    ]
-    base = alt.Chart(_values(points)).encode(alt.X(**x), alt.Y(**y))
-    labels = [
-        base.transform_filter(alt.datum.name == name)
-        .mark_text(align=align, baseline="middle", dx=dx, dy=dy, fontSize=12)
-        .encode(text="name:N")
-        for name, (align, dx, dy) in zip(points["name"], _labels(points["name"], across, up, width), strict=True)
-    ]
-    without = frame.loc[frame["mean_relative_drop"].isna(), "name"]
+    without = frame.loc[frame["end"].isna(), "text"]
     missing = f"No drop is defined for {', '.join(without)}." if len(without) else ""
-    title = alt.Title(wrap(TITLE, int(width / 8)), subtitle=wrap(missing, int(width / 6)), offset=14)
-    figure = (
-        alt.layer(base.mark_circle(size=70, color=COLORS[0], opacity=1).encode(tooltip=tooltip), *labels)
-        .properties(width=width, height=height, title=title)
-        .configure_axis(labelFontSize=11, titleFontSize=12, titleFontWeight="normal", gridColor="#e6e6e6")
-        .configure_title(fontSize=15, subtitleFontSize=12, anchor="start", frame="group")
+    shown = f"{count(len(points), 'mean drop')} against original scores"
+    if len(points) < 2:
+        said = [
+            f"One model, nothing to compare. {name}: mean relative drop {drop:.1%}, mean original score {score:.3f}."
+            for name, drop, score in points[["text", "end", "at"]].itertuples(index=False)
+        ]
+        text = alt.Data(values=[{"text": "\n".join(wrap(" ".join([*said, missing]), width // 6))}])
+        words = alt.Chart(text, title=TITLE, width=width, height=40).encode(text="text:N")
+        return _styled(words.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12, lineBreak="\n")), shown
+    told = {"text": "model", "tasks_with_drop": "tasks with a drop", "tasks_without_drop": "tasks without"}
+    tooltip = [alt.Tooltip(f"{name}:N", title=words) for name, words in told.items()]
+    tooltip.insert(1, alt.Tooltip("at:Q", title="mean original score", format=".3f"))
+    tooltip.insert(2, alt.Tooltip("end:Q", title="mean relative drop", format=".1%"))
+    across, up = _around(points["at"]), _around(pd.Series([0.0, *points["end"]]))
+    scale, ticks = alt.Scale(domain=across, nice=False, zero=False), alt.Axis(tickCount=5, labelFlush=False)
+    x = alt.X("at:Q", title="mean original score", scale=scale, axis=ticks)
+    title, axis = "mean relative drop with every head replaced", alt.Axis(format=".1%", tickCount=6)
+    y, at = (
+        alt.Y(f"{name}:Q", title=title, axis=axis, scale=alt.Scale(domain=up, nice=False)) for name in ("end", "y")
+    )
+    beside = alt.Chart(_values(_placed(points, up, height))).encode(y)
+    dots = alt.Chart(_values(points)).mark_circle(size=70, color=COLORS[0], opacity=1)
+    figure = alt.layer(
+        *_leaders(beside, x, at, alt.ColorValue(GREY), dash=[1, 3]),
+        dots.encode(x, y, tooltip=tooltip),
+        title=alt.Title(wrap(TITLE, width // 8), subtitle=wrap(missing, width // 6), offset=14),
+        width=width,
+        height=height,
+    )
+    return _styled(figure.properties(usermeta={"margin": 90 + 6 * min(30, names.map(len).max())})), shown
+
+
+def _around(values: pd.Series[float]) -> list[float]:
+    """An axis that goes beyond all values, and a little farther if they are nearly the same."""
+    space = 0.1 * max(0.05, values.max() - values.min())
+    return [values.min() - space, values.max() + space]
+
+
+def _styled(figure: Any) -> Any:
+    """A figure whose texts and lines look as those of all others do; what it says of colours the page overrides."""
+    return (
+        figure.configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6")
+        .configure_title(fontSize=13, subtitleFontSize=11, anchor="start", frame="group")
         .configure_view(stroke=None)
     )
-    return figure, f"{count(len(points), 'mean drop')} against original scores"
-
-
-def _axis(values: pd.Series[float], title: str, size: float, form: str) -> tuple[dict[str, Any], list[float]]:
-    """The settings of an axis of `size` pixels, and where on the axis the points stand, in pixels."""
-    import altair as alt
-
-    least, most = (values.min(), values.max()) if len(values) else (0.0, 1.0)
-    space = 0.15 * (most - least) or 0.05
-    low, high = least - space, most + space
-    settings = {
-        "shorthand": f"{values.name}:Q",
-        "title": title,
-        "scale": alt.Scale(domain=[low, high], nice=False, zero=False),
-        "axis": alt.Axis(format=form, tickCount=6),
-    }
-    return settings, (size * (values - low) / (high - low)).tolist()
-
-
-def _labels(names: Iterable[str], across: Sequence[float], up: Sequence[float], width: float) -> list[Place]:
-    """Where the label of each point (in pixels) stands, so that the label covers nothing if it can."""
-    taken = [(x - 5, x + 5, y - 5, y + 5) for x, y in zip(across, up, strict=True)]
-    places: list[Place] = []
-    for name, x, y in zip(names, across, up, strict=True):
-        long = 7 * len(name)
-        boxes: dict[Place, tuple[float, float, float, float]] = {
-            ("left", 9.0, 0.0): (x + 8, x + 9 + long, y - 7, y + 7),
-            ("right", -9.0, 0.0): (x - 9 - long, x - 8, y - 7, y + 7),
-            ("center", 0.0, -15.0): (x - long / 2, x + long / 2, y + 8, y + 22),
-            ("center", 0.0, 15.0): (x - long / 2, x + long / 2, y - 22, y - 8),
-        }
-        free = [
-            place
-            for place, (left, right, low, high) in boxes.items()
-            if left >= 0 and right <= width
-            if not any(left < x2 and right > x1 and low < y2 and high > y1 for x1, x2, y1, y2 in taken)
-        ]
-        places.append(free[0] if free else ("left", 9.0, 0.0))
-        taken.append(boxes[places[-1]])
-    return places
 
 
 def drawn_slots(averages: ConstantMatrices, most: int = MOST_SLOTS) -> list[int]:
@@ -305,7 +495,7 @@ def _pictures(
     """A picture for each head: rows are queries, columns keys, grey is a pair of slots that no example has.
 
     Each head has its own scale of colours, from 0 to its largest entry, because a diagonal of 0.2 would vanish beside
-    a [SEP] of 0.9.
+    a [SEP] of 0.9. Colours go with the square root, so that more shows than [CLS] and [SEP].
     """
     import altair as alt
 
@@ -331,10 +521,13 @@ def _pictures(
     def picture(layer: int, head: int) -> alt.Chart:
         value = f"{layer}_{head}"
         largest = cells[value].max() or 1
+        steps = [largest * part**2 for part in (0, 0.25, 0.5, 0.75, 1)]  # as far from each other on the scale
         color = alt.Color(
             f"{value}:Q",
-            scale=alt.Scale(range=["white", "#0072B2", "#00213a"], domain=[0, largest / 2, largest], interpolate="rgb"),
-            legend=alt.Legend(title=None, gradientLength=side, tickCount=4),
+            scale=alt.Scale(type="sqrt", range=RAMP, domain=[0, largest / 4, largest], interpolate="rgb"),
+            legend=alt.Legend(
+                title=["mean attention,", "square-root scale"], gradientLength=side - 36, values=steps, format=".2r"
+            ),
         )
         tooltip = [
             alt.Tooltip("query:O", title="query slot"),
@@ -346,14 +539,12 @@ def _pictures(
         drawn: alt.Chart = chart.mark_rect(aria=False).encode(x, y, color, tooltip=tooltip)
         return drawn
 
-    pictures: alt.ConcatChart = (
-        alt.concat(*(picture(*head) for head in heads), columns=min(PANELS, len(heads)), data=_values(cells))
-        .resolve_scale(color="independent")
-        .configure_axis(labelFontSize=10, titleFontSize=11, titleFontWeight="normal", grid=False)
-        .configure_title(fontSize=13, anchor="start", frame="group")
-        .configure_view(stroke=None, fill="#e6e6e6")
+    pictures = alt.concat(*(picture(*head) for head in heads), columns=min(PANELS, len(heads)), data=_values(cells))
+    styled = _styled(pictures.resolve_scale(color="independent")).configure_view(stroke=None, fill="#e6e6e6")
+    figure: alt.ConcatChart = styled.configure_axis(
+        labelFontSize=10, titleFontSize=11, titleFontWeight="normal", grid=False
     )
-    return pictures
+    return figure
 
 
 def _values(frame: pd.DataFrame) -> alt.InlineData:

@@ -1,13 +1,14 @@
 """The table of a grid: what one grid of a config asked for, out of the summary, laid out as in the paper.
 
-A grid of fractions 1 and 0 alone compares constants (the paper's Tables 1, 2, 4 and 5): a table for each model, a line
-for each constant, a column for each task. Any other follows scores along the fraction (Figures 2, 5 and 6): a line for
-each task and model, constant or order, a column for each fraction.
+A grid of fractions 1 and 0 alone compares constants (the paper's Tables 1, 2, 4 and 5): two tables for each model, of
+scores and of losses, with a line for each constant and a column for each task. Any other follows scores along the
+fraction (Figures 2, 5 and 6): a line for each task and model, constant or order, a column for each fraction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import product
 
@@ -15,23 +16,26 @@ import pandas as pd
 
 from papa.config.stages import GridOf
 from papa.config.study import Job
-from papa.config.variant import OF, RANDOM, TRAINED, Constant
+from papa.config.variant import DRAWN, OF, TRAINED, Constant
 from papa.errors import InputError, count
+from papa.results.losses import ABOUT_LOSS
 from papa.results.summary import (
     ABOUT_DROPS,
     SUMMARY_COLUMNS,
     about_scores,
     by_fraction,
     is_main,
+    no_say,
     read_summary,
     same_heads,
 )
-from papa.results.table import Table, metric_name, score_text, write_frame, write_pages
+from papa.results.table import Table, loss_text, metric_name, score_text, write_frame, write_pages
 
 GRID_COLUMNS = {"line": "string"} | SUMMARY_COLUMNS
 """The rows of a grid: its own of the summary, each with the line along the fraction that it is a point of."""
 
 ORIGINAL = "original"
+FLOORS = ["trivial", "contextless"]
 ENDS = {"0", "1"}
 
 
@@ -93,11 +97,14 @@ def tables_of(grid: GridOf, rows: pd.DataFrame) -> list[Table]:
     rows = rows[is_main(rows)]
     if _has_between(grid):
         return [_along_fractions(grid, rows)]
-    return [_by_task(grid, rows[rows["model"] == model], model) for model in grid.models]
+    return [table for model in grid.models for table in _by_task(grid, rows[rows["model"] == model], model)]
 
 
-def _by_task(grid: GridOf, own: pd.DataFrame, model: str) -> Table:
-    """The table of one model: lines for nothing replaced and for each constant, columns for tasks, the best in bold."""
+def _by_task(grid: GridOf, own: pd.DataFrame, model: str) -> list[Table]:
+    """The tables of one model, with a column for each task: scores, the best of constants in bold, and losses.
+
+    Scores have a line for nothing replaced, one for each floor that is known, and one for each constant.
+    """
     own = own.drop_duplicates(["constant", "task"])
     constants = list(grid.constants) if "0" in grid.fractions else []
     printed = own["mean"].where(own["constant"].notna()).map("{:.3f}".format).astype("float64")
@@ -108,14 +115,29 @@ def _by_task(grid: GridOf, own: pd.DataFrame, model: str) -> Table:
             own["constant"].fillna(ORIGINAL), own["task"], own["mean"], own["half_width"], best, strict=True
         )
     }
-    lines = [ORIGINAL] * ("1" in grid.fractions) + constants
+    floors = [name for name in FLOORS if own[name].notna().any()]
+    cells |= {
+        (name, task): score_text(score, math.nan)
+        for name in floors
+        for task, score in own.groupby("task")[name].first().items()
+    }
+    losses = zip(own["constant"], own["task"], own["loss"], own["loss_low"], own["loss_high"], strict=True)
+    lost = {(constant, task): loss_text(*loss) for constant, task, *loss in losses}
     titles = dict(zip(own["task"], own["title"], strict=True))
-    frame = pd.DataFrame(
-        [[constant_name(line, constants), *(cells.get((line, task), "") for task in grid.tasks)] for line in lines],
-        columns=["constants", *(titles.get(task, task) for task in grid.tasks)],
-    )
-    heads = f" ({count(own['heads'].iloc[0], 'head')})" if len(own) else ""
-    return Table(model + heads, frame, 1, rules=(1,) if lines[0] == ORIGINAL else ())
+
+    def frame_of(lines: list[str], cells: Mapping[tuple[str, str], str]) -> pd.DataFrame:
+        return pd.DataFrame(
+            [[constant_name(line, constants), *(cells.get((line, task), "") for task in grid.tasks)] for line in lines],
+            columns=["constants", *(titles.get(task, task) for task in grid.tasks)],
+        )
+
+    title = f"{model} ({count(own['heads'].iloc[0], 'head')})" if len(own) else model
+    above = [ORIGINAL] * ("1" in grid.fractions) + floors
+    tables = [Table(title, frame_of([*above, *constants], cells), 1, rules=(len(above),) if above else ())]
+    if constants and own["status"].notna().any():
+        note = f"{ABOUT_LOSS} {no_say(own)}".strip()
+        tables.append(Table(f"{title}. Loss", frame_of(constants, lost), 1, note))
+    return tables
 
 
 def _along_fractions(grid: GridOf, rows: pd.DataFrame) -> Table:
@@ -154,19 +176,24 @@ def varied(grid: GridOf) -> list[str]:
 def note_on(grid: GridOf, rows: pd.DataFrame) -> str:
     """What lines, columns and cells mean, and what a grid has but once, which is in no line."""
     if _has_between(grid):
-        once = {
-            "model": grid.models[0],
-            "constants": constant_name(grid.constants[0]),
-            "order": order_name(grid.orders[0]),
-        }
-        said = "; ".join(f"{name}: {value}" for name, value in once.items() if name not in varied(grid))
-        text = f"Columns: fraction of heads kept input-dependent. {said[:1].upper()}{said[1:]}{'. ' if said else ''}"
-        text += about_scores(rows)
-        if RANDOM in grid.orders:
-            text += " Random orders: the score of a seed is its mean over the draws."
-        text += f" {ABOUT_DROPS}"
+        parts = ["Columns: fraction of heads kept input-dependent.", once(grid), about_scores(rows)]
+        if set(DRAWN) & set(grid.orders):
+            parts.append(
+                "If an order is drawn or learned several times, the score of a seed is its mean over the orders."
+            )
+        parts += [ABOUT_DROPS, ABOUT_LOSS, no_say(rows), same_heads(rows)]
     else:
         metrics = rows.loc[is_main(rows), ["title", "metric"]].drop_duplicates().itertuples(index=False)
-        text = f"In all lines but {ORIGINAL} every head is replaced; the best of several is bold. {about_scores(rows)}"
-        text += " Metrics: " + "; ".join(f"{title}, {metric_name(metric)}" for title, metric in metrics) + "."
-    return f"{text} {same_heads(rows)}".strip()
+        parts = [f"In the lines of constants every head is replaced; the best of several is bold. {about_scores(rows)}"]
+        parts += ["Trivial: the best guess that ignores the input. Contextless: zeros in place of all attention."]
+        parts += ["Metrics: " + "; ".join(f"{title}, {metric_name(metric)}" for title, metric in metrics) + "."]
+        parts += [same_heads(rows)]
+    return " ".join(filter(None, parts))
+
+
+def once(grid: GridOf) -> str:
+    """What all lines of a grid have in common: "Model: minilm; order: λ."."""
+    has = {"model": grid.models, "constants": [constant_name(constant) for constant in grid.constants]}
+    has |= {"order": [order_name(order) for order in grid.orders]} if _has_between(grid) else {}
+    said = "; ".join(f"{name}: {values[0]}" for name, values in has.items() if len(values) == 1)
+    return f"{said[:1].upper()}{said[1:]}." if said else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,27 @@ from papa.config.settings import Plots
 from papa.config.stages import GridOf
 from papa.errors import InputError
 from papa.results.drops import COLUMNS as DROP_COLUMNS
-from papa.results.figures import MOST_SLOTS, draw_drops, draw_grid, draw_patterns, drawn_slots, grid_figure
+from papa.results.figures import (
+    LABEL,
+    MOST_SLOTS,
+    apart,
+    draw_drops,
+    draw_grid,
+    draw_patterns,
+    drawn_slots,
+    figure_note,
+    grid_figure,
+    tick_rows,
+)
 from papa.results.grids import GRID_COLUMNS
 
 LAYERS, HEADS, N = 3, 5, 7
 FRACTIONS = {"1": 24, "1/2": 12, "0": 0}
 FORMS = ("svg", "png", "html")
+WIDTH, HEIGHT = 220, 160
 
 
 def row(model: str, task: str, fraction: str, mean: float | None, **other: Any) -> dict[str, Any]:
-    known = {"half_width": 0.01, "low": mean - 0.01, "high": mean + 0.01} if mean is not None else {}
     setting = {
         "line": model,
         "model": model,
@@ -35,22 +47,15 @@ def row(model: str, task: str, fraction: str, mean: float | None, **other: Any) 
         "constant": None if fraction == "1" else "average",
         "order": "lambda" if fraction == "1/2" else None,
         "fraction": fraction,
-        "kept": FRACTIONS[fraction],
+        "kept": FRACTIONS.get(fraction, 3),
         "heads": 24,
     }
-    return (
-        dict.fromkeys(GRID_COLUMNS)
-        | setting
-        | {
-            "metric": "entity_f1",
-            "main": True,
-            "subset": "all",
-            "mean": mean,
-            "seeds": 3,
-            **known,
-            **other,
-        }
-    )
+    reading = {"metric": "entity_f1", "main": True, "subset": "all", "mean": mean, "seeds": 3}
+    reading |= {"trivial": 0.2, "contextless": 0.3, "status": "counts"}
+    half = other.pop("half", 0.01)
+    if mean is not None and half is not None:
+        reading |= {"half_width": half, "low": mean - half, "high": mean + half}
+    return dict.fromkeys(GRID_COLUMNS) | setting | reading | other
 
 
 def outputs(folder: Path) -> dict[str, str]:
@@ -65,7 +70,7 @@ def grid_of(rows: list[dict[str, Any]], **plots: Any) -> GridOf:
         models=tuple(dict.fromkeys(row["model"] for row in rows)),
         constants=("average",),
         orders=("lambda",),
-        fractions=tuple(FRACTIONS),
+        fractions=tuple(dict.fromkeys(row["fraction"] for row in rows)),
         tasks={row["task"]: "texts" for row in rows},
         plots=Plots(**plots),
         drawn=True,
@@ -94,6 +99,38 @@ def drawn(page: Path) -> list[dict[str, Any]]:
     return [point for points in specification(page)["datasets"].values() for point in points]
 
 
+class Panel:
+    """What one panel of a figure was told to draw."""
+
+    def __init__(self, rows: list[dict[str, Any]], number: int = 0):
+        self.figure = grid_figure(pd.DataFrame(rows), grid_of(rows))[0].to_dict()
+        self.own = self.figure["concat"][number]
+        self.layers = [(layer["mark"]["type"], layer) for layer in self.own["layer"]]
+        self.points = self._rows("circle")
+        self.labels = self._rows("text")
+        self.floors = [label for label in self.labels if label["floor"]]
+        self.y = self._layer("circle")["encoding"]["y"]
+        self.x = self._layer("circle")["encoding"]["x"]
+        self.low, self.high = self.y["scale"]["domain"]
+
+    def _layer(self, mark: str) -> dict[str, Any]:
+        return next(layer for name, layer in self.layers if name == mark)
+
+    def _rows(self, mark: str) -> list[dict[str, Any]]:
+        return self.figure["datasets"][self._layer(mark)["data"]["name"]]
+
+    def marks(self) -> list[str]:
+        return [name for name, _ in self.layers]
+
+    def height_of(self, label: dict[str, Any]) -> float:
+        """Where a label stands, in pixels above the axis."""
+        return HEIGHT * (label["y"] - self.low) / (self.high - self.low)
+
+
+def curve(means: list[float], model: str = "m", **other: Any) -> list[dict[str, Any]]:
+    return [row(model, "t", fraction, mean, **other) for fraction, mean in zip(FRACTIONS, means, strict=True)]
+
+
 def test_files_show_models_tasks_and_subsets(tmp_path: Path) -> None:
     rows = [
         row(model, task, fraction, 0.9 - kept / 100, subset=subset)
@@ -104,22 +141,23 @@ def test_files_show_models_tasks_and_subsets(tmp_path: Path) -> None:
     ]
     files = plot(tmp_path, rows)
     svg = files["svg"].read_text(encoding="utf-8")
-    for text in ("Figure 2a: BASE", "Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "1/2"):
+    shown = ("Figure 2a: BASE", "Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "1/2", "12")
+    for text in (*shown, "trivial .200", "contextless .300", "Constants: average; order: λ."):
         assert f">{text}<" in svg
+    assert "#fff" in svg or "white" in svg  # the paper
     page = files["html"].read_text(encoding="utf-8")
     assert not re.search(r"<(script|link)[^>]*(src|href)=", page)
     assert "vegaEmbed" in page
-    points = drawn(files["html"])
+    points = [point for point in drawn(files["html"]) if "mean" in point]
     assert len(points) == len(rows)
-    assert points[0]["interval"] == "0.650 to 0.670"
-    assert points[0]["kept"] == "24 of 24"
+    assert (points[0]["interval"], points[0]["score"], points[0]["kept"]) == ("0.650 to 0.670", "0.660", "24 of 24")
     clicks = {parameter["name"] for parameter in specification(files["html"])["params"]}
     assert clicks == {"lines", "subsets"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figure.html", "figure.png", "figure.svg"]
 
 
 def test_style_sets_the_size(tmp_path: Path) -> None:
-    rows = [row("m", "t", fraction, 0.5) for fraction in FRACTIONS]
+    rows = curve([0.5] * 3)
     small = size_of_png(plot(tmp_path, rows, width=200, height=100, scale=1)["png"])
     wide = size_of_png(plot(tmp_path, rows, width=300, height=150, scale=1)["png"])
     sharp = size_of_png(plot(tmp_path, rows, width=200, height=100, scale=3)["png"])
@@ -128,20 +166,21 @@ def test_style_sets_the_size(tmp_path: Path) -> None:
     assert small[0] > 200
 
 
-def test_missing_intervals_and_scores(tmp_path: Path) -> None:
-    nothing = {"half_width": None, "low": None, "high": None, "seeds": 1}
-    rows = [row("m", "t", "1", 0.5, **nothing), row("m", "t", "0", None), row("m", "t", "1/2", 0.4, main=False)]
-    [point] = drawn(plot(tmp_path, rows)["html"])
+def test_missing_intervals_and_scores() -> None:
+    rows = [row("m", "t", "1", 0.5, half=None, seeds=1), row("m", "t", "0", None)]
+    rows += [row("m", "t", "1/2", 0.4, main=False)]
+    [point] = Panel(rows).points
     assert point["interval"] == "none: one seed"
     assert point["low"] is None
 
 
-def test_lines_and_panels_in_the_order_of_the_table(tmp_path: Path) -> None:
-    rows = [row(model, task, "1", 0.5) for task in ("t", "a") for model in ("z", "m")]
-    figure = specification(plot(tmp_path, rows)["html"])
-    assert [panel["title"] for panel in figure["concat"]] == [["Title of t"], ["Title of a"]]
-    color = figure["concat"][0]["layer"][0]["encoding"]["color"]
+def test_lines_and_panels_in_the_order_of_the_table() -> None:
+    rows = [row(model, task, fraction, 0.5) for task in ("t", "a") for model in ("z", "m") for fraction in ("0", "1")]
+    figure = grid_figure(pd.DataFrame(rows), grid_of(rows))[0].to_dict()
+    assert [panel["title"]["text"] for panel in figure["concat"]] == [["Title of t"], ["Title of a"]]
+    color = Panel(rows)._layer("line")["encoding"]["color"]
     assert (color["scale"]["domain"], color["legend"]["title"]) == (["z", "m"], "model")
+    assert [point["fraction"] for point in Panel(rows).points if point["line"] == "z"] == ["1", "0"]
 
 
 def test_without_scores_nothing_is_drawn(tmp_path: Path) -> None:
@@ -153,8 +192,209 @@ def test_without_scores_nothing_is_drawn(tmp_path: Path) -> None:
 def test_more_points_than_altair_takes_by_itself() -> None:
     rows = [row("m", "t", "1", 0.5)] * 5003
     figure, shown = grid_figure(pd.DataFrame(rows), grid_of(rows))
-    assert len(next(iter(figure.to_dict()["datasets"].values()))) == 5003
+    assert max(map(len, figure.to_dict()["datasets"].values())) == 5003
     assert shown == "1 task, 1 line"
+
+
+@pytest.mark.parametrize(
+    ("metric", "scores", "floors", "ends"),
+    [
+        ("accuracy", [0.97, 0.99, 0.985], (0.5, 0.6), (0.0, 1.0)),
+        ("entity_f1", [0.02, 0.01, 0.0], (0.0, 0.0), (0.0, 1.0)),
+        ("matthews_correlation", [0.1, -0.02, 0.04], (0.0, -0.05), (-1.0, 1.0)),
+        ("negative_log_perplexity", [-0.05, -2.5, -3.0], (-7.2, -6.3), (float("-inf"), 0.0)),
+    ],
+)
+def test_scores_stay_within_the_range_of_the_metric(
+    metric: str, scores: list[float], floors: tuple[float, float], ends: tuple[float, float]
+) -> None:
+    panel = Panel(curve(scores, metric=metric, half=0.09, trivial=floors[0], contextless=floors[1]))
+    least, most = ends
+    assert least <= panel.low < panel.high <= most
+    for point in panel.points:
+        assert panel.low <= point["low"] <= point["mean"] <= point["high"] <= panel.high
+    # the interval that is told is the whole one
+    assert panel.points[0]["interval"] == f"{scores[0] - 0.09:.3f} to {scores[0] + 0.09:.3f}"
+    # a panel begins at its lower floor or just below, or at its lowest interval
+    begin = max(least, min(*floors, min(scores) - 0.09))
+    assert begin - 0.05 * (panel.high - panel.low) <= panel.low <= begin
+
+
+@pytest.mark.parametrize("score", [0.535, 0.0, 1.0, 0.99])
+def test_equal_scores_have_an_axis(score: float, tmp_path: Path) -> None:
+    rows = curve([score] * 3, trivial=score, contextless=score, half=0.0, metric="accuracy")
+    panel = Panel(rows)
+    assert 0 <= panel.low < panel.high <= 1
+    assert panel.high - panel.low == pytest.approx(0.05)
+    # ticks are 0.01 apart, and two digits tell them
+    assert panel.y["axis"]["format"] == ".2f"
+    svg = plot(tmp_path, rows)["svg"].read_text(encoding="utf-8")
+    ticks = [float(text) for text in re.findall(r">(\d\.\d\d)<", svg)]
+    assert len(set(ticks)) == len(ticks) >= 4
+    assert min(ticks) <= score <= max(ticks) and max(ticks) - min(ticks) < 0.051
+
+
+def test_both_floors_are_rules_with_labels() -> None:
+    panel = Panel(curve([0.9, 0.8, 0.7], trivial=0.535, contextless=-0.012))
+    assert {label["text"]: label["end"] for label in panel.floors} == {
+        "trivial .535": 0.535,
+        "contextless −.012": -0.012,
+    }
+    rule = panel.own["layer"][0]
+    assert (rule["mark"]["type"], rule["mark"]["strokeDash"]) == ("rule", [4, 3])
+    assert rule["encoding"]["y"]["field"] == "end" and rule["transform"] == [{"filter": "datum.floor"}]
+    assert rule["data"] == panel._layer("text")["data"]
+    assert len({label["color"] for label in panel.floors}) == 1
+
+
+def test_a_floor_that_is_not_known_is_not_drawn() -> None:
+    panel = Panel(curve([0.9, 0.8, 0.7], contextless=None, status="no contextless floor was measured"))
+    assert [label["text"] for label in panel.floors] == ["trivial .200"]
+    assert panel.own["title"]["subtitle"] == ["No loss: no contextless floor was", "measured."]
+    nothing = Panel(curve([0.9, 0.8, 0.7], contextless=None, trivial=None))
+    assert nothing.labels == [] and nothing.low == pytest.approx(0.69, abs=0.02)
+    assert "subtitle" not in nothing.own["title"]
+
+
+def test_words_have_a_third_floor_drawn_lightly() -> None:
+    panel = Panel(curve([0.9, 0.8, 0.7], by_word=0.871))
+    thick = {label["text"].split(" .")[0]: label["thick"] for label in panel.floors}
+    assert thick["by word"] < thick["contextless"] == thick["trivial"]
+
+
+def test_models_with_floors_of_their_own_have_them_in_their_colour() -> None:
+    rows = curve([0.9, 0.8, 0.7], "m") + curve([0.8, 0.7, 0.6], "n", contextless=0.45)
+    floors = {label["text"]: label for label in Panel(rows).floors}
+    assert set(floors) == {"trivial .200", "contextless .300", "contextless .450"}
+    assert (floors["contextless .300"]["line"], floors["contextless .450"]["line"]) == ("m", "n")
+    colors = {point["line"]: point["color"] for point in Panel(rows).points}
+    assert floors["contextless .450"]["color"] == colors["n"] != floors["trivial .200"]["color"]
+    # several lines of each model: which model is said
+    rows = [r | {"line": f"{r['model']} / {name}"} for name in ("a", "b") for r in rows]
+    texts = [label["text"] for label in Panel(rows).floors]
+    assert sorted(texts) == ["contextless .300 (m)", "contextless .450 (n)", "trivial .200"]
+
+
+@pytest.mark.parametrize("floors", [(0.535, 0.535), (0.5, 0.505), (0.7, 0.699)])
+def test_no_label_stands_on_another(floors: tuple[float, float]) -> None:
+    names = ["λ", "λ reversed", "random", "top down", "bottom up"]
+    both = {"trivial": floors[0], "contextless": floors[1]}
+    rows = [r | {"line": name} for name in names for r in curve([0.9, 0.8, 0.7], **both)]
+    panel = Panel(rows)
+    assert sorted(label["text"].split(" .")[0] for label in panel.labels) == sorted([*names, "contextless", "trivial"])
+    heights = sorted(panel.height_of(label) for label in panel.labels)
+    size = panel._layer("text")["mark"]["fontSize"]
+    assert size >= 10 and all(above - below >= 1.1 * size - 1e-6 for below, above in pairwise(heights))
+    assert heights[0] >= -1e-6 and heights[-1] <= HEIGHT + 1e-6
+    # a line leads from where a curve or a floor ends to its label
+    leader = panel.own["layer"][-2]
+    assert leader["mark"]["type"] == "rule" and leader["data"] == panel._layer("text")["data"]
+    assert (leader["encoding"]["y"]["field"], leader["encoding"]["y2"]["field"]) == ("end", "y")
+
+
+def test_lines_that_end_together_are_named_in_the_order_in_which_they_come_there() -> None:
+    lines = {"upper": [0.9, 0.8, 0.7], "lower": [0.9, 0.6, 0.7], "middle": [0.9, 0.7, 0.7]}
+    panel = Panel([r | {"line": name} for name, means in lines.items() for r in curve(means)])
+    names = [label["text"] for label in sorted(panel.labels, key=panel.height_of) if not label["floor"]]
+    assert names == ["lower", "middle", "upper"]
+
+
+def test_more_lines_than_labels_fit_have_the_legend_alone() -> None:
+    rows = [r | {"line": f"line {number}"} for number in range(20) for r in curve([0.9, 0.8, 0.7])]
+    panel = Panel(rows)
+    assert len(panel.labels) == len(panel.floors) == 2
+    assert panel._layer("line")["encoding"]["color"]["legend"]["title"] == "model"
+
+
+def test_labels_are_moved_no_farther_than_they_must() -> None:
+    assert apart([20, 80], 11, 160) == [20, 80]
+    assert apart([50, 50], 11, 160) == [44.5, 55.5]
+    assert apart([0, 0, 0], 11, 160) == [0, 11, 22]
+    assert apart([158, 160], 11, 160) == [149, 160]
+    assert apart([], 11, 160) == []
+
+
+def test_heads_replaced_are_to_scale(tmp_path: Path) -> None:
+    rows = [row("m", "t", fraction, 0.5) for fraction in ("1", "1/8", "0")]  # 0, 21 and 24 of 24 heads
+    panel = Panel(rows)
+    assert panel.x["type"] == "quantitative"
+    assert panel.x["scale"].get("type", "linear") == "linear" and not panel.x["scale"]["zero"]
+    assert panel.x["axis"]["values"] == [0, 21, 24] == [point["at"] for point in panel.points]
+    assert '[["0", "1"], ["21", "1/8"], ["24", "0"]]' in panel.x["axis"]["labelExpr"]
+    assert panel.x["title"] == ["heads replaced (fraction kept below)"]
+    svg = plot(tmp_path, rows)["svg"].read_text(encoding="utf-8")
+    # ticks as they are in the file, with the fraction as a second line of their labels
+    found = re.findall(r'translate\(([\d.]+),[\d.]+\)"[^>]*><tspan>(\d+)</tspan><tspan[^>]*>([\d/]+)<', svg)
+    assert [texts for _, *texts in found] == [["0", "1"], ["21", "1/8"], ["24", "0"]]
+    first, second, third = (float(place) for place, *_ in found)
+    assert (second - first) / (third - first) == pytest.approx(21 / 24, abs=0.01)
+
+
+def test_labels_of_ticks_do_not_touch() -> None:
+    assert tick_rows([8, 110, 212], [1, 3, 1]) == [0, 0, 0]
+    assert tick_rows([0, 186, 200, 213], [1, 3, 4, 3]) == [0, 0, 1, 0]
+    assert tick_rows([0, 190, 200, 206, 212], [1, 3, 4, 4, 2]) == [0, 0, 1, None, 0]
+    rows = [
+        row("m", "t", fraction, 0.5, kept=kept) for fraction, kept in (("1", 24), ("1/12", 2), ("1/24", 1), ("0", 0))
+    ]
+    padding = Panel(rows).x["axis"]["labelPadding"]
+    assert padding["condition"]["test"].startswith("[0, 1, null, 0][") and padding["condition"]["value"] > 2 * 13
+
+
+def test_models_with_different_numbers_of_heads_share_an_axis_of_shares() -> None:
+    rows = curve([0.9, 0.8, 0.7]) + [r | {"heads": 48, "kept": 2 * r["kept"]} for r in curve([0.8, 0.7, 0.6], "n")]
+    panel = Panel(rows)
+    assert panel.x["axis"]["values"] == [0, 0.5, 1]
+    assert '[["0", "1"], ["50", "1/2"], ["100", "0"]]' in panel.x["axis"]["labelExpr"]
+    assert "%" in panel.x["title"][0]
+    assert {(point["line"], point["at"]) for point in panel.points} == {(m, at) for m in "mn" for at in (0, 0.5, 1)}
+
+
+def test_more_than_two_curves_have_bars_beside_each_other() -> None:
+    two = Panel([r | {"line": name} for name in "ab" for r in curve([0.9, 0.8, 0.7])])
+    assert two.marks()[1] == "area"
+    panel = Panel([r | {"line": name} for name in "abc" for r in curve([0.9, 0.8, 0.7])])
+    assert panel.marks()[1] == "rule" and "area" not in panel.marks()
+    ends = [point["at"] for point in panel.points if point["fraction"] == "1/2"]
+    assert len(set(ends)) == 3 and sum(ends) / 3 == pytest.approx(12)
+    assert max(ends) - min(ends) <= 24 * 12 / WIDTH  # in pixels
+
+
+def test_one_line_has_a_colour_for_each_subset() -> None:
+    rows = [r for subset in ("all", "lookup", "odd", "position") for r in curve([0.9, 0.8, 0.7], subset=subset)]
+    panel = Panel(rows)
+    scale = panel._layer("line")["encoding"]["color"]["scale"]
+    colors = dict(zip(scale["domain"], scale["range"], strict=True))
+    assert (colors["all"], colors["position"], colors["lookup"]) == ("#000000", "#0072B2", "#D55E00")
+    assert len(set(colors.values())) == 4
+    assert "strokeDash" not in panel._layer("line")["encoding"]
+    names = {label["text"] for label in panel.labels if not label["floor"]}
+    assert names == {"all examples", "lookup", "odd", "position"}
+    legends = {parameter["name"]: parameter.get("bind") for parameter in panel.figure["params"]}
+    assert legends == {"lines": None, "subsets": "legend"}
+
+
+def test_floors_of_subsets_are_told_apart() -> None:
+    rows = [
+        r
+        for subset, floor in (("all", 0.52), ("lookup", 0.5), ("position", 0.75))
+        for r in curve([0.9, 0.8, 0.7], subset=subset, contextless=floor, trivial=0.5)
+    ]
+    floors = {label["text"]: label["subset"] for label in Panel(rows).floors}
+    own = {"contextless .520": "all", "contextless .500": "lookup", "contextless .750": "position"}
+    assert floors == own | {"trivial .500": None}
+
+
+def test_what_a_figure_shows_is_told_below_it() -> None:
+    rows = curve([0.9, 0.8, 0.7], by_word=0.5)
+    told = figure_note(pd.DataFrame(rows))
+    for words in ("bands are 95 % Student-t intervals over 3 probe seeds", "trivial (", "contextless (", "by word ("):
+        assert words in told
+    bars = figure_note(pd.DataFrame([r | {"line": name} for name in "abc" for r in curve([0.9, 0.8, 0.7], seeds=5)]))
+    assert "bars are" in bars and "over 5 probe seeds" in bars and "by word" not in bars
+    one = figure_note(pd.DataFrame(curve([0.9, 0.8, 0.7], seeds=1, half=None, trivial=None, contextless=None)))
+    assert "one probe seed, so no interval." in one and "floors" not in one
+    assert "each model" in figure_note(pd.DataFrame(columns=list(DROP_COLUMNS)))
 
 
 def plot_drops(folder: Path, *points: tuple[str, str, float | None, float | None]) -> dict[str, Path]:
@@ -170,15 +410,26 @@ def test_every_model_with_a_drop_is_a_labelled_point(tmp_path: Path) -> None:
     svg = files["svg"].read_text(encoding="utf-8")
     for text in ("first", "second", "No drop is defined for third."):
         assert f">{text}<" in svg
-    assert [point["mean_relative_drop"] for point in drawn(files["html"])] == [0.1, 0.1]
-    labels = [layer["mark"] for layer in specification(files["html"])["layer"][1:]]
-    # points at one place: the second label gives way
-    assert [(label["align"], label["dx"], label["dy"]) for label in labels] == [("left", 9, 0), ("right", -9, 0)]
+    labels = {point["text"]: point for point in drawn(files["html"]) if "y" in point}
+    assert {name: label["mean_relative_drop"] for name, label in labels.items()} == {"first": 0.1, "second": 0.1}
+    # points at one place: their labels are beside each other, on an axis that has 0
+    low, high = specification(files["html"])["layer"][0]["encoding"]["y"]["scale"]["domain"]
+    assert low < 0 < high
+    assert abs(labels["first"]["y"] - labels["second"]["y"]) * 300 / (high - low) >= LABEL - 1e-6
+
+
+def test_one_drop_is_told_and_not_drawn(tmp_path: Path) -> None:
+    files = plot_drops(tmp_path, ("m", "average", 0.7, 0.125), ("n", "average", 0.7, None))
+    [text] = [point["text"] for point in specification(files["html"])["data"]["values"]]
+    assert "nothing to compare" in text and "12.5%" in text and "0.700" in text
+    assert "No drop is defined for n." in text.replace("\n", " ")
+    svg = files["svg"].read_text(encoding="utf-8")
+    assert "nothing to compare" in svg and "axis" not in svg
+    assert files["png"].read_bytes().startswith(b"\x89PNG")
 
 
 def test_no_drop_at_all_is_said(tmp_path: Path) -> None:
     files = plot_drops(tmp_path, ("m", "average", None, None), ("m", "zeros", 0.7, None))
-    assert drawn(files["html"]) == []
     assert ">No drop is defined for m / average, m / zeros.<" in files["svg"].read_text(encoding="utf-8")
 
 
@@ -217,6 +468,11 @@ def test_pictures_of_chosen_heads(tmp_path: Path) -> None:
     [first, _] = specification(files["html"])["concat"]
     # rows are queries and columns keys, slot 0 in the upper left corner
     assert (first["encoding"]["y"]["field"], first["encoding"]["x"]["field"]) == ("query", "key")
+    # each head to its own maximum, by the square root, which its legend says
+    color, largest = first["encoding"]["color"], max(cell["0_4"] for cell in values)
+    assert color["scale"]["type"] == "sqrt" and color["scale"]["domain"] == [0, largest / 4, largest]
+    assert "square-root" in " ".join(color["legend"]["title"])
+    assert color["legend"]["values"][::4] == [0, largest]
 
 
 def test_pairs_of_slots_that_no_example_has_are_no_cells(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ def row(task: str, constant: str | None, fraction: str, mean: float | None, **ot
     setting |= {"order": None if fraction in ("1", "0") else "lambda", "kept": KEPT[fraction], "heads": 23}
     known = {} if mean is None else {"half_width": 0.013, "low": mean - 0.013, "high": mean + 0.013}
     reading = {"metric": "entity_f1", "main": True, "subset": "all", "mean": mean, "seeds": 3}
+    reading |= {"trivial": 0.1, "contextless": 0.2, "status": "counts"}
+    if constant is not None:
+        reading |= {"loss": 0.254, "loss_low": 0.1, "loss_high": 0.406}
     return dict.fromkeys(SUMMARY_COLUMNS) | setting | reading | known | other
 
 
@@ -49,7 +52,13 @@ class Made:
         self.rows = read_table(self.table).to_pylist()
         self.markdown = (folder / "grid.md").read_text(encoding="utf-8")
         self.latex = (folder / "grid.tex").read_text(encoding="utf-8")
-        self.lines = [line for line in self.markdown.splitlines() if line.startswith("|")]
+        self.lines = [line for line in self.markdown.split("Loss\n")[0].splitlines() if line.startswith("|")]
+        self.lost = [line for line in self.markdown.split("Loss\n")[-1].splitlines() if line.startswith("|")]
+
+    def cell(self, number: int, column: str) -> str:
+        """A cell of a line of the only table, by the heading of its column."""
+        header, _, *lines = ([cell.strip() for cell in line.split("|")[1:-1]] for line in self.lines)
+        return dict(zip(header, lines[number], strict=True))[column]
 
 
 def test_constants_are_lines_and_tasks_columns(tmp_path: Path) -> None:
@@ -66,15 +75,25 @@ def test_constants_are_lines_and_tasks_columns(tmp_path: Path) -> None:
         "| constants | COLA | NER |",
         "| --- | --- | --- |",
         "| original |  | 0.900 ±.013 |",
+        "| trivial | 0.100 | 0.100 |",
+        "| contextless | 0.200 | 0.200 |",
         "| zeros |  | 0.500 ±.013 |",
         "| Toeplitz, trained |  |  |",
         "| average | **0.300 ±.013** | **0.700 ±.013** |",
     ]
+    assert made.lost == [
+        "| constants | COLA | NER |",
+        "| --- | --- | --- |",
+        "| zeros |  | 25 % (10 to 41) |",
+        "| Toeplitz, trained |  |  |",
+        "| average | 25 % (10 to 41) | 25 % (10 to 41) |",
+    ]
     assert "# Table 1: kinds\n" in made.markdown and "## m (23 heads)" in made.markdown
     assert "Metrics: COLA, Entity F1; NER, Entity F1." in made.markdown
     assert r"average & \textbf{0.300 $\pm$.013} & \textbf{0.700 $\pm$.013} \\" in made.latex
-    assert r"\caption{Table 1: kinds, m (23 heads). In all lines" in made.latex
-    assert made.latex.count(r"\midrule") == 2
+    assert r"\caption{Table 1: kinds, m (23 heads). In the lines of constants" in made.latex
+    assert made.latex.count(r"\midrule") == 3 and made.latex.count(r"\begin{table}") == 2
+    assert "Trivial: the best guess that ignores the input." in made.markdown
     # the original is a point of every line
     own = [(r["line"], r["task"], r["constant"], r["fraction"], r["mean"]) for r in made.rows if r["main"]]
     assert own == [
@@ -99,16 +118,38 @@ def test_each_model_has_a_table(tmp_path: Path) -> None:
     ]
     made = Made(tmp_path, rows, models=["m", "n"], tasks={"ner": "conll"})
     tables = made.markdown.split("## ")[1:]
-    assert [table.split("\n")[0] for table in tables] == ["m (23 heads)", "n (23 heads)"]
-    for table, scores in zip(tables, ((0.8, 0.5), (0.9, 0.7)), strict=True):
-        assert "| original | {:.3f} ±.013 |\n| average | {:.3f} ±.013 |".format(*scores) in table
+    titles = ["m (23 heads)", "m (23 heads). Loss", "n (23 heads)", "n (23 heads). Loss"]
+    assert [table.split("\n")[0] for table in tables] == titles
+    for table, scores in zip(tables[::2], ((0.8, 0.5), (0.9, 0.7)), strict=True):
+        assert f"| original | {scores[0]:.3f} ±.013 |" in table
+        assert table.rstrip().endswith(f"| average | {scores[1]:.3f} ±.013 |")
+
+
+def test_a_task_without_a_say_is_named_with_the_reason(tmp_path: Path) -> None:
+    why = {"status": "the probe is no better than the majority class, yes (0.690)"}
+    rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.7)]
+    rows += [row("cola", None, "1", 0.7, **why), row("cola", "average", "0", 0.7, loss=None, **why)]
+    made = Made(tmp_path, rows)
+    assert made.lost[2] == "| average | - | 25 % (10 to 41) |"
+    note = made.markdown.split("Loss\n")[1]
+    assert "No loss: COLA: the probe is no better than the majority class, yes (0.690)." in note
+    assert "NER:" not in note and "(original - score) / (original - contextless)" in note
+
+
+def test_a_floor_that_was_not_measured_has_no_line(tmp_path: Path) -> None:
+    missing = {"contextless": None, "loss": None, "status": "no contextless floor was measured"}
+    rows = [row("ner", None, "1", 0.9, **missing), row("ner", "average", "0", 0.7, **missing)]
+    made = Made(tmp_path, rows, tasks={"ner": "conll"})
+    assert [line.split("|")[1].strip() for line in made.lines[2:]] == ["original", "trivial", "average"]
+    assert made.lost[2] == "| average | - |"
 
 
 def test_equal_scores_are_both_best_and_an_undefined_one_is_not(tmp_path: Path) -> None:
     rows = [row("ner", "zeros", "0", 0.7002), row("ner", "average", "0", 0.7001), row("ner", "identity", "0", None)]
     made = Made(tmp_path, rows, constants=["zeros", "average", "identity"], tasks={"ner": "conll"}, fractions=["0"])
     cells = ["| zeros | **0.700 ±.013** |", "| average | **0.700 ±.013** |", "| identity | - |"]
-    assert made.lines == ["| constants | NER |", "| --- | --- |", *cells]
+    floors = ["| trivial | 0.100 |", "| contextless | 0.200 |"]
+    assert made.lines == ["| constants | NER |", "| --- | --- |", *floors, *cells]
 
 
 def test_averages_of_other_texts(tmp_path: Path) -> None:
@@ -119,7 +160,7 @@ def test_averages_of_other_texts(tmp_path: Path) -> None:
     ]
     made = Made(tmp_path, rows, constants=["average", "average-of-conll"], fractions=["0"])
     # NER is a task on conll: its average is the average of conll
-    assert made.lines[2:] == [
+    assert made.lines[4:] == [
         "| average, own texts | **0.300 ±.013** | **0.700 ±.013** |",
         "| average, texts of conll | 0.200 ±.013 | **0.700 ±.013** |",
     ]
@@ -135,15 +176,20 @@ def test_fractions_are_columns(tmp_path: Path) -> None:
             ]
             rows += [row(task, "average", "0", 0.6 - less, model=model, relative_drop=0.25)]
     made = Made(tmp_path, rows[:-1], models=["n", "m"], fractions=["0", "1/16", "1"])
-    assert made.lines == [
-        "| task | metric | model | 1 | 1/16 | 0 | drop at 0 |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-        "| COLA | Entity F1 | n | 0.800 ±.013 | 0.700 ±.013 |  | - |",
-        "| COLA | Entity F1 | m | 0.900 ±.013 | 0.800 ±.013 | 0.600 ±.013 | 25.0% |",
-        "| NER | Entity F1 | n | 0.800 ±.013 | 0.700 ±.013 | 0.500 ±.013 | 25.0% |",
-        "| NER | Entity F1 | m | 0.900 ±.013 | 0.800 ±.013 | 0.600 ±.013 | 25.0% |",
+    assert [made.cell(line, "task") + made.cell(line, "model") for line in range(4)] == [
+        "COLAn",
+        "COLAm",
+        "NERn",
+        "NERm",
     ]
-    assert "Columns: fraction of heads kept input-dependent. Constants: average; order: λ. Cells" in made.markdown
+    scores = [[made.cell(line, fraction)[:5] for fraction in ("1", "1/16", "0")] for line in range(4)]
+    n, m = ["0.800", "0.700", "0.500"], ["0.900", "0.800", "0.600"]
+    assert scores == [["0.800", "0.700", ""], m, n, m]
+    assert made.cell(1, "0") == "0.600 ±.013" and made.cell(0, "drop at 0") == made.cell(0, "loss at 0") == "-"
+    assert (made.cell(3, "trivial"), made.cell(3, "contextless")) == ("0.100", "0.200")
+    assert (made.cell(3, "drop at 0"), made.cell(3, "loss at 0")) == ("25.0%", "25 % (10 to 41)")
+    assert "kept input-dependent. Constants: average; order: λ. Cells" in made.markdown
+    assert "the score of a seed is its mean over the orders" in made.markdown and "Loss: " in made.markdown
     assert "same number" not in made.markdown
     assert made.latex.count(r"\midrule") == 2
     assert r"\caption{Table 1: kinds. Columns" in made.latex
@@ -155,13 +201,15 @@ def test_orders_are_lines_that_share_their_ends(tmp_path: Path) -> None:
     rows += [row("ner", "average", f, 0.7, order="random", same_heads_as="1/17") for f in ("1/16", "1/19")]
     grid = {"tasks": {"ner": "conll"}, "orders": ["random", "lambda"], "fractions": ["1", "1/16", "1/19", "0"]}
     made = Made(tmp_path, rows, **grid)
-    assert made.lines[2:] == [
-        "| NER | Entity F1 | random | 0.900 ±.013 | 0.700 ±.013 | 0.700 ±.013 | 0.600 ±.013 | - |",
-        "| NER | Entity F1 | λ | 0.900 ±.013 | 0.800 ±.013 | 0.800 ±.013 | 0.600 ±.013 | - |",
-    ]
+    fractions = ("1", "1/16", "1/19", "0")
+    for line, (order, between) in enumerate((("random", "0.700 ±.013"), ("λ", "0.800 ±.013"))):
+        assert made.cell(line, "order") == order
+        assert [made.cell(line, f) for f in fractions] == ["0.900 ±.013", between, between, "0.600 ±.013"]
     assert made.markdown.count("Fractions with the same number of heads: m keeps 1 of 23 at 1/19 and 1/16.") == 1
     assert "Model: m; constants: average. Cells" in made.markdown
-    assert "Random orders: the score of a seed is its mean over the draws." in made.markdown
+    words = "If an order is drawn or learned several times, the score of a seed is its mean over the orders."
+    assert words in made.markdown
+    assert "over the orders" not in Made(tmp_path, rows, **grid | {"orders": ["top-down"]}).markdown
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import floor
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from zlib import crc32
 
+import numpy as np
 import pyarrow as pa
 import torch
 
@@ -16,15 +20,20 @@ from papa.config.settings import Config
 from papa.config.study import Job, Study
 from papa.config.variant import Variant
 from papa.files import write_json, write_table
+from papa.results.claims import conclude
 from papa.results.drops import score_and_drop
 from papa.results.grids import gather
 from papa.results.published import beside_published
+from papa.results.stability import compare_orders
 from papa.results.summary import summarise
 
 LAYERS, HEADS, SLOTS = 3, 5, 7
 SHARED = 11
+EXAMPLES, EPOCHS = 600, 3
+CORPUS = "texts-digest"
 TITLE = "</script><script>document.title='owned'</script>"
 SUBSET = "<img src=x onerror=\"document.title='owned'\">"
+LABELS = ("<b>no</b>", "yes")
 CONFIG: dict[str, Any] = {
     "name": "made",
     "run": {
@@ -48,24 +57,60 @@ CONFIG: dict[str, Any] = {
             "title": title,
             "corpus": "texts",
             "label": name,
+            "subset": "kind",
             "metric": "accuracy",
             "learning_rate": 0.001,
             "batch_size": 8,
-            "epochs": 1,
+            "epochs": EPOCHS,
         }
         for name, title in (("first", TITLE), ("second", "Second"))
     },
 }
 """Two models, two tasks, one of them with a title that wants to be a script; three seeds; a second grid."""
 
-LOST = {"1": 0.0, "1/2": 0.01, "0": 0.2}
-"""What is lost of 0.8 at each fraction: nothing that shows at 1/2, where seeds differ by more, and much at 0."""
-WAVER = {("1/2", 1): 0.02, ("1/2", 2): -0.03, ("1/2", 3): 0.01, ("0", 1): 0.01, ("0", 3): -0.01}
-"""What seeds add to that."""
 
+@dataclass(frozen=True)
+class Skill:
+    """What the probes of a task score.
+
+    Args:
+        original: with nothing replaced.
+        replaced: with every head replaced by a constant other than zeros.
+        contextless: with every head replaced by zeros.
+        usual: the share of examples of the first label, which is the easier one to tell.
+        lasting: how much of a score is there only after the last epoch, as a share of what the probe learns.
+    """
+
+    original: float = 0.8
+    replaced: float = 0.6
+    contextless: float = 0.52
+    usual: float = 0.5
+    lasting: float = 0.0
+
+    def after(self, variant: Variant) -> float:
+        """The score of a variant. The heads that are replaced first cost little, least in the order of λ."""
+        if variant.constant is None:
+            return self.original
+        end = self.contextless if variant.constant.start == "zeros" else self.replaced
+        bend = 5 if variant.order is not None and variant.order.base == "lambda" else 2
+        return end + (self.original - end) * (1 - (1 - float(variant.fraction)) ** bend)
+
+
+SKILLS = {"second": Skill(original=0.75, replaced=0.6)}
+"""What tasks score that are not like the others."""
+NO_SKILL = Skill(original=0.75, replaced=0.75, contextless=0.75, usual=0.75)
+"""A model that says the more frequent label whatever it reads."""
+ONE_LABEL = Skill(original=0.99, replaced=0.99, contextless=0.99, usual=0.99)
+"""A task with hardly an example of a second label."""
+CEILING = Skill(original=1.1, replaced=0.8)
+"""A task that could not be solved better."""
+RISING = Skill(lasting=0.3)
+"""A task whose probes were not trained out."""
 
 STAGES: dict[str, Callable[[Job[Any]], str]] = {
     "summarise": summarise,
+    "claims": conclude,
+    "stability": compare_orders,
     "grid": gather,
     "grid_without_figure": gather,
     "score_and_drop": score_and_drop,
@@ -77,9 +122,9 @@ def config(**changes: Any) -> Config:
     return Config.model_validate(CONFIG | changes)
 
 
-def score_of(task: str, fraction: str, seed: int) -> float:
-    original = 0.8 + 0.01 * seed - 0.1 * (task == "second")
-    return round(original - LOST[fraction] + WAVER.get((fraction, seed), 0.0), 4)
+def tasks(titles: Mapping[str, str]) -> dict[str, Any]:
+    """Tasks like the first one, with other names and titles."""
+    return {name: CONFIG["tasks"]["first"] | {"title": title} for name, title in titles.items()}
 
 
 def placed(study: Study, job: Job[Any]) -> Job[Any]:
@@ -92,29 +137,32 @@ def page_job(study: Study) -> Job[Any]:
     return placed(study, study.job("page"))
 
 
-def write_results(folder: Path, **changes: Any) -> Study:
-    """Everything that a page of `config(**changes)` reads, below `folder`."""
+def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, **changes: Any) -> Study:
+    """Everything that a page of `config(**changes)` reads, below `folder`; tasks that `skills` lacks have the usual."""
     given = config(**changes)
     study = Study(given, folder / "results" / given.name)
     for unplaced in study.jobs():
         job = placed(study, unplaced)
+        skill = skills.get(job.settings.task if job.stage == "probe" else job.wildcards.get("task", ""), Skill())
         if job.rule in STAGES:
             with patch("papa.results.figures.save_figure"):  # a page draws its figures itself
                 STAGES[job.rule](job)
         elif job.stage == "texts":
             write_table(pa.table({"row": [0]}), job.main, {"shared": {"validation": SHARED}})
+        elif job.stage in ("labels", "subsets"):
+            _write_beside(job, skill)
         elif job.stage == "tokens":
             _write_tokens(Path(job.main))
         elif job.stage == "average":
             averages().save(job.main)
         elif job.stage == "lambda":
-            _write_lambda(Path(job.main))
+            _write_lambda(job)
         elif job.stage in ("rank", "order"):
             heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
             rows = [{"rank": rank, "layer": layer, "head": head} for rank, (layer, head) in enumerate(heads)]
             write_table(pa.Table.from_pylist(rows), job.main, {})
         elif job.stage == "probe":
-            write_json(_run(job), job.main)
+            _write_run(job, skill)
     took = {
         "tables/summary": "s\th:m:s\tmax_rss\n1.5\t0:00:01\t101.25\n",
         "models/small/tasks/first/runs/original/seed-1": "s\tmax_rss\n1.25\t300\n",
@@ -136,42 +184,80 @@ def averages() -> papa.ConstantMatrices:
     return papa.ConstantMatrices((mean * count).double(), count, 50)
 
 
-def _run(job: Job[Any]) -> dict[str, Any]:
+def learned(seed: int, head: int) -> float:
+    """λ of a head, counted from 0 over all layers, after the last epoch."""
+    swap = head + (seed > 0) * (-1) ** head  # with other seeds, neighbours change places
+    return 0.5 + (swap - LAYERS * HEADS // 2) / 1000
+
+
+def _write_run(job: Job[Any], skill: Skill) -> None:
+    """A run, and what its probe makes of every validation example."""
     told = job.settings
     variant = Variant.parse(told.variant)
-    score = score_of(told.task, str(variant.fraction), told.seed)
-    return {
+    about = {
         "model": told.model.model.name,
         "task": told.task,
         "constant": variant.constant and variant.constant.name,
         "order": variant.order and variant.order.name,
         "fraction": str(variant.fraction),
+        "seed": told.seed,
+    }
+    gold, score, columns = _gold(skill), skill.after(variant), {}
+    drawn = np.random.default_rng([told.seed, crc32(f"{about['model']}/{told.task}/{told.variant}".encode())])
+    easy = (np.arange(EXAMPLES) + 0.5) / EXAMPLES + drawn.normal(0, 0.01, EXAMPLES)
+    epochs = told.training.epochs
+    for epoch in range(1, epochs + 1):
+        missing = skill.lasting if epoch < epochs else 0.0
+        missing = 0.5 if epoch < epochs - 1 else missing
+        right = easy < score - missing * (score - skill.contextless) + 0.004 * (told.seed - 2)
+        columns[f"predicted_{epoch}" if epoch < epochs else "predicted"] = np.where(right, gold, 1 - gold)
+    items = {"example": pa.array(range(EXAMPLES), pa.int32()), "gold": gold} | columns
+    table = pa.table({name: pa.array(values) for name, values in items.items()})
+    split = pa.array(["validation"] * EXAMPLES).dictionary_encode()
+    facts = about | {"weights": "5ba", "corpus": CORPUS, "label_names": list(LABELS)}
+    write_table(table.add_column(0, "split", split), job.output("outcomes"), facts)
+    made = {"weights": "5ba", "corpus": CORPUS, "slots": SLOTS, "style": "paper", "segments": "aligned"}
+    run = about | {
         "kept": variant.kept(LAYERS * HEADS),
         "heads": LAYERS * HEADS,
-        "seed": told.seed,
-        "metric": "accuracy",
-        "score": score,
-        "scores": {"accuracy": score},
-        "subsets": {SUBSET: {"score": score - 0.1, "examples": 12}},
         "learning_rate": 0.001,
         "batch_size": 8,
-        "epochs": 1,
-        "rows": {"train": 1024, "validation": 24},
-        "rows_available": {"train": 2048, "validation": 24},
+        "epochs": epochs,
+        "rows": {"train": 1024, "validation": EXAMPLES},
+        "rows_available": {"train": 2048, "validation": EXAMPLES},
         "cut": {"train": 3, "validation": 0},
-        "provenance": {"weights": "5ba", "papa_version": "0.1.0"},
+        "curve": [{"epoch": epoch, "loss": 0.7 / epoch} for epoch in range(1, epochs + 1)],
+        "provenance": made | {"encoder_dropout": False, "papa_version": "0.1.0"},
     }
+    write_json(run, job.output("run"))
 
 
-def _write_lambda(path: Path) -> None:
+def _gold(skill: Skill) -> np.ndarray:
+    """The labels of the validation examples, int16; those of the first label are the easy ones and come first."""
+    return (np.arange(EXAMPLES) >= round(skill.usual * EXAMPLES)).astype(np.int16)
+
+
+def _write_beside(job: Job[Any], skill: Skill) -> None:
+    """Labels or subsets of the validation rows; every second one is in the subset with the hostile name."""
+    names = np.where(np.arange(EXAMPLES) % 2, SUBSET, "position")
+    column = {"label": pa.array(_gold(skill).astype(int))} if job.stage == "labels" else {"subset": pa.array(names)}
+    split = pa.array(["validation"] * EXAMPLES)
+    taught = floor(1024 * Fraction(skill.usual))
+    facts = {"label_names": list(LABELS), "train_counts": [taught, 1024 - taught], "fingerprint": CORPUS}
+    write_table(pa.table({"split": split, "row": range(EXAMPLES)} | column), job.main, facts)
+
+
+def _write_lambda(job: Job[Any]) -> None:
     """λ that falls from head to head in the first epoch and rises in the last."""
-    heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+    seed = job.settings.seed + (job.settings.part == "1of2")
     rows = [
-        {"epoch": epoch, "layer": layer, "head": head, "value": 0.5 + sign * (layer * HEADS + head) / 100}
-        for epoch, sign in ((1, -1), (2, 1))
-        for layer, head in heads
+        {"epoch": epoch, "layer": layer, "head": head, "value": value if epoch == 2 else 1 - value}
+        for epoch in (1, 2)
+        for layer in range(LAYERS)
+        for head in range(HEADS)
+        for value in [learned(seed, layer * HEADS + head)]
     ]
-    write_table(pa.Table.from_pylist(rows), path, {"epochs": 2})
+    write_table(pa.Table.from_pylist(rows), job.main, {"epochs": 2})
 
 
 def _write_tokens(path: Path) -> None:

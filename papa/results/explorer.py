@@ -1,14 +1,14 @@
-"""What the explorer of heads on the page shows: each head's λ, rank, drop and pattern, and its constant matrix.
+"""What the explorer of heads on the page shows: each head's λ, rank and pattern, and its constant matrix.
 
-A page cannot carry float32 matrices of all heads, so each head travels as bytes: entry / largest entry of the head, in
-254 steps. What a reader sees is off by at most a five-hundredth of the largest entry.
+A page cannot carry float32 matrices of all heads, so each head travels as bytes: the square root of entry / largest
+entry of the head, in 254 steps. What a reader sees is off by less than a 250th of the largest entry, and by less where
+entries are small.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from fractions import Fraction
 from itertools import product
 from math import isqrt
 from pathlib import Path
@@ -26,7 +26,6 @@ from papa.method.averages import ConstantMatrices
 from papa.method.patterns import measure_patterns, special_slots
 from papa.results.figures import MOST_SLOTS, drawn_slots
 from papa.results.grids import constant_name, order_name
-from papa.results.summary import is_main
 
 STEPS, NEVER = 254, 255
 """The byte of a head's largest entry, and that of a pair of slots that no example has."""
@@ -38,8 +37,8 @@ LOOKED_AT = 1000
 
 Matrices = dict[str, object]
 """The average attention of all heads, ready for a page; see `matrices_of`."""
-Heads = dict[str, list[float | None] | list[int | None] | list[str | None]]
-"""`lambda`, `rank`, `drop` and `replaced_at` of every head; see `heads_of`."""
+Heads = dict[str, list[float | None] | list[int | None]]
+"""`lambda` and `rank` of every head; see `heads_of`."""
 
 
 class Entry(TypedDict):
@@ -62,48 +61,51 @@ def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> tuple[list[En
 
     Args:
         study: knows where the results are.
-        grid: what is shown. Random orders are not, because a head has several ranks in them.
+        grid: what is shown. Random orders are not, because a head has several ranks in them. Of the orders that λ gives
+            with several seeds, the first is shown.
         summary: the rows of the summary.
 
     Returns:
-        An entry for each model, task, constant and order; and the matrices of each set, by the path of their averages.
+        An entry for each model, task, constant and order of which something is known head by head; and the matrices of
+        each set, by the path of their averages.
     """
     there = {job.main for job in study.jobs()}
+    first = {order.base: order for order in reversed(study.orders(study.grids[grid.name])) if order.base != RANDOM}
     between = set(grid.fractions) - {"0", "1"}
-    named = [order for order in grid.orders if order != RANDOM] if between else []
-    orders: list[Order | None] = [Order.parse(order) for order in named] or [None]
+    orders: list[Order | None] = [first[base] for base in grid.orders if base in first and between]
     entries: list[Entry] = []
     averages: dict[str, Path] = {}
     for model, (task, corpus), name in product(grid.models, grid.tasks.items(), grid.constants):
         constant = Constant.parse(name).on(corpus)
         with TokensFile.opened(study.results / study.path("tokens", model=model, laid_out=corpus)) as tokens:
             shape = tokens.provenance["sizes"]["layers"], tokens.provenance["sizes"]["heads"]
-        own = summary[summary["model"].eq(model) & summary["task"].eq(task) & is_main(summary)]
+        own = summary[summary["model"].eq(model) & summary["task"].eq(task)]
         averaged = [job.main for job in study.constants(model, corpus, constant) if job.main in there]
         averages |= {path: study.results / path for path in averaged}
-        learned = study.path("lambda", model=model, task=task, constant=constant.untrained)
-        for order in orders:
+        for order in orders or [None]:
+            seed = order.draw if order and order.by_lambda else study.config.ranking.seeds[0]
+            about = {"model": model, "task": task, "constant": constant.untrained, "seed": str(seed)}
+            learned = study.path("lambda", **about)
             ranked = study.order(model, task, constant, order).main if order else None
-            of_order = own["order"].isna() | own["order"].eq(order.name if order else "")
-            heads = heads_of(
-                own[own["constant"].eq(constant.name) & of_order],
-                study.results / learned if learned in there else None,
-                study.results / ranked if ranked else None,
-                shape,
-            )
-            words = constant_name(name) + (f", {order_name(order.name)} order" if order else "")
+            if not (averaged or ranked or learned in there):
+                continue
+            words = constant_name(name) + (f", {order_name(order.base)} order" if order else "")
             entries.append(
                 {
                     "model": model,
                     "task": task,
                     "title": own["title"].iloc[0],
                     "constant": name,
-                    "order": order.name if order else None,
+                    "order": order.base if order else None,
                     "words": words,
                     "layers": shape[0],
                     "heads": shape[1],
                     "set": next(iter(averaged), None),
-                    "of": heads,
+                    "of": heads_of(
+                        study.results / learned if learned in there else None,
+                        study.results / ranked if ranked else None,
+                        shape,
+                    ),
                 }
             )
     sizes = {entry["set"]: entry["layers"] * entry["heads"] for entry in entries}
@@ -118,15 +120,15 @@ def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> tuple[list[En
 def matrices_of(averages: ConstantMatrices, special: Sequence[int], most: int = MOST_SLOTS) -> Matrices:
     """The average attention of all heads in at most `most` slots, ready for a page.
 
-    `cells` is base64 of uint8 `[layer, head, query, key]` over `slots`: 0 to `STEPS` in shares of `largest`
-    `[layer * heads + head]`, or `NEVER`. `used` is how many slots contain a token in some example; `special` names the
-    slots of special tokens; `patterns` are the rows of `measure_patterns`.
+    `cells` is base64 of uint8 `[layer, head, query, key]` over `slots`: 0 to `STEPS`, whose squares are in shares of
+    `largest` `[layer * heads + head]`, or `NEVER`. `used` is how many slots contain a token in some example; `special`
+    names the slots of special tokens; `patterns` are the rows of `measure_patterns`.
     """
     slots = drawn_slots(averages, most)
     count = averages.count[slots][:, slots]
     mean = averages.mean[:, :, slots][:, :, :, slots]
     largest = mean.amax((2, 3), keepdim=True)
-    steps = (mean / largest.clamp(min=1e-12) * STEPS).round().masked_fill(count == 0, NEVER)
+    steps = ((mean / largest.clamp(min=1e-12)).sqrt() * STEPS).round().masked_fill(count == 0, NEVER)
     return {
         "layers": mean.shape[0],
         "heads": mean.shape[1],
@@ -154,19 +156,16 @@ def most_slots(heads: Sequence[int]) -> int:
     return max(1, min(MOST_SLOTS, isqrt(MOST_BYTES // max(1, sum(heads)))))
 
 
-def heads_of(rows: pd.DataFrame, lambdas: PathLike | None, order: PathLike | None, shape: tuple[int, int]) -> Heads:
-    """λ, rank and drop of every head of one model, task, constant and order.
+def heads_of(lambdas: PathLike | None, order: PathLike | None, shape: tuple[int, int]) -> Heads:
+    """λ and rank of every head of one model, task, constant and order.
 
     Args:
-        rows: the rows of the summary that were measured, of the task's own metric on all examples.
         lambdas: the file of λ; the last epoch counts.
         order: the file of the order.
         shape: how many layers there are, and how many heads in each.
 
     Returns:
-        Lists `[layer * heads + head]`, of None for what is not known. `rank` 0 is replaced first. `drop` is the
-        relative drop at the largest measured fraction at which the head is replaced, and `replaced_at` that fraction:
-        what the least replacement that includes the head costs, with all heads that are replaced before it.
+        Lists `[layer * heads + head]`, of None for what is not known. `rank` 0 is replaced first.
     """
     layers, per_layer = shape
     value: list[float | None] = [None] * (layers * per_layer)
@@ -178,19 +177,4 @@ def heads_of(rows: pd.DataFrame, lambdas: PathLike | None, order: PathLike | Non
     if order is not None:
         for row in read_table(order).to_pandas().itertuples():
             rank[row.layer * per_layer + row.head] = row.rank
-    rows = rows.sort_values("fraction", key=lambda own: own.map(Fraction), ascending=False)
-    replaced, drops = (rows["heads"] - rows["kept"]).tolist(), _known(rows["relative_drop"])
-    fractions = rows["fraction"].tolist()
-    # without a rank, only a run with every head replaced tells of a head
-    needed = [layers * per_layer if own is None else own + 1 for own in rank]
-    least = [next((place for place, number in enumerate(replaced) if number >= need), None) for need in needed]
-    return {
-        "lambda": value,
-        "rank": rank,
-        "drop": [None if place is None else drops[place] for place in least],
-        "replaced_at": [None if place is None else fractions[place] for place in least],
-    }
-
-
-def _known(values: pd.Series[float]) -> list[float | None]:
-    return [None if pd.isna(value) else float(value) for value in values]
+    return {"lambda": value, "rank": rank}

@@ -9,39 +9,75 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from papa import __version__
 from papa.config.settings import RUN, Config
 from papa.config.stages import GridOf, PageOf
 from papa.config.study import Job, Study
+from papa.config.variant import CONTEXTLESS, Constant, Order
 from papa.errors import count
 from papa.files import JSON, opened_table, read_json, read_table, write_page
-from papa.results import drops, published
-from papa.results.claims import ABOUT_DROP, ABOUT_FREE, Claim, Drop, claims_of
+from papa.method.metrics import READINGS
+from papa.results import claims, drops, published, stability
 from papa.results.explorer import explored
-from papa.results.figures import drop_figure, grid_figure
-from papa.results.grids import note_on, rows_of, tables_of
+from papa.results.figures import COLORS, LEAST_SPAN, PANELS, drop_figure, figure_note, grid_figure
+from papa.results.grids import constant_name, note_on, once, order_name, rows_of, tables_of, varied
+from papa.results.outcomes import ALL
 from papa.results.patterns import FLAGS
 from papa.results.patterns import NOTE as ABOUT_PATTERNS
-from papa.results.runs import read_runs, undrawn
-from papa.results.summary import is_main, read_summary
-from papa.results.table import Table, read_frame
+from papa.results.summary import CURVE_COLUMNS, by_fraction, is_main, read_summary
+from papa.results.table import Table, metric_name, read_frame
 
 if TYPE_CHECKING:
     import altair as alt
 
 PAGES = files("papa.results") / "pages"
+ENDS = {"0", "1"}
+
+GLOSSARY = {
+    "Constant": "a fixed matrix in place of a head's attention, the same for every text; the average is the mean of "
+    "what the head attends to in the training texts",
+    "Order": "which heads are replaced first; λ, which is learned for every head, gives an order: small λ first",
+    "Fraction": "the share of heads that keep their own attention: 1 for all, 0 for none",
+    "Slot": "a numbered place for a token; a constant says how much one slot attends to another, whatever tokens are "
+    "there",
+    "Probe": "a small classifier that is trained on what the model makes of a text; the model itself is not trained",
+    "Original": "the model with no head replaced",
+    "Contextless": "the same probe with zeros in place of all attention, so that no token learns of another",
+    "Trivial": "the best guess that ignores the input, such as the most frequent class",
+    "Loss": "(original − score) / (original − contextless), the share of what attention contributes that is gone; a "
+    "task has a say only if its original beats both floors, contextless and trivial, beyond doubt",
+    "Margin": "the loss that is accepted, set in the config before the run; k heads are replaceable at a margin if "
+    "every task that has a say loses less, with k heads replaced and with every smaller measured number (one-sided, "
+    "95 %)",
+    "Outcome": "what a probe makes of one validation example; all scores, losses and intervals are made of outcomes",
+}
+ABOUT_AREA = (
+    "Area: the mean loss along the share of heads that is replaced, from none to all. Difference: the area of the "
+    "first line minus that of the second. They differ if p, corrected for all pairs of an analysis (Holm), is below "
+    "0.05; they are equal if the 90 % interval lies within the margin."
+)
 
 
 @dataclass(frozen=True)
 class Section:
-    """Part of the page: an analysis with its tables, and with its figure if it has one, which `shown` describes."""
+    """Part of the page: an analysis with its tables, and with its figure if it has one.
+
+    Args:
+        id, title: what the part is called, by the page and by its readers.
+        note: how to read the tables.
+        figure: a specification of Vega-Lite.
+        shown: what the figure shows, for who does not see it.
+        caption: a sentence under the figure, or in place of one; the tables are then folded.
+    """
 
     id: str
     title: str
@@ -49,18 +85,19 @@ class Section:
     tables: Sequence[Table]
     figure: dict[str, object] | None = None
     shown: str = ""
+    caption: str = ""
 
-    def drawn(self, figure: alt.TopLevelMixin, shown: str) -> Section:
+    def drawn(self, figure: alt.TopLevelMixin, shown: str, caption: str) -> Section:
         """The section with a figure, without its title, which the section has as a heading."""
         specification = {key: value for key, value in figure.to_dict().items() if key != "title"}
-        return replace(self, figure=specification, shown=shown)
+        return replace(self, figure=specification, shown=shown, caption=caption)
 
 
 def write_report(job: Job[PageOf]) -> str:
     """Stage *page*: write one HTML file about finished results.
 
-    Seconds and memory are those of the files that the workflow leaves beside the artefacts, if there are some; all else
-    of the page is the same for the same results.
+    Seconds, memory and dates are those of the files that the workflow leaves, if there are some; all else of the page
+    is the same for the same results.
 
     Args:
         job: writes `page`, two folders below which the results lie.
@@ -73,20 +110,31 @@ def write_report(job: Job[PageOf]) -> str:
     """
     study = Study(_config(job.settings.config), Path(job.output("page")).parents[1])
     summary = read_summary(study.results / study.path("summary"))
-    runs = undrawn(read_runs(study.results / study.path("runs")))
-    grid = study.grid_settings(RUN)
-    claims = claims_of(rows_of(grid, summary), rows_of(grid, runs))
+    told = read_json(job.input("claims"))
+    lines = [line for line in told["lines"] if line["grid"] == RUN]
+    about_claims = _claim_sections(study, summary, told)
+    curves = read_frame(job.input("curves"), CURVE_COLUMNS, "table of curves")
+    learning = _learning(study, summary, curves)
     sections = _sections(study, summary)
-    figures = {section.id: section.figure for section in sections if section.figure}
-    entries, sets = explored(study, grid, summary)
+    parts = [*about_claims, *([learning] if learning else []), *sections]
+    figures = {part.id: part.figure for part in parts if part.figure}
+    entries, sets = explored(study, study.grid_settings(RUN), summary)
     content = {
         "name": study.config.name,
         "version": __version__,
-        "claims": [_told(claim) for claim in claims],
-        "all_claims": _all_claims(claims),
-        "about_claims": [ABOUT_DROP, ABOUT_FREE],
+        "lead": [{"line": line["line"], "sentence": _unbroken(line["sentence"])} for line in lines]
+        or [{"line": "", "sentence": told["sentence"]}],
+        "blocks": [_block(line, told["margin"]) for line in lines],
+        "glossary": GLOSSARY,
+        "claims": about_claims,
+        "about_claims": claims.ABOUT,
+        "learning": learning,
         "sections": sections,
+        "explored": bool(entries),
         "about_patterns": ABOUT_PATTERNS,
+        "run": _run(study),
+        "analyses": _analyses(study),
+        "subsets": _about_subsets(study, summary),
         "data": _data(study, summary),
         "models": _models(study),
         "jobs": _jobs(study),
@@ -95,11 +143,11 @@ def write_report(job: Job[PageOf]) -> str:
             "figures": figures,
             "explorer": {"entries": entries, "sets": sets},
             "flags": FLAGS,
-            "lines": {claim["line"]: {key: claim[key] for key in ("model", "constant", "order")} for claim in claims},
+            "lines": {line["line"]: {key: line[key] for key in ("model", "constant", "order")} for line in lines},
         },
     }
     write_page(_rendered(content), job.output("page"), job.trace())
-    shown = [count(len(claims), "line"), count(len(figures), "figure"), count(len(entries), "set")]
+    shown = [count(len(lines), "line"), count(len(figures), "figure"), count(len(entries), "set")]
     return "{}, {} and {} of heads on one page".format(*shown)
 
 
@@ -112,14 +160,265 @@ def _config(told: Mapping[str, JSON]) -> Config:
     return Config.model_validate({**told, "models": models})
 
 
+# -- claims -----------------------------------------------------------------------------------------------------------
+
+
+def _block(line: Mapping[str, JSON], margin: float) -> dict[str, object]:
+    """What is told of a line of the run: numbers, each with its interval or a reason, and tasks to be wary of."""
+    heads, steps = line["heads"], [step for step in line["steps"] if "margin" in step]
+    facts = line["tasks"] and [
+        _fact(f"loss with all {count(heads, 'head')} replaced", *_at_end(line)),
+        _fact(f"replaceable at a margin of {100 * margin:g} %", *_replaceable(line, steps)),
+        _fact("margin at which half of the heads are replaceable", *_half(line, steps)),
+        _fact("area under the loss, from no head replaced to all", *_area(line)),
+    ]
+    tasks = {
+        "No say": [f"{own['task']}: {own['why']}" for own in line["without"]],
+        "At their ceiling": line["ceiling"],
+        "Still rising, train longer": line["rising"],
+    }
+    return {"line": line["line"], "facts": facts, "tasks": {name: own for name, own in tasks.items() if own}}
+
+
+def _fact(name: str, value: str, note: str) -> dict[str, str]:
+    return {"name": _unbroken(name), "value": value, "note": _unbroken(note)}
+
+
+def _unbroken(text: str) -> str:
+    """`text` whose numbers stay on one line with their %."""
+    return text.replace(" %", "\u00a0%")
+
+
+def _at_end(line: Mapping[str, JSON]) -> tuple[str, str]:
+    own, tasks = line["at_end"], line["tasks"]
+    if own is None:
+        return "–", "no run has every head replaced"
+    over = f"mean over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
+    return _percent(own["loss"]), f"{_interval(own['low'], own['high'])}; {over}"
+
+
+def _replaceable(line: Mapping[str, JSON], steps: Sequence[Mapping[str, JSON]]) -> tuple[str, str]:
+    """How many heads, and what stops the next measured number."""
+    heads, found = line["heads"], line["replaceable"]
+    if found is None:
+        return "–", "no number of heads was measured"
+    following = next((step for step in steps if step["replaced"] > found), None)
+    if following is None:
+        return f"{found} of {heads} heads", "all that were measured"
+    bound = "any share" if following["bound"] is None else f"up to {_percent(following['bound'])}"
+    return f"{found} of {heads} heads", f"with {following['replaced']} replaced, {following['worst']} may lose {bound}"
+
+
+def _half(line: Mapping[str, JSON], steps: Sequence[Mapping[str, JSON]]) -> tuple[str, str]:
+    half = next((step for step in steps if 2 * step["replaced"] >= line["heads"]), None)
+    if half is None:
+        return "–", "half of the heads were never replaced together"
+    measured = f"measured with {half['replaced']} of {line['heads']} replaced"
+    if half["margin"] is None:
+        return "–", f"no margin is wide enough; {measured}"
+    return _percent(half["margin"]), measured
+
+
+def _area(line: Mapping[str, JSON]) -> tuple[str, str]:
+    own = line["area"]
+    if own is None:
+        return "–", "not measured from none to all"
+    return _percent(own["mean"]), f"{_interval(own['low'], own['high'])}; 0 % if nothing is lost on the way"
+
+
+def _percent(share: float) -> str:
+    return f"{round(100 * share)} %".replace("-", "−")
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    """An interval in words."""
+    if low is None or high is None:
+        return "no interval: one seed"
+    return f"95 % interval {round(100 * low)} to {_percent(high)}".replace("-", "−")
+
+
+def _claim_sections(study: Study, summary: pd.DataFrame, told: Mapping[str, JSON]) -> list[Section]:
+    """The claims of each grid with their curve, differences between areas, and how stable orders are."""
+    frame = read_table(study.results / study.path("claims")).to_pandas()
+    tables = dict(zip(frame["grid"].unique(), claims.tables_of(frame), strict=True))
+    sections = []
+    for name, own in tables.items():
+        if frame.loc[frame["grid"] == name, "loss"].isna().all():
+            continue
+        grid, lines = study.grid_settings(name), [line for line in told["lines"] if line["grid"] == name]
+        section = Section(f"_claims-{name}", grid.title, "", [replace(own, title="")])
+        if any(len(line["measured"]) > 1 for line in lines):
+            seeds = sorted({line["seeds"] for line in lines})
+            n = f"{_range(seeds)} {'seed' if seeds == [1] else 'seeds'}, {_n(rows_of(grid, summary))}."
+            caption = (
+                "How many heads are replaceable, by the loss that is accepted. Dashed: the margin that the config set, "
+                f"{100 * told['margin']:g} %. {once(grid)} {n}"
+            )
+            shown = f"Heads that are replaceable by margin: {count(len(lines), 'line')}"
+            section = section.drawn(_margins(grid, lines, told["margin"]), shown, caption)
+        sections.append(section)
+    titles = {name: study.grid_settings(name).title for name in study.grids}
+    if told["areas"]:
+        sections.append(Section("_areas", "Differences between lines", ABOUT_AREA, [_areas(told["areas"], titles)]))
+    if study.stability():
+        pairs = read_frame(study.results / study.path("stability"), stability.COLUMNS, "table of stability")
+        of_tasks = {task: study.config.tasks[task].title or task for task in pairs["task"]}
+        compared = stability.tables_of(pairs.assign(task=pairs["task"].map(of_tasks)))
+        taus = pairs.drop_duplicates([*stability.OWNER, "a", "b"])["tau"]
+        caption = f"Kendall's τ is {taus.min():.2f} to {taus.max():.2f} over {count(len(taus), 'pair')} of orders."
+        sections.append(Section("_stability", stability.TITLE, stability.NOTE, compared, caption=caption))
+    return sections
+
+
+def _areas(pairs: Sequence[Mapping[str, JSON]], titles: Mapping[str, str]) -> Table:
+    lines = [
+        {
+            "lines": f"{own['a']} and {own['b']}",
+            "analysis": titles[own["grid"]],
+            "verdict": own["verdict"],
+            "difference of areas": _percent(own["difference"]),
+            "95 % interval": _interval(own["low"], own["high"]).removeprefix("95 % interval "),
+            "p": "–" if own["p"] is None else "<0.001" if own["p"] < 0.001 else f"{own['p']:.3f}",
+        }
+        for own in pairs
+    ]
+    return Table("", pd.DataFrame(lines), 3)
+
+
+def _margins(grid: GridOf, lines: Sequence[Mapping[str, JSON]], margin: float) -> alt.LayerChart:
+    """How many heads are replaceable at each margin: a step for each measured number, and a rule at `margin`."""
+    import altair as alt
+
+    known = {line["line"]: [step for step in line["steps"] if step.get("margin") is not None] for line in lines}
+    widest = max([2 * margin, *(step["margin"] for steps in known.values() for step in steps)])
+    end = 1.05 * min(1.0, widest)
+    shares, heads = len({line["heads"] for line in lines}) > 1, max(line["heads"] for line in lines)
+    rows: list[dict[str, object]] = []
+    for line in lines:
+        unit = 100 / line["heads"] if shares else 1
+        own = [step for step in known[line["line"]] if step["margin"] <= end]
+        places = [(0.0, 0, None), *((step["margin"], step["replaced"], step) for step in own)]
+        for at, replaced, step in [*places, (end, places[-1][1], None)]:
+            row = {"line": line["line"], "margin": at, "k": replaced * unit}
+            if step:
+                row |= {"replaced": f"{replaced} of {line['heads']}", "loss": _percent(step["loss"])}
+                row |= {"least": _percent(at), "worst": f"{step['worst']}, {_percent(step['bound'])}"}
+            rows.append(row)
+    words = {"line": " / ".join(varied(grid)), "replaced": "heads replaced", "least": "replaceable at margins above"}
+    words |= {"loss": "mean loss", "worst": "largest bound"}
+    names = [line["line"] for line in lines]
+    colors = [COLORS[number % len(COLORS)] for number in range(len(names))]
+    legend = alt.Legend(title=words["line"], symbolType="stroke", symbolSize=400) if len(names) > 1 else None
+    scale = alt.Scale(domain=[0, end], nice=False)
+    percents = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'", tickCount=8)
+    x = alt.X("margin:Q", scale=scale, title="margin: the loss that is accepted", axis=percents)
+    top = alt.Scale(domain=[0, 100 if shares else heads], nice=False)
+    y = alt.Y("k:Q", title=f"heads replaceable{', %' if shares else ''}", scale=top, axis=alt.Axis(tickMinStep=1))
+    clicked = alt.selection_point(name="lines", fields=["line"], bind="legend")
+    base = alt.Chart(alt.InlineData(rows)).encode(
+        x,
+        y,
+        alt.Color("line:N", scale=alt.Scale(domain=names, range=colors), legend=legend),
+        opacity=alt.when(clicked).then(alt.value(1)).otherwise(alt.value(1 / 12)),
+    )
+    tooltip = [alt.Tooltip(f"{name}:N", title=title) for name, title in words.items()]
+    rule = alt.Chart(alt.InlineData([{"margin": margin, "text": f"margin {100 * margin:g} %"}])).encode(x)
+    drawn: alt.LayerChart = (
+        alt.layer(
+            rule.mark_rule(strokeDash=[4, 3], color="#000000", opacity=0.6),
+            rule.mark_text(align="left", baseline="top", dx=5, fontSize=11).encode(alt.YValue(3), text="text:N"),
+            base.mark_line(interpolate="step-after", strokeWidth=2).add_params(clicked),
+            base.transform_filter("isValid(datum.replaced)").mark_circle(size=45).encode(tooltip=tooltip),
+            width=3 * grid.plots.width,
+            height=1.2 * grid.plots.height,
+        )
+        .configure_legend(orient="bottom", columns=PANELS, labelFontSize=12, labelLimit=400)
+        .configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6")
+        .configure_view(stroke=None)
+    )
+    return drawn
+
+
+def _learning(study: Study, summary: pd.DataFrame, curves: pd.DataFrame) -> Section | None:
+    """The scores of all settings after each epoch, a panel for each task and model; None if there was one epoch."""
+    if curves["epoch"].max() < 2:
+        return None
+    import altair as alt
+
+    several = curves["model"].nunique() > 1
+    main = summary[is_main(summary)].drop_duplicates("task").set_index("task")
+    rows = curves.assign(
+        setting=[_setting(*own) for own in curves[["constant", "order", "fraction"]].itertuples(index=False)]
+    )
+    by = ["model", "task", "setting", "epoch"]
+    points = rows.groupby(by, sort=False).agg(score=("score", "mean"), runs=("score", "size")).reset_index()
+    names = points["setting"].unique().tolist()
+    colors = {"range": COLORS[: len(names)]} if len(names) <= len(COLORS) else {"scheme": "tableau20"}
+    look = alt.Legend(title="heads kept" if len(names) > 1 else None, symbolType="stroke", symbolSize=400)
+    color = alt.Color("setting:N", scale=alt.Scale(domain=names, **colors), legend=look)
+    words = {"setting": "replaced", "epoch": "epoch", "said": "mean score", "runs": "runs"}
+    tooltip = [alt.Tooltip(f"{name}:N", title=title) for name, title in words.items()]
+
+    def panel(model: str, task: str) -> alt.LayerChart | alt.FacetChart:
+        own = points[points["model"].eq(model) & points["task"].eq(task)]
+        texts = own.assign(said=own["score"].map("{:.3f}".format)).to_dict("records")
+        data = [{str(name): value for name, value in row.items()} for row in texts]
+        middle, span = (own["score"].min() + own["score"].max()) / 2, max(LEAST_SPAN, np.ptp(own["score"]))
+        top = min(READINGS[main["metric"][task]].high, middle + span / 2)
+        scale = alt.Scale(domain=[top - span, top], zero=False, padding=4)
+        score = alt.Y("score:Q", title=metric_name(main["metric"][task]), scale=scale)
+        epoch = alt.X("epoch:Q", title="epoch", axis=alt.Axis(tickMinStep=1, format="d", grid=False))
+        base = alt.Chart(alt.InlineData(data)).encode(epoch.scale(zero=False, padding=6), score, color)
+        return alt.layer(
+            base.mark_line(strokeWidth=1.5),
+            base.mark_circle(size=24).encode(tooltip=tooltip),
+            title=f"{main['title'][task]} ({model})" if several else main["title"][task],
+            width=study.config.plots.width,
+            height=0.8 * study.config.plots.height,
+        )
+
+    pairs = curves[["model", "task"]].drop_duplicates().itertuples(index=False)
+    figure = (
+        alt.concat(*(panel(*pair) for pair in pairs), columns=PANELS, spacing=24)
+        .configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6")
+        .configure_axisY(minExtent=36, tickCount=4)
+        .configure_title(fontSize=13, anchor="start", frame="group")
+        .configure_legend(orient="bottom", columns=PANELS, labelFontSize=12, labelLimit=400)
+        .configure_view(stroke=None)
+    )
+    seeds = sorted(curves.groupby(["model", "task", "constant", "order", "fraction"], dropna=False)["seed"].nunique())
+    caption = (
+        f"Validation score after each epoch, mean over {_range(seeds)} {'seed' if seeds[-1] == 1 else 'seeds'}; "
+        f"{_n(summary)}. A line that still rises at its end was not trained long enough."
+    )
+    shown = f"Validation scores by epoch: {count(len(points.groupby(['model', 'task'])), 'panel')}"
+    return Section("_learning", "Learning curves", "", []).drawn(figure, shown, caption)
+
+
+def _setting(constant: str | None, order: str | None, fraction: str) -> str:
+    """What was replaced, in few words."""
+    if not isinstance(constant, str):
+        return "original"
+    if f"{constant}/all" == CONTEXTLESS and fraction == "0":
+        return "contextless"
+    ordered = f", {order_name(Order.parse(order).base)} order" if isinstance(order, str) else ""
+    return f"{fraction} kept, {constant_name(constant)}{ordered}"
+
+
+# -- analyses ---------------------------------------------------------------------------------------------------------
+
+
 def _sections(study: Study, summary: pd.DataFrame) -> list[Section]:
-    """A section for each analysis of the study, in the order of its config."""
+    """A section for each analysis of the study that has something to compare, in the order of its config."""
     wanted = {job.rule: job for job in study.analyses()}
-    sections = [_grid_section(study.grid_settings(name), summary) for name in study.grids]
+    sections = [_grid_section(study, study.grid_settings(name), summary) for name in study.grids]
     if job := wanted.get("score_and_drop"):
         frame = read_frame(study.results / job.main, drops.COLUMNS, "table of drops")
         section = Section(job.rule, drops.TITLE, drops.NOTE, drops.tables_of(frame))
-        sections.append(section.drawn(*drop_figure(frame, job.settings.plots)))
+        if frame["mean_relative_drop"].notna().sum() > 1:
+            caption = f"{figure_note(frame)} {_n(summary)}."
+            section = section.drawn(*drop_figure(frame, job.settings.plots), caption)
+        sections += [section] if len(frame) > 1 else []
     if job := wanted.get("published"):
         rows = read_table(study.results / job.main).to_pandas()
         if len(rows):
@@ -127,80 +426,79 @@ def _sections(study: Study, summary: pd.DataFrame) -> list[Section]:
     return sections
 
 
-def _grid_section(grid: GridOf, summary: pd.DataFrame) -> Section:
+def _grid_section(study: Study, grid: GridOf, summary: pd.DataFrame) -> Section:
     rows = rows_of(grid, summary)
-    section = Section(grid.name, grid.title, note_on(grid, rows), tables_of(grid, rows))
+    parts = rows["subset"].ne(ALL) & rows["main"]
+    names = {"task": "title", " / ".join(varied(grid)): "line", "subset": "subset", "examples": "examples"}
+    subsets = [Table("Subsets", by_fraction(rows, parts, names), len(names))] if parts.any() else []
+    section = Section(grid.name, grid.title, note_on(grid, rows), [*tables_of(grid, rows), *subsets])
     if not grid.drawn:
         return section
     figure, shown = grid_figure(rows, grid)
-    return section.drawn(figure, f"{grid.title}: {shown}")
+    caption = [figure_note(rows), once(grid), f"{_n(rows)}.", _about_subsets(study, rows)]
+    return section.drawn(figure, f"{grid.title}: {shown}", " ".join(filter(None, caption)))
 
 
-def _told(claim: Claim) -> dict[str, object]:
-    """A claim as three numbers with what they are."""
-    heads, free, part = claim["heads"], claim["free"], claim["part"]
-    least, most = claim["seeds"][0], claim["seeds"][-1]
-    seeds = count(most, "seed") if least == most else f"{least} to {count(most, 'seed')}"
-    share = "" if free is None else f" ({100 * free / heads:.0f} %)"
-    replaced = count(part["heads"], "head") if part else "some heads"
-    numbers = [
-        {
-            "value": _percent(claim["drop"]),
-            "name": f"mean relative drop with all {count(heads, 'head')} replaced",
-            "interval": f"{_interval(claim['drop'])}; {count(claim['tasks'], 'task')}, {seeds}",
-        },
-        {
-            "value": "–" if free is None else f"{free} of {heads}",
-            "name": f"heads are free: no task lost{share}",
-            "interval": _bracket(claim),
-        },
-        {
-            "value": _percent(part),
-            "name": f"mean relative drop with {replaced} replaced",
-            "interval": _interval(part),
-        },
-    ]
-    without = f"No drop is defined for {', '.join(claim['without'])}." if claim["without"] else ""
-    return {"line": claim["line"], "numbers": numbers, "without": without}
+def _n(rows: pd.DataFrame) -> str:
+    """How many validation examples tasks have."""
+    numbers = sorted(rows.loc[is_main(rows), "examples"].unique())
+    return f"n = {_range(numbers)} validation examples{' a task' if rows['task'].nunique() > 1 else ''}"
 
 
-def _all_claims(claims: Sequence[Claim]) -> Table:
-    """The claims of all lines, to be compared."""
-    lines = [
-        {
-            "line": claim["line"],
-            "drop, all heads": _percent(claim["drop"]),
-            "95 % interval": _interval(claim["drop"]).removeprefix("95 % interval "),
-            "heads": str(claim["heads"]),
-            "free": "–" if claim["free"] is None else str(claim["free"]),
-            "next measured": "–" if claim["next"] is None else str(claim["next"]),
-            "lost there": ", ".join(claim["lost"]),
-        }
-        for claim in claims
-    ]
-    return Table("", pd.DataFrame(lines), 1)
+def _range(numbers: Sequence[int]) -> str:
+    least, most = numbers[0], numbers[-1]
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _percent(drop: Drop | None) -> str:
-    return "–" if drop is None or drop["mean"] is None else f"{100 * drop['mean']:.1f} %".replace("-", "−")
+def _about_subsets(study: Study, rows: pd.DataFrame) -> str:
+    """What subsets are, in a sentence; empty if rows have none."""
+    columns: dict[str, dict[str, None]] = {}
+    further: dict[str, None] = {}
+    for task, subset in rows.loc[rows["subset"].ne(ALL), ["task", "subset"]].itertuples(index=False):
+        splits = study.config.corpora[study.config.tasks[task].corpus].more_validation or ()
+        column = study.config.tasks[task].subset
+        (further if subset in splits or column is None else columns.setdefault(column, {}))[subset] = None
+    said = [f"column {column}: {', '.join(names)}" for column, names in columns.items()]
+    text = f"Subsets: parts of the validation examples that the config scores separately ({'; '.join(said)})."
+    more = f"Further validation splits, scored separately: {', '.join(further)}."
+    return " ".join([text] * bool(columns) + [more] * bool(further))
 
 
-def _interval(drop: Drop | None) -> str:
-    """The interval of a drop in words."""
-    if drop is None or drop["mean"] is None:
-        return "not measured, or not defined"
-    if drop["low"] is None or drop["high"] is None:
-        return "no interval: one seed"
-    return f"95 % interval {100 * drop['low']:.1f} to {100 * drop['high']:.1f} %".replace("-", "−")
+# -- how it was run ---------------------------------------------------------------------------------------------------
 
 
-def _bracket(claim: Claim) -> str:
-    """Between which measured numbers the true number of free heads lies, in words."""
-    if claim["free"] is None:
-        return "not known: to tell a loss from chance takes two seeds or more"
-    if claim["next"] is None:
-        return "all that were measured"
-    return f"measured: with {claim['next']} replaced, {', '.join(claim['lost'])} lost"
+def _run(study: Study) -> str:
+    """What was run, in a line."""
+    pairs = study.config.pairs
+    probes = [job for model, task in pairs for job in study.runs(model, task)]
+    seeds = list(dict.fromkeys(job.settings.seed for job in probes))
+    models, tasks = (len(set(names)) for names in zip(*pairs, strict=True))
+    return (
+        f"{count(len(probes), 'probe')} of {count(models, 'model')} on {count(tasks, 'task')}, "
+        f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+    )
+
+
+def _analyses(study: Study) -> Table:
+    """What each grid of the config replaced, and with which seeds."""
+    lines = []
+    for name, grid in study.grids.items():
+        between = bool(set(grid.fractions) - ENDS)
+        orders = study.orders(grid) if between else []
+        titles = [study.config.tasks[task].title or task for task in grid.tasks]
+        lines.append(
+            {
+                "analysis": study.grid_settings(name).title,
+                "models": ", ".join(grid.models),
+                "tasks": ", ".join(titles),
+                "constants": ", ".join(constant_name(Constant.parse(own).name) for own in grid.constants),
+                "fractions": ", ".join(grid.fractions),
+                "orders": ", ".join(dict.fromkeys(order_name(own.base) for own in orders)) or "–",
+                "seeds of λ": ", ".join(dict.fromkeys(str(own.draw) for own in orders if own.by_lambda)) or "–",
+                "seeds of probes": ", ".join(map(str, grid.seeds)),
+            }
+        )
+    return Table("", pd.DataFrame(lines), len(lines[0]))
 
 
 def _data(study: Study, summary: pd.DataFrame) -> Table:
@@ -232,30 +530,48 @@ def _shared(study: Study, corpus: str) -> str:
 
 
 def _models(study: Study) -> Table:
-    """What every model is: its id, the revision asked for, and the digest of the weights that really were read."""
+    """What every model is, the digest of the weights that really were read, and the versions of what read them."""
     first = {model: study.runs(model, task)[0].main for model, task in reversed(study.config.pairs)}
     lines = []
     for name in dict.fromkeys(model for model, _ in study.config.pairs):
         given, made = study.config.models[name], read_json(study.results / first[name])["provenance"]
         origin = given.hub or (f"random {given.random}" if given.random else "a folder")
-        lines.append([name, origin, given.revision or "", made["weights"], made["papa_version"]])
-    return Table("", pd.DataFrame(lines, columns=["model", "hub id", "revision", "SHA-256 of the weights", "papa"]), 5)
+        line = {"model": name, "hub id": origin, "revision": given.revision or ""}
+        line |= {"SHA-256 of the weights": made["weights"]}
+        line |= {key.removesuffix("_version"): made[key] for key in sorted(made) if key.endswith("_version")}
+        lines.append(line)
+    return Table("", pd.DataFrame(lines), len(lines[0]))
 
 
 def _jobs(study: Study) -> Table:
-    """What the jobs of each rule took, as far as the workflow left files of that; what is not known is –."""
+    """What the jobs of each rule took and when they ended, as far as files tell; what is not known is –."""
     jobs = pd.DataFrame([{"rule": job.rule, "path": job.main} for job in study.jobs() if job.stage != "page"])
-    left = [study.results / Path(path).with_suffix(".benchmark.tsv") for path in jobs["path"]]
+    there = [study.results / path for path in jobs["path"]]
+    left = [path.with_suffix(".benchmark.tsv") for path in there]
     took = [
         pd.read_csv(path, sep="\t", na_values="-").iloc[:1] if path.exists() else pd.DataFrame([{}]) for path in left
     ]
     took = pd.concat(took, ignore_index=True).reindex(columns=["s", "max_rss"]).apply(pd.to_numeric, errors="coerce")
-    by_rule = pd.concat([jobs, took], axis=1).groupby("rule", sort=False)
-    frame = by_rule.agg(jobs=("path", "size"), measured=("s", "count"), seconds=("s", "sum"), memory=("max_rss", "max"))
+    took["ended"] = [path.stat().st_mtime if path.exists() else float("nan") for path in there]
+    jobs = pd.concat([jobs, took], axis=1)
+    every = pd.concat([jobs, jobs.assign(rule="all")])
+    frame = every.groupby("rule", sort=False).agg(
+        jobs=("path", "size"),
+        measured=("s", "count"),
+        seconds=("s", "sum"),
+        memory=("max_rss", "max"),
+        ended=("ended", "max"),
+    )
     frame["seconds"] = frame["seconds"].where(frame["measured"] > 0)
-    printed = frame.map(lambda number: "–" if pd.isna(number) else f"{number:,.0f}").reset_index(names="stage")
+    ended = frame.pop("ended").map(_date)
+    printed = frame.map(lambda number: "–" if pd.isna(number) else f"{number:,.0f}").assign(ended=ended)
+    printed = printed.reset_index(names="stage")
     printed["stage"] = printed["stage"].str.replace("_", " ")
-    return Table("", printed.rename(columns={"memory": "most memory, MB"}), 1)
+    return Table("", printed.rename(columns={"memory": "most memory, MB", "ended": "last ended, UTC"}), 1)
+
+
+def _date(seconds: float) -> str:
+    return "–" if pd.isna(seconds) else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
 
 def _yaml(config: Mapping[str, JSON]) -> str:

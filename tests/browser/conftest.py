@@ -5,16 +5,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from finished import CONFIG, page_job, write_results
+from finished import CONFIG, NO_SKILL, SKILLS, page_job, write_results
 
 from papa.results.page import write_report
 
 PACKAGES = "chromium chromium-driver"
 
 
-def address(folder, **changes):
+def address(folder, skills=SKILLS, **changes):
     """The address of a report of made-up results, in `folder`."""
-    job = page_job(write_results(folder, **changes))
+    job = page_job(write_results(folder, skills, **changes))
     write_report(job)
     return Path(job.output("page")).absolute().as_uri()
 
@@ -26,9 +26,17 @@ def page(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page_without_averages(tmp_path_factory):
-    """Two constants that need no text, and no order."""
-    run = CONFIG["run"] | {"constants": ["zeros", "identity"], "fractions": ["1", "0"]}
+    """Constants that need no text, in an order."""
+    run = CONFIG["run"] | {"tasks": ["second"], "constants": ["zeros", "identity"]}
     return address(tmp_path_factory.mktemp("browser"), run=run, grids={})
+
+
+@pytest.fixture(scope="module")
+def page_without_claims(tmp_path_factory):
+    """A model that says the majority class whatever it reads, and nothing to tell its heads apart."""
+    run = CONFIG["run"] | {"models": ["small"], "constants": ["zeros"], "fractions": ["1", "0"]}
+    skills = dict.fromkeys(CONFIG["tasks"], NO_SKILL)
+    return address(tmp_path_factory.mktemp("browser"), skills, run=run, grids={})
 
 
 @pytest.fixture(scope="module")

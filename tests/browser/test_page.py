@@ -4,7 +4,7 @@ import base64
 import json
 
 import pytest
-from finished import HEADS, LAYERS, TITLE
+from finished import HEADS, LABELS, LAYERS, TITLE, learned
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -15,7 +15,9 @@ DRAWN = """
 return document.documentElement.dataset.drawn === "all"
   && arguments[0].every((id) => document.querySelector(`#${id} svg`))
 """
-FIGURES = ("figure-score_by_fraction", "figure-score_and_drop", "grid", "matrix")
+CLAIMS = "figure-_claims-score_by_fraction"
+FIGURES = (CLAIMS, "figure-_learning", "figure-score_by_fraction", "figure-score_and_drop", "grid", "matrix")
+SIDEWAYS = "const all = document.documentElement; return all.scrollWidth - all.clientWidth"
 
 
 class Report:
@@ -70,6 +72,12 @@ class Report:
     def said(self):
         return self.one("#chosen").text
 
+    def errors(self):
+        return [entry for entry in self.browser.get_log("browser") if entry["level"] == "SEVERE"]
+
+    def unfold(self):
+        self.run("for (const part of document.querySelectorAll('main details')) part.open = true")
+
 
 @pytest.fixture
 def report(chromium, page):
@@ -79,14 +87,32 @@ def report(chromium, page):
 @pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
 def test_draws_without_errors_or_network_and_fits(report, width, theme):
     report.open(width, theme)
-    assert [entry for entry in report.browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert report.errors() == []
     sent = [json.loads(entry["message"])["message"] for entry in report.browser.get_log("performance")]
     asked = [one["params"]["request"]["url"] for one in sent if one["method"] == "Network.requestWillBeSent"]
     assert report.address in asked and all(url.startswith(("file:", "data:", "blob:")) for url in asked)
     assert report.browser.title == "made: how much attention depends on its input"  # and not "owned"
-    assert report.run("const all = document.documentElement; return all.scrollWidth - all.clientWidth") == 0
+    assert report.run(SIDEWAYS) == 0
+    report.unfold()
+    assert report.run(SIDEWAYS) == 0
     dark = report.run("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
     assert dark == (theme == "dark")
+
+
+def test_what_is_told_first_is_what_may_be_concluded(report, chromium, page_without_claims):
+    report.open(390)
+    first = report.one("header .lead").text.replace("\u00a0", " ")
+    assert first.startswith("small\nWith all 15 heads of small replaced by average constants, ")
+    assert "of what attention contributes is lost, over 2 tasks." in first
+    size = report.run("return parseFloat(getComputedStyle(document.querySelector('.lead')).fontSize)")
+    assert 16 <= size <= 22  # to be read, not to be seen from afar
+    nothing = Report(chromium, page_without_claims).open(figures=("figure-score_by_fraction",))
+    first = nothing.one("header .lead").text.replace("\u00a0", " ")
+    assert first.startswith("small: nothing can be concluded. ")
+    assert f"the probe is no better than the majority class, {LABELS[0]} (0.750)" in first
+    assert not nothing.all(".block .value") and not nothing.all("#explorer")
+    assert "#explorer" not in [link.get_attribute("href") for link in nothing.all("nav a")]
+    assert nothing.errors() == []
 
 
 def test_hover_tells_mean_interval_and_seeds(report):
@@ -95,21 +121,26 @@ def test_hover_tells_mean_interval_and_seeds(report):
     words = report.tooltip()
     assert all(word in words for word in ("mean", "95 % interval", " to ", "seeds", "heads kept"))
     assert "0.8" in words
+    report.hover(report.all(f"#{CLAIMS} .mark-symbol path")[0])
+    report.until(lambda: "replaceable at margins above" in report.tooltip())
+    assert "8 of 15" in report.tooltip()
 
 
 def test_a_line_chosen_in_a_legend_stands_out_everywhere(report):
     report.open()
 
-    def opacities():
-        lines = "document.querySelectorAll('#figure-score_by_fraction .mark-line path')"
+    def opacities(figure="figure-score_by_fraction"):
+        lines = f"document.querySelectorAll('#{figure} .mark-line path')"
         return report.run(f"return [...{lines}].map((one) => one.getAttribute('opacity') ?? '1')")
 
-    assert set(opacities()) == {"1"}
+    assert set(opacities()) == set(opacities(CLAIMS)) == {"1"} and not report.all(".block.chosen")
     [label] = [one for one in report.all("#figure-score_by_fraction .role-legend-label text") if one.text == "other"]
     report.click(label)
     report.until(lambda: len(set(opacities())) > 1)
-    report.until(lambda: report.one(".claim:not([hidden]) h2").text == "other")
+    report.until(lambda: len(set(opacities(CLAIMS))) > 1)
+    report.until(lambda: report.one(".block.chosen h2").text == "other")
     report.until(lambda: Select(report.one("#model")).first_selected_option.text == "other")
+    assert Select(report.one("#line")).first_selected_option.text == "other"
     assert "(other, average" in report.said()
     # and from the field back to the legend
     before = opacities()
@@ -117,6 +148,8 @@ def test_a_line_chosen_in_a_legend_stands_out_everywhere(report):
     report.until(lambda: opacities() != before)
     assert sorted(opacities()) == sorted(before)
     assert Select(report.one("#model")).first_selected_option.text == "small"
+    Select(report.one("#line")).select_by_visible_text("all lines")
+    report.until(lambda: set(opacities()) == {"1"} and not report.all(".block.chosen"))
 
 
 def test_a_click_on_a_head_shows_its_matrix(report):
@@ -127,7 +160,8 @@ def test_a_click_on_a_head_shows_its_matrix(report):
     report.click(report.all("#grid .mark-rect.role-mark path")[HEADS + 2])  # in the order of the rows
     report.until(lambda: "Layer 1, head 2" in report.said())
     report.until(lambda: report.cells() != before)
-    assert "λ 0.570. Rank 8 of 15" in report.said() and "at fraction 1/2" in report.said()
+    assert f"λ {learned(0, HEADS + 2):.3f}. Rank 8 of 15" in report.said() and "Drop" not in report.said()
+    assert "λ from 0.493 to 0.507; only the order matters." in report.one("#grid-note").text
     assert Select(report.one("#layer")).first_selected_option.text == "1"
     labels = report.run(
         "return [...document.querySelectorAll('#matrix .role-axis-label text')].map((one) => one.textContent)"
@@ -135,14 +169,24 @@ def test_a_click_on_a_head_shows_its_matrix(report):
     assert labels.count("[CLS]") == labels.count("[SEP]") == 2
 
 
+def test_lambda_is_coloured_both_ways_from_where_it_began(report):
+    report.open()
+    cells = "[...document.querySelectorAll('#grid .mark-rect.role-mark path')]"
+    fills = report.run(f"return {cells}.map((one) => one.getAttribute('fill'))")
+    middle = fills[LAYERS * HEADS // 2]
+    assert middle == "rgb(241, 241, 241)"  # λ 0.5
+    low, high = (list(map(int, fill[4:-1].split(", "))) for fill in (fills[0], fills[-1]))
+    assert low[2] > low[0] and high[0] > high[2]  # blue, orange
+
+
 def test_constants_that_need_no_text_have_no_matrix(chromium, page_without_averages):
-    report = Report(chromium, page_without_averages).open(figures=FIGURES[:-1])
+    report = Report(chromium, page_without_averages).open(figures=("figure-score_by_fraction", "grid"))
     assert not report.all("#matrix svg") and "the same for every head" in report.one("#slots").text
-    assert "(small, zeros)" in report.said() and "λ" not in report.said()
-    assert [option.is_enabled() for option in Select(report.one("#measure")).options] == [False, False, True]
+    assert "(small, zeros, λ order)" in report.said() and "λ 0.493" in report.said()
+    assert [option.get_attribute("value") for option in Select(report.one("#measure")).options] == ["lambda", "rank"]
     Select(report.one("#line")).select_by_visible_text("other / identity")
-    report.until(lambda: "(other, identity)" in report.said())
-    assert [entry for entry in report.browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    report.until(lambda: "(other, identity, λ order)" in report.said())
+    assert report.errors() == []
 
 
 def test_keys_do_the_same(report):
@@ -180,6 +224,7 @@ def test_what_can_be_used_can_be_reached_by_keys(report):
 
 def test_a_table_sorts_by_numbers_both_ways(report):
     report.open()
+    report.unfold()
     column = "return [...document.querySelectorAll('#jobs-0 tbody tr')].map((row) => row.cells[1].textContent.trim())"
     header = report.all("#jobs-0 th")[1]
     report.click(header.find_element(By.TAG_NAME, "button"))

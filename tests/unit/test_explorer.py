@@ -1,36 +1,48 @@
-"""What a page carries of heads: bytes that come back as the matrices, and which run a head's drop is of."""
+"""What a page carries of heads: bytes that come back as the matrices, λ and rank of every head."""
 
 from __future__ import annotations
 
 from base64 import b64decode
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from finished import CONFIG, HEADS, LAYERS, SLOTS, averages, write_results
+from finished import CONFIG, HEADS, LAYERS, SLOTS, averages, learned, write_results
 
 import papa
 from papa.config.settings import RUN
-from papa.results.explorer import MOST_BYTES, NEVER, STEPS, explored, heads_of, matrices_of, most_slots
+from papa.config.study import Study
+from papa.results.explorer import MOST_BYTES, NEVER, STEPS, Entry, Matrices, explored, matrices_of, most_slots
 from papa.results.figures import MOST_SLOTS
 from papa.results.summary import read_summary
+
+SMALL: dict[str, Any] = CONFIG["run"] | {"models": ["small"], "tasks": ["second"], "seeds": [1]}
 
 
 def test_bytes_come_back_as_the_matrices() -> None:
     constants = averages()
     made = matrices_of(constants, [0, SLOTS - 1])
-    cells = np.frombuffer(b64decode(made["cells"]), dtype=np.uint8).reshape(LAYERS, HEADS, SLOTS, SLOTS)
+    cells = np.frombuffer(b64decode(str(made["cells"])), dtype=np.uint8).reshape(LAYERS, HEADS, SLOTS, SLOTS)
     never = constants.count.numpy() == 0
     assert (cells[:, :, never] == NEVER).all() and (cells[:, :, ~never] <= STEPS).all()
     largest = np.array(made["largest"]).reshape(LAYERS, HEADS, 1, 1)
-    back = cells / STEPS * largest
+    back = (cells / STEPS) ** 2 * largest
     wrong = np.abs(back - constants.mean.numpy()) / largest
-    assert wrong[:, :, ~never].max() < 1 / 500 + 1e-3  # largest has four digits
+    assert wrong[:, :, ~never].max() < 1 / 250 + 1e-3  # largest has four digits
     assert (made["layers"], made["heads"], made["slots"]) == (LAYERS, HEADS, list(range(SLOTS)))
     assert made["special"] == {0: "[CLS]", SLOTS - 1: "[SEP]"}
-    assert [(row["layer"], row["head"]) for row in made["patterns"]][HEADS : HEADS + 2] == [(1, 0), (1, 1)]
+    patterns: Any = made["patterns"]
+    assert [(row["layer"], row["head"]) for row in patterns][HEADS : HEADS + 2] == [(1, 0), (1, 1)]
+
+
+def test_small_entries_are_not_lost_beside_a_large_one() -> None:
+    mean = torch.tensor([[0.9, 0.004], [0.9, 0.0]])
+    constants = papa.ConstantMatrices(mean[None, None].double() * 9, torch.full((2, 2), 9), 9)
+    cells = np.frombuffer(b64decode(str(matrices_of(constants, [0])["cells"])), dtype=np.uint8)
+    back = (cells / STEPS) ** 2 * 0.9
+    assert back[1] == pytest.approx(0.004, rel=0.05) and back[3] == 0
 
 
 def test_slots_in_most_use_are_carried_where_not_all_have_room() -> None:
@@ -39,7 +51,7 @@ def test_slots_in_most_use_are_carried_where_not_all_have_room() -> None:
     constants = papa.ConstantMatrices(torch.rand(2, 3, 5, 5).double() * count, count, 9)
     made = matrices_of(constants, [0, 4], most=4)
     assert (made["slots"], made["used"]) == ([0, 1, 3, 4], 5)
-    assert len(b64decode(made["cells"])) == 2 * 3 * 4 * 4
+    assert len(b64decode(str(made["cells"]))) == 2 * 3 * 4 * 4
 
 
 @pytest.mark.parametrize("heads", [[], [72] * 5, [144, 384] * 21, [384] * 60])
@@ -48,10 +60,13 @@ def test_all_sets_fit_into_a_page(heads: list[int]) -> None:
     assert 8 < most <= MOST_SLOTS and sum(heads) * most**2 <= MOST_BYTES
 
 
-def test_drop_is_that_of_the_fewest_heads_replaced(tmp_path: Path) -> None:
-    study = write_results(tmp_path)
-    summary = read_summary(study.results / study.path("summary"))
-    entries, sets = explored(study, study.grid_settings(RUN), summary)
+def shown(study: Study) -> tuple[list[Entry], dict[str, Matrices]]:
+    return explored(study, study.grid_settings(RUN), read_summary(study.results / study.path("summary")))
+
+
+def test_every_head_has_its_lambda_of_the_last_epoch_and_its_rank(tmp_path: Path) -> None:
+    run = CONFIG["run"] | {"seeds": [1], "fractions": ["1", "1/2"]}
+    entries, sets = shown(write_results(tmp_path, run=run, grids={}))
     assert [(entry["model"], entry["task"]) for entry in entries] == [
         (model, task) for model in ("small", "other") for task in ("first", "second")
     ]
@@ -59,25 +74,23 @@ def test_drop_is_that_of_the_fewest_heads_replaced(tmp_path: Path) -> None:
     assert (entry["constant"], entry["order"], entry["title"]) == ("average", "lambda", "Second")
     assert entry["words"] == "average, λ order"
     heads, number = entry["of"], LAYERS * HEADS
-    assert heads["rank"] == list(range(number))
-    assert heads["lambda"][:3] == [0.5, 0.51, 0.52]  # of the last epoch
-    # 7 of 15 heads are kept at 1/2, so the last 7 are replaced at 0 alone
-    assert heads["replaced_at"] == ["1/2"] * 8 + ["0"] * 7
-    assert heads["drop"] == pytest.approx([0.01 / 0.72] * 8 + [0.2 / 0.72] * 7)
+    assert heads == {"lambda": [learned(0, head) for head in range(number)], "rank": list(range(number))}
     assert list(sets) == [f"models/{model}/corpora/texts/average.h5" for model in ("small", "other")]
-    assert sets[entry["set"]]["special"] == {0: "[CLS]", SLOTS - 1: "[SEP]"}
+    assert sets[str(entry["set"])]["special"] == {0: "[CLS]", SLOTS - 1: "[SEP]"}
 
 
-def test_without_an_order_and_averages_there_is_nothing_but_the_drop(tmp_path: Path) -> None:
-    study = write_results(tmp_path, run=CONFIG["run"] | {"constants": ["zeros"], "fractions": ["1", "0"]}, grids={})
-    entries, sets = explored(study, study.grid_settings(RUN), read_summary(study.results / study.path("summary")))
-    assert sets == {}
-    entry = entries[0]
-    assert (entry["set"], entry["order"]) == (None, None)
+def test_of_several_seeds_the_first_is_shown_and_random_orders_are_not(tmp_path: Path) -> None:
+    run = SMALL | {"orders": ["random", "lambda"], "fractions": ["1", "1/2"]}
+    entries, _ = shown(write_results(tmp_path, run=run, grids={}, ranking={"seeds": [3, 0], "draws": 2}))
+    assert [entry["order"] for entry in entries] == ["lambda"]
+    assert entries[0]["of"]["lambda"] == [learned(3, head) for head in range(LAYERS * HEADS)]
+    assert entries[0]["of"]["lambda"] != [learned(0, head) for head in range(LAYERS * HEADS)]
+
+
+def test_without_an_order_there_are_the_matrices_alone(tmp_path: Path) -> None:
+    run = SMALL | {"constants": ["average", "zeros"], "fractions": ["1", "0"]}
+    entries, sets = shown(write_results(tmp_path, run=run, grids={}))
+    [entry] = entries  # zeros are the same for every head, and nothing is known of any
+    assert (entry["constant"], entry["order"], entry["words"]) == ("average", None, "average")
     assert set(entry["of"]["lambda"]) == set(entry["of"]["rank"]) == {None}
-    assert entry["of"]["drop"] == pytest.approx([0.2 / 0.82] * LAYERS * HEADS)
-
-
-def test_no_rank_has_no_drop_where_not_every_head_is_replaced() -> None:
-    row = pd.DataFrame([{"heads": 6, "kept": 3, "fraction": "1/2", "relative_drop": 0.1}])
-    assert heads_of(row, None, None, (2, 3))["drop"] == [None] * 6
+    assert list(sets) == [entry["set"]]

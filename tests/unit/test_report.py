@@ -13,12 +13,29 @@ from shutil import which
 from typing import Any
 
 import pytest
-from finished import CONFIG, SHARED, SUBSET, TITLE, page_job, write_results
+from finished import (
+    CEILING,
+    CONFIG,
+    EXAMPLES,
+    LABELS,
+    NO_SKILL,
+    ONE_LABEL,
+    RISING,
+    SHARED,
+    SUBSET,
+    TITLE,
+    page_job,
+    tasks,
+    write_results,
+)
 
 from papa.config.study import Study
 from papa.errors import DamagedArtefact
-from papa.files import digest_of, trace_of
-from papa.results.page import PAGES, write_report
+from papa.files import digest_of, read_json, trace_of
+from papa.results.page import GLOSSARY, PAGES, write_report
+
+SMALL: dict[str, Any] = {"run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]}, "grids": {}}
+"""One model and one task, and no second grid."""
 
 
 class Page(HTMLParser):
@@ -86,6 +103,14 @@ def told(page: Page) -> Any:
     return json.loads(page.scripts[0])
 
 
+def words_of(page: Page) -> str:
+    return " ".join(page.text.split())
+
+
+def claimed(study: Study) -> Any:
+    return read_json(page_job(study).input("claims"))
+
+
 def test_nothing_is_loaded_from_anywhere(page: Page) -> None:
     for tag, attributes in page.tags:
         assert "src" not in attributes, tag
@@ -111,36 +136,150 @@ def test_hostile_names_stay_text(page: Page, written: str) -> None:
     assert not page.open
 
 
-def test_claims_come_first(page: Page) -> None:
-    words = " ".join(page.text.split())
-    # 0.2 of 0.82 and 0.2 of 0.72, whatever the seed adds
-    drop = 100 * (0.2 / 0.82 + 0.2 / 0.72) / 2
-    assert f"mean relative drop with all 15 heads replaced {drop:.1f} %" in words
-    assert "heads are free: no task lost (53 %) 8 of 15" in words
-    assert words.index("95 % interval") < words.index("Score by fraction", words.index("heads are free"))
+def test_the_sentence_that_was_made_comes_first(page: Page, study: Study) -> None:
+    words, found = words_of(page), claimed(study)
+    lines = [line for line in found["lines"] if line["grid"] == "score_by_fraction"]
+    sentences = [" ".join(line["sentence"].split()) for line in lines]
+    assert found["sentence"] == " ".join(line["sentence"] for line in lines) and len(sentences) == 2
+    places = [words.index(sentence) for sentence in sentences]
+    assert words.index("How much does attention depend on its input?") < places[0] < places[1]
+    assert places[1] < words.index("loss with all 15 heads replaced")
 
 
-def test_lines_can_be_compared(page: Page) -> None:
-    header, *lines = page.tables["all-claims-0"]
-    assert header == ["line", "drop, all heads", "95 % interval", "heads", "free", "next measured", "lost there"]
-    assert [line[0] for line in lines] == ["small", "other"]
-    assert lines[0][3:] == ["15", "8", "15", f"{TITLE}, Second"]
+def test_each_line_has_its_numbers_with_intervals_and_reasons(page: Page, study: Study) -> None:
+    words, line = words_of(page), claimed(study)["lines"][0]
+    end, area = line["at_end"], line["area"]
+    interval = f"95 % interval {100 * end['low']:.0f} to {100 * end['high']:.0f} %; mean over 2 tasks"
+    assert f"loss with all 15 heads replaced {100 * end['loss']:.0f} % {interval}" in words
+    step = line["steps"][1]
+    assert (line["replaceable"], step["replaced"]) == (8, 15)
+    why = f"with 15 replaced, {step['worst']} may lose up to {100 * step['bound']:.0f} %"
+    assert f"replaceable at a margin of 10 % 8 of 15 heads {why}" in words
+    half = f"{100 * line['half_margin']:.0f} % measured with 8 of 15 replaced"
+    assert f"margin at which half of the heads are replaceable {half}" in words
+    over = f"95 % interval {100 * area['low']:.0f} to {100 * area['high']:.0f} %"
+    assert f"area under the loss, from no head replaced to all {100 * area['mean']:.0f} % {over}" in words
+
+
+def test_claims_stand_in_a_table_and_differences_too(page: Page) -> None:
+    header, *lines = page.tables["_claims-score_by_fraction-0"]
+    assert header[:4] == ["line", "heads replaced", "tasks", "loss"]
+    assert [line[:3] for line in lines] == [
+        [line, f"{replaced} of 15", "2"] for line in ("small", "other") for replaced in (8, 15)
+    ]
+    header, *lines = page.tables["_areas-0"]
+    assert header[:3] == ["lines", "analysis", "verdict"]
+    assert [line[:3] for line in lines] == [
+        ["small and other", "Score by fraction", "equal within the margin"],
+        ["average and zeros", "Kinds & ends", "differs"],
+    ]
+    assert lines[1][3].startswith("−")  # averages lose less than zeros
+
+
+def test_heads_are_drawn_against_the_margin(page: Page, study: Study) -> None:
+    figure, line = told(page)["figures"]["_claims-score_by_fraction"], claimed(study)["lines"][0]
+    steps = [row for row in drawn_in(figure) if row.get("line") == "small"]
+    assert [row["margin"] for row in steps[:-1]] == [0, *(step["margin"] for step in line["steps"])]
+    assert [row["k"] for row in steps[:-1]] == [0, 8, 15]
+    assert steps[-1]["k"] == 15 and steps[-1]["margin"] > steps[-2]["margin"]
+    assert [row["margin"] for row in drawn_in(figure) if "text" in row] == [0.1]
+
+
+def drawn_in(figure: dict[str, Any]) -> list[dict[str, Any]]:
+    """All rows that a figure draws, each once."""
+    data = [*figure.get("datasets", {}).values(), figure.get("data", {}).get("values", [])]
+    data += [drawn_in(part) for name in ("layer", "concat") for part in figure.get(name, [])]
+    return [json.loads(text) for text in dict.fromkeys(json.dumps(row) for rows in data for row in rows)]
+
+
+def test_a_word_for_every_idea_and_none_is_called_free(page: Page) -> None:
+    words = words_of(page)
+    assert all(f"{word} {meaning}." in words for word, meaning in GLOSSARY.items())
+    assert not re.search(r"\bfree\b", words)
+
+
+def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path: Path) -> None:
+    page = Page(text_of(write_results(tmp_path, {"second": NO_SKILL}, **SMALL)))
+    words = words_of(page)
+    why = f"the probe is no better than the majority class, {LABELS[0]} (0.750)"
+    assert f"small: nothing can be concluded. Second: {why}; nothing can be concluded." in words
+    assert f"No say. Second: {why}." in words
+    assert "Nothing can be concluded, so there is no table of claims." in words
+    assert "value" not in {own.get("class") for _, own in page.tags}
+    assert not {"_claims-score_by_fraction-0", "_areas-0"} & page.tables.keys()
+    assert set(told(page)["figures"]) == {"score_by_fraction", "_learning"}
+    # nor is there a section for the one dot of one model and one constant
+    assert "section-score_and_drop" not in {own.get("id") for _, own in page.tags}
+
+
+def test_tasks_to_be_wary_of_are_named(wary: Page) -> None:
+    words = words_of(wary)
+    assert "No say. Constant: the probe is no better than the majority class" in words
+    assert "At their ceiling. Easy." in words
+    assert "Still rising, train longer. Long." in words
+    assert "mean over 2 tasks" in words
+
+
+def test_several_orders_of_lambda_are_compared_and_the_first_is_shown(wary: Page) -> None:
+    header, *lines = wary.tables["_stability-0"]
+    assert header[:5] == ["task", "model", "constants", "orders", "τ"]
+    assert {line[0] for line in lines} == {"Easy", "Long", "Constant"}
+    assert "over 3 pairs of orders" in words_of(wary)
+    [analysis] = wary.tables["analyses-0"][1:]
+    assert analysis[-3:] == ["λ", "2, 0", "1, 2, 3"]
+
+
+@pytest.fixture(scope="module")
+def wary(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """A page of tasks that are at their ceiling, not trained out, or of one label; with two orders of λ."""
+    titles = {"easy": "Easy", "long": "Long", "constant": "Constant"}
+    skills = {"easy": CEILING, "long": RISING, "constant": ONE_LABEL}
+    run = CONFIG["run"] | {"models": ["small"], "tasks": list(titles)}
+    changes = {"run": run, "grids": {}, "tasks": tasks(titles), "ranking": {"seeds": [2, 0]}}
+    return Page(text_of(write_results(tmp_path_factory.mktemp("wary"), skills, **changes)))
 
 
 def test_every_analysis_is_there_with_its_figure_and_table(page: Page) -> None:
-    assert set(told(page)["figures"]) == {"score_by_fraction", "score_and_drop"}
+    figures = {"_claims-score_by_fraction", "_learning", "score_by_fraction", "score_and_drop"}
+    assert set(told(page)["figures"]) == figures
     ids = {own.get("id") for _, own in page.tags}
     assert {"section-score_by_fraction", "section-ends", "section-score_and_drop", "explorer", "runs"} <= ids
-    assert page.tables["score_by_fraction-0"][0] == ["task", "metric", "model", "1", "1/2", "0", "drop at 0"]
+    names = ["task", "metric", "model", "trivial", "contextless", "1", "1/2", "0", "drop at 0", "loss at 0"]
+    assert page.tables["score_by_fraction-0"][0] == names
     assert page.tables["ends-0"][0] == ["constants", TITLE, "Second"]
     assert not any("**" in cell for line in page.tables["ends-0"] for cell in line)
+
+
+def test_every_figure_has_a_sentence_with_its_n(page: Page) -> None:
+    classes = [own.get("class") or "" for _, own in page.tags]
+    assert sum("caption" in own.split() for own in classes) == len(told(page)["figures"]) == 4
+    assert words_of(page).count(f"n = {EXAMPLES} validation examples a task") == 4
+
+
+def test_learning_curves_have_a_panel_for_each_task_and_model(page: Page) -> None:
+    figure = told(page)["figures"]["_learning"]
+    assert [panel["title"] for panel in figure["concat"]] == [
+        f"{task} ({model})" for model in ("small", "other") for task in (TITLE, "Second")
+    ]
+    settings = ["original", "1/2 kept, average, λ order", "0 kept, average", "contextless"]
+    rows = drawn_in(figure)
+    assert list(dict.fromkeys(row["setting"] for row in rows)) == settings
+    assert {row["epoch"] for row in rows} == {1, 2, 3} and {row["runs"] for row in rows} == {3}
+
+
+def test_subsets_are_explained_and_have_numbers(page: Page) -> None:
+    words = words_of(page)
+    assert f"that the config scores separately (column kind: {SUBSET}, position)." in words
+    header, *lines = page.tables["score_by_fraction-1"]
+    assert header[:4] == ["task", "model", "subset", "examples"]
+    assert len(lines) == 8 and lines[0][:4] == [TITLE, "small", SUBSET, str(EXAMPLES // 2)]
 
 
 def test_data_says_what_was_used_and_what_training_had_already(page: Page) -> None:
     header, first, *_ = page.tables["data-0"]
     told = dict(zip(header, first, strict=True))
     assert told["training rows used / available"] == "1,024 / 2,048"
-    assert told["validation rows used / available"] == "24 / 24"
+    assert told["validation rows used / available"] == f"{EXAMPLES} / {EXAMPLES}"
     assert told["validation rows also in training"] == str(SHARED)
     assert first[-2:] == ["3", "0"]
     assert len(page.tables["data-0"]) == 1 + 4
@@ -149,6 +288,7 @@ def test_data_says_what_was_used_and_what_training_had_already(page: Page) -> No
 def test_the_page_waits_for_all_that_it_shows(study: Study) -> None:
     assert {job.rule for job in study.job("page").needed} == {
         "summarise",
+        "claims",
         "grid",
         "grid_without_figure",
         "score_and_drop",
@@ -158,8 +298,8 @@ def test_the_page_waits_for_all_that_it_shows(study: Study) -> None:
 
 def test_published_values_stand_beside_ours(tmp_path: Path) -> None:
     models = CONFIG["models"] | {"small": {"hub": "FacebookAI/roberta-base"}}
-    tasks = CONFIG["tasks"] | {"second": CONFIG["tasks"]["second"] | {"published": "sst2"}}
-    page = Page(text_of(write_results(tmp_path, models=models, tasks=tasks)))
+    task = CONFIG["tasks"]["second"] | {"published": "sst2"}
+    page = Page(text_of(write_results(tmp_path, models=models, **(SMALL | {"tasks": {"second": task}}))))
     header, *lines = page.tables["published-0"]
     assert header[:5] == ["setting", "task", "metric", "published", "ours"]
     assert {(line[1], line[3]) for line in lines if line[0] == "original"} == {("Second", "0.91")}
@@ -178,20 +318,25 @@ def test_models_and_config_are_told_without_places(page: Page, written: str) -> 
 def test_seconds_and_memory_are_those_that_were_left(page: Page) -> None:
     jobs = {line[0]: line[1:] for line in page.tables["jobs-0"]}
     # jobs of a task that the config does not have any more do not count
-    assert jobs["probe"] == ["42", "2", "4", "300"]
-    assert jobs["summarise"] == ["1", "1", "2", "101"]
-    assert jobs["grid"] == jobs["grid without figure"] == ["1", "0", "–", "–"]
+    assert jobs["probe"][:4] == ["48", "2", "4", "300"]
+    assert jobs["summarise"][:4] == ["1", "1", "2", "101"]
+    assert jobs["grid"][:4] == jobs["grid without figure"][:4] == ["1", "0", "–", "–"]
+    assert jobs["all"][1:4] == ["3", "5", "300"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", jobs["all"][4]) and jobs["hidden states"][4] == "–"
 
 
 def test_numbers_agree_with_their_nouns(study: Study, tmp_path: Path) -> None:
     said = write_report(page_job(study))
-    assert said == "2 lines, 2 figures and 4 sets of heads on one page"
-    run = CONFIG["run"] | {"models": ["small"], "tasks": ["second"], "fractions": ["1", "1/2"], "seeds": [1]}
-    small = write_results(tmp_path, run=run, grids={})
+    assert said == "2 lines, 4 figures and 4 sets of heads on one page"
+    run = SMALL["run"] | {"fractions": ["1", "1/2"], "seeds": [1]}
+    task = CONFIG["tasks"]["second"] | {"epochs": 1}
+    small = write_results(tmp_path, {}, run=run, grids={}, tasks={"second": task})
     job = page_job(small)
     assert write_report(job) == "1 line, 1 figure and 1 set of heads on one page"
-    words = " ".join(Page(Path(job.output("page")).read_text(encoding="utf-8")).text.split())
+    words = words_of(Page(Path(job.output("page")).read_text(encoding="utf-8")))
     assert "1 seed" in words and "1 seeds" not in words
+    assert "3 probes of 1 model on 1 task, seed 1" in words
+    assert "Learning curves" not in words  # of one epoch
 
 
 def test_the_page_says_what_made_it(study: Study, written: str) -> None:

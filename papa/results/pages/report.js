@@ -6,7 +6,7 @@
   const by = (id) => document.getElementById(id);
   const unique = (values) => [...new Set(values)];
   const counted = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
-  const chosen = { line: null, entry: entries[0], layer: 0, head: 0, measure: "lambda" };
+  const chosen = { line: null, entry: null, layer: 0, head: 0, measure: "lambda" };
 
   // ---- Figures. Their text is in the colour of the page's text, so that a theme changes it without drawing anew.
 
@@ -54,26 +54,31 @@
     return result.view;
   }
 
-  // As many panels in a row as there is room for, each as wide as its share.
+  // As many panels in a row as there is room for, each as wide as its share; a figure says what it needs beside that.
   function fitted(spec, room) {
     const fits = structuredClone(spec);
-    const margin = 72;
+    const margin = fits.usermeta?.margin ?? 72;
     if (fits.concat) {
       const own = Math.max(...fits.concat.map((panel) => panel.width));
       fits.columns = Math.max(1, Math.min(fits.columns, fits.concat.length, Math.floor(room / (own + margin - 24))));
-      const width = Math.floor(Math.min(room / fits.columns - margin, 1.6 * own));
+      const width = Math.floor(Math.max(120, Math.min(room / fits.columns - margin, 1.6 * own)));
       for (const panel of fits.concat) panel.width = width;
-      fits.config = merged(fits.config || {}, { legend: { columns: fits.columns } });
+      fits.config = merged(fits.config || {}, { legend: { columns: Math.max(1, Math.min(4, Math.floor(room / 260))) } });
     } else if (fits.width > room - margin) {
       fits.width = room - margin;
     }
-    // the last of the colours is black, which a dark page would swallow
-    return JSON.parse(JSON.stringify(fits).replaceAll('"#000000"', '"currentColor"'));
+    // a legend hears no click if a layer with colours of its own comes before the one that is clicked
+    const raw = (layer) => layer.encoding?.color?.scale === null;
+    for (const panel of fits.concat || [fits]) panel.layer?.sort((one, two) => raw(one) - raw(two));
+    // a dark page would swallow the darkest of the colours
+    const text = JSON.stringify(fits).replaceAll('"#000000"', '"currentColor"');
+    return JSON.parse(isDark() ? text.replaceAll('"#0072B2"', '"#3a93d6"') : text);
   }
 
   async function drawFigure(name) {
     const id = `figure-${name}`;
-    const view = await draw(id, fitted(told.figures[name], by(id).clientWidth - MENU()));
+    // a figure in a closed part has no width of its own
+    const view = await draw(id, fitted(told.figures[name], by(id).closest("section").clientWidth - MENU()));
     if (!view || !has(view, "lines_store")) return;
     mark(view);
     // a click in a legend
@@ -101,20 +106,18 @@
   function chooseLine(line) {
     chosen.line = line;
     for (const [, result] of drawn) if (has(result.view, "lines_store")) mark(result.view);
-    showClaim();
+    showLine();
     const about = told.lines[line];
     if (!about) return;
     const fits = (entry) => ["model", "constant", "order"].filter((key) => about[key] === null || entry[key] === about[key]).length;
-    const own = entries.filter((entry) => entry.model === about.model);
+    const own = chosen.entry ? entries.filter((entry) => entry.model === about.model) : [];
     const best = own.sort((one, two) => fits(two) - fits(one) || (two.task === chosen.entry.task) - (one.task === chosen.entry.task))[0];
     if (best && best !== chosen.entry) chooseEntry(best);
   }
 
-  function showClaim() {
-    const claims = [...document.querySelectorAll(".claim")];
-    const line = chosen.line ?? claims[0].dataset.line;
-    for (const claim of claims) claim.hidden = claim.dataset.line !== line;
-    by("line").value = line;
+  function showLine() {
+    for (const block of document.querySelectorAll(".block")) block.classList.toggle("chosen", block.dataset.line === chosen.line);
+    by("line").value = chosen.line ?? "";
   }
 
   function chooseEntry(entry) {
@@ -130,7 +133,7 @@
     options("head", numbers(entry.heads), String(chosen.head));
     for (const option of by("measure").options) option.disabled = entry.of[option.value].every((value) => value === null);
     const measure = by("measure");
-    if (measure.selectedOptions[0].disabled) measure.value = [...measure.options].find((option) => !option.disabled)?.value ?? "drop";
+    if (measure.selectedOptions[0]?.disabled ?? true) measure.value = [...measure.options].find((option) => !option.disabled)?.value ?? "";
     chosen.measure = measure.value;
     drawGrid();
     listHeads();
@@ -162,8 +165,9 @@
   // ---- Heads.
 
   const RAMP = () => (isDark() ? ["#1c2125", "#0072B2", "#bfe3ff"] : ["#ffffff", "#0072B2", "#00213a"]);
+  const BOTH_WAYS = () => (isDark() ? ["#56B4E9", "#2b3138", "#E69F00"] : ["#0072B2", "#f1f1f1", "#D55E00"]);
   const percent = (share) => (share === null ? "–" : `${(100 * share).toFixed(1)}\u00a0%`.replace("-", "−"));
-  const MEASURES = { lambda: ["λ", ".3f"], rank: ["rank", "d"], drop: ["drop", ".1%"] };
+  const MEASURES = { lambda: ["λ", ".3f"], rank: ["rank", "d"] };
 
   function rowsOf(entry) {
     const patterns = sets[entry.set]?.patterns;
@@ -172,20 +176,35 @@
       head: place % entry.heads,
       lambda: entry.of.lambda[place],
       rank: rank === null ? null : rank + 1,
-      drop: entry.of.drop[place],
-      at: entry.of.replaced_at[place],
       pattern: patterns ? Object.keys(told.flags).filter((flag) => patterns[place][flag]).map((flag) => told.flags[flag]).join(", ") || "none of these" : "",
     }));
   }
 
+  // λ moves little from where it began, at 0.5: its colours show which way.
+  function colour(entry, measure) {
+    const [title, format] = MEASURES[measure];
+    const legend = { title, format, tickCount: 4, gradientLength: Math.min(160, 24 * entry.layers) };
+    if (measure === "rank") return { field: measure, type: "quantitative", scale: { range: "ramp", interpolate: "rgb", zero: false, nice: false }, legend };
+    const farthest = Math.max(0.001, ...entry.of.lambda.map((value) => Math.abs(value - 0.5)));
+    const scale = { domain: [0.5 - farthest, 0.5, 0.5 + farthest], range: BOTH_WAYS(), interpolate: "rgb", nice: false };
+    return { field: measure, type: "quantitative", scale, legend };
+  }
+
+  function about(entry, measure) {
+    const known = entry.of.lambda.filter((value) => value !== null);
+    if (measure === "lambda") return `λ from ${Math.min(...known).toFixed(3)} to ${Math.max(...known).toFixed(3)}; only the order matters. `;
+    return measure === "rank" ? "Rank 1 is replaced first. " : "These heads have no order. ";
+  }
+
   async function drawGrid() {
     const { entry, measure } = chosen;
-    const [title, format] = MEASURES[measure];
+    if (!entry) return;
     const room = by("grid").clientWidth - MENU() - 110;
     const side = Math.max(12, Math.min(36, Math.floor(room / entry.heads)));
     const here = "datum.layer === layer && datum.head === head";
     const axis = { labelAngle: 0, ticks: false, domain: false, grid: false, labelOverlap: true };
-    by("grid-title").textContent = `${by("measure").selectedOptions[0].textContent}: ${entry.title}`;
+    by("grid-title").textContent = `${by("measure").selectedOptions[0]?.textContent ?? "Heads"}: ${entry.title}`;
+    by("grid-note").textContent = `${about(entry, measure)}Arrow keys go from head to head.`;
     const view = await draw("grid", {
       data: { values: rowsOf(entry) },
       params: [{ name: "layer", value: chosen.layer }, { name: "head", value: chosen.head }],
@@ -195,16 +214,13 @@
       encoding: {
         x: { field: "head", type: "ordinal", title: "head", axis, scale: { paddingInner: 0.12 } },
         y: { field: "layer", type: "ordinal", title: "layer", axis, scale: { paddingInner: 0.12 } },
-        color: { field: measure, type: "quantitative", scale: { range: "ramp", interpolate: "rgb", zero: false, nice: false },
-          legend: { title, format, tickCount: 4, gradientLength: Math.min(160, entry.layers * Math.min(side, 28)) } },
-        stroke: { condition: { test: here, value: isDark() ? "#ffb454" : "#D55E00" }, value: isDark() ? "#343a41" : "#dde1e5" },
+        color: measure ? colour(entry, measure) : { value: isDark() ? "#2b3138" : "#f1f1f1" },
+        stroke: { condition: { test: here, value: isDark() ? "#ffffff" : "#000000" }, value: isDark() ? "#343a41" : "#dde1e5" },
         strokeWidth: { condition: { test: here, value: 3 }, value: 0.5 },
         tooltip: [
           { field: "layer" }, { field: "head" },
           { field: "lambda", type: "quantitative", title: "λ", format: ".3f" },
           { field: "rank" },
-          { field: "drop", type: "quantitative", format: ".1%" },
-          { field: "at", title: "replaced at fraction" },
           { field: "pattern" },
         ],
       },
@@ -223,7 +239,7 @@
     const n = set.slots.length;
     const largest = set.largest[place];
     return [...unpacked.get(set).subarray(place * n * n, (place + 1) * n * n)].flatMap((step, cell) =>
-      step === 255 ? [] : [{ query: set.slots[Math.floor(cell / n)], key: set.slots[cell % n], mean: (step / 254) * largest }]);
+      step === 255 ? [] : [{ query: set.slots[Math.floor(cell / n)], key: set.slots[cell % n], mean: (step / 254) ** 2 * largest }]);
   }
 
   async function drawMatrix(set, place) {
@@ -245,7 +261,7 @@
       encoding: {
         x: of("key", "key slot", { labelAngle: -90, labelAlign: "right", labelBaseline: "middle" }),
         y: of("query", "query slot"),
-        color: { field: "mean", type: "quantitative", scale: { range: "ramp", interpolate: "rgb", domain: [0, set.largest[place] || 1] },
+        color: { field: "mean", type: "quantitative", scale: { type: "sqrt", range: "ramp", interpolate: "rgb", domain: [0, set.largest[place] || 1] },
           legend: { title: null, gradientLength: Math.min(side, 200), tickCount: 4 } },
         tooltip: [
           { field: "query", title: "query slot" }, { field: "key", title: "key slot" },
@@ -258,6 +274,7 @@
 
   function showHead() {
     const { entry, layer, head } = chosen;
+    if (!entry) return;
     const place = layer * entry.heads + head;
     const row = rowsOf(entry)[place];
     const set = sets[entry.set];
@@ -265,7 +282,6 @@
     const said = [`Layer ${layer}, head ${head} on ${entry.title} (${entry.model}, ${entry.words}).`];
     if (row.lambda !== null) said.push(`λ ${row.lambda.toFixed(3)}.`);
     if (row.rank !== null) said.push(`Rank ${row.rank} of ${entry.layers * entry.heads}: rank 1 is replaced first.`);
-    if (row.drop !== null) said.push(`Drop ${percent(row.drop)} at fraction ${row.at}, the largest at which this head is replaced.`);
     if (set) {
       const about = set.patterns[place];
       said.push(`Pattern: ${row.pattern}.`);
@@ -274,7 +290,7 @@
       drawMatrix(set, place);
       const n = set.slots.length;
       by("slots").textContent = `Mean over ${counted(set.examples, "example")}` +
-        (n < set.used ? `; ${n} of ${counted(set.used, "used slot")} are drawn, those in most use.` : ".") + " Grey: no example has both slots.";
+        (n < set.used ? `; ${n} of ${counted(set.used, "used slot")} are drawn, those in most use.` : ".") + " Colours follow the square root, so that small entries show. Grey: no example has both slots.";
     } else {
       last.set("matrix", (last.get("matrix") || 0) + 1);
       drawn.get("matrix")?.finalize();
@@ -289,7 +305,7 @@
   const looks = (offset) => (offset === 0 ? "at the token itself" : `${counted(Math.abs(offset), "token")} ${offset > 0 ? "back" : "ahead"}`);
 
   function listHeads() {
-    const header = ["layer", "head", "λ", "rank", "drop", "replaced at", "pattern"];
+    const header = ["layer", "head", "λ", "rank", "pattern"];
     const table = by("heads");
     table.tHead.rows[0].replaceChildren(...header.map((name) => {
       const cell = document.createElement("th");
@@ -304,7 +320,7 @@
     table.tBodies[0].replaceChildren(...rowsOf(chosen.entry).map((row, place) => {
       const line = document.createElement("tr");
       line.dataset.place = place;
-      const cells = [row.layer, row.head, row.lambda === null ? "–" : row.lambda.toFixed(3), row.rank ?? "–", percent(row.drop), row.at ?? "–", row.pattern];
+      const cells = [row.layer, row.head, row.lambda === null ? "–" : row.lambda.toFixed(3), row.rank ?? "–", row.pattern];
       line.append(...cells.map((text, column) => {
         const cell = document.createElement("td");
         if (header[column] !== "pattern") cell.className = "number";
@@ -318,6 +334,7 @@
   // ---- Tables.
 
   const numberIn = (text) => {
+    if (/^\d{4}-\d\d-\d\d/.test(text)) return null; // a date sorts as text
     const match = text.replaceAll(",", "").match(/^(all )?([+−-]?[\d.]+)(?:\/(\d+))?/);
     return match ? Number(match[2].replace("−", "-")) / Number(match[3] || 1) : null;
   };
@@ -355,6 +372,8 @@
 
   // ---- Events.
 
+  chosen.entry = entries[0] ?? null;
+
   document.addEventListener("click", (event) => {
     const sorted = event.target.closest("th button");
     if (sorted) return sort(sorted.parentElement);
@@ -363,8 +382,8 @@
     const row = event.target.closest("#heads tbody tr");
     if (row) chooseHead(Math.floor(row.dataset.place / chosen.entry.heads), row.dataset.place % chosen.entry.heads);
   });
-  by("line").addEventListener("change", (event) => chooseLine(event.target.value));
-  for (const id of ["model", "task", "constants"]) {
+  by("line").addEventListener("change", (event) => chooseLine(event.target.value || null));
+  for (const id of chosen.entry ? ["model", "task", "constants"] : []) {
     by(id).addEventListener("change", () => {
       const model = entries.filter((entry) => entry.model === by("model").value);
       const task = model.filter((entry) => entry.task === by("task").value);
@@ -372,11 +391,11 @@
       chooseEntry(own || task[0] || model[0]);
     });
   }
-  by("measure").addEventListener("change", (event) => { chosen.measure = event.target.value; drawGrid(); });
-  for (const id of ["layer", "head"]) {
+  by("measure")?.addEventListener("change", (event) => { chosen.measure = event.target.value; drawGrid(); });
+  for (const id of chosen.entry ? ["layer", "head"] : []) {
     by(id).addEventListener("change", () => chooseHead(Number(by("layer").value), Number(by("head").value)));
   }
-  by("grid").addEventListener("keydown", (event) => {
+  by("grid")?.addEventListener("keydown", (event) => {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
     if (!step) return;
     event.preventDefault();
@@ -418,7 +437,7 @@
   });
 
   by("theme").textContent = isDark() ? "Light" : "Dark";
-  showClaim();
-  chooseEntry(entries[0]);
+  showLine();
+  if (entries.length) chooseEntry(entries[0]);
   Promise.all(Object.keys(told.figures).map(drawFigure)).then(() => { document.documentElement.dataset.drawn = "all"; });
 })();

@@ -121,10 +121,11 @@ def plan(
     cores: Annotated[int | None, typer.Option(min=1, help="Cores the workflow is to have; all by default.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a config will take before it is run: jobs, time, memory and disk of each stage.
+    """Say what a config will take before it is run (jobs, time, memory, disk), and the smallest loss it can tell.
 
     Nothing is run: sizes are those of the texts and of the model's config. What is not on this machine, and a model
-    that is not supported, is said first; its jobs are counted all the same.
+    that is not supported, is said first; its jobs are counted all the same. Which margin a task can be shown to keep
+    follows from its seeds and validation examples, or from what was measured if the config was run before.
     """
     with _wrong_input("Config error: "):
         from papa.config.reading import read_config
@@ -166,27 +167,35 @@ def inspect(
 
 @app.command(
     epilog="Examples:\n\n- `papa compare results/demo results/demo2`\n"
-    "- `papa compare old/summary.parquet results/demo/tables/summary.parquet --json`\n\n"
-    "Exit codes: 0 the same, or differences within intervals, 1 a difference beyond them, 2 something that cannot be "
-    "compared, or a wrong command."
+    "- `papa compare old/outcomes.parquet results/demo/tables/outcomes.parquet --margin 0.05 --json`\n\n"
+    "Exit codes: 0 nothing differs beyond doubt, 1 something does, 2 something that cannot be compared, or a wrong "
+    "command."
 )
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A results folder, or its summary.parquet or runs.parquet.")],
+    a: Annotated[Path, typer.Argument(metavar="A", help="A results folder, or its tables/outcomes.parquet.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another.")],
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="δ as a share of what attention contributes to a task in A; that of A's config by default.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what differs between two results beyond what seeds make differ, and which settings differ.
+    """Say which scores of two results differ, which are equal within δ, and which cannot be told.
 
-    Scores of the same model, task and setting are held against each other by Welch's t-test over seeds, at 5 % for all
-    of them together (Holm's correction).
+    The main scores of the same model, task and setting are held against each other, paired where both have the same
+    examples and seeds. "Differs" holds at 5 % for all of them together (Holm's correction); "equal within δ" passed two
+    one-sided tests at 5 %. Hyperparameters, data, weights and versions that differ are listed.
     """
     from papa.results.compare import compare as compared
     from papa.results.compare import print_comparison
 
     with _wrong_input():
-        found = compared(a, b)
+        found = compared(a, b, margin)
     _print_json(found) if as_json else print_comparison(found, _console())
-    if found["beyond"]:
+    if found["differ"]:
         raise typer.Exit(DIFFERENT)
 
 

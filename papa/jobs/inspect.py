@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from papa.config.settings import METRICS, check_metric
 from papa.errors import DamagedArtefact, InputError, count
-from papa.files import MEND, Trace, opened_table, read_json, read_provenance, read_tensors, trace_of
+from papa.files import JSON, MEND, Trace, opened_table, read_json, read_provenance, read_tensors, trace_of
 from papa.jobs.resources import size
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from rich.console import Console
 
 Shown = dict[str, Any]
@@ -26,12 +28,21 @@ WORDS = {
     "hidden": "Hidden states",
     "probe": "Run of a probe",
     "summary": "Runs and their means",
+    "claims": "Claims: what may be concluded at a margin",
+    "stability": "How alike the orders are that λ gives",
     "grid": "Table of a grid of runs",
     "drops": "Original scores and drops",
     "published": "Scores beside published ones",
     "patterns": "Patterns of averaged attention",
     "page": "Report: all results on one page",
 }
+OUTCOMES = ".outcomes.parquet"
+TABLES = {
+    ("probe", OUTCOMES): "Outcomes of a probe",
+    ("summary", "outcomes.parquet"): "Outcomes of all probes",
+    ("summary", "curves.parquet"): "Losses and scores after each epoch",
+}
+"""What the files are that a stage makes beside others, by the ends of their names."""
 ROWS, LONGEST, DIGEST = 5, 60, 12
 """Rows that are shown of a table, and characters of a cell and of a digest."""
 SHADES = " .:-=+*#%@"
@@ -71,7 +82,7 @@ def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Sh
         damage = str(error)
     return {
         "path": str(path),
-        "what": WORDS.get(trace.stage, trace.stage) if trace else "File of papa",
+        "what": _what(path, trace),
         "made": trace and {"stage": trace.stage, "version": trace.version, "settings": dict(trace.settings)},
         "inputs": dict(trace.inputs) if trace else {},
         "bytes": path.stat().st_size,
@@ -81,25 +92,80 @@ def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Sh
     }
 
 
+def _what(path: Path, trace: Trace | None) -> str:
+    if trace is None:
+        return "File of papa"
+    beside = (said for (stage, end), said in TABLES.items() if trace.stage == stage and path.name.endswith(end))
+    return next(beside, WORDS.get(trace.stage, trace.stage))
+
+
 def _rows(path: Path, trace: Trace | None) -> Shown:
-    """Any table; of λ and of orders a value for each head."""
+    """Any table; of λ and of orders a value for each head, of the outcomes of a probe its scores."""
     with opened_table(path) as file:
         table, facts = file.read(), file.facts
     shown = {"rows": table.num_rows, **facts}
+    if trace and trace.stage == "probe":
+        shown["scores"] = _scores(table, facts)
     if trace and trace.stage in ("lambda", "rank", "order"):
         frame, title, name = table.to_pandas(), "Rank: the head with 0 is replaced first", "rank"
         if trace.stage == "lambda":
             frame, name = frame[frame["epoch"] == frame["epoch"].max()], "value"
-            title = f"λ after {count(int(frame['epoch'].max()), 'epoch')}; heads of small λ are replaced first"
+            part = f" of part {trace.settings['part']} of the texts" if trace.settings.get("part") else ""
+            title = f"λ after {count(int(frame['epoch'].max()), 'epoch')}{part}; heads of small λ are replaced first"
         values = frame.pivot(index="layer", columns="head", values=name).to_numpy().tolist()
         return {"facts": shown, "heads": {"title": title, "values": values}}
     rows = [list(row.values()) for row in table.slice(0, ROWS).to_pylist()]
     return {"facts": shown, "table": {"columns": table.column_names, "rows": rows, "total": table.num_rows}}
 
 
+def _scores(outcomes: pa.Table, facts: Mapping[str, JSON]) -> dict[str, dict[str, float]]:
+    """The scores of each split by every metric that fits; the metric of the task is no part of its outcomes."""
+    import pyarrow.compute as pc
+
+    from papa.method.metrics import READINGS, counts_of
+
+    labelled = "masked" if "tokens" in outcomes.column_names else "token" if "word" in outcomes.column_names else "text"
+    names, found = facts.get("label_names", ()), dict[str, dict[str, float]]()
+    for metric in METRICS:
+        try:
+            check_metric(metric, labelled, names)
+        except InputError:
+            continue
+        for split in outcomes["split"].unique().to_pylist():
+            counts = counts_of(metric, outcomes.filter(pc.equal(outcomes["split"], split)), names)
+            found.setdefault(split, {})[metric] = float(READINGS[metric].score(counts.sum(0)))
+    return found
+
+
+def _scores_beside(run: Path, trace: Trace) -> Shown:
+    """The scores of a run, if its outcomes lie beside it."""
+    path = run.with_suffix(OUTCOMES)
+    if trace_of(path) != trace:
+        return {}
+    try:
+        with opened_table(path) as file:
+            return {"scores": _scores(file.read(), file.facts)}
+    except DamagedArtefact as error:
+        return {"scores": f"not known: {error}"}
+
+
+def _claims(content: Mapping[str, JSON]) -> Shown:
+    """What may be concluded: the sentence, and a row for each line of each grid."""
+    lines = content["lines"]
+    areas = {f"{own['a']} and {own['b']} ({own['grid']})": own["verdict"] for own in content["areas"]}
+    columns = ["grid", "line", "heads", "replaceable", "tasks"]
+    rows = [[", ".join(own[name]) if name == "tasks" else own[name] for name in columns] for own in lines]
+    facts = {"sentence": content["sentence"], "margin": content["margin"], "areas": areas}
+    return {"facts": facts, "table": {"columns": columns, "rows": rows, "total": len(rows)}}
+
+
 def _values(path: Path, trace: Trace | None) -> Shown:
-    """A run or an index: plain values, and the curve of a run."""
+    """A run, an index or claims: plain values; of a run also its scores and its curve."""
     content = read_json(path)
+    if trace and trace.stage == "claims":
+        return _claims(content)
+    if trace and trace.stage == "probe":
+        content |= _scores_beside(path, trace)
     curve = content.pop("curve", None)
     if not curve:
         return {"facts": content}

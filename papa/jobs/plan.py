@@ -1,20 +1,28 @@
-"""What a config will take before it is run: jobs, time, memory and disk of each stage, all counted from the start."""
+"""What a config will take before it is run (jobs, time, memory and disk of each stage), and what it can then tell.
+
+What a stage takes is counted from the start. What can be told is the smallest loss that a task can be shown to stay
+under: it follows from the number of probe seeds and of validation examples, and from how much scores vary with both.
+That is measured if the config was run before, and assumed otherwise.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import Config, Corpus, Machine
 from papa.config.stages import HiddenOf, ModelId, TextsOf
 from papa.config.study import Job, Study
+from papa.config.variant import CONTEXTLESS, ORIGINAL
 from papa.errors import InputError, count
 from papa.files import footer_of
 from papa.jobs.resources import START_SECONDS, Sizes, disk, duration, memory_of, seconds, size, sizes_of
@@ -30,6 +38,21 @@ SAMPLE = 2000
 TOKENS_OF_A_WORD, SPECIAL_TOKENS = 1.3, 3
 READ_AT = 1e5
 """Bytes of texts that are read in a second."""
+POWER = 0.8
+"""How often a task that loses nothing is to be shown to lose less than the smallest loss."""
+SEED_SPREAD = 0.005
+"""Assumed standard deviation over probe seeds of original - replaced, as a share of the score's range."""
+DISCORDANT = 0.05
+"""Assumed share of the examples that come out differently when heads are replaced, the same ones with every seed."""
+CONTRIBUTION = 0.2
+"""Assumed contribution of attention to a score, original - contextless, as a share of the score's range."""
+ASSUMED = (
+    f"Assumed, not measured: over probe seeds a difference from the original has a standard deviation of "
+    f"{SEED_SPREAD:g} of the score's range, {100 * DISCORDANT:g} % of the examples come out differently, and attention "
+    f"contributes {CONTRIBUTION:g} of the range."
+)
+LITTLE = 1 / 3
+"""What helps less than this share of what something else does helps little."""
 Found = dict[str, Any]
 
 
@@ -42,7 +65,7 @@ def plan(config: Config, cores: int) -> Found:
     """
     os.environ[Machine.VARIABLE] = json.dumps(asdict(config.machine))
     study = Study(config, Path("results", config.name))
-    problems, sizes = _sizes(study)
+    problems, sizes, rows = _sizes(study)
     jobs, stages = study.jobs(), dict[str, Found]()
     taken, depth = dict[Job[Any], float](), dict[Job[Any], int]()
     for job in jobs:  # inputs stand before what is made of them
@@ -78,6 +101,9 @@ def plan(config: Config, cores: int) -> Found:
         "cores": cores,
         "device": config.device,
         "free_disk_bytes": free,
+        "margin": config.margin,
+        "power": POWER,
+        "smallest_losses": smallest_losses(study, rows),
     }
 
 
@@ -110,10 +136,210 @@ def print_plan(found: Found, out: Console) -> None:
         f"({size(found['free_disk_bytes'])} are free).",
         style="bold",
     )
+    for sentence in told_of(found):
+        out.print(printable(sentence))
 
 
-def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]]:
-    """Problems of models and corpora, and the sizes of each model and laid-out corpus; None if they are not known."""
+# -- what can be told -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How much original - replaced varies on a task, as a share of what attention contributes to it.
+
+    Args:
+        seed: standard deviation over probe seeds, with what orders of heads add to it.
+        example: standard deviation over validation examples.
+        rare: what is added to the square of that, times the number of examples; see `papa.results.statistics.RARE`.
+        orders: whether most of it comes from the orders of heads.
+        examples: how many validation examples were measured; None if nothing was.
+    """
+
+    seed: float
+    example: float
+    rare: float = 0.0
+    orders: bool = False
+    examples: int | None = None
+
+    @classmethod
+    def assumed(cls) -> Noise:
+        """What is taken for granted before a run."""
+        from papa.results.statistics import RARE
+
+        # both the original and what is compared with it count a few units as if they had differed
+        return cls(SEED_SPREAD / CONTRIBUTION, math.sqrt(DISCORDANT) / CONTRIBUTION, 2 * RARE / CONTRIBUTION**2)
+
+    def smallest(self, seeds: int, examples: int) -> float:
+        """The smallest loss that a task which loses nothing can be shown to stay under."""
+        from papa.results.statistics import smallest_loss
+
+        return smallest_loss(seeds, self.seed, math.sqrt((self.example**2 + self.rare / examples) / examples), POWER)
+
+    def helps(self, seeds: int, examples: int) -> str:
+        """What makes the smallest loss smaller: `seeds`, `examples` or `both`, by what twice as many would do."""
+        if self.orders:
+            return "orders"
+        now = self.smallest(seeds, examples)
+        by_seeds, by_examples = now - self.smallest(2 * seeds, examples), now - self.smallest(seeds, 2 * examples)
+        if by_seeds < LITTLE * by_examples:
+            return "examples"
+        return "seeds" if by_examples < LITTLE * by_seeds else "both"
+
+
+def smallest_losses(study: Study, rows: Mapping[str, Mapping[str, int]]) -> list[Found]:
+    """The smallest loss of each task of a config that replaces heads, or `why` there is none.
+
+    A task is as good as the worst of its models. `helps` is what would make its smallest loss smaller.
+
+    Args:
+        study: the config, and its results if it was run before.
+        rows: of each split of each corpus, as far as they are known.
+    """
+    config, found, measured = study.config, list[Found](), _noise_measured(study)
+    for task in dict.fromkeys(task for _, task in config.pairs):
+        given, models = config.tasks[task], [model for model, own in config.pairs if own == task]
+        seeds = [
+            len(own)
+            for model in models
+            for variant, own in study.variants(model, task).items()
+            if variant.path not in (ORIGINAL, CONTEXTLESS)  # the two ends, between which losses lie
+        ]
+        if not seeds:
+            continue
+        known = [own for model in models if (own := measured.get((model, task))) is not None]
+        noises = [own for own in known if isinstance(own, Noise)]
+        counted = None if config.corpora[given.corpus].blocks else rows.get(given.corpus, {}).get("validation")
+        entry: Found = {"task": task, "title": given.title or task, "seeds": min(seeds), "examples": counted}
+        entry |= {"measured": bool(known), "smallest": None, "helps": None, "why": None}
+        found.append(entry)
+        if not known and _has_range(given.metric):
+            noises = [Noise.assumed()]
+        examples = counted or min((own.examples or 0 for own in noises), default=0)
+        if not config.contextless:
+            entry["why"] = "without `contextless` no loss is measured"
+        elif min(seeds) < 2:
+            entry["why"] = ONE_SEED
+        elif known and not noises:
+            entry["why"] = str(known[0])
+        elif not noises:
+            entry["why"] = "its score has no range that a contribution could be assumed of, so it is known after a run"
+        elif not examples:
+            entry["why"] = "how many validation examples it has is not known yet"
+        else:
+            worst = max(noises, key=lambda own: own.smallest(min(seeds), examples))
+            entry |= {"examples": examples, "smallest": worst.smallest(min(seeds), examples)}
+            entry["helps"] = worst.helps(min(seeds), examples)
+    return found
+
+
+ONE_SEED = "one seed"
+
+
+def told_of(found: Found) -> list[str]:
+    """What a plan says of smallest losses, in sentences."""
+    entries = found["smallest_losses"]
+    known = [entry for entry in entries if entry["smallest"] is not None]
+    said = []
+    if known:
+        listed = ", ".join(f"{entry['title']} {_under(entry)} ({_counts(entry)})" for entry in known)
+        said.append(
+            f"Smallest loss: a task that loses nothing is shown, with {100 * found['power']:.0f} % power, to lose less "
+            f"than this share of what attention contributes: {listed}."
+        )
+        of_runs = [entry["title"] for entry in known if entry["measured"]]
+        if of_runs:
+            said.append(f"Estimated from what was measured for {', '.join(of_runs)}.")
+        if len(of_runs) < len(known):
+            said.append(ASSUMED)
+    for entry in known:
+        if entry["smallest"] >= found["margin"]:
+            said.append(
+                f"A margin of {100 * found['margin']:g} % cannot be shown for {entry['title']} with "
+                f"{_counts(entry, ' and ')} (smallest: {_under(entry)}): {HELPS[entry['helps']]}."
+            )
+    alone = [entry["title"] for entry in entries if entry["why"] == ONE_SEED]
+    if alone:
+        said.append(f"With one seed nothing can be claimed for {', '.join(alone)}: two or more seeds are needed.")
+    others: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry["why"] not in (None, ONE_SEED):
+            others.setdefault(entry["why"], []).append(entry["title"])
+    return said + [f"No smallest loss for {', '.join(titles)}: {why}." for why, titles in others.items()]
+
+
+HELPS = {
+    "seeds": "more examples help little, more seeds do",
+    "examples": "more seeds help little, more examples do",
+    "both": "more seeds and more examples help",
+    "orders": "what varies most is the order of heads, so more orders (`ranking`) help most",
+}
+
+
+def _under(entry: Found) -> str:
+    """The next whole percentage that can be shown."""
+    return f"{math.ceil(100 * entry['smallest'])} %" if entry["smallest"] < 1 else "100 % or more"
+
+
+def _counts(entry: Found, between: str = ", ") -> str:
+    return f"{count(entry['seeds'], 'seed')}{between}{count(entry['examples'], 'example')}"
+
+
+def _has_range(metric: str) -> bool:
+    from papa.method.metrics import READINGS
+
+    return math.isfinite(READINGS[metric].high - READINGS[metric].low)
+
+
+def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
+    """How much the results of a config vary on each model and task, or why nothing can be concluded of these.
+
+    The setting that lost least says it, since its true loss is nearest to 0. What was not run, or with one seed, is
+    left out.
+    """
+    path = study.results / ARTEFACTS["all_outcomes"].path()
+    if not path.is_file():
+        return {}
+    from papa.results.compare import read_outcomes
+    from papa.results.losses import COUNTS, status_of
+    from papa.results.outcomes import ALL, FLOOR, ORIGINALS
+
+    try:
+        measured, _ = read_outcomes(path)
+    except InputError:  # the workflow says so, and makes it again
+        return {}
+    found: dict[tuple[str, str], Noise | str] = {}
+    for key, own in measured.items():
+        if key not in study.config.pairs or own.metric != study.config.tasks[own.task].metric:
+            continue
+        sample = own.sample(own.metric, own.subsets()[ALL])
+        ends = sample.spread(ORIGINALS, FLOOR)
+        if ends is None or ends.seeds < 2:
+            continue
+        status = status_of(sample, own, own.metric)
+        if status != COUNTS:
+            found[key] = status
+            continue
+        replaced = [setting for setting in sample.settings if setting not in (ORIGINALS, FLOOR)]
+        spreads = [spread for setting in replaced if (spread := sample.spread(ORIGINALS, FLOOR, setting)) is not None]
+        parts = [(spread.estimate([0, 1, 0, -1]), spread) for spread in spreads]
+        if parts:
+            lost, spread = min(parts, key=lambda part: abs(part[0].mean))
+            unit = lost.variance / float(spread.means[1] - spread.means[2]) ** 2
+            examples, shares = sample.values.shape[1], lost.shares
+            seed = math.sqrt(unit * (1 - shares["examples"]) * spread.seeds)
+            example = math.sqrt(unit * shares["examples"] * examples)
+            found[key] = Noise(seed, example, 0.0, shares["order"] > 0.5, examples)
+    return found
+
+
+# -- what it takes ----------------------------------------------------------------------------------------------------
+
+
+def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None], dict[str, dict[str, int]]]:
+    """Problems of models and corpora, the sizes of each model and laid-out corpus (None if not known), and rows.
+
+    Rows are those of each split of each corpus.
+    """
     config = study.config
     problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, tuple[int, float]]]()
     for model in dict.fromkeys(model for model, _ in config.pairs):
@@ -137,7 +363,8 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
         elif corpus in corpora:
             own = config.corpora[corpus]
             sizes[model, layout] = _laid_out(models[model], corpora[corpus], int(slots or own.slots or 0), own.blocks)
-    return problems, sizes
+    rows = {name: {split: number for split, (number, _) in own.items()} for name, own in corpora.items()}
+    return problems, sizes, rows
 
 
 def _of_model(model: ModelId) -> dict[str, int]:

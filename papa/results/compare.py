@@ -1,8 +1,14 @@
-"""Two results held against each other: which scores differ beyond what seeds make differ, and which settings do."""
+"""Two results held against each other: which scores differ, which are equal within a margin, what cannot be told.
+
+There is one family of tests: the main metric on all examples of the reported validation split, for every model, task
+and setting that both results have. Subsets and further readings are no part of it, since they say the same again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,246 +16,480 @@ import numpy as np
 import pandas as pd
 
 from papa.config.artefacts import ARTEFACTS
-from papa.errors import InputError, count
-from papa.files import JSON, PathLike, provenance_of, read_table, trace_of
-from papa.results.runs import ALL, DATA_COLUMNS, TRAINING_COLUMNS, Origin, read_run, read_runs
-from papa.results.summary import CONFIDENCE, mean_relative_drops, read_summary, summary_of
-from papa.results.table import Table, metric_name, percent, printable
+from papa.config.settings import Config
+from papa.errors import DamagedArtefact, InputError, count
+from papa.files import JSON, MEND, PathLike, provenance_of, read_json, read_table, trace_of
+from papa.results.losses import COUNTS, status_of
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, RUN, Measured, Sample, Setting, measured_in
+from papa.results.runs import ALIKE, TRAINING_COLUMNS, read_run
+from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm, together
+from papa.results.table import Table, metric_name, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-SETTING = ["model", "task", "constant", "order", "fraction", "metric", "subset"]
-"""What must be the same for two rows to be held against each other."""
+DIFFERS, DIFFERS_BY_LESS = "differs", "differs, but by less than δ"
+EQUAL, UNKNOWN = "equal within δ", "cannot tell"
+VERDICTS = (DIFFERS, DIFFERS_BY_LESS, EQUAL, UNKNOWN)
+BY_BOTH, BY_EXAMPLE, BY_NOTHING = "examples and seeds", "examples", "nothing"
+"""What a difference is paired by."""
+OF_RANGE = 0.01
+"""Share of a metric's range that δ is where attention contributes nothing that a share could be taken of."""
+FAMILY = "the main metric on all reported validation examples of every model, task and setting that both have"
 OF_MODEL = ("weights", "papa_version", "precision", "heads")
 """Settings of a model; all others are of a model and a task."""
-OF_SUMMARY = ["heads", *(name for name in DATA_COLUMNS if name != "examples")]
-OWNER = ["model", "task"]
+SAME_ITEMS = ["split", "example", "word", "gold", "tokens"]
+"""What examples have in common that are the same."""
+EXAMPLES_ALONE = [source == "examples" for source in SOURCES]
+"""The members of what examples make vary by themselves."""
+OF_B = "B: "
+"""What stands before the constants of B where its runs lie beside those of A."""
+OUTCOMES = ARTEFACTS["all_outcomes"].path()
 DIGEST = 16
 """Characters that are shown of a digest, or of another text without an end."""
 MOST = 10
-"""Lines that are printed of settings that only one side has."""
+"""Lines that are printed of what is not a difference."""
 
 Found = dict[str, JSON]
+Key = tuple[str, str]
+"""A model and a task."""
+Made = dict[tuple[str, str | None, str], list[object]]
+"""All values of a setting of a model and a task; of a model alone where the task is None."""
 
 
-def compare(a: PathLike, b: PathLike) -> Found:
-    """What differs between two results folders, or two files `summary.parquet` or `runs.parquet`, in plain values.
+@dataclass(frozen=True)
+class Results:
+    """What is compared.
 
-    `compared` counts the settings (`SETTING`) that both have: `equal` of them have the same mean and spread, `within`
-    differ within intervals, those listed under `beyond` differ beyond them, and those under `untested` differ but one
-    side has no interval. `only_a`, `only_b`: settings that one side has. `settings`: hyperparameters, data, weights
-    and versions that differ. `mean_drops`: mean relative drops that differ.
+    Args:
+        measured: all outcomes.
+        tasks: the `title` and the `metric` of each task.
+        made: what the runs were made with; empty if they are not there.
+        margin: that of the config; None if claims are not there.
+    """
 
-    A difference of means over seeds is tested by Welch's t-test, which takes neither equal spread nor equal numbers
-    of seeds for granted; `low` and `high` are the 95 % interval of B - A. Scores of one seed are not paired: what a
-    seed fixes (first weights of a probe, the order of batches) means the same only if all else is the same, and a
-    pair of three seeds leaves 2 degrees of freedom where Welch's test has up to 4. If equal seeds do go together the
-    test is on the safe side. A difference is `beyond` if its p, by Holm's correction over all tests, is under 5 %:
-    one difference among equal results would else be expected of each twenty. If no seed differs from another on
-    either side, any difference is beyond.
+    measured: dict[Key, Measured]
+    tasks: dict[str, dict[str, str]]
+    made: Made
+    margin: float | None
+
+
+@dataclass(frozen=True)
+class Both:
+    """The scores of a model on a task in two results.
+
+    Args:
+        a, b: the scores of both; the same object, which has all of them, if the examples are the same.
+        marked: whether it is the same object, in which settings of B are those of `_of_b`.
+        alike: whether a seed means the same on both sides, because all else that it depends on is the same.
+    """
+
+    a: Sample
+    b: Sample
+    marked: bool
+    alike: bool
+
+    def difference(self, setting: Setting) -> tuple[Estimate | None, str]:
+        """B - A, and what it is paired by; None if the runs of a side have no seed in common.
+
+        Examples that are the same are paired. So are orders and seeds, if both sides have the same ones and a seed
+        means the same: a pair of seeds then differs by less than two seeds do. Otherwise both sides are samples of
+        their own, and each adds its variance.
+        """
+        other = _of_b(setting) if self.marked else setting
+        if self.marked and self.alike and _runs(self.a, setting).keys() == _runs(self.b, other).keys():
+            both = self.a.spread(setting, other)
+            return None if both is None else both.estimate([0, -1, 1]), BY_BOTH
+        one, two = self.a.spread(setting), self.b.spread(other)
+        if one is None or two is None:
+            return None, BY_NOTHING
+        if not self.marked:
+            return together([one.estimate([0, 1]), two.estimate([0, 1])], [-1, 1]), BY_NOTHING
+        return _by_example(one, two), BY_EXAMPLE
+
+
+def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Found:
+    """What differs between two results folders, or two tables of outcomes, in plain values.
+
+    `rows` has a verdict for each setting that both have. A setting `differs` if the p of its difference is under 5 % by
+    Holm's correction over the family. It is `equal within δ` if its 90 % interval lies between -δ and δ, which is two
+    one-sided tests at 5 %; if all outcomes are the same it is so by itself. Both can hold. `verdicts` counts them;
+    `only_a`, `only_b`: settings that one side has; `settings`: hyperparameters, data, weights and versions that differ.
+
+    Args:
+        a, b: the results.
+        margin: δ as a share of what attention contributes to a task in A (original - contextless); that of A's config
+            by default. For a task of A without such a contribution, δ is 1 % of the metric's range.
 
     Raises:
-        InputError: Something is no result, is damaged, or nothing can be compared.
+        InputError: something is no result, is damaged, or nothing can be compared.
     """
-    (left, settings_a), (right, settings_b) = _read(Path(a)), _read(Path(b))
-    both = left.merge(right, on=SETTING, suffixes=("_a", "_b"))
-    if both.empty:
+    if margin is not None and not 0 < margin < 1:
+        raise InputError(f"The margin is {margin:g}, but must lie between 0 and 1; it is a share, such as 0.1.")
+    left, right = _read(Path(a)), _read(Path(b))
+    share, origin = (margin, "as given") if margin is not None else (left.margin, "of A's config")
+    if share is None:
+        share, origin = float(Config.model_fields["margin"].default), "the default, because A has no claims"
+    there = {key: _settings_of(left, key, right) for key in left.measured}
+    if not any(there.values()):
         raise InputError(
             f"{a} and {b} have no setting in common: {_described(left)} and {_described(right)}; results are compared "
-            "by the names of models and tasks."
+            "by the names of models and tasks, and by the same metric."
         )
-    found = _tested(both)
-    tested, level = found["p"].notna(), 1 - CONFIDENCE
-    beyond, within = tested & (found["p_holm"] < level), tested & ~found["equal"] & ~(found["p_holm"] < level)
+    rows = [row for key, settings in there.items() if settings for row in _rows(left, right, key, settings, share)]
+    _judge(rows)
+    verdicts = {name: sum(row["verdict"] == name for row in rows) for name in VERDICTS}
     return {
         "a": str(a),
         "b": str(b),
-        "confidence": CONFIDENCE,
+        "family": FAMILY,
+        "confidence": LEVEL,
         "correction": "Holm",
-        "compared": len(found),
-        "equal": int(found["equal"].sum()),
-        "tested": int(tested.sum()),
-        "within": int(within.sum()),
-        "within_but_outside_own_interval": int((within & (found["p"] < level)).sum()),
-        "untested": _plain(found[~tested & ~found["equal"]]),
-        "beyond": _plain(found[beyond].sort_values("p", kind="stable")),
-        "only_a": _plain(_only(left, right)),
-        "only_b": _plain(_only(right, left)),
-        "settings": _plain(_differing(settings_a, settings_b)),
-        "mean_drops": _plain(_mean_drops(left, right)),
+        "margin": share,
+        "margin_from": origin,
+        "compared": len(rows),
+        "tested": sum(row["p"] is not None for row in rows),
+        "same": sum(row["same"] for row in rows),
+        "differ": verdicts[DIFFERS] + verdicts[DIFFERS_BY_LESS],
+        "verdicts": verdicts,
+        "rows": rows,
+        "only_a": _only(left, right),
+        "only_b": _only(right, left),
+        "made_known": bool(left.made and right.made),
+        "settings": _differing(left, right),
     }
 
 
-def _read(place: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The summary of some results, and what they were made with: `ABOUT`, and a `value` for each run or row."""
-    if place.is_dir():
-        path = place / ARTEFACTS["summary"].path()
-        if not path.is_file():
-            raise InputError(
-                f"{place} has no {ARTEFACTS['summary'].path()}, so it is no folder of finished results; give "
-                "results/NAME, and run its workflow to the end first."
-            )
-        summary, runs = read_summary(path), _runs_in(place)
-    elif not place.is_file():
-        raise InputError(f"There is no {place}; give a results folder, or its summary.parquet or runs.parquet.")
-    elif (what := provenance_of(read_table(place)).get("table")) == "summary":
-        summary = read_summary(place)
-        runs = summary[OWNER]
-    elif what == "runs":
-        runs = read_runs(place)
-        summary, runs = summary_of(runs), runs[[*OWNER, *TRAINING_COLUMNS]]
-    else:
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_outcomes(path: PathLike) -> tuple[dict[Key, Measured], dict[str, dict[str, str]]]:
+    """All outcomes by model and task from their table, and the `title` and the `metric` of each task.
+
+    Raises:
+        DamagedArtefact: the file is damaged, or another table.
+    """
+    table, trace = read_table(path), trace_of(path)
+    tasks = trace.settings.get("tasks") if trace else None
+    if provenance_of(table).get("table") != "outcomes" or not isinstance(tasks, dict) or not table.num_rows:
+        raise DamagedArtefact(f"{path} is no table of outcomes; give a results folder, or its {OUTCOMES}.")
+    metrics = {task: told["metric"] for task, told in tasks.items()}
+    return {(own.model, own.task): own for own in measured_in(table, metrics)}, tasks
+
+
+def _read(place: Path) -> Results:
+    """The outcomes of some results, and what lies beside them: runs, and the margin of the claims."""
+    if not place.exists():
+        raise InputError(f"There is no {place}; give a results folder, or its {OUTCOMES}.")
+    path = place / OUTCOMES if place.is_dir() else place
+    if not path.is_file():
         raise InputError(
-            f"{place} is neither a summary nor a table of runs; give a results folder, or its summary.parquet or "
-            "runs.parquet."
+            f"{place} has no {OUTCOMES}, so it is no folder of finished results; give results/NAME, and run its "
+            "workflow to the end first."
         )
-    made = [rows.astype(object).melt(OWNER, var_name="setting") for rows in (runs, summary[[*OWNER, *OF_SUMMARY]])]
-    settings = pd.concat(made).dropna(subset="value")
-    return summary, settings.assign(task=settings["task"].mask(settings["setting"].isin(OF_MODEL), None))
+    measured, tasks = read_outcomes(path)
+    if not path.absolute().as_posix().endswith(f"/{OUTCOMES}"):
+        return Results(measured, tasks, {}, None)
+    folder = path.absolute().parents[1]
+    claims, margin = folder / ARTEFACTS["claims_json"].path(), None
+    if claims.is_file():
+        margin = read_json(claims).get("margin")
+        if not isinstance(margin, float):
+            raise DamagedArtefact(f"{claims} has no margin, so it has no claims of papa; {MEND}.")
+    return Results(measured, tasks, _made(folder), margin)
 
 
-def _runs_in(folder: Path) -> pd.DataFrame:
-    """What each run of a results folder says that it was made with; None for what it does not say."""
-    rows = []
+def _made(folder: Path) -> Made:
+    """What the runs of a results folder say that they were made with; nothing where they do not say."""
+    found: Made = {}
     for path in sorted(folder.glob(ARTEFACTS["run"].path(model="*", task="*", variant="**", seed="*"))):
         run, trace = read_run(path), trace_of(path)
-        about = run.model_dump() | run.provenance.model_dump()
-        rows.append(about | {"precision": trace.settings["model"]["precision"] if trace else None})
-    return pd.DataFrame(rows, columns=[*OWNER, *TRAINING_COLUMNS, *Origin.model_fields, "precision"], dtype=object)
+        told = run.model_dump(include={*TRAINING_COLUMNS, "heads"}) | run.provenance.model_dump()
+        told["precision"] = trace.settings["model"]["precision"] if trace else None
+        for name, numbers in run.model_dump(include={"rows", "rows_available", "cut"}).items():
+            told |= {f"{name}_{split}": number for split, number in numbers.items()}
+        for name, value in told.items():
+            values = found.setdefault((run.model, None if name in OF_MODEL else run.task, name), [])
+            if value is not None and value not in values:
+                values.append(value)
+    return found
 
 
-def _described(rows: pd.DataFrame) -> str:
+def _settings_of(left: Results, key: Key, right: Results) -> list[Setting]:
+    """The settings of a model and a task that both results have, and scored by the same metric."""
+    if key not in right.measured or left.measured[key].metric != right.measured[key].metric:
+        return []
+    theirs = right.measured[key].settings()
+    return [setting for setting in left.measured[key].settings() if setting in theirs]
+
+
+def _described(results: Results) -> str:
     """Which models on which tasks, for messages."""
-    return f"{', '.join(rows['model'].unique())} on {', '.join(rows['task'].unique())}"
+    models, tasks = (dict.fromkeys(names) for names in zip(*results.measured, strict=True))
+    return f"{', '.join(models)} on {', '.join(tasks)}"
 
 
-def _tested(both: pd.DataFrame) -> pd.DataFrame:
-    """Rows of two summaries side by side: means, B - A with its interval, and Welch's p, as far as there are any."""
-    read = {"title": "title_a", "a": "mean_a", "b": "mean_b", "seeds_a": "seeds_a", "seeds_b": "seeds_b"}
-    read |= {"drop_a": "relative_drop_a", "drop_b": "relative_drop_b"}
-    found = both[SETTING].assign(**{name: both[column] for name, column in read.items()})
-    sides = [both[[f"{name}_{side}" for name in ("mean", "half_width", "seeds")]].to_numpy() for side in "ab"]
-    found["equal"] = ((sides[0] == sides[1]) | (np.isnan(sides[0]) & np.isnan(sides[1]))).all(axis=1)
-    found["difference"] = found["b"] - found["a"]
-    found["low"], found["high"], found["p"] = _welch(found["difference"], both)
-    tested = found["p"].dropna()
-    return found.assign(p_holm=pd.Series(holm(tested.tolist()), tested.index))
+# -- tests ------------------------------------------------------------------------------------------------------------
 
 
-def _welch(shift: pd.Series[float], both: pd.DataFrame) -> tuple[pd.Series[float], ...]:
-    """Interval and p of differences of means whose spread over seeds follows from the intervals of both sides."""
-    from scipy.stats import t
-
-    share = (1 + CONFIDENCE) / 2
-    freedom = {side: (both[f"seeds_{side}"] - 1).where(both[f"half_width_{side}"].notna()) for side in "ab"}
-    errors = {side: both[f"half_width_{side}"] / t.ppf(share, freedom[side]) for side in "ab"}
-    error = np.hypot(errors["a"], errors["b"])
-    together = 1 / sum((errors[side] / error) ** 4 / freedom[side] for side in "ab")
-    half, p = error * t.ppf(share, together), 2 * t.sf(shift.abs() / error, together)
-    some = error.ne(0)
-    half, p = half.where(some, 0.0), pd.Series(p, shift.index).where(some, shift.eq(0).astype(float))
-    return shift - half, shift + half, p
-
-
-def holm(values: Sequence[float]) -> list[float]:
-    """The p values, in their order, such that all under a level together err no more often than that level says."""
-    order, adjusted = np.argsort(values, kind="stable"), np.empty(len(values))
-    adjusted[order] = np.maximum.accumulate(np.asarray(values)[order] * np.arange(len(values), 0, -1)).clip(max=1)
-    return list(adjusted.tolist())
+def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], share: float) -> list[Found]:
+    """What is found of the settings of a model and a task; verdicts follow when all tests are known."""
+    a, b = left.measured[key], right.measured[key]
+    both = _both(a, b, _alike(left, right, key))
+    delta, of = _delta(both.a, a, share)
+    rows = []
+    for setting in settings:
+        other = _of_b(setting) if both.marked else setting
+        estimate, paired = both.difference(setting)
+        row: Found = {"model": a.model, "task": a.task, "title": left.tasks[a.task]["title"], "metric": a.metric}
+        row |= dict(zip(("constant", "order", "fraction"), setting, strict=True))
+        for side, sample, own in (("a", both.a, setting), ("b", both.b, other)):
+            runs = sample.runs.loc[sample.settings[own]]
+            row |= {side: sample.mean(own), f"seeds_{side}": int(runs["seed"].nunique())}
+            row[f"examples_{side}"] = int(sample.values.shape[1])
+        row |= {"paired": paired, "same": both.marked and _same(both, setting), "delta": delta, "delta_of": of}
+        rows.append(row | _tested(estimate))
+    return rows
 
 
-def _only(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The settings of `rows` that `others` does not have."""
-    sides = rows[SETTING].merge(others[SETTING], how="left", indicator=True)
-    return sides.loc[sides["_merge"] == "left_only", SETTING]
+def _tested(estimate: Estimate | None) -> Found:
+    """A difference with its intervals and its p, as far as there are any."""
+    names = ("difference", "low", "high", "low_90", "high_90", "p")
+    if estimate is None or not estimate.freedom:
+        why = "orders without a common seed" if estimate is None else "one seed, which has no interval"
+        return dict.fromkeys(names) | {"difference": estimate and float(estimate.mean), "why": why}
+    wide, narrow = estimate.interval(), estimate.interval(2 * LEVEL - 1)
+    numbers = (estimate.mean, wide.low, wide.high, narrow.low, narrow.high, estimate.p())
+    return dict(zip(names, map(float, numbers), strict=True)) | {"why": None}
 
 
-def _differing(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+def _judge(rows: Sequence[Found]) -> None:
+    """Add `p_holm` and `verdict` to all rows, which are one family."""
+    tested = [row for row in rows if row["p"] is not None]
+    corrected = dict(zip(map(id, tested), holm([row["p"] for row in tested]), strict=True))
+    for row in rows:
+        p, delta = corrected.get(id(row)), row["delta"]
+        inside = p is not None and delta is not None and -delta < row["low_90"] and row["high_90"] < delta
+        equal, differs = row["same"] or inside, p is not None and p < 1 - LEVEL
+        verdict = DIFFERS_BY_LESS if equal and differs else DIFFERS if differs else EQUAL if equal else UNKNOWN
+        row |= {"p_holm": p, "verdict": verdict}
+
+
+def _both(a: Measured, b: Measured, alike: bool) -> Both:
+    """The scores of two sides; if their examples are the same, runs of B stand beside those of A as other settings."""
+    parts = [own.subsets()[ALL] for own in (a, b)]
+    items = [own.items.loc[part].reset_index(drop=True) for own, part in zip((a, b), parts, strict=True)]
+    shown = [own[[name for name in SAME_ITEMS if name in own]].astype(str) for own in items]
+    if a.names != b.names or not shown[0].equals(shown[1]):
+        one, two = (own.sample(own.metric, part) for own, part in zip((a, b), parts, strict=True))
+        return Both(one, two, False, alike)
+    marked = b.runs[RUN].assign(constant=[f"{OF_B}{constant or ''}" for constant in b.runs["constant"]])
+    runs = pd.concat([a.runs[RUN], marked], ignore_index=True)
+    values = np.concatenate([own.values[:, part] for own, part in zip((a, b), parts, strict=True)])
+    sample = replace(a, runs=runs, items=items[0], values=values).sample(a.metric, np.ones(len(items[0]), bool))
+    return Both(sample, sample, True, alike)
+
+
+def _of_b(setting: Setting) -> Setting:
+    """What a setting of B is called beside those of A."""
+    constant, order, fraction = setting
+    return (f"{OF_B}{constant or ''}", order, fraction)
+
+
+def _runs(sample: Sample, setting: Setting) -> dict[tuple[str, int], int]:
+    """The runs of a setting by order and seed."""
+    places = sample.settings[setting]
+    runs = sample.runs.loc[places]
+    return dict(zip(zip(runs["order"].fillna(""), runs["seed"], strict=True), places, strict=True))
+
+
+def _same(both: Both, setting: Setting) -> bool:
+    """Whether every example counts the same in all runs of a setting on both sides, so that no score can differ."""
+    one, two = (_runs(both.a, own) for own in (setting, _of_b(setting)))
+    counts = both.a.counts
+    return one.keys() == two.keys() and all(np.array_equal(counts[one[run]], counts[two[run]]) for run in one)
+
+
+def _by_example(one: Spread, two: Spread) -> Estimate:
+    """B - A, paired by examples alone: what examples add to both sides alike counts for neither, all else for both.
+
+    Args:
+        one, two: the spreads of A and of B, each with the trivial classifier as its first quantity.
+    """
+    if one.units is None or two.units is None:
+        return together([one.estimate([0, 1]), two.estimate([0, 1])], [-1, 1])
+    units, unseen = two.units[1] - one.units[1], one.unseen + two.unseen
+    freedom = len(units) - 1.0
+    effects = [(float(units @ units) * len(units) / freedom + unseen, 1.0, freedom, np.array(EXAMPLES_ALONE))]
+    for side in (one, two):
+        rest = (side.members != EXAMPLES_ALONE).any(1)
+        own = (side.squares[:, 1, 1], side.signs, side.freedoms, side.members)
+        effects += zip(*(numbers[rest] for numbers in own), strict=True)
+    squares, signs, freedoms, members = (np.array(own) for own in zip(*effects, strict=True))
+    means, seeds = two.means[1:] - one.means[1:], min(one.seeds, two.seeds)
+    joined = Spread(means, squares[:, None, None], signs, freedoms, members, seeds, units=units[None], unseen=unseen)
+    return joined.estimate([1.0])
+
+
+def _alike(left: Results, right: Results, key: Key) -> bool:
+    """Whether runs of both sides were made alike in all that a seed depends on, as far as that is known; else not."""
+    owners = [(None if owner == "model" else key[1], name) for owner, names in ALIKE.items() for name in names]
+    found = [[made.get((key[0], *of), []) for of in owners] for made in (left.made, right.made)]
+    return all(found[0]) and all(sorted(map(str, a)) == sorted(map(str, b)) for a, b in zip(*found, strict=True))
+
+
+def _delta(sample: Sample, measured: Measured, share: float) -> tuple[float | None, str]:
+    """The δ of a task, and what it is a share of; None if there is nothing that it could be a share of."""
+    status, metric = status_of(sample, measured, measured.metric), sample.metric
+    original, floor = sample.mean(ORIGINALS), sample.mean(FLOOR)
+    if status == COUNTS and original is not None and floor is not None:
+        return share * (original - floor), "attention's contribution"
+    if isfinite(metric.high - metric.low):
+        return OF_RANGE * (metric.high - metric.low), f"the metric's range, because {status}"
+    return None, f"nothing, because {status} and the metric has no range"
+
+
+def _only(side: Results, other: Results) -> list[Found]:
+    """The settings of one side that the other does not have."""
+    found = []
+    for (model, task), own in side.measured.items():
+        theirs: Iterable[Setting] = other.measured[model, task].settings() if (model, task) in other.measured else ()
+        about: Found = {"model": model, "task": task, "title": side.tasks[task]["title"], "metric": own.metric}
+        found += [
+            about | dict(zip(("constant", "order", "fraction"), setting, strict=True))
+            for setting in own.settings()
+            if setting not in theirs
+        ]
+    return found
+
+
+def _differing(left: Results, right: Results) -> list[Found]:
     """Settings of models and tasks that both have, if they are not the same; each value is listed once."""
-    sides = (side.groupby([*OWNER, "setting"], dropna=False, sort=False)["value"] for side in (a, b))
-    once = [side.agg(lambda own: list(own.unique())) for side in sides]
-    both = pd.concat(once, axis=1, join="inner", keys=["a", "b"]).reset_index()
-    in_order = both[["a", "b"]].map(lambda values: sorted(map(str, values)))
-    return both[in_order["a"] != in_order["b"]]
+    sides = []
+    for results in (left, right):
+        metrics: Made = {(*key, "metric"): [own.metric] for key, own in results.measured.items()}
+        sides.append(metrics | results.made)
+    return [
+        {"model": model, "task": task, "setting": name, "a": values, "b": sides[1][model, task, name]}
+        for (model, task, name), values in sides[0].items()
+        if values
+        and sides[1].get((model, task, name))
+        and sorted(map(str, values)) != sorted(map(str, sides[1][model, task, name]))
+    ]
 
 
-def _mean_drops(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-    """Mean relative drops over tasks that both have and that are not the same."""
-    drops = [mean_relative_drops(side).rename(columns={"mean_relative_drop": ""}) for side in (a, b)]
-    both = drops[0].merge(drops[1], on=["model", "constant", "order", "fraction"], suffixes=("_a", "_b"))
-    both = both.rename(columns={"_a": "a", "_b": "b"})
-    return both[both["a"].ne(both["b"])]
-
-
-def _plain(rows: pd.DataFrame) -> list[Found]:
-    """Rows as plain values; None for what is not known."""
-    plain = rows.astype(object)
-    return [dict(zip(rows.columns, row, strict=True)) for row in plain.where(plain.notna(), None).to_numpy().tolist()]
+# -- as people read it ------------------------------------------------------------------------------------------------
 
 
 def print_comparison(found: Found, console: Console) -> None:
-    """Print what `compare` found."""
+    """Print what `compare` found: the verdicts in a sentence and in tables, what else differs, how it was tested."""
     console.print(f"A: {printable(found['a'])}\nB: {printable(found['b'])}\n")
+    rows = found["rows"]
+    console.print(headline(found), style=_colour(found))
+    console.print("")
+    models = list(dict.fromkeys(row["model"] for row in rows))
 
-    def show(title: str, lines: list[dict[str, str]], names: int = 3) -> None:
+    def show(title: str, lines: list[dict[str, str]], names: int) -> None:
         if lines:
             Table(title, pd.DataFrame(lines), names).print(console)
 
+    def scores(verdicts: Sequence[str], title: str, most: int | None = None) -> None:
+        level = LEVEL if DIFFERS in verdicts else 2 * LEVEL - 1
+        for model in models:
+            own = [row for row in rows if row["model"] == model and row["verdict"] in verdicts and not row["same"]]
+            cut = "" if most is None or len(own) <= most else f", {most} of {len(own):,} (--json has all)"
+            of = f" ({model})" if len(models) > 1 else ""
+            show(f"{title}{of}{cut}", [_scores(row, level) for row in sorted(own, key=_place)[:most]], 2)
+
+    scores((DIFFERS, DIFFERS_BY_LESS), "Differ")
+    scores((UNKNOWN,), "Cannot be told", MOST)
+    scores((EQUAL,), "Equal within δ", MOST)
     settings = [
         {"model": row["model"], "task": row["task"] or "", "setting": row["setting"]}
         | {side.upper(): " ".join(map(_value, row[side])) for side in "ab"}
         for row in found["settings"]
     ]
-    show("Settings that differ", settings, names=5)
-    show("Beyond intervals", [_scores(row) for row in found["beyond"]])
-    show("Different, but with one seed there is no interval", [_scores(row) for row in found["untested"]])
-    drops = [
-        {"model": row["model"], "setting": _setting(row), "A": percent(row["a"]), "B": percent(row["b"])}
-        for row in found["mean_drops"]
-    ]
-    show("Mean relative drops over tasks that differ (not tested)", drops, names=2)
+    show("Settings that differ", settings, 5)
     for side in ("a", "b"):
         only = found[f"only_{side}"]
         title = f"Only in {side.upper()}: {count(len(only), 'setting')}"
-        show(title + (f", the first {MOST}" if len(only) > MOST else ""), [_names(row) for row in only[:MOST]])
-    beyond, untested = len(found["beyond"]), len(found["untested"])
-    if found["equal"] == found["compared"]:
+        title += f", the first {MOST}" if len(only) > MOST else ""
+        show(title, [{"model": row["model"]} | _names(row) for row in only[:MOST]], 3)
+    if not found["made_known"]:
+        console.print("What runs were made with is not known here, so no setting of theirs is compared.\n")
+    console.print(about(found))
+
+
+def headline(found: Found) -> str:
+    """The verdicts in a sentence."""
+    compared, verdicts = found["compared"], found["verdicts"]
+    if found["same"] == compared:
         everything = not (found["only_a"] or found["only_b"])
-        what = "the scores" if everything else f"the {count(found['compared'], 'score')} that both have"
-        but = "; settings differ" if found["settings"] else ""
-        console.print(f"The same: {what} agree to the last digit{but}.", style="bold green")
-        return
-    said = f"{count(found['compared'], 'setting')} in both: {found['equal']:,} equal, {found['within']:,} different "
-    said += f"within intervals, {beyond:,} beyond them" + (f", {untested:,} without an interval" if untested else "")
-    console.print(f"{said}.", style="bold red" if beyond else "bold yellow" if untested else "bold green")
-    if found["tested"]:
-        console.print(
-            f"Welch's t-test over seeds, {count(found['tested'], 'test')}, {100 * (1 - CONFIDENCE):.0f} % for all of "
-            f"them together ({found['correction']}'s correction). Outside of its own 95 % interval, but not after the "
-            f"correction: {found['within_but_outside_own_interval']:,}."
-        )
+        what = "the scores" if everything else f"the {count(compared, 'score')} that both have"
+        return f"The same: {what} agree to the last digit{'; settings differ' if found['settings'] else ''}."
+    differ, less, equal, unknown = (found["differ"], *(verdicts[name] for name in (DIFFERS_BY_LESS, EQUAL, UNKNOWN)))
+    by_less = f" ({less:,} of them by less than the margin)" if less else ""
+    of_them = "all" if found["same"] == equal else f"{found['same']:,} of them"
+    same = f" ({of_them} to the last digit)" if found["same"] else ""
+    return (
+        f"{differ:,} of {compared:,} {'differs' if differ == 1 else 'differ'}{by_less}, {equal:,} "
+        f"{'is' if equal == 1 else 'are'} equal within the margin{same}, {unknown:,} cannot be told."
+    )
+
+
+def about(found: Found) -> str:
+    """What was tested, how, and with which margin."""
+    rows = found["rows"]
+    paired = {name: sum(row["paired"] == name for row in rows) for name in (BY_BOTH, BY_EXAMPLE, BY_NOTHING)}
+    parts = [
+        f"Tested: {found['family']}; no subsets, no further readings.",
+        f"Paired by {', '.join(f'{name}: {number:,}' for name, number in paired.items() if number)}.",
+        f"Differs: 5 % for {count(found['tested'], 'test')} together (Holm's correction).",
+        f"Equal: two one-sided tests at 5 % for each setting by itself, of δ = {100 * found['margin']:g} % of what "
+        f"attention contributes to a task in A ({found['margin_from']}).",
+    ]
+    others: dict[tuple[float | None, str], list[str]] = {}
+    for row in rows:
+        titles = others.setdefault((row["delta"], row["delta_of"]), []) if "because" in row["delta_of"] else []
+        titles += [row["title"]] * (row["title"] not in titles)
+    for (delta, of), titles in others.items():
+        what = "there is no δ: it would be a share of"
+        if delta is not None:
+            what = f"δ is {delta:.3f}, {100 * OF_RANGE:g} % of"
+        parts.append(f"{', '.join(titles)}: {what} {of}.")
+    for why in dict.fromkeys(row["why"] for row in rows if row["why"]):
+        parts.append(f"Not tested, because of {why}: {sum(row['why'] == why for row in rows):,}.")
+    return printable(" ".join(parts))
+
+
+def _colour(found: Found) -> str:
+    verdicts = found["verdicts"]
+    return "bold red" if verdicts[DIFFERS] else "bold yellow" if verdicts[EQUAL] < found["compared"] else "bold green"
+
+
+def _place(row: Found) -> tuple[float, float]:
+    """Small p first, and large differences of equal p."""
+    return (2.0 if row["p"] is None else row["p"], -abs(row["difference"] or 0.0))
 
 
 def _names(row: Found) -> dict[str, str]:
-    """Which score: its model, its task with its metric and, if it has one, its subset, and what was replaced."""
-    subset = "" if row["subset"] == ALL else f", {row['subset']}"
-    reading = f"{row['task']}{subset} ({metric_name(row['metric'])})"
-    return {"model": row["model"], "task": reading, "setting": _setting(row)}
+    """Which score: its task with its metric, and what was replaced."""
+    setting = " ".join(filter(None, (row["fraction"], row["constant"], row["order"])))
+    return {"task": f"{row['title']} ({metric_name(row['metric'])})", "setting": setting}
 
 
-def _setting(row: Found) -> str:
-    return " ".join(filter(None, (row["fraction"], row["constant"], row["order"])))
+def _scores(row: Found, level: float) -> dict[str, str]:
+    """Two scores beside each other, with what is known of their difference and its interval of a level."""
+    line, interval = _names(row) | {side.upper(): _number(row[side]) for side in "ab"}, "not tested"
+    low, high = ("low", "high") if level == LEVEL else ("low_90", "high_90")
+    if row["p"] is not None:
+        interval = f"{row['difference']:+.3f} [{row[low]:+.3f}, {row[high]:+.3f}]"
+    p = "-" if row["p_holm"] is None else f"{row['p_holm']:.1g}"
+    return line | {f"B - A [{100 * level:.0f} %]": interval, "p": p, "δ": _number(row["delta"])}
 
 
-def _scores(row: Found) -> dict[str, str]:
-    """Two scores beside each other; with their interval and p if there is a test."""
-    shift = "" if row["difference"] is None else f"{row['difference']:+.3f}"
-    scores = {side.upper(): "-" if row[side] is None else f"{row[side]:.3f}" for side in "ab"}
-    if row["p"] is None:
-        return _names(row) | scores | {"B - A": shift}
-    tested = {"B - A [95 %]": f"{shift} [{row['low']:+.3f}, {row['high']:+.3f}]", "p (Holm)": f"{row['p_holm']:.1g}"}
-    return _names(row) | scores | tested
+def _number(number: float | None) -> str:
+    return "-" if number is None else f"{number:.3f}"
 
 
 def _value(value: object) -> str:

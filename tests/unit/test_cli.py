@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import torch
+from test_compare import folders
 from typer.testing import CliRunner
 
 import papa.cli
@@ -135,6 +136,19 @@ def test_what_is_no_file_of_papa_is_one_sentence(tmp_path):
         result = CliRunner().invoke(app, ["inspect", str(path)])
         assert result.exit_code == 2 and not result.stdout, path
         assert expected in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+def test_compare_ends_with_what_it_found(tmp_path):
+    """0 where nothing differs, 1 where something does, 2 where nothing can be compared; the margin is an option."""
+    a, b = map(str, folders(tmp_path, 0, 400))
+    same, other = (CliRunner().invoke(app, ["compare", a, side]) for side in (a, b))
+    assert (same.exit_code, other.exit_code) == (0, 1)
+    assert "The same: the scores agree" in same.stdout and "1 of 3 differs, 2 are equal within" in other.stdout
+    told = json.loads(CliRunner().invoke(app, ["compare", a, b, "--margin", "0.05", "--json"]).stdout)
+    assert (told["margin"], told["differ"], told["margin_from"]) == (0.05, 1, "as given")
+    for arguments in ([a, str(tmp_path)], [a, b, "--margin", "1.5"]):
+        wrong = CliRunner().invoke(app, ["compare", *arguments])
+        assert wrong.exit_code == 2 and not wrong.stdout and len(wrong.stderr.splitlines()) == 1
 
 
 def test_texts_cannot_steer_the_terminal(tmp_path, monkeypatch):

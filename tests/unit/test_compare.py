@@ -1,177 +1,462 @@
-"""Two results held against each other: Welch's test as scipy has it, Holm's correction by hand, what is said."""
+"""Two results held against each other: scipy's t-tests, Holm's correction by hand, every verdict, what is said."""
 
 import io
 import json
 
+import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
-from scipy.stats import ttest_ind
-from test_summary import run
+from scipy.stats import t, ttest_ind, ttest_rel
 
-from papa.config.stages import RunsOf
-from papa.config.study import Job
+from papa.config.artefacts import ARTEFACTS
 from papa.errors import InputError
-from papa.files import Trace, write_json
-from papa.results.compare import compare, holm, print_comparison
-from papa.results.runs import ALL
-from papa.results.summary import summarise
+from papa.files import Trace, write_json, write_table
+from papa.results.compare import (
+    BY_BOTH,
+    BY_EXAMPLE,
+    BY_NOTHING,
+    DIFFERS,
+    DIFFERS_BY_LESS,
+    EQUAL,
+    OUTCOMES,
+    UNKNOWN,
+    _both,
+    compare,
+    headline,
+    print_comparison,
+)
+from papa.results.outcomes import RUN, Measured, table_of
 
-NEAR, FAR = (0.70, 0.72, 0.71), (0.90, 0.93, 0.91)
-VARIANTS = {"1": "original", "0": "average/all", "1/2": "average/lambda/kept-1of2"}
+ORIGINAL, FLOOR, HALF = (None, None, "1"), ("zeros", None, "0"), ("average", "lambda-0", "1/2")
+NAMES = ("no", "yes")
+PLACES = {ORIGINAL: "original", FLOOR: "zeros/all", HALF: "average/lambda-0/kept-1of2"}
 
 
-def results(folder, scores, trace=None, **other):
-    """A results folder with runs of one model, from scores over seeds by (task, fraction)."""
-    files = []
-    for (task, fraction), own in scores.items():
-        for seed, score in enumerate(own, start=1):
-            path = folder / f"models/tiny/tasks/{task}/runs/{VARIANTS[fraction]}/seed-{seed}.json"
-            write_json(run(task, fraction, seed, score, **other), path, trace)
-            files.append(path)
-    tables = folder / "tables"
-    outputs = {"runs": "runs.parquet", "summary": "summary.parquet", "markdown": "summary.md", "latex": "summary.tex"}
-    outputs = {name: str(tables / file) for name, file in outputs.items()}
-    summarise(Job("summary", RunsOf(titles={}), {"runs": tuple(map(str, files))}, outputs))
+def outcomes(scores, task="cola", model="tiny", gold=None, metric="accuracy"):
+    """What was measured on a task, from rows [seed, example] of right (1) and wrong (0) by setting."""
+    scores = {setting: np.atleast_2d(rows).astype(int) for setting, rows in scores.items()}
+    seeds = {setting: range(1, len(rows) + 1) for setting, rows in scores.items()}
+    right = np.concatenate(list(scores.values()))
+    gold = np.arange(right.shape[1]) % 2 if gold is None else gold
+    items = pd.DataFrame({"split": "validation", "example": np.arange(len(gold)), "gold": gold})
+    runs = pd.DataFrame([(*setting, seed) for setting, own in seeds.items() for seed in own], columns=RUN, dtype=object)
+    predicted = np.where(right == 1, gold, 1 - gold)
+    counts = tuple(np.bincount(gold, minlength=2).tolist())
+    return Measured(model, task, metric, NAMES, counts, runs, items, predicted)
+
+
+def results(folder, *measured, margin=None, runs=None, precision="float32", **made):
+    """A results folder; with `margin` it has claims, with `runs` it has the JSON of all runs."""
+    table, facts = table_of(measured)
+    tasks = {own.task: {"title": own.task.upper(), "metric": own.metric} for own in measured}
+    write_table(table, folder / OUTCOMES, {"table": "outcomes"} | facts, Trace("summary", 2, {"tasks": tasks}, {}))
+    if margin is not None:
+        write_json({"margin": margin}, folder / ARTEFACTS["claims_json"].path())
+    for own in measured if runs is None else ():
+        for run in own.runs.to_dict("records"):
+            variant = PLACES[run["constant"], run["order"], run["fraction"]]
+            place = ARTEFACTS["run"].path(model=own.model, task=own.task, variant=variant, seed=str(run["seed"]))
+            trace = Trace("probe", 2, {"model": {"name": own.model, "precision": precision}}, {})
+            write_json(a_run(own, run, **made), folder / place, trace)
     return folder
 
 
-def said(a, b):
-    console = Console(file=io.StringIO(), width=100, markup=False, highlight=False, emoji=False)
-    print_comparison(compare(a, b), console)
-    return " ".join(console.file.getvalue().split())
+def a_run(measured, run, **made):
+    rows = {"train": 100, "validation": 50}
+    provenance = {"weights": "w" * 64, "corpus": "c" * 40, "slots": 9, "style": "paper", "segments": "aligned"}
+    provenance |= {"encoder_dropout": False, "papa_version": "1"}
+    told = {"model": measured.model, "task": measured.task, "kept": 12, "heads": 24, "curve": [], "rows": rows}
+    told |= {"rows_available": rows, "cut": {"train": 0, "validation": 0}, "learning_rate": 1e-3, "batch_size": 16}
+    told |= {"epochs": 4, "provenance": provenance | made.pop("provenance", {})}
+    return told | run | made
+
+
+def row_of(found, setting=ORIGINAL, task="cola"):
+    [row] = [
+        row
+        for row in found["rows"]
+        if (row["constant"], row["fraction"]) == (setting[0], setting[2]) and row["task"] == task
+    ]
+    return row
+
+
+def said(found, width=80):
+    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False, emoji=False)
+    print_comparison(found, console)
+    return console.file.getvalue()
+
+
+def flat(text):
+    return " ".join(text.replace("─", "").split())
+
+
+def whole(*scores, examples=40):
+    """Runs in which all examples are right, or all wrong: only seeds vary."""
+    return np.repeat(np.array(scores)[:, None], examples, axis=1)
+
+
+def drawn(share, size, seed):
+    return (np.random.default_rng(seed).random(size) < share).astype(int)
+
+
+def flipped(right, number, start=0):
+    """As many of the examples that are right made wrong."""
+    own = right.copy()
+    own[..., np.flatnonzero(np.atleast_2d(right)[0])[start : start + number]] = 0
+    return own
+
+
+# -- tests against scipy ----------------------------------------------------------------------------------------------
+
+
+def expect(row, oracle, mean):
+    low, high = oracle.confidence_interval(0.95)
+    assert row["difference"] == pytest.approx(mean)
+    assert (row["p"], row["low"], row["high"]) == pytest.approx((oracle.pvalue, low, high))
+
+
+def expect_wider(sides, row, oracle, mean):
+    """The variance is that of the oracle; the interval is never narrower, since few seeds or units may mislead."""
+    estimate, _ = _both(*sides, row["paired"] == BY_BOTH).difference(ORIGINAL)
+    low, high = oracle.confidence_interval(0.95)
+    assert row["difference"] == estimate.mean == pytest.approx(mean)
+    assert estimate.variance == pytest.approx((mean / oracle.statistic) ** 2)
+    assert row["low"] < low + 1e-9 and row["high"] > high - 1e-9 and row["p"] > oracle.pvalue - 1e-9
+    assert row["high"] - row["low"] < 1.2 * (high - low)
+
+
+def test_with_seeds_alone_it_is_the_paired_t_test_over_seeds(tmp_path):
+    one, two = (1, 1, 0, 1, 1, 0, 1), (0, 1, 0, 0, 1, 0, 0)
+    a, b = (results(tmp_path / name, outcomes({ORIGINAL: whole(*own)})) for name, own in (("a", one), ("b", two)))
+    row = row_of(compare(a, b))
+    assert row["paired"] == BY_BOTH and (row["seeds_a"], row["examples_a"]) == (7, 40)
+    expect(row, ttest_rel(two, one), np.mean(two) - np.mean(one))
+    difference = np.array(two) - np.array(one)  # by hand
+    error = difference.std(ddof=1) / 7**0.5
+    assert row["high"] - row["low"] == pytest.approx(2 * t.ppf(0.975, 6) * error)
+
+
+def test_seeds_that_mean_something_else_are_two_samples(tmp_path):
+    """Then it is Welch's test over seeds, where examples make no difference."""
+    one, two = (1, 1, 0, 1, 1, 0, 1), (0, 1, 0, 0, 1)
+    a = outcomes({ORIGINAL: whole(*one)})
+    same = results(tmp_path / "a", a)
+    for name, own, made in (("fewer", two, {}), ("rate", (0, 0, 1, 0, 1, 1, 0), {"learning_rate": 2e-3})):
+        b = outcomes({ORIGINAL: whole(*own)})
+        row = row_of(compare(same, results(tmp_path / name, b, **made)))
+        assert row["paired"] == BY_EXAMPLE
+        expect_wider((a, b), row, ttest_ind(own, one, equal_var=False), np.mean(own) - np.mean(one))
+
+
+def test_with_examples_alone_it_is_the_paired_t_test_over_examples(tmp_path):
+    one, two = drawn(0.8, 60, 1), drawn(0.7, 60, 2)
+    sides = [outcomes({ORIGINAL: np.repeat(own[None], 3, axis=0)}) for own in (one, two)]
+    a = results(tmp_path / "a", sides[0])
+    cases = ({}, BY_BOTH), ({"learning_rate": 2e-3}, BY_EXAMPLE), ({"provenance": {"weights": "v" * 64}}, BY_EXAMPLE)
+    for number, (made, paired) in enumerate(cases):
+        row = row_of(compare(a, results(tmp_path / f"b{number}", sides[1], **made)))
+        assert row["paired"] == paired
+        expect_wider(sides, row, ttest_rel(two, one), np.mean(two) - np.mean(one))
+
+
+def test_other_examples_are_two_samples(tmp_path):
+    one, two = drawn(0.8, 60, 1), drawn(0.7, 60, 2)
+    a = outcomes({ORIGINAL: np.repeat(one[None], 3, axis=0)})
+    of_a = results(tmp_path / "a", a)
+    for name, own, gold in (("labels", two, np.arange(60) // 30), ("fewer", two[:50], None)):
+        b = outcomes({ORIGINAL: np.repeat(own[None], 3, axis=0)}, gold=gold)
+        row = row_of(compare(of_a, results(tmp_path / name, b)))
+        assert row["paired"] == BY_NOTHING and row["examples_b"] == len(own)
+        expect_wider((a, b), row, ttest_ind(own, one, equal_var=False), own.mean() - one.mean())
+
+
+def test_pairs_are_used(tmp_path):
+    """The same examples are hard for both: paired, the interval is much smaller than that of two samples."""
+    gold = np.arange(200) % 2
+    right = np.repeat(drawn(0.7, 200, 1)[None], 4, axis=0)
+    a = results(tmp_path / "a", outcomes({ORIGINAL: right}, gold=gold))
+    b = outcomes({ORIGINAL: flipped(right, 10)}, gold=gold)
+    paired = row_of(compare(a, results(tmp_path / "b", b)))
+    shuffled = np.random.default_rng(0).permutation(200)  # of the same rows, as of other texts
+    other = outcomes({ORIGINAL: flipped(right, 10)[:, shuffled]}, gold=gold[shuffled])
+    apart = row_of(compare(a, results(tmp_path / "c", other)))
+    assert (paired["paired"], apart["paired"]) == (BY_BOTH, BY_NOTHING)
+    assert paired["difference"] == apart["difference"] == pytest.approx(-0.05)
+    assert paired["high"] - paired["low"] < 0.4 * (apart["high"] - apart["low"])
+    assert paired["verdict"] == DIFFERS and apart["verdict"] == UNKNOWN
+
+
+def test_what_both_sides_share_counts_for_neither(tmp_path):
+    """Seeds of two samples, examples in common: as often as 5 % says, two equal models are told apart, and no more."""
+    chance, wrong = np.random.default_rng(3), 0
+    for _ in range(200):
+        ease = chance.normal(0.8, 1, 120)
+        sides = []
+        for _ in range(2):
+            own = ease + chance.normal(0, 0.4, 120)  # what is hard for this side alone
+            seeds = chance.normal(0, 0.1, (4, 1)) + chance.normal(0, 0.3, (4, 120))
+            sides.append(outcomes({ORIGINAL: own + seeds > 0}))
+        difference, paired = _both(*sides, False).difference(ORIGINAL)
+        assert paired == BY_EXAMPLE
+        wrong += difference.p() < 0.05
+    assert 2 <= wrong <= 20  # 10 are expected, with a standard deviation of 3.1
+
+
+# -- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def folders(tmp_path, one, two, margin=0.1, examples=2000, **settings):
+    """Two results of which the second lost some examples, where attention contributes .4 of the score."""
+    right = np.repeat(drawn(0.9, examples, 1)[None], 3, axis=0)
+    floor = flipped(right, int(0.4 * examples), start=int(0.4 * examples))
+    sides = []
+    for name, lost in (("a", one), ("b", two)):
+        scores = {ORIGINAL: right, FLOOR: floor, HALF: flipped(right, lost)}
+        sides.append(results(tmp_path / name, outcomes(scores), margin=margin, **settings))
+    return sides
+
+
+@pytest.mark.parametrize(
+    ("lost", "examples", "verdict"),
+    [(400, 2000, DIFFERS), (20, 2000, DIFFERS_BY_LESS), (0, 2000, EQUAL), (2, 2000, EQUAL), (3, 60, UNKNOWN)],
+)
+def test_every_verdict(tmp_path, lost, examples, verdict):
+    found = compare(*folders(tmp_path, 0, lost, examples=examples))
+    row = row_of(found, HALF)
+    assert row["verdict"] == verdict, row
+    assert row["delta"] == pytest.approx(0.1 * 0.4, abs=1e-3) and row["delta_of"] == "attention's contribution"
+    assert found["verdicts"][verdict] >= 1 and found["differ"] == verdict.startswith(DIFFERS)
+    assert row["same"] == (lost == 0)
+
+
+def test_equal_is_two_one_sided_tests(tmp_path):
+    """At every margin, and it turns from one verdict to another where the larger p of the two passes 5 %."""
+    a, b = folders(tmp_path, 0, 12, examples=1000)
+    verdicts = set()
+    for margin in (0.01, 0.03, 0.05, 0.06, 0.08, 0.2):
+        row = row_of(compare(a, b, margin), HALF)
+        error = (row["high"] - row["low"]) / 2
+        freedom = 999  # of examples, because seeds do not differ
+        error /= t.ppf(0.975, freedom)
+        above, below = ((row["difference"] + side * row["delta"]) / error for side in (1, -1))
+        p = max(t.sf(above, freedom), t.cdf(below, freedom))
+        assert (row["verdict"] in (EQUAL, DIFFERS_BY_LESS)) == (p < 0.05)
+        verdicts.add(row["verdict"] in (EQUAL, DIFFERS_BY_LESS))
+    assert verdicts == {True, False}
+
+
+def test_holm_is_worked_out_by_hand(tmp_path):
+    """The smallest p of five tests is taken five times, the next four times, and none is smaller than one before it."""
+    right = np.repeat(drawn(0.8, 300, 1)[None], 3, axis=0)
+    lost = {"t1": 4, "t2": 8, "t3": 9, "t4": 16, "t5": 5}
+    a = results(tmp_path / "a", *(outcomes({ORIGINAL: right}, task) for task in lost))
+    b = results(tmp_path / "b", *(outcomes({ORIGINAL: flipped(right, number)}, task) for task, number in lost.items()))
+    found = compare(a, b)
+    p = {task: row_of(found, task=task)["p"] for task in lost}
+    first, second, third, fourth, last = sorted(lost, key=p.get)
+    expected = {first: 5 * p[first]}
+    for factor, before, task in ((4, first, second), (3, second, third), (2, third, fourth), (1, fourth, last)):
+        expected[task] = max(expected[before], factor * p[task])
+    assert {task: row_of(found, task=task)["p_holm"] for task in lost} == pytest.approx(expected)
+    assert found["differ"] == sum(p < 0.05 for p in expected.values()) > 0
+    for task in lost:
+        assert row_of(found, task=task)["verdict"].startswith(DIFFERS) == (expected[task] < 0.05)
+    alone = compare(
+        results(tmp_path / "one", outcomes({ORIGINAL: right})),
+        results(tmp_path / "other", outcomes({ORIGINAL: flipped(right, 5)})),
+    )
+    assert row_of(alone)["p"] == p["t5"] == row_of(alone)["p_holm"] < 0.05 < expected["t5"]
+
+
+def test_margins_come_from_claims_the_option_or_the_default(tmp_path):
+    a, b = folders(tmp_path, 0, 20, margin=0.2)
+    bare = folders(tmp_path / "bare", 0, 20, margin=None)
+    for found, margin, origin in (
+        (compare(a, b), 0.2, "of A's config"),
+        (compare(a, b, 0.03), 0.03, "as given"),
+        (compare(*bare), 0.1, "the default, because A has no claims"),
+    ):
+        assert (found["margin"], found["margin_from"]) == (margin, origin)
+        assert row_of(found)["delta"] == pytest.approx(margin * 0.4, abs=2e-3)
+        assert f"δ = {100 * margin:g} % of what attention contributes to a task in A ({origin})" in flat(said(found))
+
+
+def test_where_nothing_counts_the_margin_is_of_the_range(tmp_path):
+    right = np.repeat(drawn(0.8, 300, 1)[None], 3, axis=0)
+    cases = {
+        "cola": ({ORIGINAL: right}, "no contextless floor was measured"),
+        "sst2": ({ORIGINAL: right, FLOOR: right}, "attention contributes nothing measurable"),
+        "mrpc": ({ORIGINAL: right[:1], FLOOR: right[:1]}, "one seed, so no interval"),
+    }
+    a = results(tmp_path / "a", *(outcomes(scores, task) for task, (scores, _) in cases.items()))
+    found = compare(a, a)
+    for task, (_, why) in cases.items():
+        row = row_of(found, task=task)
+        assert row["delta"] == 0.01 and row["delta_of"] == f"the metric's range, because {why}"
+        assert f"{task.upper()}: δ is 0.010, 1 % of the metric's range, because {why}." in flat(said(found))
+
+
+def test_one_seed_has_no_test(tmp_path):
+    right = drawn(0.8, 300, 1)
+    a, b = (results(tmp_path / name, outcomes({ORIGINAL: own})) for name, own in (("a", right), ("b", right * 0)))
+    found = compare(a, b)
+    row = row_of(found)
+    assert (row["verdict"], row["p"], row["p_holm"], row["low"]) == (UNKNOWN, None, None, None)
+    assert row["difference"] == pytest.approx(-right.mean()) and (found["tested"], found["differ"]) == (0, 0)
+    assert "Not tested, because of one seed, which has no interval: 1." in flat(said(found))
+    assert row_of(compare(a, a))["verdict"] == EQUAL  # to the last digit
+
+
+# -- what is read and said --------------------------------------------------------------------------------------------
 
 
 def test_the_same_is_the_same(tmp_path):
-    scores = {("cola", "1"): FAR, ("cola", "0"): NEAR, ("sst2", "1"): (0.5,)}
-    a, b = results(tmp_path / "a", scores), results(tmp_path / "b", scores)
+    a, b = folders(tmp_path, 3, 3)
     found = compare(a, b)
-    assert (found["compared"], found["equal"], found["tested"]) == (3, 3, 2)
-    assert not any(found[name] for name in ("beyond", "untested", "within", "only_a", "only_b", "settings"))
-    assert "The same: the scores agree to the last digit." in said(a, b)
+    assert (found["compared"], found["same"], found["differ"]) == (3, 3, 0)
+    assert not any(found[name] for name in ("only_a", "only_b", "settings"))
+    assert headline(found) == "The same: the scores agree to the last digit."
+    c = folders(tmp_path / "c", 3, 3, learning_rate=2e-3)[1]
+    assert headline(compare(a, c)) == "The same: the scores agree to the last digit; settings differ."
 
 
-@pytest.mark.filterwarnings("ignore:Precision loss")  # of the oracle, where one side has no spread
-@pytest.mark.parametrize(
-    ("one", "two"), [(FAR, NEAR), (NEAR, (0.71, 0.70, 0.75)), (NEAR, (0.6, 0.9)), ((0.5, 0.5, 0.5), NEAR)]
-)
-def test_intervals_and_p_are_those_of_scipy(tmp_path, one, two):
-    found = compare(results(tmp_path / "a", {("cola", "1"): one}), results(tmp_path / "b", {("cola", "1"): two}))
-    oracle = ttest_ind(two, one, equal_var=False)
-    low, high = oracle.confidence_interval(0.95)
-    entries = found["beyond"]
-    assert bool(entries) == (oracle.pvalue < 0.05)
-    for entry in entries:
-        assert entry["difference"] == pytest.approx(sum(two) / len(two) - sum(one) / len(one))
-        assert (entry["p"], entry["low"], entry["high"]) == pytest.approx((oracle.pvalue, low, high))
-        assert entry["p_holm"] == entry["p"]  # of one test
-    assert found["within"] == (not entries)
+def test_draws_of_an_order_are_one_setting(tmp_path):
+    """The random orders of both sides are held against each other as samples, whatever their numbers."""
+    right = np.repeat(drawn(0.8, 300, 1)[None], 2, axis=0)
 
+    def side(name, draws):
+        scores = {("average", f"random-{draw}", "1/2"): flipped(right, draw) for draw in draws}
+        return results(tmp_path / name, outcomes({ORIGINAL: right, **scores}), runs=False)
 
-def test_holm_is_worked_out_by_hand():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.9, 0.8]) == [1.0, 1.0] and holm([]) == []
-
-
-def test_many_comparisons_are_corrected_for(tmp_path):
-    """p of the one difference is about 0.02: beyond by itself, and not among ten."""
-    scores = {(f"task{number}", "1"): NEAR for number in range(10)}
-    moved = {**scores, ("task0", "1"): (0.76, 0.79, 0.75)}
-    p = ttest_ind(NEAR, moved["task0", "1"], equal_var=False).pvalue
-    assert 0.05 / 10 < p < 0.05
-    alone = compare(
-        results(tmp_path / "a", {("task0", "1"): NEAR}), results(tmp_path / "b", {("task0", "1"): moved["task0", "1"]})
-    )
-    assert len(alone["beyond"]) == 1
-    a, b = results(tmp_path / "all", scores), results(tmp_path / "moved", moved)
-    among = compare(a, b)
-    assert not among["beyond"] and (among["within"], among["within_but_outside_own_interval"]) == (1, 1)
-    assert "10 settings in both: 9 equal, 1 different within intervals, 0 beyond them." in said(a, b)
+    found = compare(side("a", (1, 2, 3)), side("b", (2, 4)))
+    row = row_of(found, ("average", "random", "1/2"))
+    assert (row["order"], found["compared"]) == ("random", 2) and not found["only_a"] and not found["only_b"]
+    assert row["difference"] == pytest.approx(-1 / 300)
 
 
 def test_what_differs_is_listed(tmp_path):
-    a = results(tmp_path / "a", {("cola", "1"): FAR, ("cola", "0"): FAR, ("sst2", "1"): (0.5,), ("mrpc", "1"): NEAR})
+    right = np.repeat(drawn(0.8, 300, 1)[None], 3, axis=0)
+    shared = outcomes({ORIGINAL: right}, "sst2")
+    a = results(tmp_path / "a", shared, outcomes({ORIGINAL: right, HALF: right}), outcomes({ORIGINAL: right}, "mrpc"))
     b = results(
         tmp_path / "b",
-        {("cola", "1"): FAR, ("cola", "0"): NEAR, ("sst2", "1"): (0.6,), ("cola", "1/2"): FAR},
+        shared,
+        outcomes({ORIGINAL: flipped(right, 60), FLOOR: right}),
+        outcomes({ORIGINAL: right}, "mrpc", metric="f1"),
         learning_rate=2e-3,
+        precision="bfloat16",
         provenance={"weights": "f" * 64, "papa_version": "9"},
-        rows_available={"train": 9000, "validation": 53},
+        rows_available={"train": 9000, "validation": 50},
     )
     found = json.loads(json.dumps(compare(a, b), allow_nan=False))
-    [beyond] = found["beyond"]
-    assert (beyond["task"], beyond["fraction"], beyond["constant"], beyond["subset"]) == ("cola", "0", "average", ALL)
-    assert beyond["drop_a"] == 0 and beyond["drop_b"] == pytest.approx(1 - sum(NEAR) / sum(FAR))
-    [untested] = found["untested"]
-    assert untested["task"] == "sst2" and untested["difference"] == pytest.approx(0.1) and untested["p"] is None
-    assert [row["task"] for row in found["only_a"]] == ["mrpc"] and [row["fraction"] for row in found["only_b"]] == [
-        "1/2"
-    ]
+    assert [row["task"] for row in found["rows"]] == ["sst2", "cola"]  # mrpc has another metric
+    assert [row["fraction"] for row in found["only_a"]] == ["1/2"]
+    assert [row["fraction"] for row in found["only_b"]] == ["0"]
     settings = {(row["task"], row["setting"]): (row["a"], row["b"]) for row in found["settings"]}
-    assert settings == {
-        ("cola", "learning_rate"): ([1e-3], [2e-3]),
-        ("sst2", "learning_rate"): ([1e-3], [2e-3]),
-        ("cola", "rows_available_train"): ([8551], [9000]),
-        ("sst2", "rows_available_train"): ([8551], [9000]),
-    }
-    [drop] = [drop for drop in found["mean_drops"] if drop["fraction"] == "0"]
-    assert drop["a"] == 0 and drop["b"] == beyond["drop_b"]
-    page = said(a, b)
+    assert settings.pop(("mrpc", "metric")) == (["accuracy"], ["f1"])
+    assert settings.pop((None, "weights")) == (["w" * 64], ["f" * 64])
+    assert settings.pop((None, "papa_version")) == (["1"], ["9"])
+    assert settings.pop((None, "precision")) == (["float32"], ["bfloat16"])
+    expected = {"learning_rate": ([1e-3], [2e-3]), "rows_available_train": ([100], [9000])}
+    tasks = ("sst2", "cola", "mrpc")
+    assert settings == {(task, name): values for task in tasks for name, values in expected.items()}
+    page = flat(said(found, 100))
     for words in (
-        "Beyond intervals",
-        "Settings that differ",
-        "Only in A: 1 setting model task setting",
-        "tiny mrpc (Accuracy) 1 Only in B: 1 setting",
-        "tiny cola (Accuracy) 1/2 average lambda",
-        "0.002",
+        "1 of 2 differs, 1 is equal within the margin (all to the last digit), 0 cannot be told.",
+        "Differ task setting A B B - A [95 %] p δ",
+        "Settings that differ model task setting A B",
+        "Only in A: 1 setting model task setting tiny COLA (Accuracy) 1/2 average lambda",
+        "Only in B: 1 setting model task setting tiny COLA (Accuracy) 0 zeros",
+        "Tested: the main metric on all reported validation examples of every model, task and setting that both have; "
+        "no subsets, no further readings. Paired by examples: 2. Differs: 5 % for 2 tests together (Holm's correction)",
+        "SST2, COLA: δ is 0.010, 1 % of the metric's range, because no contextless floor was measured.",
     ):
-        assert words in page
-    assert "3 settings in both: 1 equal, 0 different within intervals, 1 beyond them, 1 without an interval" in page
+        assert words in page, page
 
 
-def test_versions_and_weights_of_runs_are_settings(tmp_path):
-    scores = {("cola", "1"): FAR}
-    a = results(tmp_path / "a", scores, provenance={"weights": "e" * 64, "papa_version": "1"})
-    b = results(tmp_path / "b", scores, provenance={"weights": "f" * 64, "papa_version": "2"})
-    assert {row["setting"] for row in compare(a, b)["settings"]} == {"weights", "papa_version"}
-    assert "agree to the last digit; settings differ." in said(a, b)
+def test_pages_keep_to_the_width_of_the_terminal(tmp_path):
+    models = ("all-minilm-l6-v2", "electra-base")
+    right = np.repeat(drawn(0.8, 400, 1)[None], 3, axis=0)
+    lost = {"cola": 70, "token-classification": 6, "mnli": 1}
+    sides = []
+    for name, factor in (("a", 0), ("b", 1)):
+        measured = [
+            outcomes({ORIGINAL: right, FLOOR: flipped(right, 90), HALF: flipped(right, factor * number)}, task, model)
+            for model in models
+            for task, number in lost.items()
+        ]
+        sides.append(results(tmp_path / name, *measured, **({"learning_rate": 2e-3} if factor else {})))
+    found = compare(*sides)
+    assert headline(found) == (
+        "2 of 18 differ, 14 are equal within the margin (12 of them to the last digit), 2 cannot be told."
+    )
+    for width in (80, 120):
+        page = said(found, width)
+        assert max(map(len, page.splitlines())) <= width
+        for word in ("Differ", "Cannot be told", "Equal within δ", "Settings that differ", "Tested: "):
+            assert word in page
+        for row in found["rows"]:
+            if row["verdict"].startswith(DIFFERS):  # no number is broken
+                assert f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]" in page
 
 
-def test_precision_is_read_from_traces(tmp_path):
-    def made(name, precision):
-        trace = Trace("probe", 1, {"model": {"name": "tiny", "precision": precision}}, {})
-        return results(tmp_path / name, {("cola", "1"): FAR}, trace)
-
-    [found] = compare(made("a", "float32"), made("b", "bfloat16"))["settings"]
-    assert (found["model"], found["task"], found["setting"]) == ("tiny", None, "precision")
-    assert (found["a"], found["b"]) == (["float32"], ["bfloat16"])
-
-
-def test_without_any_spread_a_difference_is_beyond(tmp_path):
-    a, b = results(tmp_path / "a", {("cola", "1"): [1.0] * 3}), results(tmp_path / "b", {("cola", "1"): [0.9] * 3})
-    assert compare(a, b)["beyond"][0]["p"] == 0 and not compare(a, a)["beyond"]
+def test_long_lists_are_cut_where_nothing_differs(tmp_path):
+    right = np.repeat(drawn(0.8, 60, 1)[None], 3, axis=0)
+    sides = [
+        results(tmp_path / name, *(outcomes({ORIGINAL: flipped(right, lost)}, f"t{n}") for n in range(14)), runs=False)
+        for name, lost in (("a", 0), ("b", 2))
+    ]
+    page = flat(said(compare(*sides)))
+    assert "0 of 14 differ, 0 are equal within the margin, 14 cannot be told." in page
+    assert "Cannot be told, 10 of 14 (--json has all)" in page
+    assert "What runs were made with is not known here" in page and "Paired by examples: 14." in page
 
 
-def test_files_are_compared_as_folders_are(tmp_path):
-    a = results(tmp_path / "a", {("cola", "1"): FAR}, learning_rate=2e-3)
-    b = results(tmp_path / "b", {("cola", "1"): NEAR})
+def test_tables_are_compared_as_folders_are(tmp_path):
+    a, b = folders(tmp_path, 0, 30)
     whole = compare(a, b)
-    for name in ("summary", "runs"):
-        found = compare(*(folder / f"tables/{name}.parquet" for folder in (a, b)))
-        assert found["beyond"] == whole["beyond"]
-        assert len(found["settings"]) == (name == "runs")
+    assert compare(a / OUTCOMES, b / OUTCOMES)["rows"] == whole["rows"]
+    moved = []
+    for side in (a, b):
+        moved.append(side.parent / f"{side.name}.parquet")
+        moved[-1].write_bytes((side / OUTCOMES).read_bytes())
+    found = compare(*moved)
+    assert {row["paired"] for row in found["rows"]} == {BY_EXAMPLE}
+    assert not found["settings"] and not found["made_known"]
+    assert [row["difference"] for row in found["rows"]] == [row["difference"] for row in whole["rows"]]
 
 
 def test_what_cannot_be_compared_is_one_sentence(tmp_path):
-    a, b = results(tmp_path / "a", {("cola", "1"): FAR}), results(tmp_path / "b", {("sst2", "1"): FAR})
+    right = drawn(0.8, 30, 1)
+    a = results(tmp_path / "a", outcomes({ORIGINAL: right}), margin=0.1)
+    b = results(tmp_path / "b", outcomes({ORIGINAL: right}, "sst2"))
+    metric = results(tmp_path / "f1", outcomes({ORIGINAL: right}, metric="f1"))
     run_file = next(a.rglob("seed-1.json"))
+    damaged = tmp_path / "damaged.parquet"
+    damaged.write_bytes((a / OUTCOMES).read_bytes()[:-100])
+    summary = tmp_path / "summary.parquet"
+    write_table(table_of([outcomes({ORIGINAL: right})])[0], summary, {"table": "summary"})
     for one, two, expected in (
         (a, b, "no setting in common: tiny on cola and tiny on sst2"),
+        (a, metric, "by the same metric"),
         (a, tmp_path / "nowhere", "There is no"),
-        (a, tmp_path, "has no tables/summary.parquet"),
-        (a, run_file, "cannot be read|does not say"),
+        (a, tmp_path, "has no tables/outcomes.parquet"),
+        (a, damaged, "cannot be read as a table of papa"),
+        (a, summary, "is no table of outcomes"),
+        (a, run_file, "cannot be read as a table"),
     ):
-        with pytest.raises(InputError, match=expected):
+        with pytest.raises(InputError, match=expected) as error:
             compare(one, two)
+        assert len(str(error.value).splitlines()) == 1
+    for margin in (0, 1, -0.1, 3):
+        with pytest.raises(InputError, match="must lie between 0 and 1"):
+            compare(a, a, margin)
+    content = run_file.read_text(encoding="utf-8")
     run_file.write_text("{}", encoding="utf-8")
     with pytest.raises(InputError, match="delete it and run the workflow again"):
+        compare(a, a)
+    run_file.write_text(content, encoding="utf-8")
+    write_json({"sentence": "none"}, a / ARTEFACTS["claims_json"].path())
+    with pytest.raises(InputError, match="has no margin"):
         compare(a, a)

@@ -26,19 +26,40 @@ def averages(path):
     ConstantMatrices(total, count, EXAMPLES, {"model": "tiny"}).save(path, trace("average", part="1of1"))
 
 
-def by_head(path, stage, name, values, epochs=1):
+def by_head(path, stage, name, values, epochs=1, **told):
     places = [
         (epoch, layer, head) for epoch in range(1, epochs + 1) for layer in range(LAYERS) for head in range(HEADS)
     ]
     columns = {"layer": [place[1] for place in places], "head": [place[2] for place in places], name: values}
     if stage == "lambda":
         columns["epoch"] = [place[0] for place in places]
-    write_table(pa.table(columns), path, {}, trace(stage, seed=13))
+    write_table(pa.table(columns), path, {}, trace(stage, seed=13, **told))
 
 
 def texts(path):
     rows = {"split": ["train"] * 11, "row": [*range(11)], "first": [f"text {row}" for row in range(11)]}
     write_table(pa.table(rows), path, {"rows": {"train": 11}}, trace("texts", corpus={"first": "sentence"}))
+
+
+def outcomes(path, **columns):
+    """Six validation examples, four of them right, and one of a further split."""
+    columns = {"gold": [0, 1, 1, 0, 1, 0, 1], "predicted": [0, 1, 0, 0, 1, 1, 0]} | columns
+    split = pa.array(["validation"] * 6 + ["more"]).dictionary_encode()
+    about = {"task": "t", "label_names": ["no", "yes"]}
+    write_table(pa.table({"split": split, "example": [*range(6), 0]} | columns), path, about, trace("probe"))
+
+
+def tables(path, **columns):
+    rows = {"model": ["tiny"], "task": ["t"], "constant": ["average"]} | columns
+    stage = {"claims.parquet": "claims", "stability.parquet": "stability"}.get(path.name, "summary")
+    write_table(pa.table(rows), path, {"table": path.stem}, trace(stage))
+
+
+def claims(path):
+    line = {"grid": "g", "line": "tiny", "heads": 6, "replaceable": 4, "tasks": ["CoLA", "RTE"], "steps": [{"loss": 0}]}
+    areas = [{"grid": "g", "a": "one", "b": "two", "verdict": "cannot tell", "p": 0.3}]
+    told = {"sentence": "tiny keeps up.", "margin": 0.05, "lines": [line], "areas": areas}
+    write_json(told, path, trace("claims"))
 
 
 FILES = {
@@ -47,7 +68,14 @@ FILES = {
         path, "lambda", "value", [0.5] * 6 + [0.4891, 0.5113, 0.5, 0.5, 0.5, 0.5], 2
     ),
     "order.parquet": lambda path: by_head(path, "rank", "rank", [5, 4, 3, 2, 1, 0]),
-    "seed-1.json": lambda path: write_json({"score": 0.75, "curve": [{"epoch": 1, "loss": 0.5}]}, path, trace("probe")),
+    "1of2.parquet": lambda path: by_head(path, "lambda", "value", [0.5] * 6, part="1of2"),
+    "seed-1.json": lambda path: write_json({"kept": 0.75, "curve": [{"epoch": 1, "loss": 0.5}]}, path, trace("probe")),
+    "seed-1.outcomes.parquet": outcomes,
+    "outcomes.parquet": lambda path: tables(path, predicted=[1]),
+    "curves.parquet": lambda path: tables(path, epoch=[1], loss=[0.5]),
+    "claims.parquet": lambda path: tables(path, margin=[0.05]),
+    "claims.json": claims,
+    "stability.parquet": lambda path: tables(path, tau=[0.75]),
     "seed-1.safetensors": lambda path: write_tensors({"dense": torch.ones(3, 5)}, path, {"epochs": 3}, trace("probe")),
     "average.h5": averages,
     "index.html": lambda path: write_page("<head></head>", path, trace("page")),
@@ -120,6 +148,60 @@ def test_ranks_are_shown_by_head(file):
 def test_a_run_shows_its_curve_and_its_tensors(file):
     assert content_of(file("seed-1.json"))["table"]["rows"] == [[1, 0.5]]
     assert content_of(file("seed-1.safetensors"))["table"]["rows"] == [["dense", "3 × 5", "float32"]]
+
+
+def test_outcomes_have_scores_by_split(file, tmp_path):
+    found = content_of(file("seed-1.outcomes.parquet"))
+    assert found["what"] == "Outcomes of a probe" and found["facts"]["rows"] == 7
+    scores = found["facts"]["scores"]
+    assert list(scores) == ["validation", "more"]
+    assert scores["validation"] == {
+        "accuracy": pytest.approx(4 / 6),
+        "f1": pytest.approx(2 / 3),
+        "matthews_correlation": pytest.approx(1 / 3),
+    }
+    assert scores["more"] == {"accuracy": 0, "f1": 0, "matthews_correlation": 0}
+    said = " ".join(inspect(tmp_path / "seed-1.outcomes.parquet").stdout.split())
+    assert "scores validation accuracy 0.6667, f1 0.6667" in said and "more accuracy 0" in said
+    outcomes(tmp_path / "seed-2.outcomes.parquet", word=[0, 1, 2, 3, 4, 5, 0])
+    words = content_of(tmp_path / "seed-2.outcomes.parquet")["facts"]["scores"]["validation"]
+    assert words == {"token_accuracy": pytest.approx(4 / 6)}, "no, yes are no names of entities"
+    masked = {"split": ["validation"] * 2, "example": [0, 1], "tokens": [3, 1], "loss": [2.0, 1.0]}
+    write_table(pa.table(masked), tmp_path / "seed-3.outcomes.parquet", {"masked": 4}, trace("probe"))
+    losses = content_of(tmp_path / "seed-3.outcomes.parquet")["facts"]["scores"]
+    assert losses == {"validation": {"negative_log_perplexity": pytest.approx(-0.75)}}
+
+
+def test_a_run_has_the_scores_of_the_outcomes_beside_it(file, tmp_path):
+    run = file("seed-1.json")
+    assert "scores" not in content_of(run)["facts"]
+    beside = file("seed-1.outcomes.parquet")
+    assert content_of(run)["facts"]["scores"] == content_of(beside)["facts"]["scores"]
+    intact = beside.read_bytes()
+    beside.write_bytes(intact.replace(b"predicted", b"predicteD"))
+    found = content_of(run)
+    assert found["intact"] and ("scores" not in found["facts"] or "not known" in found["facts"]["scores"])
+    write_json({"curve": []}, run, trace("probe", seed=2))
+    beside.write_bytes(intact)
+    assert "scores" not in content_of(run)["facts"], "those are the outcomes of another run"
+
+
+def test_tables_of_all_runs_and_claims_are_told_apart(file):
+    names = ("outcomes.parquet", "curves.parquet", "claims.parquet", "claims.json", "stability.parquet")
+    assert [content_of(file(name))["what"] for name in names] == [
+        "Outcomes of all probes",
+        "Losses and scores after each epoch",
+        *["Claims: what may be concluded at a margin"] * 2,
+        "How alike the orders are that λ gives",
+    ]
+    found = content_of(file("claims.json"))
+    assert found["table"]["rows"] == [["g", "tiny", 6, 4, "CoLA, RTE"]]
+    said = inspect(file("claims.json")).stdout
+    assert "tiny keeps up." in said and "one and two (g) cannot tell" in said and "CoLA, RTE" in said
+
+
+def test_lambda_of_a_part_says_so(file):
+    assert content_of(file("1of2.parquet"))["heads"]["title"].startswith("λ after 1 epoch of part 1of2 of the texts;")
 
 
 def test_heads_are_chosen(file):

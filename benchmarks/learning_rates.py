@@ -19,9 +19,9 @@ from torch import Tensor
 
 from papa.config.stages import Training
 from papa.data.tokens import Tokens
-from papa.method.fitting import Lesson, Outcomes, fit
+from papa.method.fitting import Kept, Lesson, fit
 from papa.method.hidden import HiddenStates
-from papa.method.metrics import evaluate
+from papa.method.metrics import Outcomes, score_of
 from papa.method.objectives import Batch, Labelled, States
 from papa.method.probes import Sizes
 
@@ -61,7 +61,7 @@ def search(model: Path, asked: Search, rates: Sequence[float]) -> Iterator[tuple
             labelled, scores = Labelled(splits, sizes, labels), list[float]()
             loss = labelled.loss_on(states)
 
-            def after_epoch(labelled: Labelled = labelled, scores: list[float] = scores) -> Outcomes:
+            def after_epoch(labelled: Labelled = labelled, scores: list[float] = scores) -> Kept:
                 scores.append(score(labelled, states, held, asked.metric))
                 return {}
 
@@ -79,17 +79,16 @@ def search(model: Path, asked: Search, rates: Sequence[float]) -> Iterator[tuple
 
 def score(labelled: Labelled, states: States, examples: Tensor, metric: str) -> float:
     """The score of the probe on some training examples."""
-    gold, predicted = [], []
+    parts = []
     labelled.probe.eval()
     with torch.inference_mode():
-        for example in examples:
+        for unit, example in enumerate(examples):  # each by itself: a text, or a sentence with all its words
             batch = labelled.batch(example[None])
-            gold.append(batch.gold.tolist())
-            predicted.append(labelled.outcomes(batch, states(batch)).tolist())
+            predicted = labelled.outcomes(batch, states(batch))
+            parts.append(torch.stack([batch.gold, predicted, torch.full_like(batch.gold, unit)]))
     labelled.probe.train()
-    if not labelled.of_words:
-        gold, predicted = ([label for (label,) in rows] for rows in (gold, predicted))
-    return evaluate(metric, gold, predicted, labelled.names)["score"]
+    gold, predicted, units = torch.cat(parts, dim=1).numpy()
+    return score_of(metric, Outcomes(gold, predicted, units, labelled.names))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

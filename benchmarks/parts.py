@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Settings = dict[str, Any]
 Report = dict[str, Any]
-PROBE = {"run": "json", "probe": "safetensors"}
+PROBE = {"run": "json", "outcomes": "outcomes.parquet", "probe": "safetensors"}
 """What a probe writes, and the endings of these files."""
 
 
@@ -37,7 +37,7 @@ def places(work: Path) -> dict[str, Path]:
         "labels": "labels.parquet",
         "tokens": "tokens.parquet",
         "constants": "average.h5",
-        "lambdas": "lambda.parquet",
+        "lambdas": "lambda-0.parquet",
         "order": "order.parquet",
         "hidden": "1of1.hidden",
         "index": "1of1.json",
@@ -110,7 +110,7 @@ def project_job(settings: Settings) -> AnyJob:
     identity, encoding = model_id(settings), stages.Encoding(model=model_id(settings))
     task = dict(settings["task"])
     metric, training = task.pop("metric"), stages.Training(**task)
-    variant, seed = f"average/lambda/kept-{settings['fraction'].replace('/', 'of')}", settings.get("seed", 0)
+    variant, seed = f"average/lambda-0/kept-{settings['fraction'].replace('/', 'of')}", settings.get("seed", 0)
     told: dict[str, stages.Settings] = {
         "tokenize": stages.TokensOf(
             model=identity, slots=settings["slots"], style="paper", segments="aligned", blocks=False
@@ -119,7 +119,7 @@ def project_job(settings: Settings) -> AnyJob:
         "lambda": stages.LambdaOf(
             model=encoding, training=training, masked=False, seed=0, constant="average", encoder_dropout=False
         ),
-        "rank": stages.RankOf(order="lambda"),
+        "rank": stages.RankOf(order="lambda-0"),
         "features": stages.HiddenOf(model=encoding, variant=variant, part="1of1"),
         "probe": stages.ProbeOf(
             model=encoding,

@@ -19,7 +19,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.stages import RunsOf
 from papa.config.study import Job
 from papa.errors import InputError, count
-from papa.files import JSON, PathLike, provenance_of, read_table, write_table
+from papa.files import JSON, PathLike, provenance_of, read_json, read_table, write_table
 from papa.method.metrics import READINGS, counts_of
 from papa.results.losses import ABOUT_LOSS, COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, assembled, table_of
@@ -38,6 +38,7 @@ from papa.results.table import (
     loss_text,
     metric_name,
     percent,
+    printable,
     read_frame,
     score_text,
     used,
@@ -364,7 +365,10 @@ def main() -> None:
     results = parser.parse_args().results
     try:
         rows = read_summary(results / ARTEFACTS["summary"].path())
-        print_summary(rows, Console(markup=False, highlight=False, emoji=False))
+        console, claims = Console(markup=False, highlight=False, emoji=False), results / ARTEFACTS["claims_json"].path()
+        if claims.exists():
+            console.print(f"{printable(read_json(claims)['sentence'])}\n")
+        print_summary(rows, console)
     except InputError as error:
         raise SystemExit(str(error)) from None
     print(f"\nTables:  {results / 'tables'}/")

@@ -256,9 +256,11 @@ def test_command_prints_where_things_are(
     place = tmp_path / "tables/summary.parquet"
     write_frame(summary([scored("t", "1", 1, 0.8)]), SUMMARY_COLUMNS, place, {}, Trace("summary", 1, {}, {}))
     (tmp_path / "figures").mkdir()
+    write_json({"sentence": "Nothing can be concluded."}, tmp_path / "tables/claims.json")
     monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path)])
     main()
     shown = capsys.readouterr().out
+    assert shown.startswith("Nothing can be concluded.\n\n")
     assert f"Tables:  {tmp_path / 'tables'}/\nFigures: {tmp_path / 'figures'}/\n" in shown
     assert "Report" not in shown
     monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path / "figures")])

@@ -28,6 +28,7 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import ndtri, stdtrit
 
+from papa.errors import count
 from papa.method.metrics import READINGS, Counts, pseudo_values
 from papa.results.outcomes import FLOOR, ORIGINALS, Sample, Setting
 from papa.results.statistics import LEVEL, Estimate, together
@@ -531,7 +532,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for table in tables(chosen, number, given.processes):
         print(table, flush=True)
     minutes, used = (time.perf_counter() - begin) / 60, resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(f"{minutes:.0f} minutes, and {(used.ru_utime + used.ru_stime) / 60:.0f} of a processor.")
+    print(f"{count(round(minutes), 'minute')}, and {(used.ru_utime + used.ru_stime) / 60:.0f} of a processor.")
 
 
 if __name__ == "__main__":

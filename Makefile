@@ -25,7 +25,7 @@ demo: $(READY)
 	@$(BIN)/python -m papa.results.summary results/demo
 
 test: lint
-	@$(PYTEST) -m "not slow" -n 2 --dist loadfile
+	@$(PYTEST) -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(READY)
 	@$(PYTEST) -m slow $(SLOW)

@@ -37,6 +37,7 @@ def saved(workflow: Copy, since: float) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_the_plain_command_goes_on_after_a_kill(finished, finished_copy):
     results = finished_copy.folder / "results/tiny"
     own = "models/tiny/tasks/animals/{}/average/lambda-0/kept-1of2"

@@ -263,8 +263,8 @@ class RunsOf(Settings):
 class StabilityOf(Settings):
     """Stage *stability*: how alike the orders are that λ gives with other seeds and other texts.
 
-    `learned` says of each λ which model, task, constant, seed and part it is of; `fractions` which numbers of heads are
-    compared.
+    `learned` says of each λ which model, task, constant, seed and part it is of, and the title of the task; `fractions`
+    which numbers of heads are compared.
     """
 
     stage = "stability"

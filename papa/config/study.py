@@ -526,10 +526,10 @@ class Study:
         return self._made(settings, needs, outputs)
 
     def _stability(self) -> Job[stages.StabilityOf]:
-        learned = self._learned()
+        learned, titles = self._learned(), self._told_tasks()
         fractions = dict.fromkeys(fraction for grid in self.grids.values() for fraction in grid.fractions)
         settings = stages.StabilityOf(
-            learned=tuple(dict(job.wildcards) for job in learned),
+            learned=tuple(dict(job.wildcards) | {"title": titles[job.wildcards["task"]].title} for job in learned),
             fractions=tuple(fraction for fraction in fractions if fraction not in ("0", "1")),
         )
         return self._made(settings, {"lambdas": learned}, _forms("stability", TABLE))

@@ -262,10 +262,9 @@ def _claim_sections(study: Study, summary: pd.DataFrame, told: Mapping[str, JSON
         sections.append(Section("_areas", "Differences between lines", ABOUT_AREA, [_areas(told["areas"], titles)]))
     if study.stability():
         pairs = read_frame(study.results / study.path("stability"), stability.COLUMNS, "table of stability")
-        of_tasks = {task: study.config.tasks[task].title or task for task in pairs["task"]}
-        compared = stability.tables_of(pairs.assign(task=pairs["task"].map(of_tasks)))
         taus = pairs.drop_duplicates([*stability.OWNER, "a", "b"])["tau"]
         caption = f"Kendall's τ is {taus.min():.2f} to {taus.max():.2f} over {count(len(taus), 'pair')} of orders."
+        compared = stability.tables_of(pairs)
         sections.append(Section("_stability", stability.TITLE, stability.NOTE, compared, caption=caption))
     return sections
 

@@ -22,7 +22,7 @@ from papa.results.table import Table, write_frame, write_pages
 
 Key = tuple[str, str | None]
 """The seed of a λ, and of which part of the texts it is; None stands for all of them."""
-OWNER = ["model", "task", "constant"]
+OWNER = ["model", "task", "title", "constant"]
 COLUMNS = dict.fromkeys((*OWNER, "a", "b", "fraction"), "string")
 COLUMNS |= dict.fromkeys(("tau", "overlap", "by_chance"), "float64")
 TITLE = "Stability of orders"
@@ -52,8 +52,8 @@ def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFr
     """A row for each pair of λ and each fraction, with `COLUMNS`.
 
     Args:
-        learned: `model`, `task`, `constant`, `seed`, `part` (null for all texts) and `path` of each λ. Seeds are
-            compared with each other, and the halves of one seed.
+        learned: `model`, `task`, its `title`, `constant`, `seed`, `part` (null for all texts) and `path` of each λ.
+            Seeds are compared with each other, and the halves of one seed.
         fractions: the shares of kept heads.
     """
     from scipy.stats import kendalltau
@@ -97,7 +97,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
     """Kendall's τ and overlaps as people read them."""
     text = pd.DataFrame(
         {
-            "task": frame["task"],
+            "task": frame["title"],
             "model": frame["model"],
             "constants": frame["constant"].map(constant_name),
             "orders": frame["a"] + " and " + frame["b"],

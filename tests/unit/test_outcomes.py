@@ -15,7 +15,7 @@ from papa.files import Trace, write_table
 from papa.method.metrics import READINGS
 from papa.results.losses import losses_of
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, assembled
-from papa.results.stability import stability_of
+from papa.results.stability import stability_of, tables_of
 
 TRACE = Trace("probe", 1, {}, {})
 NAMES = ["O", "B-X", "I-X"]
@@ -131,7 +131,7 @@ def test_orders_are_compared_by_rank(tmp_path: Path) -> None:
         write_table(pa.Table.from_pylist(rows), tmp_path / name, {}, TRACE)
         return str(tmp_path / name)
 
-    owner = {"model": "m", "task": "t", "constant": "average"}
+    owner = {"model": "m", "task": "t", "title": "Tags", "constant": "average"}
     learned = pd.DataFrame(
         [
             owner | {"seed": "0", "part": None, "path": write("a", [0.1, 0.2, 0.3, 0.4])},
@@ -140,7 +140,10 @@ def test_orders_are_compared_by_rank(tmp_path: Path) -> None:
             owner | {"seed": "0", "part": "2of2", "path": write("d", [0.1, 0.2, 0.3, 0.4])},
         ]
     )
-    rows = stability_of(learned, ("1/2",)).set_index("a")
+    found = stability_of(learned, ("1/2",))
+    [table] = tables_of(found)
+    assert {line[0] for line in table.lines} == {"Tags"}, "tasks are called by their titles"
+    rows = found.set_index("a")
     assert rows.loc["seed 0", "tau"] == pytest.approx((5 - 1) / 6) and rows.loc["seed 0", "overlap"] == 1.0
     half = rows.loc["half 1, seed 0"]
     assert (half["tau"], half["overlap"], half["by_chance"]) == (-1.0, 0.0, 0.5)

@@ -351,14 +351,16 @@ class Masked(Objective):
         """A row for each text of the validation split: masked tokens, their summed loss, and that of guessing blindly.
 
         `trivial` is the loss of a guess from how often each token is in the training texts, with one more of each.
+        Special tokens are never masked, so that they take no share.
         """
         import pyarrow as pa
 
         tokens, masks = self.splits["validation"], self.masks["validation"]
         examples = torch.cat([batch.examples for batch in self.scored()])
         text = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)[masks.chosen]
-        seen = torch.bincount(self.splits["train"].ids.long(), minlength=self.vocabulary).double() + 1
-        blind = -(seen / seen.sum()).log()[tokens.ids[masks.chosen].long()]
+        seen = torch.bincount(self.splits["train"].ids.long(), minlength=self.vocabulary).double()
+        guessed = torch.zeros_like(seen).index_copy(0, self.masking.ordinary, seen[self.masking.ordinary] + 1)
+        blind = -(guessed / guessed.sum()).log()[tokens.ids[masks.chosen].long()]
         sums = torch.zeros(len(tokens), dtype=torch.float64)
         columns = {
             "example": torch.arange(len(tokens)),

@@ -4,6 +4,7 @@ import copy
 import os
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tiny import CONFIG as TINY
@@ -187,6 +188,27 @@ def test_disk_is_what_is_written():
         144 * 128**2 * 4 / MB, abs=1
     )
     assert disk(job(RankOf(order="lambda-0")), None) == 1
+
+
+@pytest.mark.parametrize(("metric", "epochs"), [("accuracy", 4), ("entity_f1", 4), (PERPLEXITY, 4), (PERPLEXITY, 1)])
+def test_disk_of_outcomes_is_a_little_more_than_they_take(tmp_path, metric, epochs):
+    """Of ten words a sentence; what a probe says has no pattern that would make it small."""
+    chance, rows, words = np.random.default_rng(0), 200_000, 10 if metric == "entity_f1" else 1
+    columns = {"example": np.repeat(np.arange(rows // words, dtype=np.int32), words)}
+    gold = chance.integers(0, 9, rows).astype(np.int16)
+    if metric == PERPLEXITY:
+        columns |= {"tokens": chance.integers(0, 20, rows).astype(np.int32), "trivial": chance.random(rows)}
+        columns |= {f"loss_{epoch}": chance.random(rows) for epoch in range(epochs)}
+    else:
+        columns |= {"word": np.arange(rows, dtype=np.int32) % words} if words > 1 else {}
+        said = {f"predicted_{epoch}": np.where(chance.random(rows) < 0.8, gold, gold[::-1]) for epoch in range(epochs)}
+        columns |= {"gold": gold} | said
+    table = pa.table({"split": pa.array(["validation"] * rows).dictionary_encode()} | columns)
+    write_table(table, tmp_path / "outcomes.parquet", {})
+    taken = (tmp_path / "outcomes.parquet").stat().st_size / MB
+    many = replace(BERT_BASE, examples=rows // words, tokens=rows, scored=rows // words)
+    told = probing(epochs=epochs).settings.model_copy(update={"metric": metric})
+    assert 1 <= (disk(job(told), many) - disk(job(told), replace(many, scored=0))) / taken < (6 if words > 1 else 2.5)
 
 
 def test_texts_ask_by_the_size_of_their_files(tmp_path):

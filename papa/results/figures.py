@@ -175,7 +175,8 @@ def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str
     if field == "line":
         dashes = alt.Scale(domain=subsets, range=[DASHES[number % len(DASHES)] for number in range(len(subsets))])
         curve.append(alt.StrokeDash("subset:N", scale=dashes, legend=legend("subset", subsets)))
-    raw, thick = alt.Color("color:N", scale=None), alt.StrokeWidth("thick:Q", scale=None)
+    # as a colour it would keep clicks from the legend of the curves, which are drawn after the rules of the floors
+    own_color, thick = alt.Stroke("color:N", scale=None), alt.StrokeWidth("thick:Q", scale=None)
     barred = len(points.groupby(CURVE)) > MOST_BANDS
 
     def faded(opacity: float) -> alt.OpacityValue:
@@ -195,7 +196,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str
         bars = sure.mark_rule(strokeWidth=1.2, strokeDash=[1, 0]).encode(opacity=faded(0.8))
         labels = labels_of(own, field, domain, height)
         beside = alt.Chart(_values(labels)).encode(end, opacity=faded(1))
-        rules = beside.transform_filter("datum.floor").mark_rule(strokeDash=[4, 3]).encode(raw, thick)
+        rules = beside.transform_filter("datum.floor").mark_rule(strokeDash=[4, 3]).encode(own_color, thick)
         wide = max(12, width // 7)
         why = own.loc[own["subset"] == ALL, "status"].dropna().unique().tolist()
         silent = wrap(f"No loss: {'; '.join(why)}.", wide + wide // 4) if why and COUNTS not in why else alt.Undefined
@@ -204,7 +205,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str
             bars if barred else sure.mark_area().encode(opacity=faded(0.15)),
             base.mark_line(strokeWidth=1.4 if barred else 1.8).encode(opacity=faded(1)).add_params(*clicks),
             base.mark_circle(size=18 if barred else 30).encode(opacity=faded(1), tooltip=tooltip),
-            *_leaders(beside, x, at, raw),
+            *_leaders(beside, x, at, own_color),
             title=alt.Title(wrap(own["title"].iloc[0], wide), subtitle=silent),
             width=width,
             height=height,
@@ -399,12 +400,12 @@ def apart(wanted: Sequence[float], gap: float, most: float) -> list[float]:
 
 
 def _leaders(
-    beside: alt.Chart, x: alt.X, y: alt.Y, color: Any, dash: Sequence[int] = (1, 0)
+    beside: alt.Chart, x: alt.X, y: alt.Y, stroke: Any, dash: Sequence[int] = (1, 0)
 ) -> tuple[alt.Chart, alt.Chart]:
     """From a chart of labels, whose y is the `end` of each: the labels at the right edge, and lines that lead there."""
     import altair as alt
 
-    leader = beside.mark_rule(x2Offset=9, strokeDash=[*dash]).encode(x, alt.X2(value="width"), alt.Y2("y:Q"), color)
+    leader = beside.mark_rule(x2Offset=9, strokeDash=[*dash]).encode(x, alt.X2(value="width"), alt.Y2("y:Q"), stroke)
     text = beside.mark_text(align="left", baseline="middle", dx=12, fontSize=LABEL - 1, limit=170)
     return leader, text.encode(alt.XValue("width"), y, text="text:N")
 
@@ -448,7 +449,7 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
     beside = alt.Chart(_values(_placed(points, up, height))).encode(y)
     dots = alt.Chart(_values(points)).mark_circle(size=70, color=COLORS[0], opacity=1)
     figure = alt.layer(
-        *_leaders(beside, x, at, alt.ColorValue(GREY), dash=[1, 3]),
+        *_leaders(beside, x, at, alt.StrokeValue(GREY), dash=[1, 3]),
         dots.encode(x, y, tooltip=tooltip),
         title=alt.Title(wrap(TITLE, width // 8), subtitle=wrap(missing, width // 6), offset=14),
         width=width,

@@ -67,9 +67,6 @@
     } else if (fits.width > room - margin) {
       fits.width = room - margin;
     }
-    // a legend hears no click if a layer with colours of its own comes before the one that is clicked
-    const raw = (layer) => layer.encoding?.color?.scale === null;
-    for (const panel of fits.concat || [fits]) panel.layer?.sort((one, two) => raw(one) - raw(two));
     // a dark page would swallow the darkest of the colours
     const text = JSON.stringify(fits).replaceAll('"#000000"', '"currentColor"');
     return JSON.parse(isDark() ? text.replaceAll('"#0072B2"', '"#3a93d6"') : text);

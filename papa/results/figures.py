@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from pathlib import PurePath
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from papa.config.settings import Plots
@@ -23,7 +20,7 @@ from papa.results.drops import TITLE
 from papa.results.grids import constant_name, once, varied
 from papa.results.losses import COUNTS
 from papa.results.outcomes import ALL
-from papa.results.summary import fractions_of
+from papa.results.panels import CURVE, FLOORS, GREY, around, domain_of, heads_axis, labels_of, leaders, placed, short
 from papa.results.table import loss_text, metric_name
 
 if TYPE_CHECKING:
@@ -36,22 +33,8 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 OF_SUBSETS = {ALL: COLORS[-1], "position": COLORS[0], "lookup": COLORS[1]}
 """Colours of subsets where there is one line alone; others have colours that are left."""
-GREY = "#858585"
-"""As far from white paper as from a dark page."""
-FLOORS = {
-    "trivial": "the best guess that ignores the input",
-    "contextless": "the same probe with zeros in place of all attention, so that no token learns of another",
-    "by_word": "a tagger that knows the most frequent label of each word",
-}
-LEAST_SPAN = 0.05
-"""What the scores of a panel span at least: less would make noise look like a fall, and ticks of two digits repeat."""
-CURVE = ["line", "subset"]
 MOST_BANDS = 2
 """More curves than this have error bars, because bands would cover each other."""
-LABEL = 11
-"""The height of a label beside a panel, in pixels."""
-LABELS = ("text", "end", "at", "floor", "color", "thick", "line", "subset")
-
 RAMP = ["white", "#0072B2", "#00213a"]
 """From no attention to the most."""
 
@@ -154,7 +137,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str
     field, names = ("line", lines) if len(lines) > 1 else ("subset", subsets)
     colors = _colors(lines, subsets)
     points["color"] = points[field].map(dict(zip(names, colors, strict=True)))
-    x = _heads_axis(points, width)
+    x = heads_axis(points, width)
     told = {"line": " / ".join(varied(grid)), "subset": "examples", "fraction": "fraction kept", "kept": "heads kept"}
     told |= {"score": "mean", "interval": "95 % interval", "seeds": "seeds", "floors": "trivial, contextless"}
     tooltip = [alt.Tooltip(f"{name}:N", title=title) for name, title in (told | {"lost": "loss"}).items()]
@@ -205,7 +188,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str
             bars if barred else sure.mark_area().encode(opacity=faded(0.15)),
             base.mark_line(strokeWidth=1.4 if barred else 1.8).encode(opacity=faded(1)).add_params(*clicks),
             base.mark_circle(size=18 if barred else 30).encode(opacity=faded(1), tooltip=tooltip),
-            *_leaders(beside, x, at, own_color),
+            *leaders(beside, x, at, own_color),
             title=alt.Title(wrap(own["title"].iloc[0], wide), subtitle=silent),
             width=width,
             height=height,
@@ -281,138 +264,9 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
             "none: one seed" if pd.isna(low) else f"{low:.3f} to {high:.3f}"
             for low, high in zip(rows["low"], rows["high"], strict=True)
         ],
-        floors=[", ".join(map(_short, both)) for both in zip(rows["trivial"], rows["contextless"], strict=True)],
+        floors=[", ".join(map(short, both)) for both in zip(rows["trivial"], rows["contextless"], strict=True)],
         lost=[loss_text(*loss) for loss in three],
     )
-
-
-def _heads_axis(points: pd.DataFrame, width: float) -> alt.X:
-    """The axis of heads replaced, to scale: ticks where something was measured, the fraction kept below the number.
-
-    Of models with different numbers of heads it shows shares, with ticks where each fraction would be exactly.
-    """
-    import altair as alt
-
-    whole, edge = points[["whole", "edge"]].iloc[0].tolist()
-    shares = whole == 1
-    texts: dict[float, list[str]] = {}
-    for fraction in fractions_of(points):
-        replaced = points.loc[points["fraction"] == fraction, "replaced"].iloc[0]
-        texts.setdefault(float(1 - Fraction(fraction)) if shares else int(replaced), []).append(fraction)
-    labels = [[f"{100 * at:.0f}" if shares else str(at), ", ".join(fractions)] for at, fractions in texts.items()]
-    rows = tick_rows([width * at / whole for at in texts], [max(map(len, label)) for label in labels])
-    shown = [label if row is not None else "" for label, row in zip(labels, rows, strict=True)]
-    of_tick = f"[indexof({list(texts)}, datum.value)]"
-    lower = {"condition": {"test": f"{json.dumps(rows)}{of_tick} === 1", "value": 29}, "value": 2}
-    return alt.X(
-        "at:Q",
-        title=wrap(f"heads replaced{', %' if shares else ''} (fraction kept below)", max(16, int(width / 5))),
-        scale=alt.Scale(domain=[whole - edge, edge], nice=False, zero=False),
-        axis=alt.Axis(values=list(texts), labelExpr=f"{json.dumps(shown)}{of_tick}", labelPadding=lower),
-    )
-
-
-def tick_rows(places: Sequence[float], letters: Sequence[int]) -> list[int | None]:
-    """In which row below an axis the label of a tick stands: 1 if it would touch another in row 0; None if in both.
-
-    The first and the last of the ticks, which are at `places` in pixels, are served first.
-    """
-    found: list[int | None] = [None] * len(places)
-    for own in dict.fromkeys([0, len(places) - 1, *range(len(places))]):
-        touched = {
-            row
-            for row, place, long in zip(found, places, letters, strict=True)
-            if abs(places[own] - place) < 3.1 * (letters[own] + long) + 4
-        }
-        found[own] = next((row for row in (0, 1) if row not in touched), None)
-    return found
-
-
-def domain_of(own: pd.DataFrame) -> list[float]:
-    """From where to where the scores of a panel go: around all that is drawn, within the range of the metric."""
-    metric = READINGS[own["metric"].iloc[0]]
-    drawn = own[["mean", "low", "high", *FLOORS]].astype("float64")
-    low, high = float(drawn.min().min()), float(drawn.max().max())
-    space = max(0.04 * (high - low), (LEAST_SPAN - (high - low)) / 2)
-    low, high = max(metric.low, low - space), min(metric.high, high + space)
-    return [max(metric.low, min(low, high - LEAST_SPAN)), min(metric.high, max(high, low + LEAST_SPAN))]
-
-
-def labels_of(own: pd.DataFrame, field: str, domain: Sequence[float], height: float) -> pd.DataFrame:
-    """What stands at the right of a panel: its floors, and the names of its curves if there is room for all.
-
-    Curves are called by their `field`, `line` or `subset`; of several lines only all examples are named. The `text` of
-    a label belongs to the score `end` and stands at `y`; `at` is where its line ends.
-    """
-    main = own[own["subset"].eq(ALL) | (field == "subset")]
-    curves = [curve for _, curve in main.groupby(CURVE, sort=False)]
-    curves.sort(key=lambda curve: curve["mean"].tolist()[::-1])  # those that end together in the order of before
-    named = [
-        {"text": "all examples" if last[field] == ALL else last[field], "end": last["mean"], "floor": False, "thick": 1}
-        | {key: last[key] for key in ("at", "color", "line", "subset")}
-        for last in (curve.iloc[-1] for curve in curves)
-        if field == "line" or len(curves) > 1
-    ]
-    floors = _floors(main, (domain[1] - domain[0]) / 50)
-    most = int(height / LABEL) + 1
-    labels = [*floors, *named] if len(floors) + len(named) <= most else floors[:most]
-    return _placed(pd.DataFrame(labels, columns=[*LABELS]), domain, height)
-
-
-def _floors(own: pd.DataFrame, same: float) -> list[dict[str, object]]:
-    """The floors of a panel: in grey if they differ by no more than `same`, else in the colour of their own curve.
-
-    Lines of one model have one floor, and where there are other models beside it, its name.
-    """
-    first = own.drop_duplicates(["model", "subset"])
-    crowded = own["line"].nunique() > own["model"].nunique()
-    found: list[dict[str, object]] = []
-    for name in FLOORS:
-        there = first[first[name].notna()]
-        shared = name == "by_word" or there[name].max() - there[name].min() <= same
-        for row in there[: 1 if shared else None].to_dict("records"):
-            model = f" ({row['model']})" if crowded and not shared else ""
-            text = f"{name.replace('_', ' ')} {_short(row[name])}{model}"
-            about = {"text": text, "end": row[name], "at": row["edge"], "floor": True, "color": GREY}
-            about |= {"thick": 0.6 if name == "by_word" else 1.2}
-            found.append(about if shared or crowded else about | {key: row[key] for key in ("color", "line", "subset")})
-    return found
-
-
-def _placed(labels: pd.DataFrame, domain: Sequence[float], height: float) -> pd.DataFrame:
-    """Labels with the `y` at which they stand beside a panel: as near to their `end` as can be, and none on another."""
-    low, high = domain
-    rows = labels.sort_values("end", kind="stable")
-    places = apart((height * (rows["end"] - low) / (high - low)).tolist(), LABEL, height)
-    return rows.assign(y=[low + place * (high - low) / height for place in places])
-
-
-def apart(wanted: Sequence[float], gap: float, most: float) -> list[float]:
-    """Places that are at least `gap` from each other, from 0 to `most`, and as near to `wanted` (rising) as can be."""
-    from scipy.optimize import isotonic_regression
-
-    if not wanted:
-        return []
-    steps = gap * np.arange(len(wanted))
-    near = isotonic_regression(np.asarray(wanted) - steps).x
-    places: list[float] = (np.clip(near, 0, max(0, most - steps[-1])) + steps).tolist()
-    return places
-
-
-def _leaders(
-    beside: alt.Chart, x: alt.X, y: alt.Y, stroke: Any, dash: Sequence[int] = (1, 0)
-) -> tuple[alt.Chart, alt.Chart]:
-    """From a chart of labels, whose y is the `end` of each: the labels at the right edge, and lines that lead there."""
-    import altair as alt
-
-    leader = beside.mark_rule(x2Offset=9, strokeDash=[*dash]).encode(x, alt.X2(value="width"), alt.Y2("y:Q"), stroke)
-    text = beside.mark_text(align="left", baseline="middle", dx=12, fontSize=LABEL - 1, limit=170)
-    return leader, text.encode(alt.XValue("width"), y, text="text:N")
-
-
-def _short(score: float) -> str:
-    """A score without its zero: .535."""
-    return "-" if pd.isna(score) else re.sub(r"\b0\.", ".", f"{score:.3f}").replace("-", "−")
 
 
 def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, str]:
@@ -439,29 +293,23 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
     tooltip = [alt.Tooltip(f"{name}:N", title=words) for name, words in told.items()]
     tooltip.insert(1, alt.Tooltip("at:Q", title="mean original score", format=".3f"))
     tooltip.insert(2, alt.Tooltip("end:Q", title="mean relative drop", format=".1%"))
-    across, up = _around(points["at"]), _around(pd.Series([0.0, *points["end"]]))
+    across, up = around(points["at"]), around(pd.Series([0.0, *points["end"]]))
     scale, ticks = alt.Scale(domain=across, nice=False, zero=False), alt.Axis(tickCount=5, labelFlush=False)
     x = alt.X("at:Q", title="mean original score", scale=scale, axis=ticks)
     title, axis = "mean relative drop with every head replaced", alt.Axis(format=".1%", tickCount=6)
     y, at = (
         alt.Y(f"{name}:Q", title=title, axis=axis, scale=alt.Scale(domain=up, nice=False)) for name in ("end", "y")
     )
-    beside = alt.Chart(_values(_placed(points, up, height))).encode(y)
+    beside = alt.Chart(_values(placed(points, up, height))).encode(y)
     dots = alt.Chart(_values(points)).mark_circle(size=70, color=COLORS[0], opacity=1)
     figure = alt.layer(
-        *_leaders(beside, x, at, alt.StrokeValue(GREY), dash=[1, 3]),
+        *leaders(beside, x, at, alt.StrokeValue(GREY), dash=[1, 3]),
         dots.encode(x, y, tooltip=tooltip),
         title=alt.Title(wrap(TITLE, width // 8), subtitle=wrap(missing, width // 6), offset=14),
         width=width,
         height=height,
     )
     return _styled(figure.properties(usermeta={"margin": 90 + 6 * min(30, names.map(len).max())})), shown
-
-
-def _around(values: pd.Series[float]) -> list[float]:
-    """An axis that goes beyond all values, and a little farther if they are nearly the same."""
-    space = 0.1 * max(0.05, values.max() - values.min())
-    return [values.min() - space, values.max() + space]
 
 
 def _styled(figure: Any) -> Any:

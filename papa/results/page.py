@@ -28,9 +28,10 @@ from papa.files import JSON, opened_table, read_json, read_table, write_page
 from papa.method.metrics import READINGS
 from papa.results import claims, drops, published, stability
 from papa.results.explorer import explored
-from papa.results.figures import COLORS, LEAST_SPAN, PANELS, drop_figure, figure_note, grid_figure
+from papa.results.figures import COLORS, PANELS, drop_figure, figure_note, grid_figure
 from papa.results.grids import constant_name, note_on, once, order_name, rows_of, tables_of, varied
 from papa.results.outcomes import ALL
+from papa.results.panels import LEAST_SPAN
 from papa.results.patterns import FLAGS
 from papa.results.patterns import NOTE as ABOUT_PATTERNS
 from papa.results.summary import CURVE_COLUMNS, by_fraction, is_main, read_summary

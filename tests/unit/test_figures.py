@@ -19,18 +19,16 @@ from papa.config.stages import GridOf
 from papa.errors import InputError
 from papa.results.drops import COLUMNS as DROP_COLUMNS
 from papa.results.figures import (
-    LABEL,
     MOST_SLOTS,
-    apart,
     draw_drops,
     draw_grid,
     draw_patterns,
     drawn_slots,
     figure_note,
     grid_figure,
-    tick_rows,
 )
 from papa.results.grids import GRID_COLUMNS
+from papa.results.panels import LABEL, apart, tick_rows
 
 LAYERS, HEADS, N = 3, 5, 7
 FRACTIONS = {"1": 24, "1/2": 12, "0": 0}

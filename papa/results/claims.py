@@ -32,6 +32,11 @@ CLAIM_COLUMNS = dict.fromkeys(("grid", "line", "model", "constant", "order", "fr
 CLAIM_COLUMNS |= {"replaced": "int64", "heads": "int64", "tasks": "int64"}
 CLAIM_COLUMNS |= dict.fromkeys(("loss", "low", "high", "bound", "margin"), "float64") | {"worst": "string"}
 
+Weights = Mapping[Setting, float]
+"""What scores weigh in a sum, each setting once."""
+CONTRIBUTION: Weights = {ORIGINALS: 1.0, FLOOR: -1.0}
+"""What attention contributes: original - contextless."""
+
 TITLE = "Claims"
 ABOUT = (
     "Loss: mean over the tasks that count of (original - score) / (original - contextless), with its 95 % interval "
@@ -88,15 +93,12 @@ class Line:
         found = []
         for task in self.counting():
             setting = self.setting(task, fraction)
-            spread = self.samples[task].spread(ORIGINALS, FLOOR, setting) if setting else None
-            if spread is not None:
-                below = [0, 1, -1, 0]
-                above = below if setting == FLOOR else [0, 1, 0, -1]  # the floor loses all, by what a loss is
-                found.append(spread.share(above, below))
+            if setting and (share := share_of(self.samples[task], _lost({setting: 1.0}))) is not None:
+                found.append(share)
         return (together(found, [1 / len(found)] * len(found)), len(found)) if found else None
 
-    def area(self, task: str) -> tuple[list[Setting], np.ndarray] | None:
-        """The settings of a task along the line, and the weight that each has in the area under the loss.
+    def area(self, task: str) -> Weights | None:
+        """What scores weigh in the area under the loss of a task.
 
         The area is that under straight lines through the measured points, over the share of heads that is replaced,
         from none, where nothing is lost, to all. None if it was not measured to the end.
@@ -104,11 +106,33 @@ class Line:
         steps = self.steps
         settings = [self.setting(task, fraction) for fraction in steps["fraction"]]
         x = np.array([0.0, *(steps["replaced"] / self.heads)])
-        if any(setting is None for setting in settings) or len(x) < 2 or x[-1] != 1:
+        if len(x) < 2 or x[-1] != 1:
             return None
         widths = np.diff(x)
         weights = (np.array([*widths, 0]) + np.array([0, *widths]))[1:] / 2
-        return [setting for setting in settings if setting], weights
+        known = {setting: float(weight) for setting, weight in zip(settings, weights, strict=True) if setting}
+        return _lost(known) if len(known) == len(settings) else None
+
+
+def share_of(sample: Sample, above: Weights) -> Estimate | None:
+    """A sum of scores as a share of what attention contributes; None if some of these were not run together.
+
+    What is in the sum and in the contribution is one score. So is what two lines have in common, such as the model with
+    every head replaced, which is the same in every order.
+    """
+    settings = list(dict.fromkeys([*CONTRIBUTION, *(setting for setting, weight in above.items() if weight)]))
+    spread = sample.spread(*settings)
+    weights = [[0.0, *(own.get(setting, 0.0) for setting in settings)] for own in (above, CONTRIBUTION)]
+    return None if spread is None else spread.share(*weights)
+
+
+def _lost(weights: Weights) -> Weights:
+    """The weighted sum of what is lost with each setting: of the original minus its score."""
+    return _sum({ORIGINALS: sum(weights.values())}, weights, -1)
+
+
+def _sum(one: Weights, other: Weights, sign: int) -> Weights:
+    return {setting: one.get(setting, 0.0) + sign * other.get(setting, 0.0) for setting in {**one, **other}}
 
 
 def conclude(job: Job[ClaimsOf]) -> str:
@@ -258,11 +282,8 @@ def _area(line: Line) -> dict[str, JSON] | None:
 
 
 def _area_of(line: Line, task: str) -> Estimate | None:
-    along = line.area(task)
-    spread = along and line.samples[task].spread(ORIGINALS, FLOOR, *along[0])
-    if not along or spread is None:
-        return None
-    return spread.share([0, along[1].sum(), 0, *(-along[1])], [0, 1, -1, *np.zeros(len(along[0]))])
+    area = line.area(task)
+    return None if area is None else share_of(line.samples[task], area)
 
 
 def _compared(lines: Sequence[Line], margin: float) -> list[dict[str, JSON]]:
@@ -291,17 +312,15 @@ def _difference(one: Line, other: Line) -> Estimate | None:
     tasks = [task for task in one.counting() if task in other.counting()]
     parts, same = [], one.rows["model"].iloc[0] == other.rows["model"].iloc[0]
     for task in tasks:
-        areas = [line.area(task) for line in (one, other)]
-        if areas[0] is None or areas[1] is None:
+        if same:
+            areas = one.area(task), other.area(task)
+            own = areas[0] and areas[1] and share_of(one.samples[task], _sum(areas[0], areas[1], -1))
+        else:
+            both = [area for line in (one, other) if (area := _area_of(line, task)) is not None]
+            own = together(both, [1, -1]) if len(both) == 2 else None
+        if not own:
             return None
-        if not same:
-            parts.append(together([own for line in (one, other) if (own := _area_of(line, task))], [1, -1]))
-            continue
-        spread = one.samples[task].spread(ORIGINALS, FLOOR, *areas[0][0], *areas[1][0])
-        if spread is None:
-            return None
-        weights = [0, areas[0][1].sum() - areas[1][1].sum(), 0, *(-areas[0][1]), *areas[1][1]]
-        parts.append(spread.share(weights, [0, 1, -1, *np.zeros(len(areas[0][0]) + len(areas[1][0]))]))
+        parts.append(own)
     return together(parts, [1 / len(parts)] * len(parts)) if parts else None
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 
 from papa.config.settings import Plots
 from papa.config.stages import GridOf
-from papa.results.claims import claims_of, lines_of, tables_of
+from papa.results.claims import Line, claims_of, lines_of, share_of, tables_of
 from papa.results.losses import COUNTS, losses_of
-from papa.results.outcomes import RUN, Measured, measured_in, table_of
+from papa.results.outcomes import FLOOR, ORIGINALS, RUN, Measured, measured_in, table_of
+from papa.results.statistics import Estimate
 from papa.results.summary import CURVE_COLUMNS, SETTING, summary_of
 
 EXAMPLES, HEADS = 400, 16
@@ -200,3 +203,136 @@ def test_the_table_reads_well() -> None:
     [table] = tables_of(frame)
     assert table.lines[0][:3] == ["m", "8 of 16", "1"]
     assert not any("nan" in cell for line in table.lines for cell in line)
+
+
+# -- areas against a bootstrap ----------------------------------------------------------------------------------------
+
+SKILLS = {
+    ("1", None): 0.8,
+    ("0", "zeros"): 0.55,
+    ("1/2", "zeros"): 0.7,
+    ("1/2", "average"): 0.77,
+    ("0", "average"): 0.7,
+}
+
+
+def drawn(orders: tuple[str, ...] = ("lambda-0",), seeds: int = 14) -> Measured:
+    """Outcomes of probes: examples are more or less hard, each setting changes some, and seeds differ a little."""
+    chance = np.random.default_rng(5)
+    hard, own = chance.normal(size=EXAMPLES), chance.normal(0, 0.15, seeds)
+    runs, values = [], []
+    for (fraction, constant), skill in SKILLS.items():
+        for order in orders if fraction == "1/2" else (None,):
+            lift = norm.ppf(skill) - 0.2 * (order == "first-layer-first")
+            shift = chance.normal(0, 0.5, EXAMPLES)
+            for seed in range(seeds):
+                runs.append(dict(zip(RUN, (constant, order, fraction, seed), strict=True)))
+                values.append(hard + chance.normal(0, 0.5, EXAMPLES) < lift + shift + own[seed])
+    gold = (np.arange(EXAMPLES) % 2).astype(int)
+    items = pd.DataFrame({"split": "validation", "example": range(EXAMPLES), "gold": gold})
+    told = np.where(np.stack(values), gold, 1 - gold)
+    return Measured("m", "a", "accuracy", ("no", "yes"), (50, 50), pd.DataFrame(runs, dtype=object), items, told)
+
+
+def lines(own: Measured) -> dict[str, Line]:
+    orders = tuple(dict.fromkeys(order.removesuffix("-0") for order in own.runs["order"].dropna()))
+    asked = grid(["a"], orders, ("1", "1/2", "0")).model_copy(update={"constants": ("average", "zeros")})
+    return {line.name: line for line in lines_of(asked, summary([own]), [own])}
+
+
+def tables_by_setting(own: Measured) -> dict[Any, np.ndarray]:
+    """Whether each example is right with each seed, by (constant, order, fraction)."""
+    right = own.values == own.items["gold"].to_numpy()
+    settings = own.runs[["constant", "order", "fraction"]].apply(tuple, axis=1)
+    return {setting: right[[own == setting for own in settings]] for setting in settings}
+
+
+def mean_of(own: Measured) -> Any:
+    tables = tables_by_setting(own)
+    return lambda *setting: tables[setting].mean()
+
+
+def bootstrapped(own: Measured, area: Any) -> float:
+    """The standard deviation of something made of mean scores, by drawing seeds, examples, and both.
+
+    Drawing both counts three times what seeds and examples make together, which drawing one of them counts once.
+
+    Args:
+        own: outcomes.
+        area: from a function of (constant, order, fraction) to its mean score, to a number.
+    """
+    tables, chance = tables_by_setting(own), np.random.default_rng(6)
+    seeds = np.arange(len(next(iter(tables.values()))))
+    examples, variances = np.arange(EXAMPLES), []
+    for of_seeds, of_examples in ((True, False), (False, True), (True, True)):
+        found = []
+        for _ in range(800):
+            rows = chance.choice(seeds, len(seeds)) if of_seeds else seeds
+            columns = chance.choice(examples, EXAMPLES) if of_examples else examples
+            means = {setting: float(table[rows][:, columns].mean()) for setting, table in tables.items()}
+            found.append(area(lambda *setting, means=means: means[setting]))
+        variances.append(np.var(found))
+    return math.sqrt(2 * (variances[0] + variances[1]) - variances[2])
+
+
+def area_in(score: Any, constant: str, order: str = "lambda-0") -> float:
+    """The area under straight lines through (0, 0), half of the heads and all of them."""
+    original, floor = score(None, None, "1"), score("zeros", None, "0")
+    half, end = (
+        (original - score(*setting)) / (original - floor)
+        for setting in ((constant, order, "1/2"), (constant, None, "0"))
+    )
+    return float(half / 4 + (half + end) / 4)
+
+
+def estimated(one: Line, other: Line | None = None) -> Estimate:
+    """The estimate of the area of a line, or of the difference between two."""
+    weights = dict(one.area("a") or {})
+    for setting, weight in ((other and other.area("a")) or {}).items():
+        weights[setting] = weights.get(setting, 0.0) - weight
+    found = share_of(one.samples["a"], weights)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("constant", ["average", "zeros"])
+def test_an_area_varies_as_in_a_bootstrap(constant: str) -> None:
+    own = drawn()
+    found = estimated(lines(own)[constant])
+    assert found.mean == pytest.approx(area_in(mean_of(own), constant))
+    assert math.sqrt(found.variance) == pytest.approx(
+        bootstrapped(own, lambda score: area_in(score, constant)), rel=0.1
+    )
+
+
+def test_a_difference_between_areas_varies_as_in_a_bootstrap() -> None:
+    """The floor is in what is lost, at the end of one of the lines, and in what attention contributes."""
+    own = drawn()
+
+    def difference(score: Any) -> float:
+        return area_in(score, "average") - area_in(score, "zeros")
+
+    found = estimated(lines(own)["average"], lines(own)["zeros"])
+    assert found.mean == pytest.approx(difference(mean_of(own)))
+    assert math.sqrt(found.variance) == pytest.approx(bootstrapped(own, difference), rel=0.1)
+
+
+def numbers(own: Estimate) -> list[float]:
+    return [own.mean, own.variance, own.freedom, *own.skews]
+
+
+def test_a_score_that_is_in_a_sum_twice_counts_once() -> None:
+    """By hand: the line of zeros ends at the floor, and two orders end at the same runs."""
+    own = drawn(("lambda-0", "first-layer-first"))
+    sample = own.sample("accuracy", np.ones(EXAMPLES, bool))
+    zeros, floor = sample.spread(ORIGINALS, ("zeros", "lambda", "1/2"), FLOOR), [0.0, 1.0, 0.0, -1.0]
+    assert zeros is not None
+    expected = zeros.share([0, 3 / 4, -1 / 2, -1 / 4], floor)
+    found = estimated(lines(own)["zeros / λ"])
+    assert numbers(found) == pytest.approx(numbers(expected))
+    names = [("average", order, "1/2") for order in ("lambda", "first-layer-first")]
+    both = sample.spread(ORIGINALS, *names, FLOOR)
+    assert both is not None
+    expected = both.share([0, 0, -1 / 2, 1 / 2, 0], [0, 1, 0, 0, -1])
+    found = estimated(lines(own)["average / λ"], lines(own)["average / first layer first"])
+    assert numbers(found) == pytest.approx(numbers(expected))

@@ -11,14 +11,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import isfinite
+from math import ceil, isfinite
 
 import numpy as np
 import pandas as pd
 
 from papa.config.stages import ClaimsOf, GridOf
 from papa.config.study import Job
-from papa.config.variant import Constant
+from papa.config.variant import Constant, Order
 from papa.errors import count
 from papa.files import JSON, read_table, write_json
 from papa.results.grids import constant_name, rows_of
@@ -36,6 +36,15 @@ Weights = Mapping[Setting, float]
 """What scores weigh in a sum, each setting once."""
 CONTRIBUTION: Weights = {ORIGINALS: 1.0, FLOOR: -1.0}
 """What attention contributes: original - contextless."""
+
+ORDERED = {
+    "lambda": ("in the order of λ", "over {} orders of λ"),
+    "lambda-reversed": ("in the reverse order of λ", "over {} reverse orders of λ"),
+    "first-layer-first": ("from the first layer to the last", ""),
+    "last-layer-first": ("from the last layer to the first", ""),
+    "random": ("in a random order", "over {} random orders"),
+}
+"""In which order heads are replaced, in words: in one of this name, and in several."""
 
 TITLE = "Claims"
 ABOUT = (
@@ -183,8 +192,12 @@ def claims_of(lines: Sequence[Line], margin: float, curves: pd.DataFrame) -> tup
         own = _steps(line)
         rows += own
         told.append(_told(line, own, margin, curves))
-    main = [one for one in told if one["grid"] == told[0]["grid"]] if told else []
-    sentence = " ".join(one["sentence"] for one in main) or "No heads are replaced, so there is nothing to conclude."
+    alike: dict[tuple[JSON, JSON], list[dict[str, JSON]]] = {}
+    for one in told:
+        if one["grid"] == told[0]["grid"]:
+            alike.setdefault((one["model"], one["constant"]), []).append(one)
+    sentence = " ".join(sentence_of(own, margin) for own in alike.values())
+    sentence = sentence or "No heads are replaced, so there is nothing to conclude."
     found: dict[str, JSON] = {"sentence": sentence, "margin": margin, "lines": told, "areas": _compared(lines, margin)}
     # JSON has no infinity and no NaN: a bound that is not there is null
     return pd.DataFrame(rows, columns=list(CLAIM_COLUMNS)), json.loads(
@@ -225,7 +238,7 @@ def _told(line: Line, steps: Sequence[Mapping[str, object]], margin: float, curv
     sizes = [line.samples[task].values.shape[1] for task in main["task"] if task in line.samples]
     runs = pd.concat([line.samples[task].runs for task in main["task"] if task in line.samples])
     order = next(iter(line.rows["order"].dropna()), None)
-    of_line = runs["order"].dropna().astype(str)
+    orders = map(Order.parse, runs.loc[runs["constant"].isin(line.rows["ran"].dropna()), "order"].dropna().unique())
     found: dict[str, JSON] = {
         "grid": line.grid,
         "line": line.name,
@@ -234,7 +247,7 @@ def _told(line: Line, steps: Sequence[Mapping[str, object]], margin: float, curv
         "order": order,
         "heads": line.heads,
         "seeds": int(line.rows.loc[line.rows["fraction"] != "1", "seeds"].min()),
-        "orders": int(of_line[of_line.str.startswith(f"{order}-")].nunique()) if order else 0,
+        "orders": sum(own.base == order and own.draw is not None for own in orders),
         "examples": [min(sizes), max(sizes)] if sizes else None,
         "tasks": [title for task, title in zip(main["task"], main["title"], strict=True) if task in line.counting()],
         "without": [
@@ -255,7 +268,7 @@ def _told(line: Line, steps: Sequence[Mapping[str, object]], margin: float, curv
         "area": _area(line),
         "steps": [dict(step) for step in steps],
     }
-    return found | {"sentence": sentence_of(found, margin)}
+    return found | {"sentence": sentence_of([found], margin)}
 
 
 def _at_end(line: Line) -> dict[str, JSON] | None:
@@ -337,46 +350,83 @@ def _rising(line: Line, curves: pd.DataFrame) -> list[str]:
     return found
 
 
-def sentence_of(told: Mapping[str, JSON], margin: float) -> str:
-    """What may be concluded of a line, in plain sentences made of its numbers."""
-    parts = []
-    constants = constant_name(str(told["constant"]))
-    at_end, tasks, heads = told["at_end"], told["tasks"], told["heads"]
-    over = f"on {tasks[0]}" if len(tasks) == 1 else f"over {count(len(tasks), 'task')}"
+def sentence_of(told: Sequence[Mapping[str, JSON]], margin: float) -> str:
+    """What may be concluded, in plain sentences made of numbers.
+
+    Args:
+        told: lines of one model and one constant, in different orders.
+        margin: the loss that is accepted.
+    """
+    first = told[0]
+    several = len(first["tasks"]) + len(first["without"]) > 1
+    parts = [_opening(told), *(_replaceable(line, margin) for line in told if line["tasks"] and line["measured"])]
+    no_more = "; nothing can be concluded" if first["tasks"] else ""  # else that was said of all tasks
+    parts += [f"{own['task']}: {own['why']}{no_more}." for own in first["without"]]
+    if first["rising"]:
+        parts.append(f"Still rising, train longer: {', '.join(first['rising'])}.")
+    seeds, examples = sorted({line["seeds"] for line in told}), first["examples"] or [0]
+    over = f"{seeds[0]} to {count(seeds[-1], 'seed')}" if len(seeds) > 1 else count(seeds[0], "seed")
+    each = " to ".join(dict.fromkeys(f"{number:,}" for number in examples))
+    parts.append(f"From {over} and {each} validation examples{' a task' if several else ''}.")
+    return " ".join(filter(None, parts))
+
+
+def _opening(told: Sequence[Mapping[str, JSON]]) -> str:
+    """What is lost with every head of a model replaced by a constant, which no order changes."""
+    first = told[0]
+    at_end, tasks, model, constants = first["at_end"], first["tasks"], first["model"], _constants(first["constant"])
     if not tasks:
-        parts.append(f"{told['model']}: nothing can be concluded.")
-    elif at_end is not None:
-        parts.append(
-            f"With all {count(heads, 'head')} of {told['model']} replaced by {constants} constants, {_share(at_end)} "
-            f"of what attention contributes is lost{', ' if len(tasks) > 1 else ' '}{over}."
-        )
-        if len(tasks) > 1:
-            ranked = sorted(at_end["tasks"], key=lambda own: -own["loss"])
-            parts.append(f"Most is lost on {_named(ranked[0])}, least on {_named(ranked[-1])}.")
-    if tasks and told["measured"]:
-        parts.append(_replaceable(told, margin))
-    parts += [f"{own['task']}: {own['why']}; nothing can be concluded." for own in told["without"]]
-    if told["rising"]:
-        parts.append(f"Still rising, train longer: {', '.join(told['rising'])}.")
-    least, most = told["examples"] or (0, 0)
-    examples = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    orders = f", {count(told['orders'], 'order')}" if told["orders"] else ""
-    each = " a task" if len(tasks) + len(told["without"]) > 1 else ""
-    parts.append(f"From {count(told['seeds'], 'seed')}{orders} and {examples} validation examples{each}.")
-    return " ".join(parts)
+        orders = " or ".join(filter(None, map(_in_order, told)))
+        return f"Nothing can be concluded of {model} with heads replaced by {constants}{orders and f' {orders}'}."
+    if at_end is None:
+        return "" if first["measured"] else f"No loss of {model} was measured with heads replaced by {constants}."
+    over = f"on average over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
+    replaced = f"With all {count(first['heads'], 'head')} of {model} replaced by {constants}"
+    if at_end["low"] == at_end["high"] == 1:
+        return f"{replaced}, all that attention contributes is lost, by definition."
+    lost = f"{replaced}, {_share(at_end)} of what attention contributes is lost {over}."
+    if len(tasks) < 2:
+        return lost
+    ranked = sorted(at_end["tasks"], key=lambda own: -own["loss"])
+    return f"{lost} Most is lost on {_named(ranked[0])}, least on {_named(ranked[-1])}."
 
 
-def _replaceable(told: Mapping[str, JSON], margin: float) -> str:
-    """How many heads are replaceable, and what stops the next number."""
-    heads, found, at = told["heads"], told["replaceable"], f"at a margin of {100 * margin:g} %"
-    following = next((step for step in told["steps"] if "margin" in step and step["replaced"] > found), None)
+def _replaceable(line: Mapping[str, JSON], margin: float) -> str:
+    """How many heads of a line are replaceable, in its order, and what stops the next number."""
+    found, heads, by = line["replaceable"], "heads", ""
+    if line["at_end"] is None:  # then no sentence before has named the model and the constant
+        heads, by = f"heads of {line['model']}", f" by {_constants(line['constant'])}"
+    all_heads = f"{line['heads']} {heads}"
+    at = f"replaceable{by} at a margin of {100 * margin:g} %"
+    following = next((step for step in line["steps"] if "margin" in step and step["replaced"] > found), None)
     if following is None:
-        return f"All {heads} are replaceable {at}."
-    bound = f"{100 * following['bound']:.0f} %" if isfinite(following["bound"]) else "any share"
-    why = f"with {following['replaced']} replaced, {following['worst']} may lose up to {bound}"
-    if not found:
-        return f"No measured number of heads is replaceable {at}: {why}."
-    return f"{found} of {heads} heads are replaceable {at}; {why}."
+        tried_all = found == line["heads"]
+        said = f"all {all_heads} are {at}" if tried_all else f"{found} of {all_heads} are {at}; no more were tried"
+    else:
+        bound = at_most(following["bound"]) if isfinite(following["bound"]) else "any share"
+        why = f"with {following['replaced']} replaced, {following['worst']} may lose up to {bound}"
+        said = f"{found} of {all_heads} are {at}; {why}" if found else f"no measured number of {heads} is {at}: {why}"
+    said = ", ".join(filter(None, [_in_order(line), said]))
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _constants(name: str) -> str:
+    """What heads are replaced by: "average constants"."""
+    constant = Constant.parse(name)
+    if constant.start == "zeros":
+        return "zeros"
+    words = f"{constant_name(constant.start)} constants"
+    if constant.corpus is not None:
+        return f"{words} of the texts of {constant.corpus}"
+    return f"trained {words}" if constant.trained else words
+
+
+def _in_order(line: Mapping[str, JSON]) -> str:
+    """In which order heads are replaced, or over how many orders results are averaged; empty if there is none."""
+    if line["order"] is None:
+        return ""
+    one, several = ORDERED[line["order"]]
+    return one if line["orders"] < 2 else several.format(line["orders"])
 
 
 def _named(own: Mapping[str, JSON]) -> str:
@@ -387,7 +437,7 @@ def _share(own: Mapping[str, JSON]) -> str:
     """A loss with its interval."""
     text = _percent(own["loss"])
     if not isfinite(own["low"]) or not isfinite(own["high"]):
-        return f"{text} (no interval: one seed)"
+        return f"{text} (no interval, because what attention contributes is not sure enough)"
     return f"{text} (95 % interval {round(100 * own['low'])} to {_percent(own['high'])})"
 
 
@@ -410,6 +460,11 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
         rules = np.flatnonzero(own["line"].ne(own["line"].shift()).to_numpy()).tolist()
         tables.append(Table(str(grid).replace("_", " ").capitalize(), text, 2, rules=tuple(rules)))
     return tables
+
+
+def at_most(share: float) -> str:
+    """An upper bound in whole percent, which rounding must not lower."""
+    return f"{ceil(100 * share - 1e-9)} %"
 
 
 def _between(low: float, high: float) -> str:

@@ -206,7 +206,7 @@ def _replaceable(line: Mapping[str, JSON], steps: Sequence[Mapping[str, JSON]]) 
     following = next((step for step in steps if step["replaced"] > found), None)
     if following is None:
         return f"{found} of {heads} heads", "all that were measured"
-    bound = "any share" if following["bound"] is None else f"up to {_percent(following['bound'])}"
+    bound = "any share" if following["bound"] is None else f"up to {claims.at_most(following['bound'])}"
     return f"{found} of {heads} heads", f"with {following['replaced']} replaced, {following['worst']} may lose {bound}"
 
 
@@ -217,7 +217,7 @@ def _half(line: Mapping[str, JSON], steps: Sequence[Mapping[str, JSON]]) -> tupl
     measured = f"measured with {half['replaced']} of {line['heads']} replaced"
     if half["margin"] is None:
         return "–", f"no margin is wide enough; {measured}"
-    return _percent(half["margin"]), measured
+    return claims.at_most(half["margin"]), measured
 
 
 def _area(line: Mapping[str, JSON]) -> tuple[str, str]:
@@ -234,7 +234,7 @@ def _percent(share: float) -> str:
 def _interval(low: float | None, high: float | None) -> str:
     """An interval in words."""
     if low is None or high is None:
-        return "no interval: one seed"
+        return "no interval: what attention contributes is not sure enough"
     return f"95 % interval {round(100 * low)} to {_percent(high)}".replace("-", "−")
 
 

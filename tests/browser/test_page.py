@@ -103,12 +103,12 @@ def test_what_is_told_first_is_what_may_be_concluded(report, chromium, page_with
     report.open(390)
     first = report.one("header .lead").text.replace("\u00a0", " ")
     assert first.startswith("small\nWith all 15 heads of small replaced by average constants, ")
-    assert "of what attention contributes is lost, over 2 tasks." in first
+    assert "of what attention contributes is lost on average over 2 tasks." in first
     size = report.run("return parseFloat(getComputedStyle(document.querySelector('.lead')).fontSize)")
     assert 16 <= size <= 22  # to be read, not to be seen from afar
     nothing = Report(chromium, page_without_claims).open(figures=("figure-score_by_fraction",))
     first = nothing.one("header .lead").text.replace("\u00a0", " ")
-    assert first.startswith("small: nothing can be concluded. ")
+    assert first.startswith("Nothing can be concluded of small with heads replaced by zeros. ")
     assert f"the probe is no better than the majority class, {LABELS[0]} (0.750)" in first
     assert not nothing.all(".block .value") and not nothing.all("#explorer")
     assert "#explorer" not in [link.get_attribute("href") for link in nothing.all("nav a")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.stats import norm
 
 from papa.config.settings import Plots
 from papa.config.stages import GridOf
-from papa.results.claims import Line, claims_of, lines_of, share_of, tables_of
+from papa.results.claims import Line, at_most, claims_of, lines_of, share_of, tables_of
 from papa.results.losses import COUNTS, losses_of
 from papa.results.outcomes import FLOOR, ORIGINALS, RUN, Measured, measured_in, table_of
 from papa.results.statistics import Estimate
@@ -104,17 +105,18 @@ def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_m
     assert "8 of 16 heads are replaceable at a margin of 10 %" in line["sentence"]
     assert "with 14 replaced" in line["sentence"] and "50 %" in line["sentence"]
     _, wide = concluded([measured("a"), measured("b")], margin=0.9)
-    assert wide["lines"][0]["replaceable"] == 16 and "All 16 are replaceable" in wide["lines"][0]["sentence"]
+    assert (
+        wide["lines"][0]["replaceable"] == 16
+        and "In the order of λ, all 16 heads are replaceable" in wide["lines"][0]["sentence"]
+    )
 
 
 def test_one_task_that_loses_is_enough() -> None:
     worse = measured("b", RIGHT | {"1/2": 330})
     _, told = concluded([measured("a"), worse])
     assert told["lines"][0]["replaceable"] == 0
-    assert (
-        "No measured number of heads is replaceable at a margin of 10 %: with 8 replaced, B may lose"
-        in told["sentence"]
-    )
+    said = "In the order of λ, no measured number of heads is replaceable at a margin of 10 %: with 8 replaced, B may"
+    assert said in told["sentence"]
 
 
 def test_a_later_number_that_passes_does_not_help_after_one_that_failed() -> None:
@@ -132,7 +134,8 @@ def test_a_later_number_that_passes_does_not_help_after_one_that_failed() -> Non
 def test_a_task_that_does_not_beat_both_floors_has_no_say(right: dict[str, int], why: str) -> None:
     alone = measured("b", right)
     frame, told = concluded([alone])
-    assert told["sentence"].startswith("m: nothing can be concluded.") and f"B: {why}" in told["sentence"]
+    of = "Nothing can be concluded of m with heads replaced by average constants in the order of λ."
+    assert told["sentence"].startswith(f"{of} B: {why}. From")
     assert told["lines"][0]["replaceable"] is None and frame["loss"].isna().all()
     _, beside = concluded([measured("a"), alone])
     assert beside["lines"][0]["replaceable"] == 8 and beside["lines"][0]["tasks"] == ["A"]
@@ -141,7 +144,7 @@ def test_a_task_that_does_not_beat_both_floors_has_no_say(right: dict[str, int],
 
 def test_one_seed_concludes_nothing() -> None:
     _, told = concluded([measured("a", seeds=1)])
-    assert "A: one seed, so no interval; nothing can be concluded." in told["sentence"]
+    assert told["sentence"].startswith("Nothing can be concluded of m ") and "A: one seed, so no" in told["sentence"]
 
 
 def test_a_task_at_its_ceiling_is_named() -> None:
@@ -184,7 +187,68 @@ def test_orders_are_compared_in_pairs() -> None:
 def test_several_orders_of_lambda_count_as_one_line() -> None:
     _, told = concluded([measured("a", orders=("lambda-0", "lambda-1", "lambda-2"))])
     [line] = told["lines"]
-    assert line["orders"] == 3 and "5 seeds, 3 orders" in line["sentence"]
+    assert line["orders"] == 3 and "Over 3 orders of λ, " in line["sentence"]
+
+
+# -- what a sentence says ---------------------------------------------------------------------------------------------
+
+
+def test_of_one_task() -> None:
+    _, told = concluded([measured("a")])
+    assert told["sentence"] == (
+        "With all 16 heads of m replaced by average constants, 50 % (95 % interval 42 to 58 %) of what attention "
+        "contributes is lost on A. In the order of λ, 8 of 16 heads are replaceable at a margin of 10 %; with 14 "
+        "replaced, A may lose up to 44 %. From 5 seeds and 400 validation examples."
+    )
+
+
+def test_of_two_orders_each_is_named_and_what_they_share_is_said_once() -> None:
+    both = measured("a", orders=("lambda-0", "lambda-reversed-0"))
+    _, told = concluded([both], orders=("lambda", "lambda-reversed"))
+    assert [line["orders"] for line in told["lines"]] == [1, 1]
+    assert re.sub(r"\d+ to \d+ %|up to \d+ %", "…", told["sentence"]) == (
+        "With all 16 heads of m replaced by average constants, 50 % (95 % interval …) of what attention contributes is "
+        "lost on A. In the order of λ, 8 of 16 heads are replaceable at a margin of 10 %; with 14 replaced, A may lose "
+        "…. In the reverse order of λ, 8 of 16 heads are replaceable at a margin of 10 %; with 14 replaced, A may lose "
+        "…. From 5 seeds and 400 validation examples."
+    )
+    one, other = (line["sentence"] for line in told["lines"])
+    assert "In the order of λ, 8 of 16" in one and "In the reverse order of λ, 8 of 16" in other
+    _, nothing = concluded(
+        [measured("a", dict.fromkeys(RIGHT, 240), orders=("lambda-0", "first-layer-first"))],
+        orders=("lambda", "first-layer-first"),
+    )
+    assert "in the order of λ or from the first layer to the last. A: the probe is" in nothing["sentence"]
+    assert len({line["sentence"] for line in nothing["lines"]}) == 2
+
+
+def test_of_two_models_each_is_named() -> None:
+    one = measured("a")
+    two = [one, Measured(**{**vars(one), "model": "n"})]
+    asked = grid(["a"]).model_copy(update={"models": ("m", "n")})
+    rows = summary([one])
+    both = pd.concat([rows, rows.assign(model="n")], ignore_index=True)
+    _, told = claims_of(lines_of(asked, both, two), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS)))
+    assert all(f"all 16 heads of {name} replaced" in told["sentence"] for name in "mn")
+    # nor do they read alike if not all heads were ever replaced
+    few = asked.model_copy(update={"fractions": ("1", "1/2")})
+    _, told = claims_of(lines_of(few, both, two), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS)))
+    assert told["sentence"] == " ".join(
+        f"In the order of λ, 8 of 16 heads of {name} are replaceable by average constants at a margin of 10 %; no more "
+        "were tried. From 5 seeds and 400 validation examples."
+        for name in "mn"
+    )
+
+
+def test_of_zeros_all_is_lost_by_definition() -> None:
+    asked = grid(["a"], fractions=("1", "1/2", "0")).model_copy(update={"constants": ("zeros",)})
+    _, told = claims_of(lines_of(asked, summary([drawn()]), [drawn()]), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS)))
+    all_lost = "With all 16 heads of m replaced by zeros, all that attention contributes is lost, by definition."
+    assert told["sentence"].startswith(all_lost)
+
+
+def test_upper_bounds_are_not_rounded_down() -> None:
+    assert [at_most(share) for share in (0.07, 0.1, 0.1001, 0.291)] == ["7 %", "10 %", "11 %", "30 %"]
 
 
 def test_outcomes_come_back_from_their_table(tmp_path: Any) -> None:

@@ -32,6 +32,7 @@ from finished import (
 from papa.config.study import Study
 from papa.errors import DamagedArtefact
 from papa.files import digest_of, read_json, trace_of
+from papa.results.claims import at_most
 from papa.results.page import GLOSSARY, PAGES, write_report
 
 SMALL: dict[str, Any] = {"run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]}, "grids": {}}
@@ -153,9 +154,9 @@ def test_each_line_has_its_numbers_with_intervals_and_reasons(page: Page, study:
     assert f"loss with all 15 heads replaced {100 * end['loss']:.0f} % {interval}" in words
     step = line["steps"][1]
     assert (line["replaceable"], step["replaced"]) == (8, 15)
-    why = f"with 15 replaced, {step['worst']} may lose up to {100 * step['bound']:.0f} %"
+    why = f"with 15 replaced, {step['worst']} may lose up to {at_most(step['bound'])}"
     assert f"replaceable at a margin of 10 % 8 of 15 heads {why}" in words
-    half = f"{100 * line['half_margin']:.0f} % measured with 8 of 15 replaced"
+    half = f"{at_most(line['half_margin'])} measured with 8 of 15 replaced"
     assert f"margin at which half of the heads are replaceable {half}" in words
     over = f"95 % interval {100 * area['low']:.0f} to {100 * area['high']:.0f} %"
     assert f"area under the loss, from no head replaced to all {100 * area['mean']:.0f} % {over}" in words
@@ -202,7 +203,8 @@ def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path: Path) ->
     page = Page(text_of(write_results(tmp_path, {"second": NO_SKILL}, **SMALL)))
     words = words_of(page)
     why = f"the probe is no better than the majority class, {LABELS[0]} (0.750)"
-    assert f"small: nothing can be concluded. Second: {why}; nothing can be concluded." in words
+    of = "Nothing can be concluded of small with heads replaced by average constants in the order of λ."
+    assert f"{of} Second: {why}." in words
     assert f"No say. Second: {why}." in words
     assert "Nothing can be concluded, so there is no table of claims." in words
     assert "value" not in {own.get("class") for _, own in page.tags}

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import ceil, isfinite
+from math import ceil, inf, isfinite
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from papa.files import JSON, read_table, write_json
 from papa.results.grids import constant_name, rows_of
 from papa.results.losses import COUNTS, RISING, at_ceiling
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setting, measured_in
-from papa.results.statistics import Estimate, holm, together
+from papa.results.statistics import Estimate, Interval, Spread, holm, together
 from papa.results.summary import is_main, read_summary
 from papa.results.table import Table, read_frame, write_frame, write_pages
 
@@ -97,14 +97,14 @@ class Line:
         constant, order = own[["ran", "order"]].astype(object).where(own.notna(), None).iloc[0]
         return (constant, order, fraction)
 
-    def loss(self, fraction: str) -> tuple[Estimate, int] | None:
+    def loss(self, fraction: str) -> tuple[Interval, int] | None:
         """The mean loss over the tasks that count and were run at a fraction, and how many they are."""
         found = []
         for task in self.counting():
             setting = self.setting(task, fraction)
             if setting and (share := share_of(self.samples[task], _lost({setting: 1.0}))) is not None:
                 found.append(share)
-        return (together(found, [1 / len(found)] * len(found)), len(found)) if found else None
+        return (_mean(found), len(found)) if found else None
 
     def area(self, task: str) -> Weights | None:
         """What scores weigh in the area under the loss of a task.
@@ -123,7 +123,32 @@ class Line:
         return _lost(known) if len(known) == len(settings) else None
 
 
-def share_of(sample: Sample, above: Weights) -> Estimate | None:
+@dataclass(frozen=True)
+class Share:
+    """A sum of scores as a share of what attention contributes.
+
+    Args:
+        spread: how these scores vary together.
+        above, below: what each weighs in the sum, and in what attention contributes.
+    """
+
+    spread: Spread
+    above: Sequence[float]
+    below: Sequence[float]
+
+    def estimate(self) -> Estimate:
+        """What can be added to others."""
+        return self.spread.share(self.above, self.below)
+
+
+def _mean(shares: Sequence[Share]) -> Interval:
+    """The mean of shares: of one, its own interval as tables of losses have it."""
+    if len(shares) == 1:
+        return shares[0].spread.ratio(shares[0].above, shares[0].below)
+    return together([share.estimate() for share in shares], [1 / len(shares)] * len(shares)).interval()
+
+
+def share_of(sample: Sample, above: Weights) -> Share | None:
     """A sum of scores as a share of what attention contributes; None if some of these were not run together.
 
     What is in the sum and in the contribution is one score. So is what two lines have in common, such as the model with
@@ -132,7 +157,7 @@ def share_of(sample: Sample, above: Weights) -> Estimate | None:
     settings = list(dict.fromkeys([*CONTRIBUTION, *(setting for setting, weight in above.items() if weight)]))
     spread = sample.spread(*settings)
     weights = [[0.0, *(own.get(setting, 0.0) for setting in settings)] for own in (above, CONTRIBUTION)]
-    return None if spread is None else spread.share(*weights)
+    return None if spread is None else Share(spread, *weights)
 
 
 def _lost(weights: Weights) -> Weights:
@@ -220,11 +245,11 @@ def _steps(line: Line) -> list[dict[str, object]]:
             "tasks": loss[1] if loss else 0,
         }
         if loss is not None:
-            at = line.rows[line.rows["fraction"].eq(fraction) & line.rows["task"].isin(line.counting())]
-            bounds = at.set_index("task")["loss_bound"].dropna()
+            at = line.rows[line.rows["fraction"].eq(fraction)].set_index("task")["loss_bound"]
+            bounds = at.reindex(line.counting()).fillna(inf)  # a task that was not run here may lose all
             margin = max(margin, float(bounds.max()))
-            row |= loss[0].interval()._asdict() | {"loss": loss[0].mean, "bound": float(bounds.max()), "margin": margin}
-            row["worst"] = titles[bounds.idxmax()]
+            row |= {"loss": loss[0].mean, "low": loss[0].low, "high": loss[0].high}
+            row |= {"bound": float(bounds.max()), "margin": margin, "worst": titles[bounds.idxmax()]}
         rows.append(row)
     return rows
 
@@ -281,7 +306,7 @@ def _at_end(line: Line) -> dict[str, JSON] | None:
         {"task": title, "loss": mean, "low": low, "high": high}
         for title, mean, low, high in rows[["title", "loss", "loss_low", "loss_high"]].itertuples(index=False)
     ]
-    found = loss[0].interval()
+    found = loss[0]
     return {"loss": found.mean, "low": found.low, "high": found.high, "tasks": tasks}
 
 
@@ -290,11 +315,11 @@ def _area(line: Line) -> dict[str, JSON] | None:
     found = [area for task in line.counting() if (area := _area_of(line, task)) is not None]
     if not found or len(found) < len(line.counting()):
         return None
-    own = together(found, [1 / len(found)] * len(found)).interval()
+    own = _mean(found)
     return {"mean": own.mean, "low": own.low, "high": own.high}
 
 
-def _area_of(line: Line, task: str) -> Estimate | None:
+def _area_of(line: Line, task: str) -> Share | None:
     area = line.area(task)
     return None if area is None else share_of(line.samples[task], area)
 
@@ -327,9 +352,10 @@ def _difference(one: Line, other: Line) -> Estimate | None:
     for task in tasks:
         if same:
             areas = one.area(task), other.area(task)
-            own = areas[0] and areas[1] and share_of(one.samples[task], _sum(areas[0], areas[1], -1))
+            share = areas[0] and areas[1] and share_of(one.samples[task], _sum(areas[0], areas[1], -1))
+            own = share and share.estimate()
         else:
-            both = [area for line in (one, other) if (area := _area_of(line, task)) is not None]
+            both = [area.estimate() for line in (one, other) if (area := _area_of(line, task)) is not None]
             own = together(both, [1, -1]) if len(both) == 2 else None
         if not own:
             return None

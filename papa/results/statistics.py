@@ -182,6 +182,8 @@ class Spread:
         top, bottom = float(first @ self.means), float(second @ self.means)
         if not self.known or not self.estimate(second.tolist()).above(0, level):
             return Interval(top / bottom if bottom else math.nan, -math.inf, math.inf, math.inf)
+        if np.allclose(first, top / bottom * second):  # a share that is known, such as what the floor itself loses
+            return Interval(*[top / bottom] * 4)
         products = [np.einsum("eij,i,j->e", self.squares, *pair) for pair in ((first, first), (first, second))]
         products.append(np.einsum("eij,i,j->e", self.squares, second, second))
         units = np.zeros((2, 1)) if self.units is None else np.array([first, second]) @ self.units

@@ -142,6 +142,24 @@ def test_a_task_that_does_not_beat_both_floors_has_no_say(right: dict[str, int],
     assert beside["lines"][0]["without"] == [{"task": "B", "why": why}]
 
 
+def test_a_task_that_was_not_run_at_a_number_of_heads_may_lose_all_there() -> None:
+    whole, part = measured("a"), measured("b")
+    there = (part.runs["fraction"] != "1/2").to_numpy()
+    part = Measured(**{**vars(part), "runs": part.runs[there].reset_index(drop=True), "values": part.values[there]})
+    frame, told = concluded([whole, part])
+    assert told["lines"][0]["replaceable"] == 0 and "with 8 replaced, B may lose up to any share" in told["sentence"]
+    assert frame["bound"].tolist()[0] == math.inf and frame["tasks"].tolist() == [1, 2, 2]
+
+
+def test_of_one_task_the_interval_is_that_of_its_loss() -> None:
+    found = measured("a")
+    frame, told = concluded([found])
+    own = summary([found]).set_index("fraction").loc[["1/2", "1/8"], ["loss", "loss_low", "loss_high"]]
+    assert frame[["loss", "low", "high"]].to_numpy()[:2] == pytest.approx(own.to_numpy())
+    end = told["lines"][0]["at_end"]
+    assert (end["low"], end["high"]) == (end["tasks"][0]["low"], end["tasks"][0]["high"])
+
+
 def test_one_seed_concludes_nothing() -> None:
     _, told = concluded([measured("a", seeds=1)])
     assert told["sentence"].startswith("Nothing can be concluded of m ") and "A: one seed, so no" in told["sentence"]
@@ -356,7 +374,7 @@ def estimated(one: Line, other: Line | None = None) -> Estimate:
         weights[setting] = weights.get(setting, 0.0) - weight
     found = share_of(one.samples["a"], weights)
     assert found is not None
-    return found
+    return found.estimate()
 
 
 @pytest.mark.parametrize("constant", ["average", "zeros"])

@@ -306,6 +306,12 @@ def test_values_that_are_all_equal_have_an_interval_of_no_width() -> None:
     assert Spread.of(np.full((2, 2, 3, 10), 0.5)).estimate(LOST).p() == 1
 
 
+def test_a_share_that_is_known_has_an_interval_of_no_width() -> None:
+    values = crossed(12, (3, 1, 4, 50)) + np.array([3.0, 0.0, 0.0])[:, None, None, None]
+    found = Spread.of(values, 1.0).ratio([0.5, -0.5, 0], [1, -1, 0])
+    assert found == pytest.approx(Interval(0.5, 0.5, 0.5, 0.5))
+
+
 def test_a_share_of_nothing_has_no_bounds() -> None:
     values = crossed(12, (3, 1, 4, 50))
     values[1] = values[0]  # contextless probes say the same as the original

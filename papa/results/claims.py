@@ -245,10 +245,11 @@ def _steps(line: Line) -> list[dict[str, object]]:
             "tasks": loss[1] if loss else 0,
         }
         if loss is not None:
-            at = line.rows[line.rows["fraction"].eq(fraction)].set_index("task")["loss_bound"]
-            bounds = at.reindex(line.counting()).fillna(inf)  # a task that was not run here may lose all
-            margin = max(margin, float(bounds.max()))
             row |= {"loss": loss[0].mean, "low": loss[0].low, "high": loss[0].high}
+        if line.counting():
+            at = line.rows[line.rows["fraction"].eq(fraction)].set_index("task")["loss_bound"]
+            bounds = at.reindex(line.counting()).fillna(inf)  # of a task whose loss is not known here nothing is shown
+            margin = max(margin, float(bounds.max()))
             row |= {"bound": float(bounds.max()), "margin": margin, "worst": titles[bounds.idxmax()]}
         rows.append(row)
     return rows
@@ -393,7 +394,8 @@ def sentence_of(told: Sequence[Mapping[str, JSON]], margin: float) -> str:
     seeds, examples = sorted({line["seeds"] for line in told}), first["examples"] or [0]
     over = f"{seeds[0]} to {count(seeds[-1], 'seed')}" if len(seeds) > 1 else count(seeds[0], "seed")
     each = " to ".join(dict.fromkeys(f"{number:,}" for number in examples))
-    parts.append(f"From {over} and {each} validation examples{' a task' if several else ''}.")
+    noun = "example" if examples[-1] == 1 else "examples"
+    parts.append(f"From {over} and {each} validation {noun}{' a task' if several else ''}.")
     return " ".join(filter(None, parts))
 
 
@@ -429,8 +431,8 @@ def _replaceable(line: Mapping[str, JSON], margin: float) -> str:
         tried_all = found == line["heads"]
         said = f"all {all_heads} are {at}" if tried_all else f"{found} of {all_heads} are {at}; no more were tried"
     else:
-        bound = at_most(following["bound"]) if isfinite(following["bound"]) else "any share"
-        why = f"with {following['replaced']} replaced, {following['worst']} may lose up to {bound}"
+        bound = f"up to {at_most(following['bound'])}" if isfinite(following["bound"]) else "any share"
+        why = f"with {following['replaced']} replaced, {following['worst']} may lose {bound}"
         said = f"{found} of {all_heads} are {at}; {why}" if found else f"no measured number of {heads} is {at}: {why}"
     said = ", ".join(filter(None, [_in_order(line), said]))
     return f"{said[0].upper()}{said[1:]}."

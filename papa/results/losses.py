@@ -90,6 +90,8 @@ def status_of(sample: Sample, measured: Measured, metric: str) -> str:
         return "no contextless floor was measured"
     if spread.seeds < 2:
         return "one seed, so no interval"
+    if not spread.known:
+        return "one validation example, so no interval"
     if not spread.estimate([-1, 1, 0]).above():
         return f"the probe is no better than {_guess(measured, metric)} ({sample.trivial:.3f})"
     if not spread.estimate([0, 1, -1]).above():

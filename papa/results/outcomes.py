@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -193,15 +193,22 @@ class Sample:
         """How much the scores of the trivial classifier and of several settings vary together.
 
         Quantity 0 is the trivial classifier, the others are the settings in their order. Runs with a seed that not all
-        of them have are left aside, and if settings have several orders, as many as all of these have count. None if a
-        setting was not run, or nothing is common.
+        of them have are left aside, and so are runs in an order that not all settings of its name have. If orders of
+        several names are drawn or learned several times, as many as all of these have count. None if a setting was not
+        run, or nothing is common.
         """
         if any(setting not in self.settings for setting in settings):
             return None
         tables = [self._table(setting) for setting in settings]
-        seeds = sorted(set.intersection(*(set(table.columns) for table in tables)))
-        orders = min((len(table) for table in tables if len(table) > 1), default=1)
-        if not seeds:
+        names = [order for _, order, _ in settings]
+        common = {
+            name: _common(table.index for own, table in zip(names, tables, strict=True) if own == name)
+            for name in names
+        }
+        tables = [table.loc[common[name]] for name, table in zip(names, tables, strict=True)]
+        seeds = _common(table.columns for table in tables)
+        orders = min((len(table) for table in tables if len(table) != 1), default=1)
+        if not seeds or not orders:
             return None
         parts = [np.broadcast_to(self.trivial_values, (orders, len(seeds), self.values.shape[1]))]
         for table in tables:
@@ -210,7 +217,7 @@ class Sample:
         return Spread.of(np.stack(parts), self._step)
 
     def _table(self, setting: Setting) -> pd.DataFrame:
-        """The rows of the runs of a setting by order (rows) and seed (columns), without orders that lack a seed."""
+        """The rows of the runs of a setting by order (rows) and seed (columns), without seeds that an order lacks."""
         if setting in self._tables:
             return self._tables[setting]
         runs = self.runs.loc[self.settings[setting]]
@@ -231,6 +238,11 @@ class Sample:
         differs = (self.counts[with_context] != self.counts[without]).any(-1)
         moved = (self.values[with_context] - self.values[without])[differs]
         return float(np.sqrt(np.mean(moved**2))) if len(moved) else 0.0
+
+
+def _common(several: Iterable[pd.Index]) -> list[Any]:
+    """What all have in common, sorted."""
+    return sorted(set.intersection(*map(set, several)))
 
 
 def assembled(

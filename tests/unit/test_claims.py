@@ -144,11 +144,41 @@ def test_a_task_that_does_not_beat_both_floors_has_no_say(right: dict[str, int],
 
 def test_a_task_that_was_not_run_at_a_number_of_heads_may_lose_all_there() -> None:
     whole, part = measured("a"), measured("b")
-    there = (part.runs["fraction"] != "1/2").to_numpy()
-    part = Measured(**{**vars(part), "runs": part.runs[there].reset_index(drop=True), "values": part.values[there]})
-    frame, told = concluded([whole, part])
-    assert told["lines"][0]["replaceable"] == 0 and "with 8 replaced, B may lose up to any share" in told["sentence"]
+    frame, told = concluded([whole, without(part, "1/2")])
+    assert told["lines"][0]["replaceable"] == 0 and "with 8 replaced, B may lose any share" in told["sentence"]
     assert frame["bound"].tolist()[0] == math.inf and frame["tasks"].tolist() == [1, 2, 2]
+
+
+def without(own: Measured, fraction: str, order: str | None = None) -> Measured:
+    """Outcomes without the runs at a fraction, in one order or in all."""
+    kept = (own.runs["fraction"] != fraction) | ((order is not None) & (own.runs["order"] != order))
+    runs = own.runs[kept].reset_index(drop=True)
+    return Measured(**{**vars(own), "runs": runs, "values": own.values[kept.to_numpy()]})
+
+
+def test_a_number_of_heads_that_was_run_with_other_seeds_shows_nothing() -> None:
+    own = measured("a")
+    seeds = own.runs["seed"].where(own.runs["fraction"] != "1/2", own.runs["seed"] + 100)
+    frame, told = concluded([Measured(**{**vars(own), "runs": own.runs.assign(seed=seeds)})])
+    assert told["lines"][0]["replaceable"] == 0 and told["lines"][0]["area"] is None
+    assert frame["loss"].isna().tolist() == [True, False, False] and frame["margin"].tolist()[0] == math.inf
+
+
+def test_orders_are_held_against_themselves() -> None:
+    """A λ that was not run everywhere is left out, and no other takes its place."""
+    names = ("lambda-0", "lambda-1", "lambda-2")
+    some = without(measured("a", orders=names), "1/8", "lambda-0")
+    spreads = [
+        own.sample("accuracy", np.ones(EXAMPLES, bool)).spread(*(("average", "lambda", own) for own in ("1/2", "1/8")))
+        for own in (some, measured("a", orders=names))
+    ]
+    places = [(358 - 3 * place) / 400 for place in (1, 2)]
+    assert spreads[0] is not None and spreads[0].means[1] == pytest.approx(np.mean(places), abs=1e-3)
+    assert spreads[1] is not None and spreads[1].means[1] > spreads[0].means[1]
+    for left in names[1:]:
+        some = without(some, "1/8", left) if left == "lambda-1" else without(some, "1/2", left)
+    sample = without(some, "1/2", "lambda-1").sample("accuracy", np.ones(EXAMPLES, bool))
+    assert sample.spread(("average", "lambda", "1/2"), ("average", "lambda", "1/8")) is None, "none in common"
 
 
 def test_of_one_task_the_interval_is_that_of_its_loss() -> None:
@@ -163,6 +193,15 @@ def test_of_one_task_the_interval_is_that_of_its_loss() -> None:
 def test_one_seed_concludes_nothing() -> None:
     _, told = concluded([measured("a", seeds=1)])
     assert told["sentence"].startswith("Nothing can be concluded of m ") and "A: one seed, so no" in told["sentence"]
+
+
+def test_one_example_concludes_nothing() -> None:
+    own = measured("a")
+    alone = Measured(**{**vars(own), "items": own.items[:1], "values": own.values[:, :1]})
+    _, told = claims_of(
+        lines_of(grid(["a"]), summary([alone]), [alone]), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS))
+    )
+    assert "A: one validation example, so no interval. From 5 seeds and 1 validation example." in told["sentence"]
 
 
 def test_a_task_at_its_ceiling_is_named() -> None:

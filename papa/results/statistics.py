@@ -259,9 +259,13 @@ def together(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimat
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """The p values, in their order, such that all under a level together err no more often than that level says."""
-    order, adjusted = np.argsort(values, kind="stable"), np.empty(len(values))
-    adjusted[order] = np.maximum.accumulate(np.asarray(values)[order] * np.arange(len(values), 0, -1)).clip(max=1)
+    """The p values, in their order, such that all under a level together err no more often than that level says.
+
+    What was not tested, and so has no number, is not counted among the tests.
+    """
+    order, adjusted = np.argsort(values, kind="stable"), np.empty(len(values))  # nan stands last
+    times = np.arange(len(values), 0, -1) - np.count_nonzero(np.isnan(values))
+    adjusted[order] = np.maximum.accumulate(np.asarray(values)[order] * times).clip(max=1)
     return list(adjusted.tolist())
 
 

@@ -13,7 +13,7 @@ from benchmarks import error_rates
 from benchmarks.error_rates import BASE, MARGIN, Case, Size, World, batch, rates_of
 from papa.method.metrics import READINGS, Counts, Outcomes, pseudo_values
 from papa.results import statistics
-from papa.results.statistics import FEW, RARE, Estimate, Interval, Spread, smallest_loss, together
+from papa.results.statistics import FEW, RARE, Estimate, Interval, Spread, holm, smallest_loss, together
 
 LOST = [1.0, -1.0]
 
@@ -335,6 +335,13 @@ def test_independent_estimates_add_their_variances() -> None:
     assert list(found.shares.values()) == pytest.approx([share / found.variance for share in shares])
     alone = together([one], [1])
     assert (alone.mean, alone.variance, alone.freedom) == pytest.approx((one.mean, one.variance, one.freedom))
+
+
+def test_what_was_not_tested_is_none_of_the_tests() -> None:
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    with_missing = holm([0.04, math.nan, 0.01, 0.03])
+    assert math.isnan(with_missing.pop(1)) and with_missing == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([]) == []
 
 
 def test_many_alike_tasks_have_many_degrees_of_freedom() -> None:

@@ -226,7 +226,7 @@ class ProbeOf(_OfEncoding):
     """
 
     stage = "probe"
-    version = 2
+    version = 3
     runs = "papa.method.training:train_probe"
     places = frozenset({"streamed", "metric"})
 

@@ -217,12 +217,17 @@ def claims_of(lines: Sequence[Line], margin: float, curves: pd.DataFrame) -> tup
         own = _steps(line)
         rows += own
         told.append(_told(line, own, margin, curves))
-    alike: dict[tuple[JSON, JSON], list[dict[str, JSON]]] = {}
-    for one in told:
-        if one["grid"] == told[0]["grid"]:
-            alike.setdefault((one["model"], one["constant"]), []).append(one)
-    sentence = " ".join(sentence_of(own, margin) for own in alike.values())
-    sentence = sentence or "No heads are replaced, so there is nothing to conclude."
+    sentences = []
+    for grid in dict.fromkeys(line.grid for line in lines):
+        alike: dict[tuple[JSON, JSON], list[dict[str, JSON]]] = {}
+        for one in told:
+            if one["grid"] == grid:
+                alike.setdefault((one["model"], one["constant"]), []).append(one)
+        for own in alike.values():
+            for one in own:
+                one["sentence"] = sentence_of([one], margin, len(alike) > 1)
+        sentences.append(" ".join(sentence_of(own, margin, len(alike) > 1) for own in alike.values()))
+    sentence = next(iter(sentences), "No heads are replaced, so there is nothing to conclude.")
     found: dict[str, JSON] = {"sentence": sentence, "margin": margin, "lines": told, "areas": _compared(lines, margin)}
     # JSON has no infinity and no NaN: a bound that is not there is null
     return pd.DataFrame(rows, columns=list(CLAIM_COLUMNS)), json.loads(
@@ -256,7 +261,7 @@ def _steps(line: Line) -> list[dict[str, object]]:
 
 
 def _told(line: Line, steps: Sequence[Mapping[str, object]], margin: float, curves: pd.DataFrame) -> dict[str, JSON]:
-    """What is told of a line: numbers, and a sentence made of them."""
+    """What is told of a line, in numbers."""
     main = line.rows.drop_duplicates("task")
     known = [step for step in steps if "margin" in step]
     passed = [step for step in known if float(str(step["margin"])) < margin]
@@ -265,7 +270,7 @@ def _told(line: Line, steps: Sequence[Mapping[str, object]], margin: float, curv
     runs = pd.concat([line.samples[task].runs for task in main["task"] if task in line.samples])
     order = next(iter(line.rows["order"].dropna()), None)
     orders = map(Order.parse, runs.loc[runs["constant"].isin(line.rows["ran"].dropna()), "order"].dropna().unique())
-    found: dict[str, JSON] = {
+    return {
         "grid": line.grid,
         "line": line.name,
         "model": main["model"].iloc[0],
@@ -294,7 +299,6 @@ def _told(line: Line, steps: Sequence[Mapping[str, object]], margin: float, curv
         "area": _area(line),
         "steps": [dict(step) for step in steps],
     }
-    return found | {"sentence": sentence_of([found], margin)}
 
 
 def _at_end(line: Line) -> dict[str, JSON] | None:
@@ -377,20 +381,25 @@ def _rising(line: Line, curves: pd.DataFrame) -> list[str]:
     return found
 
 
-def sentence_of(told: Sequence[Mapping[str, JSON]], margin: float) -> str:
+def sentence_of(told: Sequence[Mapping[str, JSON]], margin: float, named: bool) -> str:
     """What may be concluded, in plain sentences made of numbers.
 
     Args:
         told: lines of one model and one constant, in different orders.
         margin: the loss that is accepted.
+        named: whether to name them in each sentence, because there are others beside.
     """
     first = told[0]
     several = len(first["tasks"]) + len(first["without"]) > 1
-    parts = [_opening(told), *(_replaceable(line, margin) for line in told if line["tasks"] and line["measured"])]
+    parts = [
+        _opening(told),
+        *(_replaceable(line, margin, named) for line in told if line["tasks"] and line["measured"]),
+    ]
     no_more = "; nothing can be concluded" if first["tasks"] else ""  # else that was said of all tasks
-    parts += [f"{own['task']}: {own['why']}{no_more}." for own in first["without"]]
+    of = f" ({first['model']})" if named else ""
+    parts += [f"{own['task']}{of}: {own['why']}{no_more}." for own in first["without"]]
     if first["rising"]:
-        parts.append(f"Still rising, train longer: {', '.join(first['rising'])}.")
+        parts.append(f"Still rising{of}, train longer: {', '.join(first['rising'])}.")
     seeds, examples = sorted({line["seeds"] for line in told}), first["examples"] or [0]
     over = f"{seeds[0]} to {count(seeds[-1], 'seed')}" if len(seeds) > 1 else count(seeds[0], "seed")
     each = " to ".join(dict.fromkeys(f"{number:,}" for number in examples))
@@ -419,10 +428,10 @@ def _opening(told: Sequence[Mapping[str, JSON]]) -> str:
     return f"{lost} Most is lost on {_named(ranked[0])}, least on {_named(ranked[-1])}."
 
 
-def _replaceable(line: Mapping[str, JSON], margin: float) -> str:
+def _replaceable(line: Mapping[str, JSON], margin: float, named: bool) -> str:
     """How many heads of a line are replaceable, in its order, and what stops the next number."""
     found, heads, by = line["replaceable"], "heads", ""
-    if line["at_end"] is None:  # then no sentence before has named the model and the constant
+    if named or line["at_end"] is None:  # else a sentence before has named them
         heads, by = f"heads of {line['model']}", f" by {_constants(line['constant'])}"
     all_heads = f"{line['heads']} {heads}"
     at = f"replaceable{by} at a margin of {100 * margin:g} %"

@@ -286,7 +286,10 @@ def test_of_two_models_each_is_named() -> None:
     rows = summary([one])
     both = pd.concat([rows, rows.assign(model="n")], ignore_index=True)
     _, told = claims_of(lines_of(asked, both, two), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS)))
-    assert all(f"all 16 heads of {name} replaced" in told["sentence"] for name in "mn")
+    sentences = [part for line in told["lines"] for part in line["sentence"].split(". ")]
+    assert len(told["lines"]) == 2 and told["sentence"] == " ".join(line["sentence"] for line in told["lines"])
+    assert len(set(sentences)) == len(sentences) - 1, "but for the numbers of seeds and examples"
+    assert all(f"8 of 16 heads of {name} are replaceable by average constants" in told["sentence"] for name in "mn")
     # nor do they read alike if not all heads were ever replaced
     few = asked.model_copy(update={"fractions": ("1", "1/2")})
     _, told = claims_of(lines_of(few, both, two), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS)))

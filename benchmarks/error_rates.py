@@ -127,37 +127,21 @@ class Size:
     orders: int = 1
 
 
-class Places:
-    """Where the runs of a setting stand, by order and seed: as much of a data frame as `Sample` needs, and faster."""
-
-    def __init__(self, rows: np.ndarray):
-        self.rows, self.columns = rows, pd.RangeIndex(rows.shape[1])
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, seeds: object) -> Places:
-        return self
-
-    def to_numpy(self) -> np.ndarray:
-        return self.rows
-
-
 @dataclass(frozen=True)
 class Study(Sample):
     """What a study measured of a task; `places` are those of the runs of each setting."""
 
-    places: dict[Setting, Places] = field(default_factory=dict)
+    places: dict[Setting, pd.DataFrame] = field(default_factory=dict)
 
-    def _table(self, setting: Setting) -> Places:  # type: ignore[override]
+    def _table(self, setting: Setting) -> pd.DataFrame:
         return self.places[setting]
 
 
 @cache
-def places_of(size: Size) -> dict[Setting, Places]:
+def places_of(size: Size) -> dict[Setting, pd.DataFrame]:
     """Where the runs of each setting stand: originals first, then contextless ones, then each order."""
     rows = np.arange((2 + size.orders) * size.seeds).reshape(-1, size.seeds)
-    return {ORIGINALS: Places(rows[:1]), FLOOR: Places(rows[1:2]), REPLACED: Places(rows[2:])}
+    return {ORIGINALS: pd.DataFrame(rows[:1]), FLOOR: pd.DataFrame(rows[1:2]), REPLACED: pd.DataFrame(rows[2:])}
 
 
 def drawn(world: World, size: Size, chance: np.random.Generator) -> Study:

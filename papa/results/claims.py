@@ -369,14 +369,19 @@ def _difference(one: Line, other: Line) -> Estimate | None:
 
 
 def _rising(line: Line, curves: pd.DataFrame) -> list[str]:
-    """The tasks with a setting whose probes still gained in their last epoch, as a mean over their seeds."""
+    """The tasks with a setting whose probes still gained at the end, as a mean over their seeds.
+
+    What is compared is the last quarter of the epochs with the one before: scores of single epochs go up and down.
+    """
     found = []
     for task, title in line.rows[["task", "title"]].drop_duplicates().itertuples(index=False):
         own = curves[curves["model"].eq(line.rows["model"].iloc[0]) & curves["task"].eq(task)]
         by_epoch = (
             own.groupby(["constant", "order", "fraction", "epoch"], dropna=False)["score"].mean().unstack("epoch")
         )
-        if by_epoch.shape[1] > 1 and (by_epoch.iloc[:, -1] - by_epoch.iloc[:, -2] > RISING).any():
+        part = max(by_epoch.shape[1] // 4, 1)
+        late, before = by_epoch.iloc[:, -part:].mean(1), by_epoch.iloc[:, -2 * part : -part].mean(1)
+        if by_epoch.shape[1] > 1 and (late - before > RISING).any():
             found.append(str(title))
     return found
 

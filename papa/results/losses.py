@@ -25,7 +25,7 @@ COUNTS = "counts"
 CEILING = 0.995
 """The share of a metric's range from which on a score is at its ceiling."""
 RISING = 0.005
-"""A score that still gained more than this in its last epoch was not trained out."""
+"""A score that gained more than this in the last quarter of its epochs was not trained out."""
 
 ABOUT_LOSS = (
     "Loss: (original - score) / (original - contextless), the share of what attention contributes that is gone. "

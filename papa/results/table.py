@@ -17,6 +17,8 @@ from papa.files import MEND, PathLike, Trace, read_table, replacing, write_table
 if TYPE_CHECKING:
     from rich.console import Console
 
+READABLE = 16
+"""Characters that a name keeps on a line of the terminal, however many numbers stand beside it."""
 ESCAPED = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -69,7 +71,7 @@ class Table:
         return "\n".join([*begin, *ruled, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
     def print(self, console: Console) -> None:
-        """Print the table in as few columns as possible; only names are broken into several lines."""
+        """Print the table; where it is too wide, cells are broken at their spaces, and names stay readable longest."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as Printed
 
@@ -77,13 +79,15 @@ class Table:
         table = Printed(
             box=SIMPLE_HEAD, show_edge=False, padding=0, title=title, title_justify="left", title_style="bold"
         )
+        widths = [max(map(len, cells)) for cells in zip(self.header, *self.lines, strict=True)]
+        too_wide = sum(widths) + len(widths) > console.width
         for number, name in enumerate(self.header):
             is_name = number < self.names
             table.add_column(
-                name.replace("drop at", "drop\nat"),
+                name.replace("drop at", "drop\nat").replace("contextless", "context-\nless"),
                 justify="left" if is_name else "right",
                 overflow="fold",
-                no_wrap=not is_name,
+                width=min(READABLE, widths[number]) if is_name and too_wide else None,
             )
         for number, line in enumerate(self.lines):
             if number in self.rules:

@@ -378,7 +378,7 @@ def test_drawn_studies_have_the_loss_that_they_are_said_to_have(metric: str, los
     original, contextless, score = (world.score(own) for own in (world.original, world.contextless, world.replaced))
     assert (original - score) / (original - contextless) == pytest.approx(loss, abs=1e-9)
     study = error_rates.drawn(replace(world, seed=0.001), Size(3, 20_000, 2), np.random.default_rng(17))
-    tables = [study.scores[places.rows].mean() for places in study.places.values()]
+    tables = [study.scores[places.to_numpy()].mean() for places in study.places.values()]
     assert tables == pytest.approx([original, contextless, score], abs=0.02)
 
 

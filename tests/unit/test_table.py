@@ -91,6 +91,14 @@ def test_a_page_and_a_terminal_get_the_same_text(tmp_path: Path, capsys: pytest.
     assert r"\caption{A page, Two \textbar{} \textless{}b\textgreater{}lines" in (tmp_path / "page.tex").read_text()
 
 
+def test_names_stay_readable_beside_many_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = {f"1/{number}": ["0.896 ±.043"] for number in range(1, 8)}
+    table = Table("", pd.DataFrame({"task": ["Names in context"]} | cells), 1)
+    table.print(Console(markup=False, highlight=False, emoji=False, width=80))
+    assert "Names in context" in (shown := capsys.readouterr().out)
+    assert shown.count("0.896") == shown.count("±.043") == 7
+
+
 @pytest.mark.parametrize(
     ("number", "noun", "plural", "text"),
     [

@@ -152,7 +152,7 @@ def test_the_advice_mends_it(finished, tmp_path, path, readers):
         shutil.rmtree(own) if own.is_dir() else own.unlink()
     process = workflow.snakemake("--cores", "1", "--configfile", "config.yaml")
     assert process.returncode == 1 and "Traceback" not in process.stdout + process.stderr
-    said = next(line for line in process.stderr.splitlines() if line.startswith("Error in "))
+    said = next(line for line in process.stderr.splitlines() if re.match("Error in (?!rule )", line))
     assert str(RESULTS / path) in said and said.endswith(f"; {MEND}.")
     damaged.unlink()
     process = workflow.snakemake("--cores", "2", "--configfile", "config.yaml")

@@ -380,7 +380,7 @@ def _rising(line: Line, curves: pd.DataFrame) -> list[str]:
             own.groupby(["constant", "order", "fraction", "epoch"], dropna=False)["score"].mean().unstack("epoch")
         )
         part = max(by_epoch.shape[1] // 4, 1)
-        late, before = by_epoch.iloc[:, -part:].mean(1), by_epoch.iloc[:, -2 * part : -part].mean(1)
+        late, before = by_epoch.iloc[:, -part:].mean(axis=1), by_epoch.iloc[:, -2 * part : -part].mean(axis=1)
         if by_epoch.shape[1] > 1 and (late - before > RISING).any():
             found.append(str(title))
     return found

@@ -51,7 +51,7 @@ def study(tmp_path):
 @pytest.mark.slow
 def test_another_workflow_runs_papa_as_a_module(study, finished):
     planned = study.planned(None)
-    assert planned["conclude"] == 1 and planned["papa_probe"] == 2 and planned["papa_average"] == 1
+    assert planned["conclude"] == 1 and planned["papa_probe"] == 3 and planned["papa_average"] == 1
     assert all(rule == "conclude" or rule.startswith("papa_") for rule in planned)
 
     process = study.snakemake("--cores", "1")
@@ -59,7 +59,7 @@ def test_another_workflow_runs_papa_as_a_module(study, finished):
     assert "papa_probe: " not in process.stderr and "Error" not in process.stdout + process.stderr
     assert (study.folder / "conclusion.txt").read_text(encoding="utf-8").strip()
     runs = sorted((study.folder / "results/tiny").glob("models/*/tasks/animals/runs/**/seed-1.json"))
-    assert len(runs) == 2
+    assert len(runs) == 3
     for run in runs:  # the numbers are those that papa gives by itself
         assert run.read_bytes() == (finished.folder / run.relative_to(study.folder)).read_bytes()
     assert study.planned(None) == {}, "nothing is left to do"

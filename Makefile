@@ -10,13 +10,14 @@ SNAKEMAKE := $(BIN)/snakemake --workflow-profile workflow/profiles/default
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
 
-.PHONY: help demo test test-slow lint docs smoke-hub constraints
+.PHONY: help demo test test-slow lint docs models smoke-hub constraints
 
 help:
 	@echo "make demo         run the embedded default: tables and figures in results/demo/"
 	@echo "make test         check the code and run the tests, about ten minutes"
 	@echo "make test-slow    run the tests that take longer: kills, full disks, every family, SLURM, the browser"
 	@echo "make docs         write what config/README.md says of each key anew, and run the notebook"
+	@echo "make models       try every text model of transformers, and write docs/models.md; half an hour"
 	@echo "make smoke-hub    three batches of a real model and data from the hub itself (needs a network)"
 	@echo "make constraints  pin the newest fitting packages anew in constraints.txt"
 
@@ -41,6 +42,9 @@ docs: $(READY)
 	@$(BIN)/python -m papa.config.reading
 	@$(BIN)/python -c "import nbclient, nbformat; page = 'docs/notebook.ipynb'; notebook = nbformat.read(page, 4); \
 	  nbclient.NotebookClient(notebook, record_timing=False).execute(); nbformat.write(notebook, page)"
+
+models: $(READY)
+	@$(BIN)/python benchmarks/models.py --page docs/models.md
 
 smoke-hub: $(READY)
 	@$(BIN)/python benchmarks/smoke_hub.py

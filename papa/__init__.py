@@ -1,6 +1,6 @@
-"""papa: how much does a pretrained encoder use input-dependent attention?
+"""papa: how much does a pretrained transformer use input-dependent attention?
 
-Attention matrices are replaced by constants, the encoder is frozen, probes are trained on top, and the drop is read
+Attention matrices are replaced by constants, the model is frozen, probes are trained on top, and the drop is read
 (Hassid et al., Findings of EMNLP 2022). Names are loaded when first used, so that a stage imports only what it needs.
 """
 

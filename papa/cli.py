@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WRONG_INPUT = 2
-NOTHING_KNOWN = DAMAGED = DIFFERENT = 1
+NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = 1
 
 app = typer.Typer(
-    help="How much does a pretrained encoder use input-dependent attention?",
+    help="How much does a pretrained transformer use input-dependent attention?",
     add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
@@ -49,7 +49,7 @@ def papa(
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """How much does a pretrained encoder use input-dependent attention?"""
+    """How much does a pretrained transformer use input-dependent attention?"""
 
 
 @contextmanager
@@ -197,6 +197,31 @@ def compare(
     _print_json(found) if as_json else print_comparison(found, _console())
     if found["differ"]:
         raise typer.Exit(DIFFERENT)
+
+
+@app.command(
+    epilog="Examples:\n\n- `papa verify sentence-transformers/all-MiniLM-L6-v2`\n"
+    "- `papa verify models/mine models/other --json`\n\n"
+    "Exit codes: 0 all can be used, 1 one cannot, 2 one cannot be loaded, or a wrong command."
+)
+def verify(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Folders of models, or ids on the hub.")],
+    device: Annotated[str, typer.Option(help="Where they run: auto, cpu, cuda, mps.")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Say whether models can be used, and how exactly papa computes what they compute.
+
+    Each model runs a tiny batch by itself and with papa. Then some and all of its heads are replaced, and the result is
+    compared with a reference that is written for this alone: dense, padded, and without skipping anything.
+    """
+    from papa.jobs.verify import print_verified
+    from papa.jobs.verify import verify as verified
+
+    with _wrong_input():
+        found = verified(models, device)
+    _print_json(found) if as_json else print_verified(found, _console())
+    if any(one["form"] == "refused" for one in found["models"]):
+        raise typer.Exit(REFUSED)
 
 
 def main() -> None:

@@ -3,14 +3,14 @@
 One text: `[CLS] tokens` from slot 0, padding, `[SEP]` in slot n-1. Two texts: the first from slot 0, the separators
 between them from slot n/2, the second right after, `[SEP]` in slot n-1. Running text is cut in blocks that fill all
 slots. Which special tokens a tokenizer puts where (one separator between two texts, or RoBERTa's two) is read off the
-tokenizer itself, with one exception.
+tokenizer itself, with one exception. Decoders read their tokens one after another, from slot 0 and with no slot free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,7 +21,7 @@ from papa.errors import InputError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-STYLES, SEGMENTS = ("paper", "published_code"), ("aligned", "published_code")
+STYLES, SEGMENTS = ("paper", "published_code", "contiguous"), ("aligned", "published_code")
 CHUNK = 4096
 """Texts that are tokenized at a time."""
 
@@ -48,20 +48,20 @@ class Template:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> Template:
-        """Read the template off what `tokenizer` makes of a pair of texts."""
+        """Read the template off what `tokenizer` makes of a pair of texts; decoders put few special tokens or none."""
         pair = tokenizer("a", "a", return_special_tokens_mask=True, return_token_type_ids=True)
         tokens, special = pair["input_ids"], pair["special_tokens_mask"]
-        runs = [list(run) for _, run in groupby(range(len(tokens)), special.__getitem__)]
-        if [special[run[0]] for run in runs] != [1, 0, 1, 0, 1]:
+        own = [place for place, is_special in enumerate(special) if not is_special]
+        if len(own) < 2:
             raise InputError(
-                f"{type(tokenizer).__name__} puts no special tokens before, between and after two texts; "
-                "the layout needs a tokenizer of an encoder, with [CLS] and [SEP] or their like."
+                f"{type(tokenizer).__name__} makes {len(own)} tokens of two texts; its layout cannot be read off."
             )
-        ids = [[tokens[place] for place in run] for run in runs]
+        begin, end = own[0], own[-1] + 1
+        between = [tokens[place] for place in range(begin, end) if special[place]]
         if type(tokenizer).__name__ == "DebertaTokenizer":
             # transformers 5 gives it RoBERTa's two separators; DeBERTa was pretrained with one
-            ids[2] = ids[2][:1]
-        return cls(ids[0], ids[2], ids[4], pair["token_type_ids"][runs[3][0]])
+            between = between[:1]
+        return cls(tokens[:begin], between, tokens[end:], pair["token_type_ids"][own[-1]])
 
 
 def lay_out(
@@ -80,7 +80,9 @@ def lay_out(
         first: The texts [example], or lists of words [example][word].
         second: The second texts [example] of pairs.
         slots: Number of slots.
-        style: "published_code" cuts single texts to the first half of the slots, as the published code does.
+        style: "published_code" cuts single texts to the first half of the slots, as the published code does;
+            "contiguous" leaves no slot free between tokens, as decoders need it, and so does any style if the tokenizer
+            puts no special token at the end.
         segments: "published_code" leaves the segment ids of pairs where they stood before tokens were moved, as that
             code does.
 
@@ -131,13 +133,16 @@ def place(
     if split and not _parts_words(tokenizer):
         raise InputError(f"{type(tokenizer).__name__} joins words given apart; load it with add_prefix_space=True.")
     half = slots // 2
-    if second is not None:
+    contiguous = style == "contiguous" or not template.end
+    if contiguous:
+        room = slots - len(template.start) - len(template.end) - len(template.between) * (second is not None), 0
+    elif second is not None:
         room = half - len(template.start), slots - half - len(template.between) - len(template.end)
     elif style == "published_code" and not split:
         room = half - len(template.start), 0
     else:
         room = slots - len(template.start) - len(template.end), 0
-    _check_room(slots, room[0] if second is None else min(room))
+    _check_room(slots, room[0] if second is None or contiguous else min(room))
 
     for begin in range(0, len(first), CHUNK):
         ones = _sub_tokens(tokenizer, first[begin : begin + CHUNK], split)
@@ -145,7 +150,10 @@ def place(
             _sub_tokens(tokenizer, second[begin : begin + CHUNK], False) if second is not None else [None] * len(ones)
         )
         for one, two in zip(ones, twos, strict=True):
-            yield _place_one(template, one, two, slots, room, misplaced=segments == "published_code")
+            if contiguous:
+                yield _follow_each_other(template, one, two, room[0])
+            else:
+                yield _place_one(template, one, two, slots, room, misplaced=segments == "published_code")
 
 
 def texts_in_blocks(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], slots: int) -> Iterator[Placed]:
@@ -244,6 +252,26 @@ def _place_one(
     numbers = [-1] * len(kept)
     numbers[len(template.start) : len(template.start) + len(first)] = words[: room[0]] or [-1] * len(first)
     return Placed(kept, where, segments, numbers, cut)
+
+
+def _follow_each_other(
+    template: Template, one: tuple[list[int], list[int]], two: tuple[list[int], list[int]] | None, room: int
+) -> Placed:
+    """Tokens from slot 0 on, no slot free between them; of a pair that is too long, the longer text is cut first."""
+    (ids, words), (others, _) = one, two or ([], [])
+    own, other = len(ids), len(others)
+    if own + other > room:
+        short = max(min(own, other, room // 2), 0)
+        own, other = (short, room - short) if own <= other else (room - short, short)
+    between = template.between if two is not None else []
+    kept = [*template.start, *ids[:own], *between, *others[:other], *template.end]
+    first = len(template.start) + own
+    segments = [0] * len(kept)
+    if two is not None:
+        segments[first + len(between) :] = [template.second_segment] * (len(kept) - first - len(between))
+    numbers = [-1] * len(kept)
+    numbers[len(template.start) : first] = words[:own] or [-1] * own
+    return Placed(kept, list(range(len(kept))), segments, numbers, len(ids) + len(others) - own - other)
 
 
 def _old_places(template: Template, first: int, second: int, slots: int) -> range:

@@ -91,32 +91,62 @@ class Packed:
 class Examples:
     """What attention needs to know of a batch: which tokens belong together and in which slots they stand.
 
-    `slots` is `[example, place]`, `real` bool of the same shape or None where every place holds a token.
-    `alike` says that all examples use the same slots, `n` how many slots the layout has, padding included.
+    Args:
+        slots: int64 `[example, place]`, the slot of each key.
+        real: bool of the same shape; None where every place holds a token.
+        n: how many slots the layout has, padding included.
+        places: where the tokens of a packed row go, `[token]`; None where they are in their places.
+        queries: how many of the last places have queries; None means all.
+        packed: whether the tokens are one row.
     """
 
-    def __init__(self, slots: Tensor, real: Tensor | None, places: Tensor | None, n: int):
-        self.slots, self.real, self._places, self.n = slots, real, places, n
-        self.shape = slots.shape
+    def __init__(
+        self,
+        slots: Tensor,
+        real: Tensor | None,
+        n: int,
+        places: Tensor | None = None,
+        queries: int | None = None,
+        packed: bool = False,
+    ):
+        self.slots, self.real, self.n, self._places, self.packed = slots, real, n, places, packed
+        self.queries = slots.shape[1] if queries is None else queries
+        self.columns = slots
+        """Where the model itself believes the keys to stand."""
         self.alike = real is None and bool((slots == slots[:1]).all())
+        self.first = real is None or packed or bool((real[:, :-1] >= real[:, 1:]).all())
+        """Whether tokens come first in every example, and padding after them."""
 
     @classmethod
     def of_packed(cls, batch: Packed) -> Examples:
         """Examples of a packed row: rectangular where lengths agree, else padded to the longest in attention alone."""
         longest, shape = int(batch.lengths.max()), (len(batch.lengths), int(batch.lengths.max()))
         if bool((batch.lengths == longest).all()):
-            return cls(batch.slots.view(shape), None, None, batch.n)
+            return cls(batch.slots.view(shape), None, batch.n, packed=True)
         real = torch.arange(longest, device=batch.lengths.device) < batch.lengths[:, None]
         slots = torch.zeros(shape, dtype=torch.long, device=batch.slots.device)
         slots[real] = batch.slots
-        return cls(slots, real, real.flatten().nonzero().squeeze(1), batch.n)
+        return cls(slots, real, batch.n, real.flatten().nonzero().squeeze(1), packed=True)
 
     @classmethod
-    def of_mask(cls, mask: Tensor) -> Examples:
-        """Examples of dense inputs with an attention mask `[example, slot]`: every token is already in its slot."""
+    def of_mask(cls, mask: Tensor, queries: int | None = None) -> Examples:
+        """Examples of dense inputs with an attention mask `[example, slot]`: every token is already in its place."""
         real = mask.bool()
-        slots = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
-        return cls(slots, None if real.all() else real, None, mask.shape[1])
+        columns = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+        return cls(columns, None if real.all() else real, mask.shape[1], queries=queries)
+
+    def count_from_first(self) -> None:
+        """Count slots from the first token of each example, so that it does not matter where padding is."""
+        if not self.packed and self.real is not None and not self.real[:, 0].all():
+            self.slots = (self.columns - self.real.int().argmax(1, keepdim=True)).clamp(min=0)
+
+    def last(self, keys: int) -> Examples:
+        """The same examples seen by a layer that has the last of the keys alone, as a cache of a window keeps them."""
+        if self.packed or keys == self.slots.shape[1]:
+            return self
+        own = Examples(self.slots[:, -keys:], None if self.real is None else self.real[:, -keys:], self.n)
+        own.columns, own.queries = self.columns[:, -keys:], self.queries
+        return own
 
     @cached_property
     def distances(self) -> Tensor:
@@ -126,11 +156,11 @@ class Examples:
 
     def spread(self, tokens: Tensor) -> Tensor:
         """`[token, ...]` to `[example, place, ...]`, zero where no token stands; leaves idle tokens at the end out."""
-        places = self.shape[0] * self.shape[1]
+        shape = self.slots.shape
         if self._places is None:
-            return tokens[:places].view(*self.shape, *tokens.shape[1:])
-        padded = tokens.new_zeros(places, *tokens.shape[1:])
-        return padded.index_copy(0, self._places, tokens[: len(self._places)]).view(*self.shape, *tokens.shape[1:])
+            return tokens[: shape.numel()].view(*shape, *tokens.shape[1:])
+        padded = tokens.new_zeros(shape.numel(), *tokens.shape[1:])
+        return padded.index_copy(0, self._places, tokens[: len(self._places)]).view(*shape, *tokens.shape[1:])
 
     def gather(self, spread: Tensor, tokens: int) -> Tensor:
         """`[example, place, ...]` back to `[token, ...]`; idle tokens, up to `tokens`, are zero."""
@@ -138,3 +168,18 @@ class Examples:
         own = flat if self._places is None else flat.index_select(0, self._places)
         idle = tokens - len(own)
         return torch.cat([own, own.new_zeros(idle, *own.shape[1:])]) if idle else own
+
+    def spread_heads(self, heads: Tensor, chosen: Tensor | None = None) -> Tensor:
+        """`[1, head, token, channel]` of a packed row, or dense already, to `[example, head, place, channel]`.
+
+        `chosen` int64 are the heads that are wanted, None all.
+        """
+        if not self.packed:
+            return heads if chosen is None else heads[:, chosen]
+        tokens = heads[0].transpose(0, 1)
+        return self.spread(tokens if chosen is None else tokens.index_select(1, chosen)).transpose(1, 2)
+
+    def gather_heads(self, spread: Tensor, tokens: int) -> Tensor:
+        """`[example, head, place, channel]` to `[1, token, head, channel]`, or `[example, place, head, channel]`."""
+        turned = spread.transpose(1, 2)
+        return self.gather(turned, tokens)[None] if self.packed else turned.contiguous()

@@ -37,6 +37,8 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
         InputError: The texts cannot be laid out so.
     """
     settings, model = job.settings, job.settings.model
+    if is_decoder(model):
+        settings = settings.model_copy(update={"style": "contiguous"})
     texts = read_table(job.input("texts"))
     about, words = provenance_of(texts), "words" in texts.column_names
     if settings.blocks and (words or "second" in texts.column_names):
@@ -108,6 +110,18 @@ def shape_of_model(model: ModelId) -> tuple[int, int]:
     """(layers, heads per layer) as the model's config says, without loading its weights."""
     sizes = sizes_of_model(model)
     return sizes["layers"], sizes["heads"]
+
+
+def is_decoder(model: ModelId) -> bool:
+    """Whether the model's config names a causal language model, whose texts are laid out without gaps."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(place_of(model), revision=revision_of(model), trust_remote_code=False)
+    except Exception as error:
+        raise not_loaded(model, "config", error) from error
+    named = (config.architectures or [""])[0]
+    return bool(getattr(config, "is_decoder", False)) or named.endswith(("ForCausalLM", "LMHeadModel"))
 
 
 def sizes_of_model(model: ModelId) -> dict[str, int]:

@@ -368,17 +368,10 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
 
 
 def _of_model(model: ModelId) -> dict[str, int]:
-    """The sizes of a model; raises `InputError` if it is not to be had, or its attention is not supported."""
+    """The sizes of a model; raises `InputError` if it is not to be had."""
     from papa.data.tokenize import sizes_of_model
-    from papa.data.weights import place_of
-    from papa.model.families import FAMILIES
 
-    sizes, config = sizes_of_model(model), Path(place_of(model), "config.json")
-    kind = json.loads(config.read_text(encoding="utf-8")).get("model_type") if config.is_file() else None
-    if kind is not None and kind not in FAMILIES:
-        known = ", ".join(sorted(family.name for family in FAMILIES.values()))
-        raise InputError(f"its type is {kind}, whose attention is not supported; supported are {known}.")
-    return sizes
+    return sizes_of_model(model)
 
 
 def _counted(corpus: Corpus, texts: Path) -> dict[str, tuple[int, float]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -315,7 +315,7 @@ class Masked(Objective):
             self.masks["validation"] = masking.draw(splits["validation"].ids, *VALIDATION)
             if not self.facts["masked"]:
                 raise InputError("No token of the validation split is masked: its texts are too few and too short.")
-        config, embeddings = model.config, model.model.get_input_embeddings().weight
+        config, embeddings = model.config, cast(Tensor, model.model.get_input_embeddings().weight)
         sizes, self.vocabulary = (model.layers + 1, model.hidden), len(embeddings)
         self.probe = MlmProbe(*sizes, embeddings.float(), config.hidden_act, config.initializer_range)
 

@@ -14,7 +14,7 @@ from torch.nn.functional import embedding_bag
 
 from papa.data.packed import Packed
 from papa.errors import InputError
-from papa.model.families import probe_dropout
+from papa.model.forms import probe_dropout
 from papa.model.linear import linear
 from papa.model.model import Model
 

@@ -1,189 +1,276 @@
-"""Self-attention in which heads can be replaced, to stand where a stock module stood, with its weights.
+"""Attention in which heads can be replaced: one function for every model that calls its attention by a name.
 
-A replaced head computes no query and no key (paper, Sec. 3.3). There is one class for each form of attention: that of
-BERT and its like, and that of the first DeBERTa.
+transformers lets a model call a *registered* attention function, after rotary embeddings and norms of queries and keys,
+before the heads of keys are repeated; and a registered mask function, which is given the rule by which the model lets a
+query see a key. Both stand here, under `NAME`. What they are to do is in the `Session` of the model that runs.
 """
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from papa.data.packed import Examples
 from papa.errors import InputError
-from papa.model.linear import FrozenLinear, some_outputs
-from papa.model.replacement import Attending, Mix, Replace, Session, kept_context, mixed_context, replaced_context
+from papa.model.replacement import (
+    Attending,
+    Mix,
+    Observer,
+    Replace,
+    Replacement,
+    kept_context,
+    mixed_context,
+    replaced_context,
+    restrict,
+)
 
-if TYPE_CHECKING:
-    from transformers.models.bert.modeling_bert import BertSelfAttention
-    from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention
+NAME = "papa"
+"""The name of attention and mask function among those of transformers."""
+Rule = Callable[..., Any]
+"""Whether, in an example, a head's query sees a key: by number of example, head, and columns of query and key."""
+HARMLESS = frozenset(
+    """is_causal sliding_window output_attentions output_hidden_states use_cache return_dict position_ids
+    cache_position deterministic cu_seq_lens_q cu_seq_lens_k max_length_q max_length_k""".split()
+)
+"""What models hand to attention and what changes nothing here: windows and directions are in the rule."""
 
-Projected = tuple[Tensor | None, Tensor | None, Tensor]
-"""Queries and keys of the kept heads (None if none is kept) and values of all heads, `[token, head, channel]`."""
+
+class Observed(Exception):
+    """The attention that was asked for is observed, and nothing after it is needed."""
 
 
-class ReplaceableAttention(nn.Module):
-    """What all forms share: how heads that attend and heads that do not meet their values.
+@dataclass
+class Session:
+    """What a model is to do with its heads in one forward pass, and where it is in it.
 
-    A form has `project`, and `positions` if positions add to its scores.
+    Args:
+        replacement: what each layer does; empty before the number of layers is known.
+        examples: where the tokens of the examples stand.
+        observer: sees the attention of every layer.
+        last: the layer after whose attention nothing is needed; None if everything is.
+        called: layers that called attention since the pass began.
+        causal: whether a rule was met that lets no query see a later key.
+        triangle: the mask that lets every query see all keys up to its own, if that is the rule.
+        spy: sees what a layer gives to attention, and stands in its place.
     """
 
-    def __init__(self, stock: BertSelfAttention | DisentangledSelfAttention, layer: int, session: Session):
-        super().__init__()
-        self.layer, self.session, self.dropout = layer, session, stock.dropout
-        self.heads = int(stock.num_attention_heads)
-        self.channels = int(stock.attention_head_size)
-        self.scaling = 1 / math.sqrt(self.channels)
+    replacement: Replacement = field(default_factory=list)
+    examples: Examples | None = None
+    observer: Observer | None = None
+    last: int | None = None
+    called: int = 0
+    causal: bool = False
+    triangle: Tensor | None = None
+    spy: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor] | None = None
 
-    def forward(
-        self, hidden_states: Tensor, *_: object, rel_embeddings: Tensor | None = None, **__: object
-    ) -> tuple[Tensor, None]:
-        """The context of all tokens; zero for idle ones, which follow those of the examples."""
-        session, own, examples = self.session, self.session.replacement[self.layer], self.session.examples
-        if examples is None:
-            raise InputError("The patched model was called without inputs whose examples are known.")
-        session.reached.add(self.layer)
-        tokens = hidden_states.reshape(-1, hidden_states.shape[-1])
-        kept = own.kept if isinstance(own, Replace) else None
-        query, key, value = self.project(tokens, kept)
-        values = examples.spread(value).transpose(1, 2)  # [example, head, place, channel]
-        dropout = self.dropout.p if self.dropout.training else 0.0
-        if query is None or key is None:
-            assert isinstance(own, Replace)
-            context = replaced_context(own.matrices, examples, values, dropout)
-        else:
-            queries, keys = (examples.spread(projected).transpose(1, 2) for projected in (query, key))
-            added = self.positions(rel_embeddings, kept, queries, keys, examples)
-            real = None if examples.real is None else examples.real[:, None, None, :]
-            heads = Attending(queries, keys, self.scaling, added, real)
-            if isinstance(own, Mix):
-                context = mixed_context(own, heads, examples, values, dropout)
-            elif session.observer is not None:
-                attention = heads.attention()
-                session.observer(self.layer, attention, examples)
-                context = attention @ values
-            elif isinstance(own, Replace):
-                parts = (
-                    kept_context(heads, values[:, own.kept], dropout),
-                    replaced_context(own.matrices, examples, values[:, own.heads], dropout),
-                )
-                context = torch.cat(parts, dim=1)[:, own.order]
-            else:
-                context = kept_context(heads, values, dropout)
-        return examples.gather(context.transpose(1, 2), len(value)).flatten(1).view_as(hidden_states), None
+    def begin(self, examples: Examples) -> None:
+        """Forget where the last pass was."""
+        self.examples, self.called, self.triangle = examples, 0, None
 
-    def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
-        """Queries and keys of the `kept` heads (None: all) and values of all, from `tokens` `[token, hidden]`."""
-        raise NotImplementedError
-
-    def positions(
-        self, rel_embeddings: Tensor | None, kept: Tensor | None, queries: Tensor, keys: Tensor, examples: Examples
-    ) -> Tensor | None:
-        """What positions add to scaled scores, `[example, kept head, query, key]`; None if they add nothing."""
-        return None
-
-    def rows(self, blocks: Tensor) -> Tensor:
-        """The rows of a weight that blocks of one head each have in it."""
-        return (blocks[:, None] * self.channels + torch.arange(self.channels, device=blocks.device)).flatten()
-
-    def outputs(self, projection: nn.Module, inputs: Tensor, heads: Tensor | None) -> Tensor:
-        """`[token, head, channel]` of the given heads (None: all)."""
-        outputs = projection(inputs) if heads is None else some_outputs(projection, inputs, self.rows(heads))
-        return outputs.view(len(inputs), -1, self.channels)
+    def layer(self, module: nn.Module) -> int:
+        """The number of the layer whose attention is called now."""
+        layer, told = self.called, getattr(module, "layer_idx", None)
+        if self.replacement and layer >= len(self.replacement):
+            raise InputError(
+                f"{type(module).__name__} called attention more often than the model has layers, "
+                f"{len(self.replacement)}; such a model cannot be used."
+            )
+        if told is not None and self.replacement and told != layer:
+            raise InputError(
+                f"{type(module).__name__} of layer {told} called attention as number {layer}; papa counts calls, so "
+                "layers have to call attention once each, in their order."
+            )
+        self.called += 1
+        return layer
 
 
-class BertAttention(ReplaceableAttention):
-    """Queries, keys and values come from the hidden states alone; positions are in the embeddings."""
-
-    def __init__(self, stock: BertSelfAttention, layer: int, session: Session):
-        super().__init__(stock, layer, session)
-        self.query, self.key, self.value = stock.query, stock.key, stock.value
-
-    def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
-        """See `ReplaceableAttention`."""
-        query = key = None
-        if kept is None or len(kept):
-            query, key = (self.outputs(projection, tokens, kept) for projection in (self.query, self.key))
-        return query, key, self.outputs(self.value, tokens, None)
+_running: ContextVar[Session | None] = ContextVar("papa_session", default=None)
 
 
-class DebertaAttention(ReplaceableAttention):
-    """Disentangled attention: scores from content, and from the distance between two slots.
+@contextmanager
+def running(session: Session) -> Iterator[None]:
+    """Let the model that runs inside do what its session says."""
+    token = _running.set(session)
+    try:
+        yield
+    finally:
+        _running.reset(token)
 
-    With q and k the query and key of two tokens, d the distance of their slots, and K and Q the projected embeddings of
-    distances, a head's score is (q·k + q·K[d] + k·Q[d]) / sqrt(channels * terms). Distances are clamped to a span that
-    depends on how many slots the layout has, so both come from the original slots, not from the packed row. A replaced
-    head computes no projection of distances either.
+
+def current() -> Session:
+    """The session of the model that runs; raises `InputError` if a model runs without one."""
+    session = _running.get()
+    if session is None or session.examples is None:
+        raise InputError("A model with papa's attention was called by itself; call it through papa.")
+    return session
+
+
+def registered() -> str:
+    """Register both functions with transformers, and return their name."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, mask)
+    return NAME
+
+
+def mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    mask_function: Rule,
+    attention_mask: Tensor | None = None,
+    **more: object,
+) -> Tensor | None:
+    """The mask function: the model's own rule, at the slots of the examples that run, and real keys alone.
+
+    Returns:
+        bool `[example or 1, 1, query or 1, key]`; None if every query sees every key.
+    """
+    from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
+
+    session = current()
+    whole = session.examples
+    assert whole is not None
+    examples = whole.last(kv_length)
+    real = None if examples.real is None else examples.real[:, None, None, :]
+    if mask_function is bidirectional_mask_function:
+        return real
+    zero = torch.zeros((), dtype=torch.long, device=examples.columns.device)
+    if not bool(mask_function(zero, zero, zero, zero + 1)):
+        session.causal = True
+        whole.count_from_first()
+    if mask_function is causal_mask_function and examples.first and examples.queries == examples.slots.shape[1]:
+        # places follow each other in the order of slots, and those without a token come last
+        places = examples.slots.shape[1]
+        session.triangle = torch.ones(places, places, dtype=torch.bool, device=zero.device).tril()[None, None]
+        return session.triangle
+    columns = examples.columns[:1] if examples.alike else examples.columns
+    # a packed row is one row to the model, whatever it contains
+    rows = torch.arange(len(columns), device=columns.device)[:, None, None]
+    rows = torch.zeros_like(rows) if examples.packed else rows
+    seen = mask_function(rows, torch.zeros_like(rows), columns[:, -examples.queries :, None], columns[:, None, :])
+    allowed: Tensor = seen.expand(len(columns), examples.queries, columns.shape[1])[:, None]
+    allowed = allowed if real is None else allowed & real
+    # a query of padding may see nothing, which has no softmax; what it sees is never read
+    return allowed if examples.packed else allowed | ~allowed.any(-1, keepdim=True)
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **more: Any,
+) -> tuple[Tensor, None]:
+    """The attention function.
+
+    Args:
+        module: the layer's attention.
+        query, key, value: `[1, head, token, channel]` of a packed row or `[example, head, slot, channel]`; keys and
+            values may have fewer heads, each of which serves a group.
+        attention_mask: what `mask` gave.
+        more: scaling and dropout, and what else the model does to scores.
+
+    Returns:
+        `[1, token, head, channel]` or `[example, slot, head, channel]`.
 
     Raises:
-        InputError: "talking heads" mix the attention of all heads, so that none can be replaced by itself.
+        InputError: the model hands over something that is not known here, so that it cannot be left out.
+    """
+    session = current()
+    assert session.examples is not None
+    examples = session.examples.last(key.shape[2])
+    layer = session.layer(module)
+    if session.spy is not None:
+        return session.spy(module, query, key, value), None
+    given = {name: what for name, what in more.items() if what is not None and name not in HARMLESS}
+    scaling, dropout = given.pop("scaling", query.shape[-1] ** -0.5), given.pop("dropout", 0.0)
+    softcap, sinks, bias = (given.pop(name, None) for name in ("softcap", "s_aux", "position_bias"))
+    unknown = [name for name, what in given.items() if what is not False]
+    if unknown:
+        raise InputError(
+            f"{type(module).__name__} hands {', '.join(unknown)} to its attention, which papa does not know; "
+            "such a model cannot be used."
+        )
+    allowed, added = attention_mask, bias
+    if attention_mask is not None and attention_mask.dtype != torch.bool:  # the model makes masks of its own
+        allowed = attention_mask > torch.finfo(attention_mask.dtype).min / 2
+        added = attention_mask if bias is None else attention_mask + bias
+    if examples.packed and (added is not None or (allowed is None and examples.real is not None)):
+        raise InputError(f"{type(module).__name__} adds to its scores what papa cannot take to a packed row.")
+    groups, values = query.shape[1] // key.shape[1], examples.spread_heads(value)
+
+    def attending(kept: Tensor | None) -> Attending:
+        own_bias = added if added is None or kept is None or added.shape[1] == 1 else added[:, kept]
+        own_sinks = sinks if sinks is None or kept is None else sinks[kept]
+        queries = examples.spread_heads(query, kept)
+        keys = examples.spread_heads(key, None if kept is None else kept // groups)
+        keys = grouped(keys, groups, None) if kept is None else keys
+        causal = allowed is not None and allowed is session.triangle
+        return Attending(queries, keys, scaling, allowed, causal, own_bias, softcap, own_sinks)
+
+    of = Layer(layer, examples, attending, lambda heads: grouped(values, groups, heads), allowed, dropout)
+    context = context_of(session, of)
+    return examples.gather_heads(context, query.shape[2]), None
+
+
+def grouped(of_groups: Tensor, groups: int, heads: Tensor | None) -> Tensor:
+    """Keys or values `[example, head, place, channel]` of the given heads (None: all), each that of its group."""
+    if heads is not None:
+        return of_groups[:, heads // groups]
+    return of_groups if groups == 1 else of_groups.repeat_interleave(groups, dim=1)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The attention of a layer, of which no more is computed than is asked for.
+
+    Args:
+        number: of the layer.
+        examples: where their tokens stand.
+        attending: the given heads (None: all), as they attend.
+        values: the values of the given heads (None: all), `[example, head, place, channel]`.
+        allowed: see `restrict`.
+        dropout: the share of the entries of attention and constants that is dropped.
     """
 
-    def __init__(self, stock: DisentangledSelfAttention, layer: int, session: Session):
-        super().__init__(stock, layer, session)
-        if stock.talking_head:
-            raise InputError("This DeBERTa mixes the attention of its heads (talking_head); no head can be replaced.")
-        self.in_proj, self.q_bias, self.v_bias = stock.in_proj, stock.q_bias, stock.v_bias
-        self.pos_proj: nn.Module | None = getattr(stock, "pos_proj", None)
-        self.pos_q_proj: nn.Module | None = getattr(stock, "pos_q_proj", None)
-        self.pos_dropout: nn.Module = getattr(stock, "pos_dropout", nn.Identity())
-        self.longest_span: int = stock.max_relative_positions if stock.relative_attention else 0
-        self.scaling = 1 / math.sqrt(self.channels * (1 + len(stock.pos_att_type)))
-        self._projected: tuple[object, tuple[Tensor | None, Tensor | None]] | None = None
+    number: int
+    examples: Examples
+    attending: Callable[[Tensor | None], Attending]
+    values: Callable[[Tensor | None], Tensor]
+    allowed: Tensor | None
+    dropout: float
 
-    def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
-        """See `ReplaceableAttention`."""
-        query_bias, value_bias = (bias.view(self.heads, self.channels) for bias in (self.q_bias, self.v_bias))
-        if kept is None:
-            query, key, value = self.in_proj(tokens).view(len(tokens), self.heads, 3, self.channels).unbind(2)
-            return query + query_bias, key, value + value_bias
-        # the rows of a head stand together, first of its query, then of its key, then of its value
-        every = torch.arange(self.heads, device=kept.device)
-        outputs = self.outputs(self.in_proj, tokens, torch.cat([3 * kept, 3 * kept + 1, 3 * every + 2]))
-        query, key, value = outputs.split([len(kept), len(kept), self.heads], dim=1)
-        value = value + value_bias
-        return (query + query_bias[kept], key, value) if len(kept) else (None, None, value)
+    def constants(self, matrices: Tensor) -> Tensor:
+        """Constants `[head, query, key]` as the examples use them."""
+        return restrict(matrices, self.examples, self.allowed)
 
-    def positions(
-        self, rel_embeddings: Tensor | None, kept: Tensor | None, queries: Tensor, keys: Tensor, examples: Examples
-    ) -> Tensor | None:
-        """See `ReplaceableAttention`."""
-        if rel_embeddings is None or (self.pos_proj is None and self.pos_q_proj is None):
-            return None
-        span = min(examples.n, self.longest_span)
-        shape = (*queries.shape[:3], queries.shape[2])  # [example, kept head, query, key]
-        where = (examples.distances + span).clamp(0, 2 * span - 1)[:, None]  # [example or 1, 1, query, key]
-        to_keys, to_queries = self._distances(rel_embeddings, kept, span)
-        scores = queries.new_zeros(())
-        if to_keys is not None:
-            scores = (queries @ to_keys * self.scaling).gather(3, where.expand(shape))
-        if to_queries is not None:
-            of_keys = (keys @ to_queries * self.scaling).gather(3, where.transpose(2, 3).expand(shape))
-            scores = scores + of_keys.transpose(2, 3)
-        return scores
 
-    def _distances(self, rel_embeddings: Tensor, kept: Tensor | None, span: int) -> tuple[Tensor | None, Tensor | None]:
-        """K and Q of the kept heads, `[kept head, channel, distance]`, of the distances -span … span-1."""
-
-        def project() -> tuple[Tensor | None, Tensor | None]:
-            middle = self.pos_dropout(rel_embeddings[self.longest_span - span : self.longest_span + span])
-            key, query = (
-                None if projection is None else self.outputs(projection, middle, kept).permute(1, 2, 0)
-                for projection in (self.pos_proj, self.pos_q_proj)
-            )
-            return key, query
-
-        if not isinstance(self.in_proj, FrozenLinear) or self.pos_dropout.training:
-            return project()
-        # nothing here depends on the input, so weights that are frozen are projected once for all batches
-        projections = [projection for projection in (self.pos_proj, self.pos_q_proj) if projection is not None]
-        weights = [rel_embeddings, *(weight for projection in projections for weight in projection.parameters())]
-        heads = None if kept is None else kept.tolist()
-        state = span, heads, [(weight.data_ptr(), weight._version) for weight in weights]
-        if self._projected is None or self._projected[0] != state:
-            with torch.inference_mode(False), torch.no_grad():
-                self._projected = state, project()
-        return self._projected[1]
+def context_of(session: Session, layer: Layer) -> Tensor:
+    """What all heads of a layer make of their values, `[example, head, place, channel]`, as the session says."""
+    if session.observer is not None:
+        attention = layer.attending(None).attention()
+        session.observer(layer.number, attention, layer.examples)
+        if layer.number == session.last:
+            raise Observed
+        return attention @ layer.values(None)
+    own = session.replacement[layer.number]
+    if isinstance(own, Replace):
+        constants = layer.constants(own.matrices)
+        if not len(own.kept):
+            return replaced_context(constants, layer.values(None), layer.dropout)
+        replaced = replaced_context(constants, layer.values(own.heads), layer.dropout)
+        kept = kept_context(layer.attending(own.kept), layer.values(own.kept), layer.dropout)
+        return torch.cat([kept, replaced], dim=1)[:, own.order]
+    heads, values = layer.attending(None), layer.values(None)
+    if isinstance(own, Mix):
+        return mixed_context(own.weights, layer.constants(own.matrices), heads, values, layer.dropout)
+    return kept_context(heads, values, layer.dropout)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -76,11 +76,22 @@ def some_outputs(projection: nn.Module, inputs: Tensor, rows: Tensor) -> Tensor:
 
 
 def freeze_linears(model: nn.Module) -> None:
-    """Put a `FrozenLinear` in the place of every linear layer of `model`, with its weights."""
+    """Put a `FrozenLinear` in the place of every linear layer of `model`, with its weights.
+
+    A module that stands in several places stays one.
+    """
+    frozen: dict[nn.Module, FrozenLinear] = {}
     for parent in list(model.modules()):
-        for name, child in parent.named_children():
-            if type(child) is nn.Linear:
-                setattr(parent, name, FrozenLinear(child.weight, child.bias))
+        for name, child in list(parent.named_children()):
+            own = frozen.get(child)
+            if own is None and type(child) is nn.Linear:
+                own = FrozenLinear(child.weight, child.bias)
+            elif own is None and type(child).__name__ == "Conv1D" and hasattr(child, "nf"):  # GPT-2's, transposed
+                weight, bias = cast(Tensor, child.weight), cast(Tensor, child.bias)
+                own = FrozenLinear(weight.t().contiguous(), bias)
+            if own is not None:
+                frozen[child] = own
+                setattr(parent, name, own)
 
 
 def rounded_up(rows: int) -> int:

@@ -9,31 +9,28 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
-from torch import Tensor
 
 from papa.config.settings import Machine
 from papa.config.stages import Encoding
 from papa.data.weights import OWN_CODE, WEIGHTS, place_of, revision_of, weights_digest
 from papa.errors import InputError, first_line
-from papa.model.families import family_of, slots_limit
+from papa.model.check import refused
 from papa.model.model import Model
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 log = logging.getLogger(__name__)
 Dtype = Literal["float32", "float16", "bfloat16"]
-TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""How far hidden states may be from the stock model's, relative to their norm: a few roundings per layer."""
 
 
 def load_model(
     path_or_id: str | os.PathLike[str], revision: str | None = None, device: str = "auto", dtype: Dtype = "float32"
 ) -> Model:
-    """Load a pretrained encoder whose heads can be replaced, and check it on one tiny batch.
+    """Load a pretrained transformer whose heads can be replaced, and check it on a tiny batch.
 
     Args:
         path_or_id: a local folder, or an id on the hub.
@@ -45,6 +42,15 @@ def load_model(
         InputError: the model cannot be had, its attention is not supported, it does not pass the check, or the
             device is not there.
     """
+    stock = stock_model(path_or_id, revision, device, dtype)
+    with refused(os.fspath(path_or_id)):
+        return Model(stock)
+
+
+def stock_model(
+    path_or_id: str | os.PathLike[str], revision: str | None = None, device: str = "auto", dtype: Dtype = "float32"
+) -> PreTrainedModel:
+    """The model as transformers has it, with its head if it is a language model; see `load_model`."""
     if not isinstance(path_or_id, str | os.PathLike):
         raise InputError(
             f"load_model takes a folder or a hub id, and a {type(path_or_id).__name__} was given; "
@@ -53,11 +59,7 @@ def load_model(
     name = os.fspath(path_or_id)
     if dtype not in get_args(Dtype):
         raise InputError(f"dtype {dtype!r} is not known; it is one of {', '.join(get_args(Dtype))}.")
-    stock = _loaded(name, revision, _found(device), getattr(torch, dtype))
-    expected = stock_states(stock)
-    model = Model(stock)
-    check(model, expected, name)
-    return model
+    return _loaded(name, revision, _found(device), getattr(torch, dtype))
 
 
 def model_of(encoding: Encoding) -> Model:
@@ -83,7 +85,7 @@ def model_of(encoding: Encoding) -> Model:
 
 def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) -> PreTrainedModel:
     """The model as transformers loads it, with all weights from its files, and dropout off."""
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoConfig
     from transformers.utils import logging as loading
 
     verbosity = loading.get_verbosity()
@@ -92,11 +94,9 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     try:
         own = {"revision": revision, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(name, **own)
-        # before weights are looked for, which would be said to be missing if only a part of the model is an encoder
-        family_of(config, (config.architectures or [type(config).__name__])[0])
         # eager whatever the config says, which may name a kernel: code from the hub; and said to the model, for what
         # AutoModel makes of config.json would go before it
-        model, report = AutoModel.from_pretrained(
+        model, report = _class_of(config).from_pretrained(
             name, config=config, attn_implementation="eager", dtype=dtype, output_loading_info=True, **own
         )
     except InputError:
@@ -108,12 +108,12 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
         ) from error
     finally:
         loading.set_verbosity(verbosity)
-    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
+    missing = sorted(key for key in report["missing_keys"] if "pooler." not in key)
     if missing:
         tensors = "1 tensor" if len(missing) == 1 else f"{len(missing)} tensors"
         raise InputError(
-            f"The weights of {name} lack {tensors} of its encoder, {missing[0]} first; "
-            "they would be random. Give a checkpoint of the whole encoder."
+            f"The weights of {name} lack {tensors} of the model, {missing[0]} first; "
+            "they would be random. Give a checkpoint of the whole model."
         )
     if _pickled(name, revision):
         log.warning(
@@ -121,6 +121,18 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
         )
     stock: PreTrainedModel = model.to(device, dtype).eval()  # two biases of DeBERTa are left at float32 without this
     return stock
+
+
+def _class_of(config: PreTrainedConfig) -> Any:
+    """What loads a checkpoint: with its head if it is a language model, else without; of two stacks the encoder."""
+    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForTextEncoding
+
+    if config.is_encoder_decoder:
+        return AutoModelForTextEncoding
+    named = (config.architectures or [""])[0]
+    if named.endswith(("ForCausalLM", "LMHeadModel")):
+        return AutoModelForCausalLM
+    return AutoModelForMaskedLM if named.endswith("ForMaskedLM") else AutoModel
 
 
 def _found(device: str) -> str:
@@ -148,50 +160,3 @@ def _pickled(path_or_id: str, revision: str | None) -> bool:
     from huggingface_hub import try_to_load_from_cache
 
     return not any(isinstance(try_to_load_from_cache(path_or_id, name, revision=revision), str) for name in safe)
-
-
-def stock_states(model: PreTrainedModel) -> Tensor:
-    """Hidden states `[token, L+1, hidden]` of the tiny batch from a model that is not patched, padded."""
-    inputs = _tiny_batch(model)
-    with torch.no_grad():
-        states = model(**inputs, output_hidden_states=True).hidden_states
-    return torch.stack(states, dim=2)[inputs["attention_mask"].bool()]
-
-
-def check(model: Model, stock: Tensor, name: str) -> None:
-    """Raise `InputError` unless `model` reaches every layer, equals `stock` as it is, and differs when replaced."""
-    inputs = _tiny_batch(model.model)
-    real, n = inputs["attention_mask"].bool(), inputs["input_ids"].shape[1]
-    refused = f"The model {name} cannot be used:"
-    if not stock.isfinite().all():
-        raise InputError(f"{refused} its hidden states are not finite in {stock.dtype}; load it in float32.")
-    # every token attends to itself alone, which no softmax over several tokens does
-    identity = torch.eye(n).expand(model.layers, model.heads, n, n)
-    found = []
-    for constants in (None, identity):
-        model.session.reached.clear()
-        with torch.no_grad():
-            found.append(model.hidden_states(inputs, constants).transpose(1, 2)[real])  # [token, L+1, hidden]
-        missed = sorted(set(range(model.layers)) - model.session.reached)
-        if missed:
-            raise InputError(f"{refused} the attention of its layers {missed} was not replaced, as it is never called.")
-    own, replaced = found
-    distance, size = (states.float().norm(dim=(0, 2)) for states in (own - stock, stock))
-    off = float((distance / size).max())
-    if not off <= TOLERANCE[stock.dtype]:
-        raise InputError(
-            f"{refused} with nothing replaced its hidden states are {off:.1e} (relative) from those of transformers; "
-            f"{TOLERANCE[stock.dtype]:.0e} is allowed in {stock.dtype}."
-        )
-    same = [layer for layer in range(model.layers) if torch.equal(own[:, layer + 1], replaced[:, layer + 1])]
-    if same:
-        raise InputError(f"{refused} replacing the attention of all heads changes nothing in its layers {same}.")
-
-
-def _tiny_batch(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Two examples of different lengths, with padding between their tokens."""
-    mask = torch.tensor([[1, 1, 0, 0, 0, 0, 1], [1, 1, 1, 1, 1, 0, 1]])[:, : slots_limit(model)]
-    padding = model.config.pad_token_id
-    known = torch.tensor([number for number in range(min(model.config.vocab_size, 17)) if number != padding])
-    ids = known[torch.arange(mask.numel()) % len(known)].view(mask.shape).masked_fill(mask == 0, padding or 0)
-    return {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}

@@ -1,54 +1,166 @@
-"""The frozen model: drop padding, run it with some heads replaced, hand out its hidden states."""
+"""The frozen model: drop padding, run it with some heads replaced, hand out its hidden states and logits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
 from papa.data.packed import Examples, Packed
-from papa.errors import InputError
-from papa.model import families
+from papa.errors import InputError, first_line
+from papa.model.attention import Observed, Session, running
+from papa.model.check import TOLERANCE, distance, states_of, tiny_batch
+from papa.model.forms import MODULES, Form, forms_of, options_of, patch, slots_limit
 from papa.model.linear import freeze_linears
-from papa.model.replacement import Constants, Head, Observer, Replacement, Session, check_slots, replacement_of
+from papa.model.projections import SparingLinear, spare
+from papa.model.reference import Reference
+from papa.model.replacement import Constants, Head, Keep, Observer, Replacement, check_slots, replacement_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
 class Model:
-    """A pretrained encoder whose heads can be replaced. Its weights are frozen, dropout is off unless asked for.
+    """A pretrained transformer whose heads can be replaced. Its weights are frozen, dropout is off unless asked for.
 
-    `layers`, `heads` (per layer) and `hidden` are its sizes, `slots_limit` the number of positions it has.
+    Its stock form and this one have to agree on a tiny batch, which also decides whether batches are packed into one
+    row of tokens or padded.
+
+    `layers`, `heads` (per layer), `groups` (heads of keys) and `hidden` are its sizes, `slots_limit` the number of
+    positions it has, `causal` says that no token sees a later one, `form` how it takes a batch.
 
     Args:
-        model: an encoder as transformers loads it; its modules are replaced in place.
+        model: a model as transformers loads it, with or without a head; its modules are replaced in place.
 
     Raises:
-        InputError: the attention of the model is not supported.
+        InputError: the attention of the model cannot be replaced, or the model does not pass the check.
     """
 
     def __init__(self, model: PreTrainedModel):
-        stock = families.attention_in(model)
-        self.layers, self.heads = families.shape_of(model.config)
-        self.slots_limit = families.slots_limit(model)
-        self.session = Session(replacement_of((self.layers, self.heads)))
-        families.patch(model, stock, self.session)
-        freeze_linears(model)
-        self.model = model.eval().requires_grad_(False)
+        if not isinstance(model, nn.Module) or getattr(model, "config", None) is None:
+            given = repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
+            raise InputError(f"A model of transformers is needed, such as AutoModel loads; {given} was given.")
+        if any(isinstance(module, SparingLinear) for module in model.modules()):
+            raise InputError(f"This {type(model).__name__} has been given to papa.Model before; load it again.")
+        self.full = model.eval().requires_grad_(False)
+        self.model = cast("PreTrainedModel", model.base_model)
         self.config: PreTrainedConfig = model.config
-        self.hidden = int(self.config.hidden_size)
+        if getattr(self.config, "is_encoder_decoder", False) and hasattr(self.model, "decoder"):
+            raise InputError(f"{type(model).__name__} is an encoder with a decoder; load one of the two alone.")
+        self.session = Session()
         self.precision = self.dtype
         """What it computes in: the type of its weights, or a smaller one, by autocast."""
         self.weights: str | None = None
         """SHA-256 of the files that its weights are from, if it was loaded by `model_of`."""
+        with torch.no_grad(), torch.inference_mode(False):
+            self._settle()
+
+    def _settle(self) -> None:
+        """Find out what the model is, and that it is right."""
+        name, stock = type(self.model).__name__, {}
+        for gaps in (True, False):
+            batch = tiny_batch(self.model, gaps)
+            try:
+                states = states_of(self.model, Form(False).arguments(self.model, batch))
+            except Exception as error:  # each model has reasons of its own
+                mend = "" if self.config.pad_token_id is not None else "; set pad_token_id in its config.json"
+                raise InputError(f"{name} cannot run as it is ({first_line(error)}){mend}.") from error
+            stock[gaps] = batch, [Form(False).tokens(state, batch) for state in states]
+            if not all(bool(state.isfinite().all()) for state in stock[gaps][1]):
+                raise InputError(f"its hidden states are not finite in {self.dtype}; load it in float32.")
+        patch(self.model, self.session)
+        freeze_linears(self.full)
+        facts = self._facts(stock[False][0])
+        self.layers, self.heads, self.groups, self.causal = facts
+        self.hidden = int(stock[True][1][-1].shape[-1])
+        usual: Replacement = [Keep() for _ in range(self.layers)]
+        self.session.replacement = usual
+        batch, expected = stock[not self.causal]
+        tried: dict[Form, str] = {}
+        for form in forms_of(self.model):
+            self.form = form
+            try:
+                off = distance(self.run(batch), expected)
+            except Exception as error:  # a form that is not the model's may fail in any way
+                tried[form] = str(error) or type(error).__name__
+                continue
+            if off <= TOLERANCE[self.dtype]:
+                break
+            tried[form] = (
+                f"with nothing replaced its hidden states are {off:.1e} (relative) from those of transformers; "
+                f"{TOLERANCE[self.dtype]:.0e} is allowed in {self.dtype}"
+            )
+        else:
+            raise InputError(f"{tried[Form(False)]}.")
+        self.slots_limit = slots_limit(self.config, self.form)
+        self._check_replaced(name, batch)
+
+    def _facts(self, batch: Packed) -> tuple[int, int, int, bool]:
+        """Layers, heads, groups and whether the model is causal, from one padded pass."""
+        calls: list[tuple[int, int]] = []
+
+        def spy(_: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            calls.append((query.shape[1], key.shape[1]))
+            return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1).transpose(1, 2).contiguous()
+
+        self.session.spy, self.form = spy, Form(False)
+        try:
+            self.run(batch)
+        finally:
+            self.session.spy = None
+        name = type(self.model).__name__
+        if not calls:
+            raise InputError(f"{name} calls no attention function by its name, so that its attention stays as it is.")
+        if len(set(calls)) > 1:
+            raise InputError(f"the layers of {name} have different numbers of heads.")
+        return len(calls), *calls[0], self.session.causal
+
+    def _check_replaced(self, name: str, batch: Packed) -> None:
+        """Refuse a model that replacing changes not, and let replaced heads compute no query and no key."""
+        n = batch.n
+        shape = (self.layers, self.heads)
+        # every token attends to itself alone, which no softmax over several tokens does
+        identity = torch.eye(n, device=self.device, dtype=self.dtype).expand(*shape, n, n)
+        kept = self.run(batch)[-1]
+        for layer in range(self.layers):
+            own = self.replacement(identity, [(layer, head) for head in range(self.heads)])
+            if torch.equal(self.run(batch, own)[-1], kept):
+                raise InputError(f"replacing the attention of all heads of layer {layer} changes nothing.")
+        self._check_reference(batch)
+        spare(self.full, self.session, lambda: torch.cat([state.flatten() for state in self.run(batch)[-1:]]))
+        some = [(layer, head) for layer in range(self.layers) for head in range(0, self.heads, 2)]
+        found = []
+        for sparing in (False, True):
+            self._spare(sparing)
+            found.append(self.run(batch, self.replacement(identity, some)))
+        if not (off := distance(found[1], found[0])) <= TOLERANCE[self.dtype]:
+            raise InputError(f"{name} is {off:.1e} from itself if replaced heads compute no query and no key.")
+
+    def _check_reference(self, batch: Packed) -> None:
+        """Refuse a model whose replaced heads give something else than the formula says, dense and padded."""
+        if self.config.model_type in MODULES:
+            return
+        padded, n = Form(False), batch.n
+        constants = torch.rand(self.layers, self.heads, n, n, generator=torch.Generator().manual_seed(0))
+        constants = constants.to(self._weight)
+        heads = [(layer, head) for layer in range(self.layers) for head in range(layer % 2, self.heads, 2)]
+        found, arguments = self.run(batch, self.replacement(constants, heads)), padded.arguments(self.model, batch)
+        with Reference(self.model, constants, heads, arguments["attention_mask"]):
+            expected = [padded.tokens(state, batch) for state in states_of(self.model, arguments)]
+        if not (off := distance(found, expected)) <= TOLERANCE[self.dtype]:
+            raise InputError(f"with half of its heads replaced it is {off:.1e} from what the formula gives.")
+
+    def _spare(self, sparing: bool) -> None:
+        for module in self.full.modules():
+            if isinstance(module, SparingLinear):
+                module.sparing = sparing
 
     def __repr__(self) -> str:
         return (
-            f"<papa.Model: {type(self.model).__name__}, {self.layers} layers of {self.heads} heads, "
+            f"<papa.Model: {type(self.full).__name__}, {self.layers} layers of {self.heads} heads, "
             f"hidden size {self.hidden}, {str(self.precision).removeprefix('torch.')} on {self.device}>"
         )
 
@@ -78,10 +190,11 @@ class Model:
                 f"The inputs of a model are a dict as lay_out returns it, and a {type(inputs).__name__} was given; "
                 "several batches are a list of such dicts."
             )
-        packed = inputs if isinstance(inputs, Packed) else Packed.of(inputs, self.config.pad_token_id)
+        packed = inputs if isinstance(inputs, Packed) else Packed.of(inputs, getattr(self.config, "pad_token_id", None))
         if packed.n > self.slots_limit:
             raise InputError(f"The inputs have {packed.n} slots, the model has positions for {self.slots_limit}.")
-        words, segments = self.config.vocab_size, self.config.type_vocab_size
+        words = self.config.get_text_config().vocab_size
+        segments = getattr(self.config, "type_vocab_size", 0)
         if len(packed.ids) and int(packed.ids.max()) >= words:
             raise InputError(f"Id {int(packed.ids.max())} is not in the model's vocabulary of {words}.")
         # DeBERTa, with no segments, ignores them
@@ -104,37 +217,33 @@ class Model:
             check_slots(replacement, packed.n)
             session.replacement = replacement
         if dropout:
-            self.model.train()
-        session.examples, session.observer = Examples.of_packed(packed), observer
+            self.full.train()
+        session.begin(self.form.examples(packed))
+        session.observer, session.last = observer, len(usual) - 1
         try:
-            with torch.autocast(self.device.type, self.precision, enabled=self.precision != self.dtype):
+            with (
+                running(session),
+                torch.autocast(self.device.type, self.precision, enabled=self.precision != self.dtype),
+            ):
                 yield
         finally:
             session.replacement, session.examples, session.observer = usual, None, None
             if dropout:
-                self.model.eval()
+                self.full.eval()
 
     def run(self, packed: Packed, replacement: Replacement | None = None, dropout: bool = False) -> list[Tensor]:
-        """Hidden states of a packed batch, embeddings first: L+1 tensors `[token, hidden]`.
+        """Hidden states of a packed batch, embeddings first, as the stock model gives them: tensors `[token, hidden]`.
 
         With `dropout` the model drops as its config says, wherever it did when it was trained.
         """
-        options = families.layer_options(self.model)
         with self._running(packed, replacement, dropout=dropout):
-            states = [families.embed(self.model, packed)]
-            for layer in families.layers_of(self.model):
-                states.append(families.hidden_state(layer(states[-1], **options)))
-        return [state[0, : len(packed.ids)] for state in states]
+            states = states_of(self.model, self.form.arguments(self.model, packed))
+        return [self.form.tokens(state, packed) for state in states]
 
     def observe(self, packed: Packed, observer: Observer) -> None:
         """Show `observer` the attention of every layer; what follows the last attention is not computed."""
-        options = families.layer_options(self.model)
-        with self._running(packed, None, observer):
-            state = families.embed(self.model, packed)
-            *before, last = families.layers_of(self.model)
-            for layer in before:
-                state = families.hidden_state(layer(state, **options))
-            last.get_submodule("attention.self")(state, **options)
+        with self._running(packed, None, observer), suppress(Observed):
+            self.model(**self.form.arguments(self.model, packed), **options_of(self.model))
 
     def hidden_states(
         self,
@@ -154,7 +263,8 @@ class Model:
                 (1 - mixing) * constant instead (Sec. 3.2); not together with `heads`.
 
         Returns:
-            `[example, L+1, slot, hidden]`, layer 0 = embeddings, zero at padding.
+            `[example, L+1, slot, hidden]`, layer 0 = embeddings, zero at padding; the last one is what the stock model
+            gives as its last, in decoders after the final norm.
 
         Raises:
             InputError: inputs, constants, heads and model do not go together.
@@ -162,6 +272,32 @@ class Model:
         packed = self.pack(inputs)
         states = self.run(packed, self.replacement(constants, heads, mixing))
         return packed.unpack(torch.stack(states, dim=1)).transpose(1, 2)
+
+    def logits(
+        self,
+        inputs: Mapping[str, Tensor],
+        constants: Constants | None = None,
+        heads: Iterable[Head] | None = None,
+        mixing: Tensor | None = None,
+    ) -> Tensor:
+        """What the model's own head makes of a batch, some heads replaced; arguments as for `hidden_states`.
+
+        Returns:
+            `[example, slot, word]`, zero at padding.
+
+        Raises:
+            InputError: the model was loaded without a head.
+        """
+        packed = self.pack(inputs)
+        return packed.unpack(self.scores(packed, self.replacement(constants, heads, mixing)))
+
+    def scores(self, packed: Packed, replacement: Replacement | None = None) -> Tensor:
+        """Logits of a packed batch by the model's own head, `[token, word]`."""
+        if self.full is self.model:
+            raise InputError(f"{type(self.model).__name__} has no head, and so no logits; load a checkpoint with one.")
+        with self._running(packed, replacement):
+            output = self.full(**self.form.arguments(self.model, packed), **options_of(self.full)).logits
+        return self.form.tokens(output, packed)
 
 
 def check_model(value: object) -> Model:
@@ -177,16 +313,20 @@ def check_model(value: object) -> Model:
 def replaced_attention(
     model: PreTrainedModel, constants: Constants, heads: Iterable[Head] | None = None
 ) -> Iterator[PreTrainedModel]:
-    """Run a plain transformers encoder with the attention of `heads` (None: all) replaced by `constants`.
+    """Run a plain transformers model with the attention of `heads` (None: all) replaced by `constants`.
 
-    Inside, call the model as ever, with laid-out inputs `[example, slot]` and their attention_mask. The model's own
-    modules are put back on leaving, whatever happened inside. Paper, Sec. 3.3.
+    Inside, call the model as ever, with inputs `[example, slot]` and their attention_mask, padded on either side, or
+    let it `generate`. The model is put back on leaving, whatever happened inside. Paper, Sec. 3.3.
     """
-    stock = families.attention_in(model)
-    replacement = replacement_of(families.shape_of(model.config), constants, heads, like=next(model.parameters()))
+    if not isinstance(model, nn.Module) or getattr(model, "config", None) is None:
+        given = repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
+        raise InputError(f"A model of transformers is needed, such as AutoModel loads; {given} was given.")
+    config = model.config.get_text_config()
+    shape = int(config.num_hidden_layers), int(config.num_attention_heads)
+    replacement = replacement_of(shape, constants, heads, like=next(model.parameters()))
     session = Session(replacement)
 
-    def note_examples(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    def before(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         asked = kwargs.get("output_attentions")
         if model.config.output_attentions if asked is None else asked:
             raise InputError("A model whose attention is replaced returns no attentions; leave output_attentions out.")
@@ -194,18 +334,28 @@ def replaced_attention(
         mask = kwargs.get("attention_mask", args[1] if len(args) > 1 else None)
         if not isinstance(ids, Tensor) or not isinstance(mask, Tensor):
             raise InputError("Call the model with input_ids and attention_mask while its attention is replaced.")
-        if mask.shape != ids.shape or ids.ndim != 2:
+        cached = kwargs.get("past_key_values") is not None
+        if ids.ndim != 2 or mask.ndim != 2 or len(mask) != len(ids) or (mask.shape != ids.shape and not cached):
             raise InputError(
                 f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must be [example, slot]."
             )
-        check_slots(replacement, ids.shape[1])
-        session.examples = Examples.of_mask(mask)
+        session.begin(Examples.of_mask(mask, queries=ids.shape[1]))
 
-    hook = model.register_forward_pre_hook(note_examples, with_kwargs=True)
+    def after(_: nn.Module, __: object, ___: object) -> None:
+        if not session.causal and session.examples is not None:
+            check_slots(replacement, session.examples.n)
+        if session.called != len(replacement):
+            raise InputError(
+                f"{type(model).__name__} called attention {session.called} times for {len(replacement)} layers; "
+                "its attention cannot be replaced."
+            )
+
+    undo = patch(model, session)
+    hooks = [model.register_forward_pre_hook(before, with_kwargs=True), model.register_forward_hook(after)]
     try:
-        families.patch(model, stock, session)
-        yield model
+        with running(session):
+            yield model
     finally:
-        hook.remove()
-        for name, module in stock.items():
-            model.set_submodule(name, module)
+        for hook in hooks:
+            hook.remove()
+        undo()

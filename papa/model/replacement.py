@@ -8,7 +8,7 @@ zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -68,16 +68,6 @@ class Mix:
 
 Replacement = list[Keep | Replace | Mix]
 """What every layer does with its heads."""
-
-
-@dataclass
-class Session:
-    """What the attention modules of a model share during a forward pass; `reached` are the layers that were called."""
-
-    replacement: Replacement
-    examples: Examples | None = None
-    observer: Observer | None = None
-    reached: set[int] = field(default_factory=set)
 
 
 def replacement_of(
@@ -170,40 +160,66 @@ def replaced_in(replacement: Replacement) -> list[Head]:
     ]
 
 
-def restrict(matrices: Tensor, examples: Examples) -> Tensor:
-    """`matrices` `[head, query, key]` as the examples use them, `[example or 1, head, place, place]`, normalised."""
+def restrict(matrices: Tensor, examples: Examples, allowed: Tensor | None) -> Tensor:
+    """Constants as examples use them: `[example or 1, head, query, key]`, normalised row by row.
+
+    Args:
+        matrices: `[head, query, key]`, by slot.
+        examples: which slots their tokens stand in.
+        allowed: bool `[example or 1, head or 1, query or 1, key]`, the keys that are tokens and that the rule of the
+            model lets a query see; None if those are all.
+
+    Raises:
+        InputError: a token stands in a slot that the constants do not have.
+    """
     heads, n, _ = matrices.shape
     if examples.slots.numel() and int(examples.slots.max()) >= n:
         raise InputError(f"The constants have {n} slots and the inputs use slot {int(examples.slots.max())}.")
     slots = examples.slots[:1] if examples.alike else examples.slots
-    where = slots[:, :, None] * n + slots[:, None, :]
+    where = slots[:, -examples.queries :, None] * n + slots[:, None, :]
     chosen = matrices.reshape(heads, n * n).index_select(1, where.flatten()).view(heads, *where.shape).transpose(0, 1)
-    if examples.real is not None:
-        chosen = chosen * examples.real[:, None, None, :]
+    if allowed is not None:
+        chosen = chosen * allowed
     total = chosen.abs().sum(-1, keepdim=True)
     return chosen / torch.where(total > 0, total, 1)
 
 
 @dataclass(frozen=True)
 class Attending:
-    """Heads that attend: `query` and `key` `[example, head, place, channel]`, scores are scaled by `scaling`.
+    """Heads that attend.
 
-    `positions` `[example, head, query, key]` is what positions add to scaled scores; `real` `[example, 1, 1, key]` says
-    which keys are tokens, None that all are.
+    Args:
+        query, key: `[example, head, place, channel]`.
+        scaling: what scores are multiplied by.
+        allowed: bool `[example or 1, head or 1, query or 1, key]`, which keys a query may attend to; None means all.
+        causal: whether `allowed` are exactly the places up to that of the query.
+        added: what is added to scaled scores, `[example or 1, head, query, key]`.
+        softcap: scaled scores are kept within ± this, by a tanh.
+        sinks: `[head]`, the score of a key that has no value.
     """
 
     query: Tensor
     key: Tensor
     scaling: float
-    positions: Tensor | None
-    real: Tensor | None
+    allowed: Tensor | None = None
+    causal: bool = False
+    added: Tensor | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
 
     def attention(self) -> Tensor:
         """Softmax attention `[example, head, query, key]`."""
         scores = self.query @ self.key.transpose(2, 3) * self.scaling
-        if self.positions is not None:
-            scores = scores + self.positions
-        return softmax(scores if self.real is None else scores.masked_fill(~self.real, -torch.inf), dim=-1)
+        if self.softcap is not None:
+            scores = torch.tanh(scores / self.softcap) * self.softcap
+        if self.added is not None:
+            scores = scores + self.added
+        if self.allowed is not None:
+            scores = scores.masked_fill(~self.allowed, -torch.inf)
+        if self.sinks is None:
+            return softmax(scores, dim=-1)
+        sinks = self.sinks.to(scores)[:, None, None].expand(*scores.shape[:3], 1)
+        return softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1]
 
 
 # The contexts `[example, head, place, channel]` of heads, from their values of the same shape. `dropout` is the share
@@ -212,24 +228,29 @@ class Attending:
 
 
 def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
-    """The context of heads that attend; their attention is nowhere as a whole."""
-    added = heads.real
-    if heads.positions is not None:
-        added = heads.positions if added is None else heads.positions.masked_fill(~added, -torch.inf)
+    """The context of heads that attend; their attention is nowhere as a whole where torch can do without."""
+    if heads.softcap is not None or heads.sinks is not None:
+        return _dropped(heads.attention(), len(values), dropout) @ values
+    if heads.causal and heads.added is None and heads.query.shape[2] == heads.key.shape[2]:
+        return scaled_dot_product_attention(
+            heads.query, heads.key, values, dropout_p=dropout, scale=heads.scaling, is_causal=True
+        )
+    added = heads.allowed
+    if heads.added is not None:
+        added = heads.added if added is None else heads.added.masked_fill(~added, -torch.inf)
     return scaled_dot_product_attention(
         heads.query, heads.key, values, attn_mask=added, dropout_p=dropout, scale=heads.scaling
     )
 
 
-def replaced_context(matrices: Tensor, examples: Examples, values: Tensor, dropout: float) -> Tensor:
-    """The context of heads that use constants `[head, query, key]`."""
-    return _dropped(restrict(matrices, examples), len(values), dropout) @ values
+def replaced_context(constants: Tensor, values: Tensor, dropout: float) -> Tensor:
+    """The context of heads that use constants `[example or 1, head, query, key]`."""
+    return _dropped(constants, len(values), dropout) @ values
 
 
-def mixed_context(mix: Mix, heads: Attending, examples: Examples, values: Tensor, dropout: float) -> Tensor:
-    """The context of heads that use their attention and their constant (Sec. 3.2)."""
-    constant = restrict(mix.matrices, examples)
-    mixed = constant + mix.weights[:, None, None] * (heads.attention() - constant)
+def mixed_context(weights: Tensor, constants: Tensor, heads: Attending, values: Tensor, dropout: float) -> Tensor:
+    """The context of heads that use their attention and their constant, `weights` `[head]` of the first (Sec. 3.2)."""
+    mixed = constants + weights[:, None, None] * (heads.attention() - constants)
     return _dropped(mixed, len(values), dropout) @ values
 
 

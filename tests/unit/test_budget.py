@@ -144,7 +144,6 @@ def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, cap
         return run(self, packed, *options)
 
     monkeypatch.setattr(Model, "run", short)
-    monkeypatch.setattr("papa.model.load.check", lambda *_: None)
     with caplog.at_level(logging.WARNING):
         jobs.store(tiny, index, tokens=corpus / "tokens.parquet")
     assert "going on with token_budget" in caplog.text

@@ -9,9 +9,10 @@ from sizes import CHANNELS, HEADS, LAYERS
 from torch import nn
 
 from papa.data.packed import Examples, Packed
-from papa.model.attention import BertAttention
+from papa.model.attention import Session, running
+from papa.model.forms import patch
 from papa.model.model import Model
-from papa.model.replacement import Session, replacement_of
+from papa.model.replacement import replacement_of
 
 KINDS = ("embeddings.dropout", "attention.self.dropout", "pos_dropout", "attention.output.dropout", "output.dropout")
 EXAMPLE_COUNT, PLACES, SHARE = 701, CHANNELS, 0.3
@@ -69,7 +70,7 @@ class Rows(nn.Module):
     """Values that are the rows of the identity, for there are as many channels as places."""
 
     def forward(self, tokens):
-        return torch.eye(PLACES).repeat(EXAMPLE_COUNT, HEADS)
+        return torch.eye(PLACES).repeat(EXAMPLE_COUNT, HEADS)[None]
 
 
 def attention(model, share, replaced, mixing=None):
@@ -78,14 +79,15 @@ def attention(model, share, replaced, mixing=None):
     matrices = torch.rand(1, HEADS, PLACES, PLACES) + 0.1
     heads = None if mixing is not None else [(0, head) for head in replaced]
     slots = torch.arange(PLACES).expand(EXAMPLE_COUNT, -1)
-    examples = Examples(slots, None, None, PLACES)
+    examples = Examples(slots, None, PLACES, packed=True)
     assert examples.alike  # the constant is the same for all examples; what is dropped of it is not
-    stock = model.encoder.layer[0].attention.self
-    stock.dropout.p = share
-    layer = BertAttention(stock, 0, Session(replacement_of((1, HEADS), matrices, heads, mixing), examples))
-    layer.value = Rows()
-    with torch.no_grad():
-        found, _ = layer.train()(0.3 * torch.randn(PLACES, HEADS * CHANNELS).repeat(EXAMPLE_COUNT, 1))
+    session = Session(replacement_of((1, HEADS), matrices, heads, mixing), examples)
+    patch(model, session)
+    layer = model.encoder.layer[0].attention.self
+    layer.dropout.p, layer.value = share, Rows()
+    with torch.no_grad(), running(session):
+        tokens = 0.3 * torch.randn(PLACES, HEADS * CHANNELS).repeat(EXAMPLE_COUNT, 1)
+        found, _ = layer.train()(tokens[None])
     return found.view(EXAMPLE_COUNT, PLACES, HEADS, PLACES)
 
 

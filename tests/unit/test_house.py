@@ -7,7 +7,14 @@ from pathlib import Path
 PAPA = Path(__file__).parents[2] / "papa"
 ORDER = ["errors", "files", "config", "data", "model", "method", "results", "jobs", "cli"]
 """A room imports only from rooms before it; model and method never see data's neighbours above them."""
-TRANSFORMERS = {"data/tokenize.py", "data/generated/models.py", "model/load.py", "method/probes.py"}
+TRANSFORMERS = {
+    "data/tokenize.py",
+    "data/generated/models.py",
+    "model/attention.py",
+    "model/load.py",
+    "model/reference.py",
+}
+TRANSFORMERS |= {"method/probes.py"}
 MODULES = sorted(PAPA.rglob("*.py"))
 
 

@@ -1,6 +1,8 @@
 import pyarrow as pa
 import pytest
 import torch
+import transformers
+from tokenizers import pre_tokenizers
 
 import papa
 from papa.config.stages import ModelId, TokensOf
@@ -171,3 +173,29 @@ def test_batches_hold_every_example_once_within_the_budget(tmp_path, of_tokenize
     assert torch.cat(batches).sort().values.tolist() == list(range(96))
     assert max(int(train.lengths[batch].sum()) for batch in batches) <= 40
     assert len(list(train.batches(1))) == 96  # an example larger than the budget goes alone
+
+
+def byte_decoder(**options):
+    """The tokenizer of GPT-2 but for its size: every byte is a token, and no special token is put anywhere."""
+    marks = ["<|endoftext|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    return transformers.GPT2Tokenizer(vocab={mark: number for number, mark in enumerate(marks)}, merges=[], **options)
+
+
+def test_texts_of_a_decoder_follow_each_other_from_slot_0():
+    tokenizer = byte_decoder()
+    inputs = papa.lay_out(tokenizer, ["abc", "abcdefgh"], ["de", "ij"], slots=7)
+    assert inputs["attention_mask"].tolist() == [[1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1]]
+    rows = zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
+    shown = ["".join(tokenizer.convert_ids_to_tokens(row[mask.bool()])) for row, mask in rows]
+    assert shown == ["abcde", "abcdeij"]  # the longer text is cut
+
+
+def test_special_tokens_of_a_decoder_stand_next_to_its_texts(tokenizer):
+    inputs = papa.lay_out(tokenizer, ["a b"], ["c"], slots=11, style="contiguous")
+    assert tokens_at(tokenizer, inputs, 0) == dict(enumerate(["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"]))
+    assert inputs["token_type_ids"][0, :6].tolist() == [0, 0, 0, 0, 1, 1]
+
+
+def test_words_of_a_decoder_keep_their_numbers():
+    (placed,) = place(byte_decoder(add_prefix_space=True), [["ab", "c"]], None, slots=11)
+    assert placed.words == [0, -1, -1, 1, -1] and placed.slots == [0, 1, 2, 3, 4]

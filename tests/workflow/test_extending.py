@@ -67,7 +67,7 @@ def tiny_with(**run):
     return config
 
 
-HEADINGS = ["A family of encoders", "A task", "A constant", "An order of heads", "A stage"]
+HEADINGS = ["A model", "A task", "A constant", "An order of heads", "A stage"]
 
 
 def test_every_change_has_a_test():
@@ -80,9 +80,9 @@ def test_a_change_applies(applied, heading):
 
 
 @pytest.mark.slow
-def test_a_family(changed):
-    workflow = changed("A family of encoders")
-    assert passes(workflow, "tests/unit/test_families.py", "-k", "visual-bert") >= 5
+def test_a_model(changed):
+    workflow = changed("A model")
+    assert passes(workflow, "tests/unit/test_decoders.py", "-k", "olmo2") >= 8
 
 
 @pytest.mark.slow

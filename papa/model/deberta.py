@@ -1,0 +1,232 @@
+"""Attention of DeBERTa, which transformers calls by no registered name: a module to stand where a stock module stood.
+
+Scores come from content and from the distance between two slots. There is one class for the first DeBERTa, and one for
+the second and third.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from papa.data.packed import Examples
+from papa.errors import InputError
+from papa.model.attention import Layer, Session, context_of, current
+from papa.model.linear import FrozenLinear, some_outputs
+from papa.model.replacement import Attending, Replace
+
+if TYPE_CHECKING:
+    from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention
+    from transformers.models.deberta_v2.modeling_deberta_v2 import (
+        DisentangledSelfAttention as DisentangledSelfAttentionV2,
+    )
+
+Projected = tuple[Tensor | None, Tensor | None, Tensor]
+"""Queries and keys of the kept heads (None if none is kept) and values of all heads, `[token, head, channel]`."""
+
+
+class DisentangledAttention(nn.Module):
+    """What the classes share.
+
+    With q and k the query and key of two tokens, d the distance of their slots, and K and Q the projected embeddings of
+    distances, a head's score is (q·k + q·K[d] + k·Q[d]) / sqrt(channels * terms). Distances come from the original
+    slots, not from the packed row. A replaced head computes no query, no key and no projection of distances.
+    """
+
+    def __init__(self, stock: nn.Module, layer: int, session: Session):
+        super().__init__()
+        own = cast(Any, stock)
+        self.layer, self.session, self.dropout = layer, session, own.dropout
+        self.heads, self.channels = int(own.num_attention_heads), int(own.attention_head_size)
+        self.pos_dropout: nn.Module = getattr(stock, "pos_dropout", nn.Identity())
+        self.relative: bool = own.relative_attention
+        self.terms: tuple[str, ...] = tuple(term for term in ("c2p", "p2c") if term in (own.pos_att_type or ()))
+        self.scaling = 1 / math.sqrt(self.channels * (1 + len(self.terms)))
+        self._projected: tuple[object, tuple[Tensor | None, Tensor | None]] | None = None
+
+    def forward(
+        self, hidden_states: Tensor, *_: object, rel_embeddings: Tensor | None = None, **__: object
+    ) -> tuple[Tensor, None]:
+        """The context of all tokens; zero for idle ones, which follow those of the examples."""
+        session = current()
+        examples, layer = session.examples, session.layer(self)
+        assert examples is not None
+        own = session.replacement[layer] if layer < len(session.replacement) else None
+        kept = own.kept if isinstance(own, Replace) else None
+        tokens = hidden_states.reshape(-1, hidden_states.shape[-1])
+        query, key, value = self.project(tokens, kept)
+        values = examples.spread(value).transpose(1, 2)  # [example, head, place, channel]
+        allowed = None if examples.real is None else examples.real[:, None, None, :]
+
+        def attending(_: Tensor | None) -> Attending:
+            assert query is not None and key is not None
+            queries, keys = (examples.spread(projected).transpose(1, 2) for projected in (query, key))
+            added = self.positions(rel_embeddings, kept, queries, keys, examples)
+            return Attending(queries, keys, self.scaling, allowed, added=added)
+
+        def of(heads: Tensor | None) -> Tensor:
+            return values if heads is None else values[:, heads]
+
+        dropout = self.dropout.p if self.dropout.training else 0.0
+        if session.spy is not None:
+            heads = attending(None)
+            context = session.spy(self, heads.query, heads.key, values).transpose(1, 2)
+        else:
+            context = context_of(session, Layer(layer, examples, attending, of, allowed, dropout))
+        return examples.gather(context.transpose(1, 2), len(value)).flatten(1).view_as(hidden_states), None
+
+    def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
+        """Queries and keys of the `kept` heads (None: all) and values of all, from `tokens` `[token, hidden]`."""
+        raise NotImplementedError
+
+    def projections(self) -> tuple[nn.Module | None, nn.Module | None]:
+        """What makes keys (for c2p) and queries (for p2c) of embeddings of distances."""
+        raise NotImplementedError
+
+    def indices(self, examples: Examples) -> tuple[int, Tensor]:
+        """How far distances reach, and the number of each distance among them, `[example or 1, query, key]`."""
+        raise NotImplementedError
+
+    def middle(self, rel_embeddings: Tensor, span: int) -> Tensor:
+        """The embeddings of the distances -span … span-1, `[distance, hidden]`."""
+        raise NotImplementedError
+
+    def rows(self, blocks: Tensor) -> Tensor:
+        """The rows of a weight that blocks of one head each have in it."""
+        return (blocks[:, None] * self.channels + torch.arange(self.channels, device=blocks.device)).flatten()
+
+    def outputs(self, projection: nn.Module, inputs: Tensor, heads: Tensor | None) -> Tensor:
+        """`[token, head, channel]` of the given heads (None: all)."""
+        outputs = projection(inputs) if heads is None else some_outputs(projection, inputs, self.rows(heads))
+        return outputs.view(len(inputs), -1, self.channels)
+
+    def positions(
+        self, rel_embeddings: Tensor | None, kept: Tensor | None, queries: Tensor, keys: Tensor, examples: Examples
+    ) -> Tensor | None:
+        """What positions add to scaled scores, `[example, kept head, query, key]`; None if they add nothing."""
+        if rel_embeddings is None or not self.relative or not any(self.projections()):
+            return None
+        span, numbers = self.indices(examples)
+        shape = (*queries.shape[:3], queries.shape[2])  # [example, kept head, query, key]
+        where = numbers[:, None]  # [example or 1, 1, query, key]
+        to_keys, to_queries = self._distances(rel_embeddings, kept, span)
+        scores = queries.new_zeros(())
+        if to_keys is not None:
+            scores = (queries @ to_keys * self.scaling).gather(3, where.expand(shape))
+        if to_queries is not None:
+            of_keys = (keys @ to_queries * self.scaling).gather(3, where.transpose(2, 3).expand(shape))
+            scores = scores + of_keys.transpose(2, 3)
+        return scores
+
+    def _distances(self, rel_embeddings: Tensor, kept: Tensor | None, span: int) -> tuple[Tensor | None, Tensor | None]:
+        """K and Q of the kept heads, `[kept head, channel, distance]`, of the distances -span … span-1."""
+        sources = self.projections()
+
+        def project() -> tuple[Tensor | None, Tensor | None]:
+            middle = self.pos_dropout(self.middle(rel_embeddings, span))
+            key, query = (
+                None if source is None else self.outputs(source, middle, kept).permute(1, 2, 0) for source in sources
+            )
+            return key, query
+
+        if not all(isinstance(source, FrozenLinear) for source in sources if source) or self.pos_dropout.training:
+            return project()
+        # nothing here depends on the input, so weights that are frozen are projected once for all batches
+        weights = [rel_embeddings, *(weight for source in sources if source for weight in source.parameters())]
+        heads = None if kept is None else kept.tolist()
+        state = span, heads, [(weight.data_ptr(), weight._version) for weight in weights]
+        if self._projected is None or self._projected[0] != state:
+            with torch.inference_mode(False), torch.no_grad():
+                self._projected = state, project()
+        return self._projected[1]
+
+
+class DebertaAttention(DisentangledAttention):
+    """The first DeBERTa. Distances are clamped to a span that depends on how many slots the layout has.
+
+    Raises:
+        InputError: "talking heads" mix the attention of all heads, so that none can be replaced by itself.
+    """
+
+    def __init__(self, stock: DisentangledSelfAttention, layer: int, session: Session):
+        super().__init__(stock, layer, session)
+        if stock.talking_head:
+            raise InputError("This DeBERTa mixes the attention of its heads (talking_head); no head can be replaced.")
+        self.in_proj, self.q_bias, self.v_bias = stock.in_proj, stock.q_bias, stock.v_bias
+        self.pos_proj: nn.Module | None = getattr(stock, "pos_proj", None)
+        self.pos_q_proj: nn.Module | None = getattr(stock, "pos_q_proj", None)
+        self.longest_span: int = stock.max_relative_positions if stock.relative_attention else 0
+
+    def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
+        """See `DisentangledAttention`."""
+        query_bias, value_bias = (bias.view(self.heads, self.channels) for bias in (self.q_bias, self.v_bias))
+        if kept is None:
+            query, key, value = self.in_proj(tokens).view(len(tokens), self.heads, 3, self.channels).unbind(2)
+            return query + query_bias, key, value + value_bias
+        # the rows of a head stand together, first of its query, then of its key, then of its value
+        every = torch.arange(self.heads, device=kept.device)
+        outputs = self.outputs(self.in_proj, tokens, torch.cat([3 * kept, 3 * kept + 1, 3 * every + 2]))
+        query, key, value = outputs.split([len(kept), len(kept), self.heads], dim=1)
+        value = value + value_bias
+        return (query + query_bias[kept], key, value) if len(kept) else (None, None, value)
+
+    def projections(self) -> tuple[nn.Module | None, nn.Module | None]:
+        """See `DisentangledAttention`."""
+        return self.pos_proj, self.pos_q_proj
+
+    def indices(self, examples: Examples) -> tuple[int, Tensor]:
+        """See `DisentangledAttention`."""
+        span = min(examples.n, self.longest_span)
+        return span, (examples.distances + span).clamp(0, 2 * span - 1)
+
+    def middle(self, rel_embeddings: Tensor, span: int) -> Tensor:
+        """See `DisentangledAttention`."""
+        return rel_embeddings[self.longest_span - span : self.longest_span + span]
+
+
+class DebertaV2Attention(DisentangledAttention):
+    """The second and third DeBERTa: far distances share buckets, and distances may share the projections of tokens."""
+
+    def __init__(self, stock: DisentangledSelfAttentionV2, layer: int, session: Session):
+        super().__init__(stock, layer, session)
+        self.query_proj, self.key_proj, self.value_proj = stock.query_proj, stock.key_proj, stock.value_proj
+        self.shared: bool = stock.share_att_key
+        self.pos_key_proj: nn.Module | None = getattr(stock, "pos_key_proj", None)
+        self.pos_query_proj: nn.Module | None = getattr(stock, "pos_query_proj", None)
+        self.buckets = int(stock.position_buckets) if self.relative else 0
+        self.longest = int(stock.max_relative_positions) if self.relative else 0
+        self.span = int(stock.pos_ebd_size) if self.relative else 0
+
+    def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
+        """See `DisentangledAttention`."""
+        query = key = None
+        if kept is None or len(kept):
+            query, key = (self.outputs(projection, tokens, kept) for projection in (self.query_proj, self.key_proj))
+        return query, key, self.outputs(self.value_proj, tokens, None)
+
+    def projections(self) -> tuple[nn.Module | None, nn.Module | None]:
+        """See `DisentangledAttention`."""
+        key, query = (self.key_proj, self.query_proj) if self.shared else (self.pos_key_proj, self.pos_query_proj)
+        return key if "c2p" in self.terms else None, query if "p2c" in self.terms else None
+
+    def indices(self, examples: Examples) -> tuple[int, Tensor]:
+        """See `DisentangledAttention`."""
+        distances = examples.distances
+        if self.buckets > 0 and self.longest > 0:
+            distances = bucketed(distances, self.buckets, self.longest)
+        return self.span, (distances + self.span).clamp(0, 2 * self.span - 1)
+
+    def middle(self, rel_embeddings: Tensor, span: int) -> Tensor:
+        """See `DisentangledAttention`."""
+        return rel_embeddings[: 2 * span]
+
+
+def bucketed(distances: Tensor, buckets: int, longest: int) -> Tensor:
+    """Distances of which those beyond half of the buckets share the rest, evenly by their logarithm."""
+    half = buckets // 2
+    far = distances.abs().clamp(min=half)
+    steps = torch.log(far / half) / torch.log(torch.tensor((longest - 1) / half)) * (half - 1)
+    return torch.where(distances.abs() <= half, distances, (torch.ceil(steps) + half).long() * distances.sign())

@@ -1,0 +1,78 @@
+"""What a model has to give with replaced heads: the formula of Sec. 3.3 once more, dense and padded.
+
+It is written for itself, as another registered function. It looks at no slot, packs nothing and skips nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from papa.model.replacement import Head
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+NAME = "papa_reference"
+
+
+class Reference:
+    """Let a stock model attend by the formula of Sec. 3.3, dense and padded, with some heads replaced."""
+
+    def __init__(self, model: PreTrainedModel, constants: Tensor, heads: Iterable[Head], mask: Tensor):
+        self.model, self.constants, self.real = model, constants, mask.bool()
+        listed = list(heads)
+        self.heads = {layer: [head for own, head in listed if own == layer] for layer in range(len(constants))}
+
+    def __enter__(self) -> None:
+        from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers.masking_utils import sdpa_mask
+
+        def whole_mask(*args: Any, **more: Any) -> Tensor | None:
+            skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+            return sdpa_mask(*args, **more | skips)
+
+        AttentionInterface.register(NAME, self.attention)
+        AttentionMaskInterface.register(NAME, whole_mask)
+        self.called, self.before = 0, self.model.config._attn_implementation
+        self.model.set_attn_implementation(NAME)
+
+    def __exit__(self, *_: object) -> None:
+        self.model.set_attn_implementation(self.before)
+
+    def attention(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **more: Any,
+    ) -> tuple[Tensor, None]:
+        """Softmax written out, then the constants of the replaced heads in its place."""
+        del module
+        layer, self.called = self.called, self.called + 1
+        groups = query.shape[1] // key.shape[1]
+        keys, values = (given.repeat_interleave(groups, dim=1) for given in (key, value))
+        scaling = more.get("scaling")
+        scores = query @ keys.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+        if (cap := more.get("softcap")) is not None:
+            scores = torch.tanh(scores / cap) * cap
+        if (bias := more.get("position_bias")) is not None:
+            scores = scores + bias
+        seen = self.real[:, None, None, :].expand(len(scores), 1, scores.shape[2], -1)
+        if attention_mask is not None and attention_mask.dtype == torch.bool:
+            seen = attention_mask
+        elif attention_mask is not None:
+            scores, seen = scores + attention_mask, attention_mask > torch.finfo(attention_mask.dtype).min / 2
+        weights = torch.where(seen, (scores - scores.amax(-1, keepdim=True)).exp(), 0)
+        total = weights.sum(-1, keepdim=True)
+        if (sinks := more.get("s_aux")) is not None:
+            total = total + (sinks.view(1, -1, 1, 1) - scores.amax(-1, keepdim=True)).exp()
+        attention = weights / total.clamp(min=1e-30)
+        own = self.constants[layer, self.heads[layer]] * seen
+        attention[:, self.heads[layer]] = own / own.sum(-1, keepdim=True).clamp(min=1e-30)
+        return (attention @ values).transpose(1, 2).contiguous(), None

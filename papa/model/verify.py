@@ -1,0 +1,105 @@
+"""Whether papa computes with a model what the model computes, and with replaced heads what the formula says.
+
+See `reference.py` for what is compared with.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+
+from papa.errors import InputError, first_line
+from papa.model.check import distance, states_of, tiny_batch
+from papa.model.forms import MODULES, Form
+from papa.model.model import Model
+from papa.model.projections import SparingLinear
+from papa.model.reference import Reference
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found about a model.
+
+    Args:
+        kind: its type, as its config names it.
+        form: packed or padded; "refused" if it cannot be used.
+        why: why it is refused.
+        causal: whether no token sees a later one.
+        layers, heads, groups: its sizes.
+        stock: the largest distance of its hidden states from those of the stock model, relative to their norm.
+        half, all: the same from the reference, with every other head and with all heads replaced; nan if there is no
+            reference because the attention of the model is a module of its own.
+        skipped: the share of the outputs of projections for queries and keys that is not computed if all are replaced.
+    """
+
+    kind: str
+    form: str
+    why: str = ""
+    causal: bool = False
+    layers: int = 0
+    heads: int = 0
+    groups: int = 0
+    stock: float = float("nan")
+    half: float = float("nan")
+    all: float = float("nan")
+    skipped: float = float("nan")
+
+
+def verify(stock: PreTrainedModel) -> Verified:
+    """Compare a model with its stock form and with the reference, on a tiny batch; `stock` stays as it is."""
+    kind = stock.config.model_type
+    try:
+        with torch.no_grad():
+            return _verified(kind, stock.eval())
+    except InputError as error:
+        return Verified(kind, "refused", first_line(error))
+
+
+def _verified(kind: str, stock: PreTrainedModel) -> Verified:
+    model = Model(copy.deepcopy(stock))
+    base = cast("PreTrainedModel", stock.base_model)
+    batch = tiny_batch(base, gaps=not model.causal)
+    padded = Form(False)
+
+    def states(arguments: dict[str, Tensor]) -> list[Tensor]:
+        return [padded.tokens(state, batch) for state in states_of(base, arguments)]
+
+    arguments = padded.arguments(base, batch)
+    found = {"stock": distance(model.run(batch), states(arguments))}
+    chance = torch.Generator().manual_seed(0)
+    shape = model.layers, model.heads, batch.n, batch.n
+    constants = torch.rand(shape, generator=chance).to(model.device, model.dtype)
+    if kind not in MODULES:
+        every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
+        for name, heads in (("half", every[::2]), ("all", every)):
+            with Reference(base, constants, heads, arguments["attention_mask"]):
+                expected = states(arguments)
+            found[name] = distance(model.run(batch, model.replacement(constants, heads)), expected)
+    return Verified(
+        kind,
+        str(model.form),
+        "",
+        model.causal,
+        model.layers,
+        model.heads,
+        model.groups,
+        skipped=_skipped(model),
+        **found,
+    )
+
+
+def _skipped(model: Model) -> float:
+    """The share of the outputs that feed queries and keys that is not computed if all heads are replaced."""
+    none = torch.zeros(0, dtype=torch.long)
+    feeds = [
+        own for module in model.full.modules() if isinstance(module, SparingLinear) for own in module.feeds.values()
+    ]
+    able = sum(int((own.queries.any(0) | own.keys.any(0)).sum()) for own in feeds)
+    return sum(int((~own.needed(none)).sum()) for own in feeds) / able if able else 0.0

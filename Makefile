@@ -26,7 +26,7 @@ demo: $(READY)
 	@$(BIN)/python -m papa.results.summary results/demo
 
 test: lint
-	@$(PYTEST) -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
+	@$(PYTEST) -m "not slow" -n 2 --dist loadfile
 
 test-slow: $(READY)
 	@$(PYTEST) -m slow $(SLOW)

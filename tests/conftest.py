@@ -6,8 +6,3 @@ import signal
 os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 # what a shell starts in the background ignores SIGINT, and so would all that it starts
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_collection_modifyitems(items):
-    """Workflows first: they take longest, and what comes last leaves one of two processes idle."""
-    items.sort(key=lambda item: "workflow" not in item.path.parts)

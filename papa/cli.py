@@ -123,9 +123,9 @@ def plan(
 ) -> None:
     """Say what a config will take before it is run (jobs, time, memory, disk), and the smallest loss it can tell.
 
-    Nothing is run: sizes are those of the texts and of the model's config. What is not on this machine, and a model
-    that is not supported, is said first; its jobs are counted all the same. Which margin a task can be shown to keep
-    follows from its seeds and validation examples, or from what was measured if the config was run before.
+    Nothing is run: sizes are those of the texts and of the model's config. What is not on this machine is said first;
+    its jobs are counted all the same. Which margin a task can be shown to keep follows from its seeds and validation
+    examples, or from what was measured if the config was run before.
     """
     with _wrong_input("Config error: "):
         from papa.config.reading import read_config

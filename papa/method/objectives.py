@@ -316,7 +316,7 @@ class Masked(Objective):
             if not self.facts["masked"]:
                 raise InputError("No token of the validation split is masked: its texts are too few and too short.")
         config, embeddings = model.config, cast(Tensor, model.model.get_input_embeddings().weight)
-        sizes, self.vocabulary = (model.layers + 1, model.hidden), len(embeddings)
+        sizes, self.vocabulary = (model.states, model.hidden), len(embeddings)
         self.probe = MlmProbe(*sizes, embeddings.float(), config.hidden_act, config.initializer_range)
 
     @property

@@ -41,7 +41,7 @@ class Sizes:
     def of(cls, model: Model, slots: int) -> Sizes:
         """The sizes of a model."""
         config = model.config
-        return cls(model.layers + 1, model.hidden, slots, config.initializer_range, probe_dropout(config))
+        return cls(model.states, model.hidden, slots, config.initializer_range, probe_dropout(config))
 
 
 class SequenceProbe(nn.Module):

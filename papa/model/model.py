@@ -29,8 +29,9 @@ class Model:
     Its stock form and this one have to agree on a tiny batch, which also decides whether batches are packed into one
     row of tokens or padded.
 
-    `layers`, `heads` (per layer), `groups` (heads of keys) and `hidden` are its sizes, `slots_limit` the number of
-    positions it has, `causal` says that no token sees a later one, `form` how it takes a batch.
+    `layers`, `heads` (per layer), `groups` (heads of keys), `states` (hidden states that it gives) and `hidden` are its
+    sizes, `slots_limit` the number of positions it has, `causal` says that no token sees a later one, `form` how it
+    takes a batch.
 
     Args:
         model: a model as transformers loads it, with or without a head; its modules are replaced in place.
@@ -75,7 +76,7 @@ class Model:
         freeze_linears(self.full)
         facts = self._facts(stock[False][0])
         self.layers, self.heads, self.groups, self.causal = facts
-        self.hidden = int(stock[True][1][-1].shape[-1])
+        self.states, self.hidden = len(stock[True][1]), int(stock[True][1][-1].shape[-1])
         usual: Replacement = [Keep() for _ in range(self.layers)]
         self.session.replacement = usual
         batch, expected = stock[not self.causal]

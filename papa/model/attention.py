@@ -103,12 +103,12 @@ def running(session: Session) -> Iterator[None]:
         _running.reset(token)
 
 
-def current() -> Session:
-    """The session of the model that runs; raises `InputError` if a model runs without one."""
+def current() -> tuple[Session, Examples]:
+    """The session of the model that runs, and its examples; raises `InputError` if a model runs without them."""
     session = _running.get()
     if session is None or session.examples is None:
         raise InputError("A model with papa's attention was called by itself; call it through papa.")
-    return session
+    return session, session.examples
 
 
 def registered() -> str:
@@ -135,9 +135,12 @@ def mask(
     """
     from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
-    session = current()
-    whole = session.examples
-    assert whole is not None
+    session, whole = current()
+    if not whole.packed and kv_length > whole.slots.shape[1]:
+        raise InputError(
+            f"The cache has room for {kv_length} keys and the attention_mask for {whole.slots.shape[1]}; let generate "
+            "use a cache that grows, which is its default."
+        )
     examples = whole.last(kv_length)
     real = None if examples.real is None else examples.real[:, None, None, :]
     if mask_function is bidirectional_mask_function:
@@ -185,9 +188,8 @@ def attention(
     Raises:
         InputError: the model hands over something that is not known here, so that it cannot be left out.
     """
-    session = current()
-    assert session.examples is not None
-    examples = session.examples.last(key.shape[2])
+    session, whole = current()
+    examples = whole.last(key.shape[2])
     layer = session.layer(module)
     if session.spy is not None:
         return session.spy(module, query, key, value), None

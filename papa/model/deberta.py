@@ -51,9 +51,8 @@ class DisentangledAttention(nn.Module):
         self, hidden_states: Tensor, *_: object, rel_embeddings: Tensor | None = None, **__: object
     ) -> tuple[Tensor, None]:
         """The context of all tokens; zero for idle ones, which follow those of the examples."""
-        session = current()
-        examples, layer = session.examples, session.layer(self)
-        assert examples is not None
+        session, examples = current()
+        layer = session.layer(self)
         own = session.replacement[layer] if layer < len(session.replacement) else None
         kept = own.kept if isinstance(own, Replace) else None
         tokens = hidden_states.reshape(-1, hidden_states.shape[-1])

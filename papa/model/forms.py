@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -140,16 +139,6 @@ def probe_dropout(config: PreTrainedConfig) -> float:
         return 0.0
     own = getattr(config, "classifier_dropout", None)
     return float(getattr(config, "hidden_dropout_prob", 0.0) if own is None else own)
-
-
-@contextmanager
-def patched(model: PreTrainedModel, session: Session) -> Iterator[None]:
-    """Let `model` attend as `session` says, and put everything back on leaving."""
-    undo = patch(model, session)
-    try:
-        yield
-    finally:
-        undo()
 
 
 def patch(model: PreTrainedModel, session: Session) -> Callable[[], None]:

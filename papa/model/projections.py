@@ -97,11 +97,13 @@ class Part:
         """The part of a layer that gives the `needed` outputs, bool `[output]`."""
         if needed.all():
             return cls(whole, len(needed), None)
-        rows = needed.nonzero().squeeze(1).to(whole.weight.device)
+        rows = needed.nonzero().squeeze(1)
         # heads are blocks, which are copied faster than single outputs
         edges = (needed[1:] != needed[:-1]).nonzero().squeeze(1) + 1
         size = gcd(len(needed), *edges.tolist())
-        return cls(whole.only(rows), len(needed), rows[::size] // size)
+        with torch.inference_mode(False):  # it may be made while a probe is scored, and used while one learns
+            blocks = torch.tensor([row // size for row in rows.tolist()[::size]], device=whole.weight.device)
+        return cls(whole.only(rows), len(needed), blocks)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """`[..., out]` from `[..., in]`."""

@@ -8,6 +8,7 @@ import transformers
 from sizes import CHANNELS, HEADS, LAYERS, VOCABULARY
 
 RELATIVE = {"relative_attention": True, "position_biased_input": False}
+BUCKETS = {"position_buckets": 8, "norm_rel_ebd": "layer_norm"}
 FAMILIES = {
     "bert": ("Bert", {}),
     "roberta": ("Roberta", {"type_vocab_size": 1, "pad_token_id": 1}),
@@ -21,6 +22,9 @@ FAMILIES = {
     "deberta-c2p": ("Deberta", RELATIVE | {"pos_att_type": "c2p"}),
     "deberta-p2c": ("Deberta", RELATIVE | {"pos_att_type": "p2c"}),
     "deberta-absolute": ("Deberta", {}),
+    "deberta-v2": ("DebertaV2", RELATIVE | BUCKETS | {"pos_att_type": ["c2p", "p2c"], "share_att_key": True}),
+    "deberta-v2-unshared": ("DebertaV2", RELATIVE | BUCKETS | {"pos_att_type": ["p2c", "c2p"]}),
+    "deberta-v2-c2p": ("DebertaV2", {"relative_attention": True, "pos_att_type": ["c2p"], "type_vocab_size": 2}),
     "xlm-roberta": ("XLMRoberta", {"type_vocab_size": 1}),
     "camembert": ("Camembert", {"type_vocab_size": 1}),
     "data2vec": ("Data2VecText", {"type_vocab_size": 1}),

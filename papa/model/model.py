@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from papa.data.packed import Examples, Packed
 from papa.errors import InputError, first_line
@@ -142,17 +143,7 @@ class Model:
 
     def _check_reference(self, batch: Packed) -> None:
         """Refuse a model whose replaced heads give something else than the formula says, dense and padded."""
-        if self.config.model_type in MODULES:
-            return
-        padded, n = Form(False), batch.n
-        constants = torch.rand(self.layers, self.heads, n, n, generator=torch.Generator().manual_seed(0))
-        constants = constants.to(self._weight)
-        heads = [(layer, head) for layer in range(self.layers) for head in range(layer % 2, self.heads, 2)]
-        found, arguments = self.run(batch, self.replacement(constants, heads)), padded.arguments(self.model, batch)
-        with Reference(self.model, constants, heads, arguments["attention_mask"]):
-            expected = [padded.tokens(state, batch) for state in states_of(self.model, arguments)]
-        if not (off := distance(found, expected)) <= TOLERANCE[self.dtype]:
-            raise InputError(f"with half of its heads replaced it is {off:.1e} from what the formula gives.")
+        _check_formula(self.model, (self.layers, self.heads), batch, self.run)
 
     def _spare(self, sparing: bool) -> None:
         for module in self.full.modules():
@@ -301,6 +292,47 @@ class Model:
         return self.form.tokens(output, packed)
 
 
+def _check_formula(
+    model: PreTrainedModel,
+    shape: tuple[int, int],
+    batch: Packed,
+    run: Callable[[Packed, Replacement], list[Tensor]],
+) -> None:
+    """Raise `InputError` unless half of the heads, replaced, give what the formula gives, dense and padded."""
+    if model.config.model_type in MODULES:
+        return
+    padded, weight = Form(False), next(model.parameters())
+    constants = torch.rand(*shape, batch.n, batch.n, generator=torch.Generator().manual_seed(0)).to(weight)
+    heads = [(layer, head) for layer in range(shape[0]) for head in range(layer % 2, shape[1], 2)]
+    found, arguments = run(batch, replacement_of(shape, constants, heads)), padded.arguments(model, batch)
+    with Reference(model, constants, heads, arguments["attention_mask"]):
+        expected = [padded.tokens(state, batch) for state in states_of(model, arguments)]
+    if not (off := distance(found, expected)) <= TOLERANCE[weight.dtype]:
+        raise InputError(
+            f"with half of the heads of {type(model).__name__} replaced it is {off:.1e} from what the formula gives."
+        )
+
+
+def _check_plain(model: PreTrainedModel, shape: tuple[int, int]) -> None:
+    """The same for a model whose attention papa's has taken the place of, and nothing else."""
+    base, padded = cast("PreTrainedModel", model.base_model), Form(False)
+
+    def run(batch: Packed, replacement: Replacement) -> list[Tensor]:
+        own = Session(replacement)
+        own.begin(padded.examples(batch))
+        with running(own):
+            return [padded.tokens(state, batch) for state in states_of(base, padded.arguments(base, batch))]
+
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            _check_formula(base, shape, tiny_batch(base, gaps=False), run)
+    finally:
+        for module in training:
+            module.training = True
+
+
 def check_model(value: object) -> Model:
     """`value`, if it is a `Model`; else raise `InputError` with how to get one."""
     if isinstance(value, Model):
@@ -318,6 +350,10 @@ def replaced_attention(
 
     Inside, call the model as ever, with inputs `[example, slot]` and their attention_mask, padded on either side, or
     let it `generate`. The model is put back on leaving, whatever happened inside. Paper, Sec. 3.3.
+
+    Raises:
+        InputError: the attention of the model cannot be replaced, or a tiny batch shows that it is not as the formula
+            says; constants or heads do not fit the model.
     """
     if not isinstance(model, nn.Module) or getattr(model, "config", None) is None:
         given = repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
@@ -351,9 +387,10 @@ def replaced_attention(
                 "its attention cannot be replaced."
             )
 
-    undo = patch(model, session)
-    hooks = [model.register_forward_pre_hook(before, with_kwargs=True), model.register_forward_hook(after)]
+    undo, hooks = patch(model, session), list[RemovableHandle]()
     try:
+        _check_plain(model, shape)
+        hooks += [model.register_forward_pre_hook(before, with_kwargs=True), model.register_forward_hook(after)]
         with running(session):
             yield model
     finally:

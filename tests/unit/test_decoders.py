@@ -220,3 +220,16 @@ def test_a_model_without_a_head_has_no_logits():
     ours = Model(stock("distilbert"))
     with pytest.raises(papa.InputError, match="DistilBertModel has no head, and so no logits"):
         ours.logits(texts())
+
+
+def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is_refused(monkeypatch, constants):
+    model = stock("llama").train()
+    before = [module.training for module in model.modules()]
+    monkeypatch.setattr("papa.model.attention.restrict", lambda matrices, *_: 0.9 * matrices[None])
+    with (
+        pytest.raises(papa.InputError, match="from what the formula gives"),
+        papa.replaced_attention(model, constants),
+    ):
+        pass
+    assert [module.training for module in model.modules()] == before
+    assert model.config._attn_implementation == "eager"

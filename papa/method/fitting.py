@@ -82,11 +82,12 @@ class Checkpoint:
 
     A state is used by the same job alone: with the same trace, on the same kind of device, with the same versions of
     libraries, threads and token budget. A job that cannot save a state goes on without. Whoever goes on from a state
-    says in `resumed` where, which ends the line about what the job did.
+    says in `resumed` where, which ends the line about what the job did. `to_the_end` keeps the last state too, for a
+    job that trains more than this.
     """
 
-    def __init__(self, artefact: PathLike, trace: Trace, device: str = "cpu"):
-        here, place = Machine.current(), Path(artefact)
+    def __init__(self, artefact: PathLike, trace: Trace, device: str = "cpu", to_the_end: bool = False):
+        here, place, self.to_the_end = Machine.current(), Path(artefact), to_the_end
         self.path = place.with_name(f".{place.name}.checkpoint")
         self.seconds = here.checkpoint_minutes * 60
         self.resumed = ""
@@ -110,9 +111,12 @@ class Checkpoint:
         log.info("This job goes on from %s.", self.path)
         return State(tensors, facts["values"])
 
-    def save(self, state: Callable[[], State]) -> None:
-        """Keep what `state` gives if the last one is old enough. What goes wrong is logged and harms nothing."""
-        if time.monotonic() - self._saved < self.seconds:
+    def save(self, state: Callable[[], State], ended: bool = False) -> None:
+        """Keep what `state` gives if the last one is old enough, or if it is the end and that is to be kept.
+
+        What goes wrong is logged and harms nothing.
+        """
+        if time.monotonic() - self._saved < self.seconds and not (ended and self.to_the_end):
             return
         try:
             now = state()
@@ -231,7 +235,7 @@ def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | 
 
     def keep() -> None:
         if checkpoint is not None:
-            checkpoint.save(course.state)
+            checkpoint.save(course.state, len(course.epochs) == training.epochs)
 
     try:
         for epoch in range(len(course.epochs) + 1, training.epochs + 1):
@@ -259,6 +263,9 @@ def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | 
         if checkpoint is not None:
             checkpoint.discard()
         raise
-    for _ in batches:  # let the bar close
-        pass
+    else:
+        for _ in batches:  # the bar comes to its end
+            pass
+    finally:
+        batches.close()  # so that what is said of an error has a line of its own behind the bar
     return course.epochs

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 
 from torch import Tensor
 from tqdm.auto import tqdm
 
 
-def progress(batches: Iterable[Tensor], what: str, total: int, begun: int = 0) -> Iterator[Tensor]:
+def progress(batches: Iterable[Tensor], what: str, total: int, begun: int = 0) -> Generator[Tensor, None, None]:
     """Yield `batches` of example numbers and count their examples: `total` in all, of which `begun` went by before.
 
     A terminal sees the bar move; a log gets a line every half minute.

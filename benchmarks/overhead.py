@@ -38,9 +38,9 @@ fitting.adamw = step
 config = read_config("CONFIG")
 study = Study(config, f"results/{config.name}")
 model, task = config.pairs[0]
-job = study.job("probe", model=model, task=task, variant="original", seed="1")
+job = study.job("probe", model=model, task=task, variant="original")
 inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
-outputs = {"run": "none.json", "outcomes": "none.outcomes.parquet", "probe": "none.safetensors"}
+outputs = {"runs": "none.json", "outcomes": "none.outcomes.parquet", "probes": "none.safetensors"}
 try:
     training.train_probe(replace(job, inputs=inputs, outputs=outputs))
 except Reached as reached:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Settings = dict[str, Any]
 Report = dict[str, Any]
-PROBE = {"run": "json", "outcomes": "outcomes.parquet", "probe": "safetensors"}
+PROBE = {"runs": "json", "outcomes": "outcomes.parquet", "probes": "safetensors"}
 """What a probe writes, and the endings of these files."""
 
 
@@ -126,7 +126,7 @@ def project_job(settings: Settings) -> AnyJob:
             task="cola",
             metric=metric,
             training=training,
-            seed=seed,
+            seeds=(seed,),
             variant=variant,
             encoder_dropout=False,
             streamed=False,

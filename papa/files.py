@@ -291,9 +291,11 @@ def provenance_of(table: pa.Table | TableFile) -> dict[str, JSON]:
 # -- JSON, tensors, arrays, pages -------------------------------------------------------------------------------------
 
 
-def write_json(content: Mapping[str, JSON], path: PathLike, trace: Trace | None = None) -> None:
+def write_json(
+    content: Mapping[str, JSON], path: PathLike, trace: Trace | None = None, facts: Mapping[str, JSON] | None = None
+) -> None:
     """Write `content` as JSON with sorted keys: the same content gives the same bytes. NaN is refused."""
-    provenance = _sealed({}, trace, [_json(content).encode()])
+    provenance = _sealed(facts or {}, trace, [_json(content).encode()])
     told = {**content, KEY: json.loads(provenance.text())}
     text = json.dumps(told, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     with replacing(path) as temporary:

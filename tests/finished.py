@@ -162,12 +162,12 @@ def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, **changes:
             rows = [{"rank": rank, "layer": layer, "head": head} for rank, (layer, head) in enumerate(heads)]
             write_table(pa.Table.from_pylist(rows), job.main, {})
         elif job.stage == "probe":
-            _write_run(job, skill)
+            _write_runs(job, skill)
     took = {
         "tables/summary": "s\th:m:s\tmax_rss\n1.5\t0:00:01\t101.25\n",
-        "models/small/tasks/first/runs/original/seed-1": "s\tmax_rss\n1.25\t300\n",
-        "models/small/tasks/first/runs/original/seed-2": "s\tmax_rss\n2.25\t-\n",  # over before its memory was seen
-        "models/small/tasks/gone/runs/original/seed-1": "s\tmax_rss\n1000\t1000\n",  # of a config of before
+        "models/small/tasks/first/runs/original/runs": "s\tmax_rss\n1.25\t300\n",
+        "models/small/tasks/first/runs/zeros/all/runs": "s\tmax_rss\n2.25\t-\n",  # over before its memory was seen
+        "models/small/tasks/gone/runs/original/runs": "s\tmax_rss\n1000\t1000\n",  # of a config of before
     }
     for name, text in took.items():
         path = study.results / f"{name}.benchmark.tsv"
@@ -190,8 +190,8 @@ def learned(seed: int, head: int) -> float:
     return 0.5 + (swap - LAYERS * HEADS // 2) / 1000
 
 
-def _write_run(job: Job[Any], skill: Skill) -> None:
-    """A run, and what its probe makes of every validation example."""
+def _write_runs(job: Job[Any], skill: Skill) -> None:
+    """The runs of a variant, and what their probes make of every validation example."""
     told = job.settings
     variant = Variant.parse(told.variant)
     about = {
@@ -200,36 +200,39 @@ def _write_run(job: Job[Any], skill: Skill) -> None:
         "constant": variant.constant and variant.constant.name,
         "order": variant.order and variant.order.name,
         "fraction": str(variant.fraction),
-        "seed": told.seed,
     }
-    gold, score, columns = _gold(skill), skill.after(variant), {}
-    drawn = np.random.default_rng([told.seed, crc32(f"{about['model']}/{told.task}/{told.variant}".encode())])
-    easy = (np.arange(EXAMPLES) + 0.5) / EXAMPLES + drawn.normal(0, 0.01, EXAMPLES)
-    epochs = told.training.epochs
-    for epoch in range(1, epochs + 1):
-        missing = skill.lasting if epoch < epochs else 0.0
-        missing = 0.5 if epoch < epochs - 1 else missing
-        right = easy < score - missing * (score - skill.contextless) + 0.004 * (told.seed - 2)
-        columns[f"predicted_{epoch}" if epoch < epochs else "predicted"] = np.where(right, gold, 1 - gold)
-    items = {"example": pa.array(range(EXAMPLES), pa.int32()), "gold": gold} | columns
-    table = pa.table({name: pa.array(values) for name, values in items.items()})
-    split = pa.array(["validation"] * EXAMPLES).dictionary_encode()
-    facts = about | {"weights": "5ba", "corpus": CORPUS, "label_names": list(LABELS)}
-    write_table(table.add_column(0, "split", split), job.output("outcomes"), facts)
+    tables, runs, epochs = [], [], told.training.epochs
     made = {"weights": "5ba", "corpus": CORPUS, "slots": SLOTS, "style": "paper", "segments": "aligned"}
-    run = about | {
-        "kept": variant.kept(LAYERS * HEADS),
-        "heads": LAYERS * HEADS,
-        "learning_rate": 0.001,
-        "batch_size": 8,
-        "epochs": epochs,
-        "rows": {"train": 1024, "validation": EXAMPLES},
-        "rows_available": {"train": 2048, "validation": EXAMPLES},
-        "cut": {"train": 3, "validation": 0},
-        "curve": [{"epoch": epoch, "loss": 0.7 / epoch} for epoch in range(1, epochs + 1)],
-        "provenance": made | {"encoder_dropout": False, "papa_version": "0.1.0"},
-    }
-    write_json(run, job.output("run"))
+    for seed in told.seeds:
+        gold, score, columns = _gold(skill), skill.after(variant), {}
+        drawn = np.random.default_rng([seed, crc32(f"{about['model']}/{told.task}/{told.variant}".encode())])
+        easy = (np.arange(EXAMPLES) + 0.5) / EXAMPLES + drawn.normal(0, 0.01, EXAMPLES)
+        for epoch in range(1, epochs + 1):
+            missing = skill.lasting if epoch < epochs else 0.0
+            missing = 0.5 if epoch < epochs - 1 else missing
+            right = easy < score - missing * (score - skill.contextless) + 0.004 * (seed - 2)
+            columns[f"predicted_{epoch}" if epoch < epochs else "predicted"] = np.where(right, gold, 1 - gold)
+        items = {"example": pa.array(range(EXAMPLES), pa.int32()), "gold": gold} | columns
+        table = pa.table({name: pa.array(values) for name, values in items.items()})
+        table = table.add_column(0, "split", pa.array(["validation"] * EXAMPLES).dictionary_encode())
+        tables.append(table.add_column(0, "seed", pa.array([seed] * EXAMPLES, pa.int32())))
+        run = about | {
+            "seed": seed,
+            "kept": variant.kept(LAYERS * HEADS),
+            "heads": LAYERS * HEADS,
+            "learning_rate": 0.001,
+            "batch_size": 8,
+            "epochs": epochs,
+            "rows": {"train": 1024, "validation": EXAMPLES},
+            "rows_available": {"train": 2048, "validation": EXAMPLES},
+            "cut": {"train": 3, "validation": 0},
+            "curve": [{"epoch": epoch, "loss": 0.7 / epoch} for epoch in range(1, epochs + 1)],
+            "provenance": made | {"encoder_dropout": False, "papa_version": "0.1.0"},
+        }
+        runs.append(run)
+    facts = about | {"weights": "5ba", "corpus": CORPUS, "label_names": list(LABELS)}
+    write_table(pa.concat_tables(tables), job.output("outcomes"), facts)
+    write_json({"runs": runs}, job.output("runs"))
 
 
 def _gold(skill: Skill) -> np.ndarray:

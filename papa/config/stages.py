@@ -24,7 +24,7 @@ class Settings(BaseModel):
     runs: ClassVar[str] = ""
     """The function that makes the outputs, as module:function; it takes the job and returns a line for the terminal."""
     places: ClassVar[frozenset[str]] = frozenset()
-    """Fields that say where things lie; no number depends on them."""
+    """Fields that no number depends on, such as where things lie, or that the artefact says itself."""
 
     @property
     def threads(self) -> Literal["encoder", "probe"] | None:
@@ -219,21 +219,21 @@ class HiddenOf(_OfEncoding):
 
 
 class ProbeOf(_OfEncoding):
-    """Stage *probe*: one probe, trained, and what it makes of every validation example.
+    """Stage *probe*: a probe for each seed, trained, and what each makes of every validation example.
 
     Streamed hidden states are computed when they are read. The metric is only named for the terminal, because all
-    scores are made of outcomes.
+    scores are made of outcomes. Probes of further seeds may lie beside those that are asked for.
     """
 
     stage = "probe"
-    version = 3
+    version = 4
     runs = "papa.method.training:train_probe"
-    places = frozenset({"streamed", "metric"})
+    places = frozenset({"streamed", "metric", "seeds"})
 
     task: str
     metric: str
     training: Training
-    seed: int
+    seeds: tuple[int, ...]
     variant: str
     encoder_dropout: bool
     streamed: bool
@@ -251,13 +251,17 @@ class TaskOf(Settings):
 
 
 class RunsOf(Settings):
-    """Stage *summary*: the outcomes of all runs as one table, their scores, and means and losses of these."""
+    """Stage *summary*: the outcomes of all runs as one table, their scores, and means and losses of these.
+
+    `seeds` says which runs are taken of each input, of which there may be more.
+    """
 
     stage = "summary"
     version = 2
     runs = "papa.results.summary:summarise"
 
     tasks: dict[str, TaskOf]
+    seeds: tuple[tuple[int, ...], ...]
 
 
 class StabilityOf(Settings):

@@ -29,10 +29,14 @@ S = TypeVar("S", bound=stages.Settings)
 MISSING, FRESH, AGAIN = "missing", "fresh", "is to be made again"
 PRUNED = "its hidden states were deleted, and a probe is to read them"
 """Why hidden states are made again that their index still describes; what was made of them is not made again."""
+MORE = "it has not all seeds yet"
+"""Why probes are trained beside those that are there, which stay."""
 OUTDATED = ".outdated"
 """A file that is newer than every artefact that does not fit the config any more."""
 AGE = 60.0
 """Seconds by which an outdated artefact looks older than that file, at least."""
+LONGEST = 200
+"""Characters of what is said of a setting that differs."""
 NOTHING = "(?!)"
 """Pattern that no name matches."""
 MACHINE = {"hub_mirror", "device", "threads", "token_budget", "checkpoint_minutes"}
@@ -145,6 +149,7 @@ class Study:
         drawn = dict.fromkeys(BY_LAMBDA, self.config.ranking.seeds) | {RANDOM: range(1, self.config.ranking.draws + 1)}
         return [Order(name, draw) for name in grid.orders for draw in drawn.get(name, (None,))]
 
+    @cache  # noqa: B019  a study lives as long as its process
     def variants(self, model: str, task: str) -> dict[Variant, list[int]]:
         """What is replaced in the runs of a task, each variant once, and the seeds of its probes.
 
@@ -279,7 +284,8 @@ class Study:
     def outdated(self) -> dict[str, str]:
         """Artefacts that do not fit the config any more, and why, where this is not because of another artefact."""
         found = {job.main: self.state(job) for job in self.jobs()}
-        return {path: why for path, why in found.items() if why not in (FRESH, MISSING) and not why.endswith(AGAIN)}
+        told = (FRESH, MISSING, MORE)
+        return {path: why for path, why in found.items() if why not in told and not why.endswith(AGAIN)}
 
     def changed(self) -> bool:
         """Whether other jobs are done by now than were when this study first looked."""
@@ -339,17 +345,21 @@ class Study:
             for own in (asked, made):
                 own.pop("source", None)
                 own["corpus"].pop("revision", None)
-        if difference := _difference(asked, made):
-            return difference
         for needed in job.needed:
             if self.state(needed) not in (FRESH, PRUNED):
                 return f"{needed.main} {AGAIN}"
+        if difference := _difference(asked, made):
+            return difference
         now = self._digests(job) | self._roots.of(job.settings)
         for name in sorted(now.keys() | trace.inputs.keys()):
             if name in now and now[name] != trace.inputs.get(name):
                 return f"its {name} has changed"
             if name not in now and name not in Roots.names:
                 return f"it was made with {name}, and now is made without"
+        if isinstance(job.settings, stages.ProbeOf) and not set(job.settings.seeds) <= set(
+            found.facts.get("seeds", ())
+        ):
+            return MORE
         return self._pruned(job) or FRESH
 
     def _pruned(self, job: AnyJob) -> str:
@@ -480,7 +490,7 @@ class Study:
         outputs = {"index": "index", "hidden": "hidden"}
         return self._made(settings, needs, outputs, model=model, owner=owner, variant=variant, part=part)
 
-    def _probe(self, model: str, task: str, variant: str, seed: str) -> Job[stages.ProbeOf]:
+    def _probe(self, model: str, task: str, variant: str) -> Job[stages.ProbeOf]:
         given, replaced = self.config.tasks[task], Variant.parse(variant)
         streamed = self.streamed(task, replaced)
         settings = stages.ProbeOf(
@@ -488,7 +498,7 @@ class Study:
             task=task,
             metric=given.metric,
             training=self._training(task),
-            seed=int(seed),
+            seeds=tuple(self.variants(model, task)[replaced]),
             variant=variant,
             encoder_dropout=self.config.encoder_dropout,
             streamed=streamed,
@@ -502,20 +512,21 @@ class Study:
                 self.job("hidden_states", model=model, owner=owner, variant=variant, part=part)
                 for part in self.parts(given.corpus)
             ]
-        own = {"model": model, "task": task, "variant": variant, "seed": seed}
-        return self._made(settings, needs, {"run": "run", "outcomes": "outcomes", "probe": "probe"}, **own)
+        outputs = {name: name for name in ("runs", "outcomes", "probes")}
+        return self._made(settings, needs, outputs, model=model, task=task, variant=variant)
 
-    def _stream_probe(self, model: str, task: str, variant: str, seed: str) -> Job[stages.ProbeOf]:
-        return self._probe(model, task, variant, seed)
+    def _stream_probe(self, model: str, task: str, variant: str) -> Job[stages.ProbeOf]:
+        return self._probe(model, task, variant)
 
     def _summarise(self) -> Job[stages.RunsOf]:
         tasks = list(dict.fromkeys(task for _, task in self.config.pairs))
-        outputs = {name: name for name in ("summary", "runs", "curves")}
-        outputs |= {"all_outcomes": "all_outcomes", "markdown": "summary_md", "latex": "summary_tex"}
+        outputs = {"summary": "summary", "runs": "all_runs", "all_outcomes": "all_outcomes", "curves": "curves"}
+        outputs |= {"markdown": "summary_md", "latex": "summary_tex"}
         needs: Needs = {"runs": list(self._probes()), "outcomes": list(self._probes())}
         needs["labels"] = [job for task in tasks for job in self._labels(task)]
         needs["subsets"] = [self.job("prepare_subsets", task=task) for task in tasks if self.config.tasks[task].subset]
-        return self._made(stages.RunsOf(tasks=self._told_tasks()), needs, outputs)
+        seeds = tuple(job.settings.seeds for job in self._probes())
+        return self._made(stages.RunsOf(tasks=self._told_tasks(), seeds=seeds), needs, outputs)
 
     def _claims(self) -> Job[stages.ClaimsOf]:
         settings = stages.ClaimsOf(
@@ -618,17 +629,15 @@ class Study:
         )
 
     def runs(self, model: str, task: str) -> list[Job[stages.ProbeOf]]:
-        """The probes of a model and a task."""
+        """The jobs that train the probes of a model and a task, one for each variant."""
         return [
             self.job(
                 "stream_probe" if self.streamed(task, variant) else "probe",
                 model=model,
                 task=task,
                 variant=variant.path,
-                seed=str(seed),
             )
-            for variant, seeds in self.variants(model, task).items()
-            for seed in seeds
+            for variant in self.variants(model, task)
         ]
 
     def parts(self, laid_out: str) -> list[str]:
@@ -790,5 +799,6 @@ def _difference(asked: Mapping[str, JSON], found: Mapping[str, JSON], where: str
             if inner := _difference(own, other, f"{where}{key}."):
                 return inner
         elif own != other:
-            return f"{where}{key} is {own}, but it was made with {other}"
+            said = f"{where}{key} is {own}, but it was made with {other}"
+            return said if len(said) < LONGEST else f"{where}{key} has changed"
     return ""

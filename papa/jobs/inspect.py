@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from papa.config.settings import METRICS, check_metric
@@ -26,7 +27,7 @@ WORDS = {
     "rank": "Order of heads by λ",
     "order": "Order of heads that needs no text",
     "hidden": "Hidden states",
-    "probe": "Run of a probe",
+    "probe": "Runs of a variant, one for each seed",
     "summary": "Runs and their means",
     "claims": "Claims: what may be concluded at a margin",
     "stability": "How alike the orders are that λ gives",
@@ -36,9 +37,10 @@ WORDS = {
     "patterns": "Patterns of averaged attention",
     "page": "Report: all results on one page",
 }
-OUTCOMES = ".outcomes.parquet"
+OUTCOMES = "outcomes.parquet"
 TABLES = {
-    ("probe", OUTCOMES): "Outcomes of a probe",
+    ("probe", OUTCOMES): "Outcomes of probes",
+    ("probe", ".safetensors"): "Probes",
     ("summary", "outcomes.parquet"): "Outcomes of all probes",
     ("summary", "curves.parquet"): "Losses and scores after each epoch",
 }
@@ -119,7 +121,7 @@ def _rows(path: Path, trace: Trace | None) -> Shown:
 
 
 def _scores(outcomes: pa.Table, facts: Mapping[str, JSON]) -> dict[str, dict[str, float]]:
-    """The scores of each split by every metric that fits; the metric of the task is no part of its outcomes."""
+    """The mean scores of each split by every metric that fits; the metric of the task is no part of its outcomes."""
     import pyarrow.compute as pc
 
     from papa.method.metrics import READINGS, counts_of
@@ -132,14 +134,16 @@ def _scores(outcomes: pa.Table, facts: Mapping[str, JSON]) -> dict[str, dict[str
         except InputError:
             continue
         for split in outcomes["split"].unique().to_pylist():
-            counts = counts_of(metric, outcomes.filter(pc.equal(outcomes["split"], split)), names)
-            found.setdefault(split, {})[metric] = float(READINGS[metric].score(counts.sum(0)))
+            own = outcomes.filter(pc.equal(outcomes["split"], split))
+            seeds = [own.filter(pc.equal(own["seed"], seed)) for seed in own["seed"].unique().to_pylist()]
+            scores = [float(READINGS[metric].score(counts_of(metric, rows, names).sum(0))) for rows in seeds]
+            found.setdefault(split, {})[metric] = fmean(scores)
     return found
 
 
-def _scores_beside(run: Path, trace: Trace) -> Shown:
-    """The scores of a run, if its outcomes lie beside it."""
-    path = run.with_suffix(OUTCOMES)
+def _scores_beside(runs: Path, trace: Trace) -> Shown:
+    """The mean scores of runs, if their outcomes lie beside them."""
+    path = runs.with_name(OUTCOMES)
     if trace_of(path) != trace:
         return {}
     try:
@@ -160,17 +164,23 @@ def _claims(content: Mapping[str, JSON]) -> Shown:
 
 
 def _values(path: Path, trace: Trace | None) -> Shown:
-    """A run, an index or claims: plain values; of a run also its scores and its curve."""
+    """Runs, an index or claims: plain values; of runs what is common to them, mean scores, and losses by epoch."""
     content = read_json(path)
     if trace and trace.stage == "claims":
         return _claims(content)
-    if trace and trace.stage == "probe":
-        content |= _scores_beside(path, trace)
-    curve = content.pop("curve", None)
-    if not curve:
+    if not (trace and trace.stage == "probe"):
         return {"facts": content}
-    rows = [list(epoch.values()) for epoch in curve]
-    return {"facts": content, "table": {"columns": list(curve[0]), "rows": rows, "total": len(rows)}}
+    runs = content["runs"]
+    common = {name: value for name, value in runs[0].items() if name not in ("seed", "curve")}
+    facts = {"seeds": [run["seed"] for run in runs]} | common | _scores_beside(path, trace)
+    rows = [
+        [epoch["epoch"], *losses]
+        for epoch, *losses in zip(
+            runs[0]["curve"], *([own["loss"] for own in run["curve"]] for run in runs), strict=True
+        )
+    ]
+    columns = ["epoch", *(f"loss, seed {run['seed']}" for run in runs)]
+    return {"facts": facts, "table": {"columns": columns, "rows": rows, "total": len(rows)}}
 
 
 def _tensors(path: Path, trace: Trace | None) -> Shown:

@@ -232,7 +232,8 @@ def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) ->
         of_probe = int(MASKED * (of_probe + 6 * sizes.vocabulary * sizes.hidden * sizes.tokens))
     epoch = of_probe / flops + sizes.examples / told.training.batch_size * sizes.probe * STEP
     epoch += HALF * sizes.states * sizes.tokens / BYTES_A_SECOND if stored else (3 if _trained(told) else 1) * encoding
-    return START_SECONDS + told.training.epochs * epoch
+    seeds = len(told.seeds) if isinstance(told, ProbeOf) else 1
+    return START_SECONDS + seeds * told.training.epochs * epoch
 
 
 def disk(job: Job[Any], sizes: Sizes | None) -> int:
@@ -244,6 +245,7 @@ def disk(job: Job[Any], sizes: Sizes | None) -> int:
         written = (HALF * sizes.states * sizes.tokens + FLOAT * sizes.examples) / int(told.part.split("of")[1])
     elif sizes is not None and isinstance(told, ProbeOf):
         written = FLOAT * (sizes.probe + _trained(told) * sizes.constants) + _of_outcomes(told, sizes)
+        written *= len(told.seeds)
     return _rounded_up(written / MB, 1) or 1
 
 
@@ -291,7 +293,9 @@ def _of_probe(job: Job[Any], config: Config, sizes: Sizes) -> float:
     scored = 0.0 if isinstance(job.settings, LambdaOf) else sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored))
     states = (3 * FLOAT + HALF) * sizes.states * max(batch, scored)
     masked = 4 * FLOAT * MASKED * max(batch, scored) * sizes.vocabulary * _metric(job, config)[0]
-    return BYTES_OF_A_TOKEN * sizes.tokens + FLOAT * OPTIMISER * sizes.probe + states + masked
+    # probes that are done wait until all are written, and are in memory once more as a file
+    done = 0 if isinstance(job.settings, LambdaOf) else 2 * FLOAT * len(job.settings.seeds) * sizes.probe
+    return BYTES_OF_A_TOKEN * sizes.tokens + FLOAT * OPTIMISER * sizes.probe + done + states + masked
 
 
 def _of_outcomes(told: ProbeOf, sizes: Sizes) -> float:

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OUTCOMES = """
-Columns of outcomes: `split`; `example`, the number of a row in its split; for labels `gold` and `predicted`, indices of
-the label names, and for labels of words `word`, the number of the word in its row; for masked tokens `tokens`, their
-summed `loss` in nats, and that of a guess that ignores the text, `trivial`. `predicted` and `loss` are those after the
-last epoch, and those after epoch N are called `predicted_N` and `loss_N`.
+Columns of outcomes: `seed`, that of the probe; `split`; `example`, the number of a row in its split; for labels `gold`
+and `predicted`, indices of the label names, and for labels of words `word`, the number of the word in its row; for
+masked tokens `tokens`, their summed `loss` in nats, and that of a guess that ignores the text, `trivial`. `predicted`
+and `loss` are those after the last epoch, and those after epoch N are called `predicted_N` and `loss_N`.
 """
 IGNORED = -100
 """The label of a token that has none."""
@@ -157,7 +157,7 @@ class Objective(ABC):
 
 
 def objective_of(
-    job: Job[LambdaOf] | Job[ProbeOf], splits: Mapping[str, Tokens], sizes: Sizes, model: Model | None
+    job: Job[LambdaOf] | Job[ProbeOf], splits: Mapping[str, Tokens], sizes: Sizes, model: Model | None, seed: int
 ) -> Objective:
     """The objective of a job with a new probe: labelled, or masked tokens if it has no labels.
 
@@ -166,6 +166,7 @@ def objective_of(
         splits: the tokens of all splits.
         sizes: of the model whose hidden states are read.
         model: that model; None if hidden states are stored.
+        seed: what masks follow from.
     """
     labels, identity = job.maybe("labels"), job.settings.model.model
     if labels is not None:
@@ -173,7 +174,7 @@ def objective_of(
     elif model is None:
         raise InputError("Masked tokens change in every epoch, so that they need the model; stream the hidden states.")
     else:
-        found = Masked(splits, model, Masking.of(tokenizer_of(identity), identity.name), job.settings.seed)
+        found = Masked(splits, model, Masking.of(tokenizer_of(identity), identity.name), seed)
     if model is not None:
         found.probe.to(model.device)
     return found

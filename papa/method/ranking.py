@@ -39,7 +39,7 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     model, constant = model_of(settings.model), Constant.parse(settings.constant)
     matrices = matrices_for(constant, job.maybe("constants"), model, facts).to(model.device)
     torch.manual_seed(settings.seed)
-    objective = objective_of(job, split, Sizes.of(model, train.n), model)
+    objective = objective_of(job, split, Sizes.of(model, train.n), model, job.settings.seed)
     raw = nn.Parameter(torch.zeros(model.layers, model.heads, device=model.device))
 
     def mixed() -> Replacement:

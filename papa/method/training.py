@@ -6,10 +6,13 @@ it goes), and whether constants are trained beside the probe.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +23,20 @@ from papa.config.study import Job, Roots
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of
-from papa.errors import DamagedArtefact, InputError
-from papa.files import JSON, MEND, trace_of, write_json, write_table, write_tensors
+from papa.errors import DamagedArtefact, InputError, count
+from papa.files import (
+    JSON,
+    MEND,
+    Trace,
+    provenance_of,
+    read_json,
+    read_table,
+    read_tensors,
+    trace_of,
+    write_json,
+    write_table,
+    write_tensors,
+)
 from papa.method.constants import TrainedConstants
 from papa.method.features import names_of, replaced_by
 from papa.method.fitting import Checkpoint, Diverged, Lesson, fit
@@ -32,6 +47,11 @@ from papa.method.probes import Sizes
 from papa.model.load import model_of
 from papa.model.model import Model
 from papa.model.replacement import Replacement, replaced_in
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -74,7 +94,7 @@ class Source:
         weights: digest of the model's weights.
         sources: what the trace says of the model that the hidden states are of.
         model: the model, if it runs along; None if hidden states are stored.
-        beside: what is trained with the probe: constants, or nothing.
+        beside: gives what is trained with a probe, as it is at the start: constants, or nothing.
     """
 
     states: States
@@ -84,7 +104,7 @@ class Source:
     weights: str
     sources: Mapping[str, str]
     model: Model | None = None
-    beside: Sequence[TrainedConstants] = ()
+    beside: Callable[[], Sequence[TrainedConstants]] = tuple
 
     @property
     def device(self) -> str:
@@ -92,41 +112,93 @@ class Source:
         return "cpu" if self.model is None else self.model.device.type
 
 
-def train_probe(job: Job[ProbeOf]) -> str:
-    """Stage *probe*: train one probe and note what it makes of every validation example (Sec. 4).
+@dataclass(frozen=True)
+class Trained:
+    """What is known of the probe of one seed.
 
-    Writes the run as JSON, the outcomes of all validation examples as Parquet, and the probe as safetensors: with the
-    matrices that were trained beside it, and without the embeddings that a probe of masked tokens is tied to. The
-    metric is only named in the line for the terminal.
+    Args:
+        run: what was measured.
+        outcomes: what became of every validation example, with the column `seed`.
+        facts: what outcomes say of the variant and its labels.
+        state: what was learned, by name.
+    """
+
+    run: Mapping[str, JSON]
+    outcomes: pa.Table
+    facts: Mapping[str, JSON]
+    state: Mapping[str, Tensor]
+
+    def score(self, metric: str) -> float:
+        """The score on all validation examples."""
+        return score_of_table(metric, self.outcomes, self.facts.get("label_names", ()))
+
+
+def train_probe(job: Job[ProbeOf]) -> str:
+    """Stage *probe*: train a probe for each seed and note what each makes of every validation example (Sec. 4).
+
+    Writes the runs as JSON, the outcomes of all validation examples as Parquet, and the probes as safetensors: with the
+    matrices that were trained beside them, and without the embeddings that a probe of masked tokens is tied to. Probes
+    of other seeds that were made alike stay in these files. The metric is only named in the line for the terminal.
 
     Raises:
-        Diverged: the loss is not finite any more; the state after the last good epoch is kept beside the probe.
+        Diverged: the loss is not finite any more; the state after the last good epoch is kept beside the probes.
         InputError: constants or order are those of another model, or constants are to be trained on masked tokens.
         DamagedArtefact: stored hidden states are those of another job.
     """
+    import pyarrow as pa
+
     settings, splits = job.settings, Tokens.read(job.input("tokens"))
     with (_streamed if settings.streamed else _stored)(job, splits) as source:
         trace = job.trace(**source.sources)
-        checkpoint = Checkpoint(job.output("run"), trace, source.device)
-        torch.manual_seed(settings.seed)
-        objective = objective_of(job, splits, source.sizes, source.model)
-        modules = [objective.probe, *source.beside]
-        lesson = Lesson(
-            what=f"probe, seed {settings.seed}",
-            parameters=[values for module in modules for values in module.parameters()],
-            examples=len(splits["train"]),
-            loss=objective.loss_on(source.states),
-            before_epoch=objective.begin,
-            after_epoch=lambda: objective.outcomes_on(source.states),
-        )
-        try:
-            epochs = fit(lesson, settings.training, settings.seed, checkpoint)
-        except Diverged as error:
-            good = Path(job.output("probe")).with_suffix(".last-good.safetensors")
-            write_tensors(_state_of(modules), good, {}, trace)
-            raise Diverged(f"{error} The state after epoch {error.good} is kept in {good}.") from None
-    write_tensors(_state_of(modules), job.output("probe"), {}, trace)
-    curve = [{"epoch": number, "loss": epoch.loss} for number, epoch in enumerate(epochs, start=1)]
+        trained, checkpoints = _trained_before(job, trace), list[Checkpoint]()
+        for seed in settings.seeds:
+            if seed not in trained:
+                # only the identity of what is under way depends on one seed; what is finished waits for the others
+                own = replace(trace, settings={**trace.settings, "seed": seed})
+                place = Path(job.output("runs")).with_suffix(f".seed-{seed}")
+                more = seed != settings.seeds[-1]
+                checkpoints.append(Checkpoint(place, own, source.device, to_the_end=more))
+                trained[seed] = _train(job, splits, source, seed, checkpoints[-1])
+    several = [trained[seed] for seed in sorted(trained)]
+    score = fmean(trained[seed].score(settings.metric) for seed in settings.seeds)
+    tensors = {f"seed-{own.run['seed']}/{name}": values for own in several for name, values in own.state.items()}
+    write_tensors(tensors, job.output("probes"), {}, trace)
+    outcomes = pa.concat_tables([own.outcomes for own in several]).unify_dictionaries()
+    write_table(outcomes, job.output("outcomes"), several[-1].facts, trace)
+    runs = {"runs": [own.run for own in several]}
+    # the last, because who finds it takes the rest for written
+    write_json(runs, job.output("runs"), trace, {"seeds": sorted(trained)})
+    for checkpoint in checkpoints:
+        checkpoint.discard()
+    kept, heads = (several[-1].run[name] for name in ("kept", "heads"))
+    said = f"{settings.metric} {score:.3f} over {count(len(settings.seeds), 'seed')} with {kept} of {heads} heads"
+    return said + "".join([own.resumed for own in checkpoints if own.resumed][-1:])
+
+
+def _train(
+    job: Job[ProbeOf], splits: Mapping[str, Tokens], source: Source, seed: int, checkpoint: Checkpoint
+) -> Trained:
+    """Train the probe of one seed."""
+    import pyarrow as pa
+
+    settings = job.settings
+    torch.manual_seed(seed)
+    objective = objective_of(job, splits, source.sizes, source.model, seed)
+    modules = [objective.probe, *source.beside()]
+    lesson = Lesson(
+        what=f"probe, seed {seed}",
+        parameters=[values for module in modules for values in module.parameters()],
+        examples=len(splits["train"]),
+        loss=objective.loss_on(source.states),
+        before_epoch=objective.begin,
+        after_epoch=lambda: objective.outcomes_on(source.states),
+    )
+    try:
+        epochs = fit(lesson, settings.training, seed, checkpoint)
+    except Diverged as error:
+        good = Path(job.output("probes")).with_suffix(f".seed-{seed}.last-good.safetensors")
+        write_tensors(_state_of(modules), good, {}, job.trace(**source.sources))
+        raise Diverged(f"{error} The state after epoch {error.good} is kept in {good}.") from None
     variant = Variant.parse(settings.variant)
     names, facts = names_of(variant), splits["train"].provenance
     run = Run(
@@ -138,11 +210,11 @@ def train_probe(job: Job[ProbeOf]) -> str:
         kept=source.kept,
         heads=source.heads,
         **settings.training.model_dump(),
-        seed=settings.seed,
+        seed=seed,
         rows=facts["rows"],
         rows_available=facts["rows_available"],
         cut={split: tokens.cut for split, tokens in splits.items()},
-        curve=curve,
+        curve=[{"epoch": number, "loss": epoch.loss} for number, epoch in enumerate(epochs, start=1)],
         provenance={
             "weights": source.weights,
             **{key: facts[key] for key in ("corpus", "slots", "style", "segments")},
@@ -150,14 +222,33 @@ def train_probe(job: Job[ProbeOf]) -> str:
             "papa_version": __version__,
         },
     )
-    outcomes = objective.table([epoch.kept for epoch in epochs])
-    about = {name: getattr(run, name) for name in ("model", "task", "constant", "order", "fraction", "seed")}
+    about = {name: getattr(run, name) for name in ("model", "task", "constant", "order", "fraction")}
     about |= {"weights": source.weights, "corpus": facts["corpus"], **objective.facts}
-    score = score_of_table(settings.metric, outcomes, about.get("label_names", ()))
-    write_table(outcomes, job.output("outcomes"), about, trace)
-    write_json(asdict(run), job.output("run"), trace)  # the last, because who finds it takes the rest for written
-    checkpoint.discard()
-    return f"{settings.metric} {score:.3f} with {run.kept} of {run.heads} heads, seed {run.seed}{checkpoint.resumed}"
+    outcomes = objective.table([epoch.kept for epoch in epochs])
+    outcomes = outcomes.add_column(0, "seed", pa.repeat(pa.scalar(seed, pa.int32()), len(outcomes)))
+    return Trained(asdict(run), outcomes, about, _state_of(modules))
+
+
+def _trained_before(job: Job[ProbeOf], trace: Trace) -> dict[int, Trained]:
+    """The probes in the outputs of a job, by their seeds, if they were made alike; what is damaged is left aside."""
+    import pyarrow.compute as pc
+
+    if any(trace_of(path) != trace for path in job.outputs.values()):
+        return {}
+    try:
+        runs = {run["seed"]: run for run in read_json(job.output("runs"))["runs"]}
+        outcomes = read_table(job.output("outcomes"))
+        tensors, _ = read_tensors(job.output("probes"))
+    except DamagedArtefact as error:
+        log.warning("%s All its probes are trained anew.", error)
+        return {}
+    states: dict[int, dict[str, Tensor]] = {seed: {} for seed in runs}
+    for path, values in tensors.items():
+        seed, _, name = path.removeprefix("seed-").partition("/")
+        states.setdefault(int(seed), {})[name] = values
+    facts = provenance_of(outcomes)
+    rows = {seed: outcomes.filter(pc.equal(outcomes["seed"], seed)) for seed in runs}
+    return {seed: Trained(run, rows[seed], facts, states[seed]) for seed, run in runs.items()}
 
 
 @contextmanager
@@ -206,13 +297,16 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
         )
     model = model_of(settings.model)
     matrices, heads = replaced_by(job, model, tokens.provenance)
-    fixed, beside = model.replacement(matrices, heads), []
+    fixed, trained = model.replacement(matrices, heads), list[TrainedConstants]()
     replaced = replaced_in(fixed)
-    if variant.trained and matrices is not None:
-        beside = [TrainedConstants(matrices, replaced).to(model.device)]
+
+    def beside() -> list[TrainedConstants]:
+        if variant.trained and matrices is not None:
+            trained[:] = [TrainedConstants(matrices, replaced).to(model.device)]
+        return trained
 
     def replacement() -> Replacement:
-        return model.replacement(beside[0](), replaced) if beside else fixed
+        return model.replacement(trained[0](), replaced) if trained else fixed
 
     rounded = not (variant.trained or masked)
     states = Through(model, replacement, settings.encoder_dropout, rounded)

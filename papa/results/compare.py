@@ -21,7 +21,7 @@ from papa.errors import DamagedArtefact, InputError, count
 from papa.files import JSON, MEND, PathLike, provenance_of, read_json, read_table, trace_of
 from papa.results.losses import COUNTS, status_of
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, RUN, Measured, Sample, Setting, measured_in
-from papa.results.runs import ALIKE, TRAINING_COLUMNS, read_run
+from papa.results.runs import ALIKE, TRAINING_COLUMNS, runs_in
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm, together
 from papa.results.table import Table, metric_name, printable
 
@@ -202,8 +202,8 @@ def _read(place: Path) -> Results:
 def _made(folder: Path) -> Made:
     """What the runs of a results folder say that they were made with; nothing where they do not say."""
     found: Made = {}
-    for path in sorted(folder.glob(ARTEFACTS["run"].path(model="*", task="*", variant="**", seed="*"))):
-        run, trace = read_run(path), trace_of(path)
+    paths = sorted(folder.glob(ARTEFACTS["runs"].path(model="*", task="*", variant="**")))
+    for run, trace in ((run, trace_of(path)) for path in paths for run in runs_in(path)):
         told = run.model_dump(include={*TRAINING_COLUMNS, "heads"}) | run.provenance.model_dump()
         told["precision"] = trace.settings["model"]["precision"] if trace else None
         for name, numbers in run.model_dump(include={"rows", "rows_available", "cut"}).items():

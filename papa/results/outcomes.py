@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """The subset of all validation examples."""
-RUN = ["constant", "order", "fraction", "seed"]
+OF_VARIANT = ["constant", "order", "fraction"]
+RUN = [*OF_VARIANT, "seed"]
 """What tells the runs of one model and task from each other."""
 ITEM = ["split", "example", "word", "gold", "by_word", "tokens", "trivial", "subset"]
 """What is known of an item, a label or a text, whatever run it is in."""
@@ -271,18 +272,20 @@ def _assembled(
     runs: Sequence[tuple[Mapping[str, JSON], PathLike]], metric: str, labels: PathLike | None, subsets: PathLike | None
 ) -> Measured:
     items: pd.DataFrame | None = None
-    corpus, values = "", []
+    corpus, values, frames = "", [], dict[PathLike, tuple[pd.DataFrame, Mapping[str, JSON]]]()
     for about, path in runs:
-        table = read_table(path)
-        facts = provenance_of(table)
-        if any(facts.get(name) != about[name] for name in ("model", "task", *RUN)):
+        if path not in frames:
+            table = read_table(path)
+            frames = {path: (table.to_pandas().astype({"split": str}), provenance_of(table))}
+        several, facts = frames[path]
+        frame = several[several["seed"] == about["seed"]].reset_index(drop=True)
+        if frame.empty or any(facts.get(name) != about[name] for name in ("model", "task", *OF_VARIANT)):
             raise DamagedArtefact(f"{path} has the outcomes of another run; {MEND}.")
-        frame = table.to_pandas().astype({"split": str})
         own = frame[[name for name in ITEM if name in frame]]
         if items is None:
             items, corpus = own, facts["corpus"]
         elif not own.equals(items):
-            raise DamagedArtefact(f"{path} has outcomes of other examples than {runs[0][1]}; {MEND}.")
+            raise DamagedArtefact(f"{path} has outcomes of other examples than others of its task; {MEND}.")
         values.append(frame["predicted" if "gold" in own else "loss"].to_numpy())
     assert items is not None
     about = runs[0][0]

@@ -34,6 +34,7 @@ from papa.results.outcomes import ALL
 from papa.results.panels import LEAST_SPAN
 from papa.results.patterns import FLAGS
 from papa.results.patterns import NOTE as ABOUT_PATTERNS
+from papa.results.runs import runs_in
 from papa.results.summary import CURVE_COLUMNS, by_fraction, is_main, read_summary
 from papa.results.table import Table, metric_name, read_frame
 
@@ -470,8 +471,8 @@ def _about_subsets(study: Study, rows: pd.DataFrame) -> str:
 def _run(study: Study) -> str:
     """What was run, in a line."""
     pairs = study.config.pairs
-    probes = [job for model, task in pairs for job in study.runs(model, task)]
-    seeds = list(dict.fromkeys(job.settings.seed for job in probes))
+    probes = [seed for model, task in pairs for job in study.runs(model, task) for seed in job.settings.seeds]
+    seeds = list(dict.fromkeys(probes))
     models, tasks = (len(set(names)) for names in zip(*pairs, strict=True))
     return (
         f"{count(len(probes), 'probe')} of {count(models, 'model')} on {count(tasks, 'task')}, "
@@ -534,10 +535,11 @@ def _models(study: Study) -> Table:
     first = {model: study.runs(model, task)[0].main for model, task in reversed(study.config.pairs)}
     lines = []
     for name in dict.fromkeys(model for model, _ in study.config.pairs):
-        given, made = study.config.models[name], read_json(study.results / first[name])["provenance"]
+        given, run = study.config.models[name], runs_in(study.results / first[name])[0]
+        made = run.provenance.model_dump(exclude_none=True)
         origin = given.hub or (f"random {given.random}" if given.random else "a folder")
         line = {"model": name, "hub id": origin, "revision": given.revision or ""}
-        line |= {"SHA-256 of the weights": made["weights"]}
+        line |= {"SHA-256 of the weights": made.get("weights", "")}
         line |= {key.removesuffix("_version"): made[key] for key in sorted(made) if key.endswith("_version")}
         lines.append(line)
     return Table("", pd.DataFrame(lines), len(lines[0]))

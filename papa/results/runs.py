@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import pandas as pd
@@ -56,7 +56,7 @@ class Origin(_Checked):
 
 
 class RunFile(_Checked):
-    """The parts of a run's JSON that tables are made of."""
+    """What a run says of itself, as far as tables are made of it."""
 
     model: str
     task: str
@@ -76,20 +76,23 @@ class RunFile(_Checked):
     provenance: Origin
 
 
-def read_run(path: PathLike) -> RunFile:
-    """Read the JSON of one run; raises `DamagedArtefact` if something of it is missing or is no number."""
+class _RunsFile(_Checked):
+    runs: list[RunFile]
+
+
+def runs_in(path: PathLike) -> list[RunFile]:
+    """Read the runs of a variant; raises `DamagedArtefact` if something of them is missing or is no number."""
     try:
-        run = RunFile.model_validate(read_json(path))
+        return _RunsFile.model_validate(read_json(path)).runs
     except ValidationError as error:
         first = error.errors()[0]
         name = next(part for part in reversed(first["loc"]) if isinstance(part, str))
         why = "is missing" if first["type"] == "missing" else f"is {first['input']!r}"
-        raise DamagedArtefact(f"{path} is no intact run of papa ({name!r} {why}); {MEND}.") from None
-    return run
+        raise DamagedArtefact(f"{path} has no intact runs of papa ({name!r} {why}); {MEND}.") from None
 
 
 def collect_runs(
-    runs: Mapping[PathLike, RunFile], measured: Iterable[Measured], titles: Mapping[str, str]
+    runs: Sequence[tuple[RunFile, PathLike]], measured: Iterable[Measured], titles: Mapping[str, str]
 ) -> pd.DataFrame:
     """The scores of all runs as one table with `RUN_COLUMNS`: a row for each run, metric and subset.
 
@@ -97,7 +100,7 @@ def collect_runs(
     further splits are scored by that metric alone.
 
     Args:
-        runs: what each run says of itself, by its path.
+        runs: what each run says of itself, and the file that it is in.
         measured: the outcomes of these runs.
         titles: what tasks are called where people read of them.
 
@@ -105,7 +108,7 @@ def collect_runs(
         InputError: a run is given twice, or runs that are averaged or compared were not made alike.
     """
     _check_alike(runs)
-    about = {tuple(getattr(run, name) for name in IDENTITY): run for run in runs.values()}
+    about = {tuple(getattr(run, name) for name in IDENTITY): run for run, _ in runs}
     rows: list[dict[str, object]] = []
     for own in measured:
         scores = {
@@ -124,14 +127,15 @@ def collect_runs(
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 
-def _check_alike(runs: Mapping[PathLike, RunFile]) -> None:
+def _check_alike(runs: Sequence[tuple[RunFile, PathLike]]) -> None:
     """Raise `InputError` for the first run that is given again, or that contradicts an earlier one."""
     seen: dict[tuple[object, ...], tuple[PathLike, object]] = {}
-    for path, run in runs.items():
+    for run, path in runs:
         about = run.model_dump() | run.provenance.model_dump()
-        again, _ = seen.setdefault(tuple(about[name] for name in IDENTITY), (path, None))
-        if again != path:
-            raise InputError(f"{path} and {again} are the same run; give each run once.")
+        identity = tuple(about[name] for name in IDENTITY)
+        if identity in seen:
+            raise InputError(f"{path} and {seen[identity][0]} have the same run; give each run once.")
+        seen[identity] = path, None
         for owner, name in ((owner, name) for owner, names in ALIKE.items() for name in names):
             first, expected = seen.setdefault((owner, about[owner], name), (path, about[name]))
             if about[name] != expected:

@@ -30,7 +30,7 @@ from papa.results.runs import (
     SETTING_COLUMNS,
     RunFile,
     collect_runs,
-    read_run,
+    runs_in,
     undrawn,
 )
 from papa.results.table import (
@@ -81,17 +81,18 @@ def summarise(job: Job[RunsOf]) -> str:
         DamagedArtefact: A file is no intact run, or outcomes, labels and subsets do not go together.
         InputError: There is no run, or runs do not go together; see `collect_runs`.
     """
-    paths, tasks, trace = job.inputs["runs"], job.settings.tasks, job.trace()
-    read: dict[PathLike, RunFile] = {path: read_run(path) for path in paths}
+    tasks, trace = job.settings.tasks, job.trace()
+    files = list[tuple[RunFile, PathLike]]()
+    for path, beside, seeds in zip(job.inputs["runs"], job.inputs["outcomes"], job.settings.seeds, strict=True):
+        files += ((run, beside) for run in runs_in(path) if run.seed in seeds)
     metrics = {name: task.metric for name, task in tasks.items()}
-    beside = {name: _by_task(job.inputs.get(name, ())) for name in ("labels", "subsets")}
-    about = [run.model_dump() for run in read.values()]
-    files = list(zip(about, job.inputs["outcomes"], strict=True))
-    measured = assembled(files, metrics, beside["labels"], beside["subsets"])
-    runs = collect_runs(read, measured, {name: task.title for name, task in tasks.items()})
+    labels = {name: _by_task(job.inputs.get(name, ())) for name in ("labels", "subsets")}
+    about = [(run.model_dump(), path) for run, path in files]
+    measured = assembled(about, metrics, labels["labels"], labels["subsets"])
+    runs = collect_runs(files, measured, {name: task.title for name, task in tasks.items()})
     summary = summary_of(runs).merge(losses_of(measured), how="left", on=[*SETTING, "metric", "subset"])
-    write_frame(runs, RUN_COLUMNS, job.output("runs"), {"table": "runs", "runs": len(paths)}, trace)
-    write_frame(curves_of(files, metrics), CURVE_COLUMNS, job.output("curves"), {"table": "curves"}, trace)
+    write_frame(runs, RUN_COLUMNS, job.output("runs"), {"table": "runs", "runs": len(files)}, trace)
+    write_frame(curves_of(about, metrics), CURVE_COLUMNS, job.output("curves"), {"table": "curves"}, trace)
     outcomes, facts = table_of(measured)
     write_table(outcomes, job.output("all_outcomes"), {"table": "outcomes"} | facts, trace)
     facts = {"table": "summary", "confidence": CONFIDENCE}
@@ -102,7 +103,7 @@ def summarise(job: Job[RunsOf]) -> str:
         f"{model} {percent(drop)} over {count(tasks, 'task')}"
         for model, drop, tasks in zip(drops["model"], drops["mean_relative_drop"], drops["tasks"], strict=True)
     )
-    said = f"{count(len(paths), 'run')}, {count(len(summary), 'summary row')}"
+    said = f"{count(len(files), 'run')}, {count(len(summary), 'summary row')}"
     return f"{said}; mean relative drop at fraction 0: {at_end}" if at_end else said
 
 
@@ -153,7 +154,7 @@ def curves_of(runs: Iterable[tuple[Mapping[str, JSON], PathLike]], metrics: Mapp
     for about, path in runs:
         table = read_table(path)
         names, metric = provenance_of(table).get("label_names", ()), metrics[about["task"]]
-        own = table.filter(pc.equal(table["split"], "validation"))
+        own = table.filter(pc.and_(pc.equal(table["split"], "validation"), pc.equal(table["seed"], about["seed"])))
         told = {name: about[name] for name in (*SETTING, "seed")}
         for epoch in about["curve"]:
             last = epoch["epoch"] == len(about["curve"])

@@ -79,7 +79,7 @@ def runs(cluster, tmp_path_factory):
         assert not (remote.folder / TASK / "average/lambda-0.parquet").exists()
 
         started.append(Started(remote, *SLURM, **cluster.environment))
-        started[-1].kill(cluster, PROBES, remote.folder / LOGS / "runs/original/seed-1.log")
+        started[-1].kill(cluster, PROBES, remote.folder / LOGS / "runs/original/runs.log")
         for process in (started[-1], started[0]):
             status, printed = process.ended()
             assert status == 0, printed

@@ -17,7 +17,7 @@ from papa.config.stages import (
     Training,
 )
 from papa.config.study import Job
-from papa.files import provenance_of, read_table
+from papa.files import provenance_of, read_json, read_table, read_tensors
 from papa.method.averages import average_corpus, merge_averages
 from papa.method.features import extract_features
 from papa.method.metrics import READINGS, counts_of
@@ -83,18 +83,31 @@ def probe_job(model, run, metric="accuracy", how=TRAINING, seed=1, variant="orig
         task="t",
         metric=metric,
         training=how,
-        seed=seed,
+        seeds=(seed,) if isinstance(seed, int) else seed,
         variant=variant,
         encoder_dropout=encoder_dropout,
         streamed="index" not in inputs,
     )
-    outputs = {"run": run, "outcomes": outcomes_of(run), "probe": Path(run).with_suffix(".safetensors")}
+    outputs = {"runs": run, "outcomes": outcomes_of(run), "probes": Path(run).with_suffix(".safetensors")}
     return job("probe", settings, inputs, **outputs)
 
 
 def outcomes_of(run):
     """The file of the outcomes beside a run."""
     return Path(run).with_suffix(".outcomes.parquet")
+
+
+def run_of(run, seed=1):
+    """What a run says of itself."""
+    (found,) = [own for own in read_json(run)["runs"] if own["seed"] == seed]
+    return found
+
+
+def state_of(run, seed=1):
+    """What the probe of a seed has learned, by name."""
+    tensors, _ = read_tensors(Path(run).with_suffix(".safetensors"))
+    own = f"seed-{seed}/"
+    return {name.removeprefix(own): values for name, values in tensors.items() if name.startswith(own)}
 
 
 def scores(run, metric="accuracy", split="validation"):

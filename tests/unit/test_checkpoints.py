@@ -201,7 +201,7 @@ def test_a_process_that_is_killed_leaves_what_the_next_goes_on_from(always, cour
         [sys.executable, "-c", SLOWLY, *paths], stderr=subprocess.DEVNULL, env=os.environ | search
     )
     deadline = time.monotonic() + 60
-    while not (corpus / ".killed.json.checkpoint").exists() and time.monotonic() < deadline:
+    while not (corpus / ".killed.seed-1.checkpoint").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     process.kill()
     assert process.wait() == -signal.SIGKILL and not artefacts[0].exists()
@@ -264,7 +264,7 @@ def test_what_diverges_after_it_went_on_keeps_the_last_good_state(always, course
     monkeypatch.undo()
     job, (_, after_one, _) = job_of("stored", tiny, corpus, "one", epochs=1)
     job()
-    kept, expected = load_file(probe.with_suffix(".last-good.safetensors")), load_file(after_one)
+    kept, expected = load_file(probe.with_suffix(".seed-1.last-good.safetensors")), jobs.state_of(after_one)
     assert kept.keys() == expected.keys() and all(torch.equal(kept[name], expected[name]) for name in kept)
     assert not run.exists() and not checkpoints_in(corpus)
 

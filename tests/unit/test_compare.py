@@ -54,11 +54,14 @@ def results(folder, *measured, margin=None, runs=None, precision="float32", **ma
     if margin is not None:
         write_json({"margin": margin}, folder / ARTEFACTS["claims_json"].path())
     for own in measured if runs is None else ():
+        trace = Trace("probe", 4, {"model": {"name": own.model, "precision": precision}}, {})
+        by_variant: dict[str, list[dict[str, object]]] = {}
         for run in own.runs.to_dict("records"):
             variant = PLACES[run["constant"], run["order"], run["fraction"]]
-            place = ARTEFACTS["run"].path(model=own.model, task=own.task, variant=variant, seed=str(run["seed"]))
-            trace = Trace("probe", 2, {"model": {"name": own.model, "precision": precision}}, {})
-            write_json(a_run(own, run, **made), folder / place, trace)
+            by_variant.setdefault(variant, []).append(a_run(own, run, **made))
+        for variant, runs_of_it in by_variant.items():
+            place = ARTEFACTS["runs"].path(model=own.model, task=own.task, variant=variant)
+            write_json({"runs": runs_of_it}, folder / place, trace)
     return folder
 
 
@@ -432,7 +435,7 @@ def test_what_cannot_be_compared_is_one_sentence(tmp_path):
     a = results(tmp_path / "a", outcomes({ORIGINAL: right}), margin=0.1)
     b = results(tmp_path / "b", outcomes({ORIGINAL: right}, "sst2"))
     metric = results(tmp_path / "f1", outcomes({ORIGINAL: right}, metric="f1"))
-    run_file = next(a.rglob("seed-1.json"))
+    run_file = next(a.rglob("runs.json"))
     damaged = tmp_path / "damaged.parquet"
     damaged.write_bytes((a / OUTCOMES).read_bytes()[:-100])
     summary = tmp_path / "summary.parquet"

@@ -46,7 +46,9 @@ def outcomes(path, **columns):
     columns = {"gold": [0, 1, 1, 0, 1, 0, 1], "predicted": [0, 1, 0, 0, 1, 1, 0]} | columns
     split = pa.array(["validation"] * 6 + ["more"]).dictionary_encode()
     about = {"task": "t", "label_names": ["no", "yes"]}
-    write_table(pa.table({"split": split, "example": [*range(6), 0]} | columns), path, about, trace("probe"))
+    write_table(
+        pa.table({"seed": [1] * 7, "split": split, "example": [*range(6), 0]} | columns), path, about, trace("probe")
+    )
 
 
 def tables(path, **columns):
@@ -62,6 +64,7 @@ def claims(path):
     write_json(told, path, trace("claims"))
 
 
+RUN = {"kept": 0.75, "seed": 1, "curve": [{"epoch": 1, "loss": 0.5}]}
 FILES = {
     "texts.parquet": texts,
     "lambda.parquet": lambda path: by_head(
@@ -69,14 +72,16 @@ FILES = {
     ),
     "order.parquet": lambda path: by_head(path, "rank", "rank", [5, 4, 3, 2, 1, 0]),
     "1of2.parquet": lambda path: by_head(path, "lambda", "value", [0.5] * 6, part="1of2"),
-    "seed-1.json": lambda path: write_json({"kept": 0.75, "curve": [{"epoch": 1, "loss": 0.5}]}, path, trace("probe")),
-    "seed-1.outcomes.parquet": outcomes,
-    "outcomes.parquet": lambda path: tables(path, predicted=[1]),
+    "runs.json": lambda path: write_json({"runs": [RUN, RUN | {"seed": 2}]}, path, trace("probe")),
+    "outcomes.parquet": outcomes,
+    "tables/outcomes.parquet": lambda path: tables(path, predicted=[1]),
     "curves.parquet": lambda path: tables(path, epoch=[1], loss=[0.5]),
     "claims.parquet": lambda path: tables(path, margin=[0.05]),
     "claims.json": claims,
     "stability.parquet": lambda path: tables(path, tau=[0.75]),
-    "seed-1.safetensors": lambda path: write_tensors({"dense": torch.ones(3, 5)}, path, {"epochs": 3}, trace("probe")),
+    "probes.safetensors": lambda path: write_tensors(
+        {"seed-1/dense": torch.ones(3, 5)}, path, {"epochs": 3}, trace("probe")
+    ),
     "average.h5": averages,
     "index.html": lambda path: write_page("<head></head>", path, trace("page")),
 }
@@ -85,6 +90,7 @@ FILES = {
 @pytest.fixture
 def file(tmp_path):
     def made(name):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         FILES[name](tmp_path / name)
         return tmp_path / name
 
@@ -121,7 +127,7 @@ def test_damage_is_said(file, name):
 
 
 def test_changed_values_are_found(file):
-    path = file("seed-1.json")
+    path = file("runs.json")
     path.write_text(path.read_text(encoding="utf-8").replace("0.75", "0.85"), encoding="utf-8")
     assert str(path) in content_of(path, code=1)["damage"]
 
@@ -146,13 +152,15 @@ def test_ranks_are_shown_by_head(file):
 
 
 def test_a_run_shows_its_curve_and_its_tensors(file):
-    assert content_of(file("seed-1.json"))["table"]["rows"] == [[1, 0.5]]
-    assert content_of(file("seed-1.safetensors"))["table"]["rows"] == [["dense", "3 × 5", "float32"]]
+    found = content_of(file("runs.json"))
+    assert found["table"]["columns"] == ["epoch", "loss, seed 1", "loss, seed 2"]
+    assert found["table"]["rows"] == [[1, 0.5, 0.5]] and found["facts"] == {"seeds": [1, 2], "kept": 0.75}
+    assert content_of(file("probes.safetensors"))["table"]["rows"] == [["seed-1/dense", "3 × 5", "float32"]]
 
 
 def test_outcomes_have_scores_by_split(file, tmp_path):
-    found = content_of(file("seed-1.outcomes.parquet"))
-    assert found["what"] == "Outcomes of a probe" and found["facts"]["rows"] == 7
+    found = content_of(file("outcomes.parquet"))
+    assert found["what"] == "Outcomes of probes" and found["facts"]["rows"] == 7
     scores = found["facts"]["scores"]
     assert list(scores) == ["validation", "more"]
     assert scores["validation"] == {
@@ -161,33 +169,33 @@ def test_outcomes_have_scores_by_split(file, tmp_path):
         "matthews_correlation": pytest.approx(1 / 3),
     }
     assert scores["more"] == {"accuracy": 0, "f1": 0, "matthews_correlation": 0}
-    said = " ".join(inspect(tmp_path / "seed-1.outcomes.parquet").stdout.split())
+    said = " ".join(inspect(tmp_path / "outcomes.parquet").stdout.split())
     assert "scores validation accuracy 0.6667, f1 0.6667" in said and "more accuracy 0" in said
-    outcomes(tmp_path / "seed-2.outcomes.parquet", word=[0, 1, 2, 3, 4, 5, 0])
-    words = content_of(tmp_path / "seed-2.outcomes.parquet")["facts"]["scores"]["validation"]
+    outcomes(tmp_path / "2.outcomes.parquet", word=[0, 1, 2, 3, 4, 5, 0])
+    words = content_of(tmp_path / "2.outcomes.parquet")["facts"]["scores"]["validation"]
     assert words == {"token_accuracy": pytest.approx(4 / 6)}, "no, yes are no names of entities"
-    masked = {"split": ["validation"] * 2, "example": [0, 1], "tokens": [3, 1], "loss": [2.0, 1.0]}
-    write_table(pa.table(masked), tmp_path / "seed-3.outcomes.parquet", {"masked": 4}, trace("probe"))
-    losses = content_of(tmp_path / "seed-3.outcomes.parquet")["facts"]["scores"]
+    masked = {"seed": [1, 1], "split": ["validation"] * 2, "example": [0, 1], "tokens": [3, 1], "loss": [2.0, 1.0]}
+    write_table(pa.table(masked), tmp_path / "3.outcomes.parquet", {"masked": 4}, trace("probe"))
+    losses = content_of(tmp_path / "3.outcomes.parquet")["facts"]["scores"]
     assert losses == {"validation": {"negative_log_perplexity": pytest.approx(-0.75)}}
 
 
 def test_a_run_has_the_scores_of_the_outcomes_beside_it(file, tmp_path):
-    run = file("seed-1.json")
+    run = file("runs.json")
     assert "scores" not in content_of(run)["facts"]
-    beside = file("seed-1.outcomes.parquet")
+    beside = file("outcomes.parquet")
     assert content_of(run)["facts"]["scores"] == content_of(beside)["facts"]["scores"]
     intact = beside.read_bytes()
     beside.write_bytes(intact.replace(b"predicted", b"predicteD"))
     found = content_of(run)
     assert found["intact"] and ("scores" not in found["facts"] or "not known" in found["facts"]["scores"])
-    write_json({"curve": []}, run, trace("probe", seed=2))
+    write_json({"runs": [RUN]}, run, trace("probe", seed=2))
     beside.write_bytes(intact)
     assert "scores" not in content_of(run)["facts"], "those are the outcomes of another run"
 
 
 def test_tables_of_all_runs_and_claims_are_told_apart(file):
-    names = ("outcomes.parquet", "curves.parquet", "claims.parquet", "claims.json", "stability.parquet")
+    names = ("tables/outcomes.parquet", "curves.parquet", "claims.parquet", "claims.json", "stability.parquet")
     assert [content_of(file(name))["what"] for name in names] == [
         "Outcomes of all probes",
         "Losses and scores after each epoch",
@@ -219,4 +227,4 @@ def test_heads_are_chosen(file):
     drawn = inspect(path, "--layer", 1).stdout
     assert "layer 1, head 0: 0 (light) to 0." in drawn and "\x1b" not in drawn
     assert "no layer 2; layers are 0 to 1" in inspect(path, "--layer", 2, code=2).stderr
-    assert "has no heads to choose from" in inspect(file("seed-1.json"), "--head", 0, code=2).stderr
+    assert "has no heads to choose from" in inspect(file("runs.json"), "--head", 0, code=2).stderr

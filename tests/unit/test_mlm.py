@@ -8,7 +8,6 @@ import jobs
 import pyarrow as pa
 import pytest
 import torch
-from safetensors.torch import load_file
 from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 from torch.nn.functional import cross_entropy, gelu
 
@@ -18,7 +17,7 @@ from papa.data.layout import texts_in_blocks
 from papa.data.masking import VALIDATION, Masking, masked_batch
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
-from papa.files import provenance_of, read_json, read_table, write_table
+from papa.files import provenance_of, read_table, write_table
 from papa.method import objectives
 from papa.method.fitting import Diverged
 from papa.method.metrics import score_of_table
@@ -74,7 +73,7 @@ def tokens(tmp_path, tiny):
 def train(model, tokens, name="run", seed=1, **options):
     run = tokens.parent / f"{name}.json"
     jobs.probe(model, run, METRIC, seed=seed, tokens=tokens, **options)
-    return read_json(run) | {"scores": jobs.scores(run, METRIC)}
+    return jobs.run_of(run, seed) | {"scores": jobs.scores(run, METRIC)}
 
 
 def masked(tokens, masking, *splits):
@@ -325,7 +324,7 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens):
     assert {provenance_of(table)["masked"] for table in tables} == {sum(tables[0]["tokens"].to_pylist())}
     assert tables[0].select(["tokens", "trivial"]) == tables[1].select(["tokens", "trivial"])
     assert first["rows"] == {"train": 53, "validation": 14} and first["cut"] == {"train": 0, "validation": 0}
-    state = load_file(tokens.parent / "a.safetensors")
+    state = jobs.state_of(tokens.parent / "a.json")
     assert set(state) == {"dense.weight", "dense.bias", "bias"}
 
 
@@ -363,7 +362,7 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_state(tiny, tokens, monkey
     monkeypatch.setattr(Through, "__call__", lambda *arguments: plain(*arguments) * math.nan)
     with pytest.raises(Diverged, match=r"became nan in epoch 1 .* after epoch 0 is kept in .*last-good"):
         train(tiny, tokens)
-    assert (tokens.parent / "run.last-good.safetensors").exists() and not (tokens.parent / "run.json").exists()
+    assert (tokens.parent / "run.seed-1.last-good.safetensors").exists() and not (tokens.parent / "run.json").exists()
 
 
 def test_texts_too_short_to_be_masked_are_refused(tiny, tokens, monkeypatch):
@@ -386,7 +385,7 @@ def test_every_family_learns_to_guess(family, tmp_path, monkeypatch):
     for name, replaced in (("original", {}), ("none", {"constants": average, "variant": "average/all"})):
         scores = train(random, tokens, name, how=jobs.training(epochs=4), **replaced)["scores"]
         assert scores[-1] > scores[0] + 0.1
-    state = load_file(tmp_path / "original.safetensors")
+    state = jobs.state_of(tmp_path / "original.json")
     assert ("projection.weight" in state) == (family == "electra")
 
 

@@ -29,7 +29,8 @@ def run_of(seed: int, fraction: str = "1", **other: Any) -> dict[str, Any]:
 
 
 def write_outcomes(path: Path, run: dict[str, Any], columns: dict[str, list[int]], corpus: str = "c") -> Path:
-    table = pa.table({"split": ["validation"] * len(columns["example"])} | columns)
+    size = len(columns["example"])
+    table = pa.table({"seed": [run["seed"]] * size, "split": ["validation"] * size} | columns)
     write_table(table, path, run | {"weights": "w", "corpus": corpus, "label_names": NAMES}, TRACE)
     return path
 

@@ -320,7 +320,7 @@ def test_models_and_config_are_told_without_places(page: Page, written: str) -> 
 def test_seconds_and_memory_are_those_that_were_left(page: Page) -> None:
     jobs = {line[0]: line[1:] for line in page.tables["jobs-0"]}
     # jobs of a task that the config does not have any more do not count
-    assert jobs["probe"][:4] == ["48", "2", "4", "300"]
+    assert jobs["probe"][:4] == ["16", "2", "4", "300"]
     assert jobs["summarise"][:4] == ["1", "1", "2", "101"]
     assert jobs["grid"][:4] == jobs["grid without figure"][:4] == ["1", "0", "–", "–"]
     assert jobs["all"][1:4] == ["3", "5", "300"]

@@ -70,7 +70,7 @@ def learning(encoding=ENCODING, **more):
 
 
 def probing(variant="original", streamed=False, task="mood", **more):
-    told = {"task": task, "metric": "accuracy", "seed": 1, "encoder_dropout": False}
+    told = {"task": task, "metric": "accuracy", "seeds": (1,), "encoder_dropout": False}
     return job(ProbeOf(model=ENCODING, training=training(**more), variant=variant, streamed=streamed, **told), task)
 
 
@@ -156,7 +156,7 @@ def test_memory_follows_slots_budget_batch_and_what_is_trained():
     assert memory_of(HIDDEN, config(token_budget=8192), BERT_BASE) > memory_of(HIDDEN, CONFIG, BERT_BASE)
     amounts = [learning(batch_size=64), learning(), probing(streamed=True), probing()]
     asked = [memory_of(of, CONFIG, BERT_BASE) for of in amounts]
-    assert asked == sorted(asked, reverse=True) and len(set(asked)) == 4
+    assert asked[0] > asked[1] >= asked[2] > asked[3]
     assert memory_of(probing(TRAINED, True), CONFIG, BERT_BASE) >= memory_of(learning(), CONFIG, BERT_BASE)
     masked = probing(streamed=True, task="masked")
     assert memory_of(masked, CONFIG, BERT_BASE) > memory_of(probing(streamed=True), CONFIG, BERT_BASE)

@@ -7,14 +7,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
-from safetensors.torch import load_file
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 
 import papa
 from papa.config.variant import Variant
 from papa.data.tokenize import write_groups
 from papa.data.tokens import Tokens
-from papa.files import provenance_of, read_json, read_table, write_table
+from papa.files import provenance_of, read_table, write_table
 from papa.method.constants import TrainedConstants
 from papa.method.objectives import IGNORED, Labelled
 from papa.method.probes import Sizes
@@ -49,7 +48,7 @@ def stages(tiny, corpus):
         def run(self, **options):
             jobs.probe(tiny, corpus / "run.json", self.metric, **self.data, **options)
             said = {"scores": jobs.scores(corpus / "run.json", self.metric)}
-            return read_json(corpus / "run.json") | said, load_file(corpus / "run.safetensors")
+            return jobs.run_of(corpus / "run.json") | said, jobs.state_of(corpus / "run.json")
 
     made = Stages()
     jobs.average(tiny, made.data["tokens"], made.constants)

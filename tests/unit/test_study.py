@@ -54,14 +54,14 @@ JOBS = {
     "train_lambda": 2,
     "rank": 2,
     "hidden_states": 8,
-    "probe": 16,
+    "probe": 8,
     "summarise": 1,
     "claims": 1,
     "grid": 1,
     "score_and_drop": 1,
     "page": 1,
 }
-OF_MOOD = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 8}
+OF_MOOD = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 4}
 JOBS_OF_STAGES = ("texts", "labels", "tokens", "average", "lambda", "rank", "hidden", "probe")
 RESULTS = {"summarise": 1, "claims": 1, "grid": 1, "score_and_drop": 1, "page": 1}
 
@@ -115,7 +115,7 @@ def write(study: Study, job: Job[Settings], content: Any) -> None:
             case ".parquet":
                 write_table(pa.table({"content": [str(content)]}), path, facts, trace)
             case ".json":
-                write_json({"content": content}, path, trace)
+                write_json({"content": content}, path, trace, {"seeds": getattr(job.settings, "seeds", None)})
             case ".h5":
                 values = {"mean": np.frombuffer(str(content).encode(), "u1")}
                 with h5py.File(path, "w") as store:
@@ -164,18 +164,19 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
     [
         ({"tasks__mood__learning_rate": 0.5}, OF_MOOD | RESULTS),
         ({"tasks__mood__epochs": 2}, OF_MOOD | RESULTS),
-        ({"ranking__seeds": [7]}, {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 4} | RESULTS),
+        ({"ranking__seeds": [7]}, {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS),
         ({"run__seeds": [1, 2, 3]}, {"probe": 8} | RESULTS),
+        ({"run__seeds": [2]}, RESULTS),
         ({"run__tasks": ["mood"]}, RESULTS),
         ({"run__fractions": ["1", "0"]}, RESULTS),
         (
             {"run__fractions": ["1", "1/2", "1/3", "0"]},
-            {"hidden_states": 2, "probe": 4} | RESULTS,
+            {"hidden_states": 2, "probe": 2} | RESULTS,
         ),
-        ({"run__orders": ["lambda", "lambda-reversed"]}, {"rank": 2, "hidden_states": 2, "probe": 4} | RESULTS),
+        ({"run__orders": ["lambda", "lambda-reversed"]}, {"rank": 2, "hidden_states": 2, "probe": 2} | RESULTS),
         (
             {"run__constants": ["average", "zeros"]},
-            {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 4} | RESULTS,
+            {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS,
         ),
         ({"tasks__mood__title": "Mood"}, RESULTS),
         ({"plots__width": 333}, {"grid": 1, "score_and_drop": 1, "claims": 1, "page": 1}),
@@ -184,20 +185,20 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         # outcomes are there: another metric or subset trains nothing
         ({"tasks__mood__metric": "matthews_correlation"}, RESULTS),
         ({"tasks__mood__subset": "length"}, {"prepare_subsets": 1} | RESULTS),
-        ({"tasks__mood__labels": ["a", "b"]}, {"prepare_labels": 1} | OF_MOOD | {"probe": 8} | RESULTS),
+        ({"tasks__mood__labels": ["a", "b"]}, {"prepare_labels": 1} | OF_MOOD | {"probe": 4} | RESULTS),
         (
             {"corpora__texts__slots": 17},
-            {"tokenize": 1, "average": 1, "hidden_states": 4, "train_lambda": 1, "rank": 1, "probe": 8} | RESULTS,
+            {"tokenize": 1, "average": 1, "hidden_states": 4, "train_lambda": 1, "rank": 1, "probe": 4} | RESULTS,
         ),
         (
             {"corpora__texts__train_limit": 22},
             {"prepare_texts": 1, "prepare_labels": 1, "tokenize": 1, "average": 1, "hidden_states": 4}
-            | {"train_lambda": 1, "rank": 1, "probe": 8}
+            | {"train_lambda": 1, "rank": 1, "probe": 4}
             | RESULTS,
         ),
         (
             {"precision": "bfloat16"},
-            {"average": 2, "hidden_states": 8, "train_lambda": 2, "rank": 2, "probe": 16} | RESULTS,
+            {"average": 2, "hidden_states": 8, "train_lambda": 2, "rank": 2, "probe": 8} | RESULTS,
         ),
     ],
 )
@@ -251,7 +252,7 @@ def test_a_model_that_is_not_here_is_known_by_where_it_comes_from(results: Path)
 def test_a_new_version_of_a_stage_makes_its_artefacts_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("papa.config.stages.LambdaOf.version", 99)
     study = study_of(CONFIG, results, Known())
-    assert to_do(study) == {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 4} | RESULTS
+    assert to_do(study) == {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS
     assert set(study.outdated().values()) == {
         "it was made by stage lambda, version 1; this is lambda, version 99",
     }
@@ -276,7 +277,7 @@ def test_content_that_is_made_again_as_it_was_makes_nothing_else_again(results: 
     write(study, texts, texts.main)
     assert to_do(study_of(CONFIG, results, Known())) == {}
     write(study, texts, "other texts")
-    assert to_do(study_of(CONFIG, results, Known()))["probe"] == 8
+    assert to_do(study_of(CONFIG, results, Known()))["probe"] == 4
 
 
 def test_the_same_seeds_are_not_trained_again_on_hidden_states_that_were_deleted(results: Path) -> None:
@@ -340,7 +341,7 @@ def test_why_an_artefact_is_outdated_is_said(results: Path) -> None:
     assert reasons["models/m/tasks/mood/average/lambda-0.parquet"] == (
         "training.learning_rate is 0.5, but it was made with 0.001"
     )
-    assert len(reasons) == 10  # λ, the probes, and the page, which shows the config
+    assert len(reasons) == 4  # λ, and the probes that do not depend on it; the rest follows
 
 
 def test_a_job_comes_back_from_what_it_is_told(tmp_path: Path) -> None:
@@ -362,6 +363,6 @@ def test_shards_make_parts_of_averages_and_hidden_states(tmp_path: Path) -> None
 def test_trained_constants_and_dropout_are_streamed(tmp_path: Path) -> None:
     study = study_of(edited(run__constants=["average-trained"]), tmp_path, Known())
     rules = Counter(job.rule for job in study.jobs())
-    assert (rules["stream_probe"], rules["probe"], rules["hidden_states"]) == (8, 8, 4)
+    assert (rules["stream_probe"], rules["probe"], rules["hidden_states"]) == (4, 4, 4)
     study = study_of(edited(encoder_dropout=True), tmp_path, Known())
-    assert Counter(job.rule for job in study.jobs())["stream_probe"] == 16
+    assert Counter(job.rule for job in study.jobs())["stream_probe"] == 8

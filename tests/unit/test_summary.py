@@ -16,7 +16,7 @@ from papa.errors import DamagedArtefact, InputError
 from papa.files import PathLike, Trace, write_json
 from papa.results.losses import LOSS_COLUMNS
 from papa.results.outcomes import RUN, Measured
-from papa.results.runs import RUN_COLUMNS, SPLITS, RunFile, collect_runs, read_run, read_runs, undrawn
+from papa.results.runs import RUN_COLUMNS, SPLITS, RunFile, collect_runs, read_runs, runs_in, undrawn
 from papa.results.summary import (
     SUMMARY_COLUMNS,
     TITLE,
@@ -90,12 +90,13 @@ def page_of(runs: list[list[dict[str, Any]]], folder: Path) -> str:
     return (folder / "summary.md").read_text(encoding="utf-8")
 
 
-def read(runs: list[dict[str, Any]], folder: Path) -> dict[PathLike, RunFile]:
-    """Runs that were written and read again."""
+def read(runs: list[dict[str, Any]], folder: Path) -> list[tuple[RunFile, PathLike]]:
+    """Runs that were written and read again, each in a file of its own."""
     folder.mkdir(exist_ok=True)
     for number, content in enumerate(runs):
-        write_json(content, folder / f"{number}.json")
-    return {path: read_run(path) for path in (folder / f"{number}.json" for number in range(len(runs)))}
+        write_json({"runs": [content]}, folder / f"{number}.json")
+    paths = [folder / f"{number}.json" for number in range(len(runs))]
+    return [(run, path) for path in paths for run in runs_in(path)]
 
 
 def measured(runs: list[dict[str, Any]], predicted: list[list[int]], **items: Any) -> Measured:
@@ -272,7 +273,7 @@ def test_command_prints_where_things_are(
     ("damage", "message"),
     [
         ("{ half", r"0\.json cannot be read"),
-        ({"model": None}, r"0\.json is no intact run of papa \('model' is None\); delete it"),
+        ({"model": None}, r"0\.json has no intact runs of papa \('model' is None\); delete it"),
         ({"seed": None}, "'seed' is None"),
         ({"fraction": "half"}, "'fraction' is 'half'"),
         ({"rows": {"train": 5}}, "'validation' is missing"),
@@ -283,13 +284,13 @@ def test_bad_runs_are_named(tmp_path: Path, damage: str | dict[str, Any], messag
     if isinstance(damage, str):
         path.write_text(damage)
     else:
-        write_json(run("t", "1", 1) | damage, path)
+        write_json({"runs": [run("t", "1", 1) | damage]}, path)
     with pytest.raises(InputError, match=message):
-        read_run(path)
+        runs_in(path)
 
 
 def test_bad_tables_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"1\.json and .*0\.json are the same run"):
+    with pytest.raises(InputError, match=r"1\.json and .*0\.json have the same run"):
         collect_runs(read([run("t", "1", 1)] * 2, tmp_path), [], {})
     trace, path = Trace("summary", 1, {}, {}), tmp_path / "table.parquet"
     write_frame(summary([scored("t", "1", 1, 0.8)]), SUMMARY_COLUMNS, path, {}, trace)

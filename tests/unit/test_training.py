@@ -1,26 +1,27 @@
 """From laid-out tokens and labels to λ, orders and runs, on a tiny random model and learnable labels."""
 
+import re
 import subprocess
 import sys
 
 import jobs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 from jobs import training
-from safetensors.torch import load_file
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 from test_hidden import stored
 
 import papa
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
-from papa.files import provenance_of, read_json, read_table, write_table
+from papa.files import provenance_of, read_provenance, read_table, write_table
 from papa.method import objectives
 from papa.method.fitting import Diverged, Lesson, _Course, fit
 from papa.method.hidden import HiddenStates
-from papa.method.objectives import IGNORED, Labelled, Through
+from papa.method.objectives import IGNORED, Labelled, Objective, Through
 from papa.method.probes import Sizes
 from papa.method.ranking import heads_to_replace
 from papa.model.load import model_of
@@ -44,7 +45,7 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, dat
     def run(name, seed):
         how = training(epochs=15, learning_rate=3e-2)
         jobs.probe(tiny, corpus / f"{name}.json", metric, how, seed, index=index, **data)
-        return read_json(corpus / f"{name}.json")
+        return jobs.run_of(corpus / f"{name}.json", seed)
 
     first, again, other = run("a", 1), run("b", 1), run("c", 2)
     assert first["curve"][-1]["loss"] < first["curve"][0]["loss"] / 2 and len(first["curve"]) == 15
@@ -60,7 +61,7 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, dat
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_what_a_run_says(tiny, corpus, data):
     said = jobs.probe(tiny, corpus / "run.json", seed=7, variant="zeros/all", **data)
-    run = read_json(corpus / "run.json")
+    run = jobs.run_of(corpus / "run.json", 7)
     of_provenance = {"weights", "corpus", "slots", "style", "segments", "encoder_dropout", "papa_version"}
     assert run["provenance"].keys() == of_provenance
     assert [run[key] for key in ("model", "task", "constant", "order", "fraction", "kept", "heads", "seed")] == [
@@ -72,12 +73,55 @@ def test_what_a_run_says(tiny, corpus, data):
     }
     assert [epoch.keys() for epoch in run["curve"]] == [{"epoch", "loss"}] * 3
     about = provenance_of(read_table(corpus / "run.outcomes.parquet"))
-    assert about == {name: run[name] for name in ("model", "task", "constant", "order", "fraction", "seed")} | {
+    assert about == {name: run[name] for name in ("model", "task", "constant", "order", "fraction")} | {
         "weights": run["provenance"]["weights"],
         "corpus": "f",
         "label_names": ["low", "high"],
     }
-    assert f"accuracy {jobs.scores(corpus / 'run.json')[-1]:.3f} with 0 of 15 heads, seed 7" in said
+    assert f"accuracy {jobs.scores(corpus / 'run.json')[-1]:.3f} over 1 seed with 0 of 15 heads" in said
+
+
+def made(folder, seed):
+    """What is known of the probe of a seed: its run, its outcomes and what it learned."""
+    path = folder / "run.json"
+    outcomes = read_table(jobs.outcomes_of(path))
+    own = outcomes.filter(pc.equal(outcomes["seed"], seed)).to_pylist()
+    return jobs.run_of(path, seed), own, {name: own.tolist() for name, own in jobs.state_of(path, seed).items()}
+
+
+def test_a_further_seed_is_trained_beside_those_that_are_there(tiny, corpus, data, metric, monkeypatch):
+    trained, path = [], corpus / "run.json"
+    begin = Objective.begin
+    monkeypatch.setattr(Objective, "begin", lambda self, epoch: (trained.append(epoch), begin(self, epoch)))
+
+    def run(seeds, **more):
+        trained.clear()
+        jobs.probe(tiny, path, metric, seed=seeds, **data, **more)
+        return trained.count(1)
+
+    assert run((2,)) == 1
+    alone = made(corpus, 2)
+    assert run((1, 3)) == 2, "seed 2 is kept, though it is not asked for"
+    assert made(corpus, 2) == alone
+    assert read_provenance(path).facts == {"seeds": [1, 2, 3]}
+    together = path.read_bytes()
+    assert run((1, 2, 3)) == 0 and path.read_bytes() == together
+    path.unlink()
+    assert run((1, 2, 3)) == 3 and path.read_bytes() == together, "the same bytes, in whatever steps"
+    assert run((1, 2), how=training(epochs=1)) == 2, "of other settings nothing is kept"
+    assert read_provenance(path).facts == {"seeds": [1, 2]}
+    probes = path.with_suffix(".safetensors")
+    probes.write_bytes(probes.read_bytes()[:-1] + b"x")
+    assert run((2, 3), how=training(epochs=1)) == 2, "of damaged files nothing is kept"
+
+
+def test_constants_that_are_trained_begin_anew_with_each_seed(tiny, corpus, data, metric):
+    variant, path = "toeplitz-trained/all", corpus / "run.json"
+    jobs.probe(tiny, path, metric, seed=(1, 2), variant=variant, **data)
+    both = made(corpus, 2)
+    path.unlink()
+    jobs.probe(tiny, path, metric, seed=2, variant=variant, **data)
+    assert made(corpus, 2) == both
 
 
 def test_stored_and_streamed_hidden_states_give_the_same_logits(tiny, corpus, data):
@@ -117,7 +161,7 @@ def test_a_batch_without_a_labelled_word_costs_nothing(tiny, corpus, data, metri
     table = table.set_column(2, "label", pa.array(labels))
     write_table(table, data["labels"], {"fingerprint": "f", "label_names": ["low", "high"]})
     jobs.probe(tiny, corpus / "run.json", metric, training(batch_size=1), **data)
-    assert np.isfinite([epoch["loss"] for epoch in read_json(corpus / "run.json")["curve"]]).all()
+    assert np.isfinite([epoch["loss"] for epoch in jobs.run_of(corpus / "run.json")["curve"]]).all()
     labelled = Labelled(Tokens.read(data["tokens"]), SIZES, data["labels"])
     batch = labelled.batch(torch.tensor([1, 3]))
     loss = labelled.loss(batch, torch.zeros(0, SIZES.layers, SIZES.hidden))
@@ -129,7 +173,7 @@ def test_a_batch_without_a_labelled_word_costs_nothing(tiny, corpus, data, metri
 def test_a_loss_that_is_no_number_keeps_the_last_good_state(tiny, corpus, data):
     with pytest.raises(Diverged, match=r"became nan in epoch 1 .* lower the learning rate"):
         jobs.probe(tiny, corpus / "run.json", how=training(learning_rate=1e38), index=stored(tiny, corpus), **data)
-    assert (corpus / "run.last-good.safetensors").exists()
+    assert (corpus / "run.seed-1.last-good.safetensors").exists()
     assert not (corpus / "run.json").exists() and not (corpus / "run.safetensors").exists()
 
 
@@ -149,7 +193,7 @@ def test_outcomes_are_what_the_written_probe_makes_of_each_example(tiny, corpus,
     labels, tokens = (read_table(data[name]).slice(TRAIN) for name in ("labels", "tokens"))
     labels, of_words, part = labels.column("label").to_pylist(), metric == "token_accuracy", Tokens.read(data["tokens"])
     model, part = model_of(jobs.encoding(tiny)), part["validation"]
-    batch, state = part.batch(torch.arange(len(part))), load_file(corpus / "run.safetensors")
+    batch, state = part.batch(torch.arange(len(part))), jobs.state_of(corpus / "run.json")
     zeros = model.replacement(torch.zeros(LAYERS, HEADS, CORPUS_SLOTS, CORPUS_SLOTS))
     with torch.inference_mode():
         hidden = torch.stack(model.run(model.pack(batch), zeros), dim=1).half().float()
@@ -166,7 +210,7 @@ def test_outcomes_are_what_the_written_probe_makes_of_each_example(tiny, corpus,
             probe.load_state_dict(state)
             given = probe.eval().packed(hidden, batch)
     keys = ["example", *["word"] * of_words, "gold"]
-    assert table.column_names == ["split", *keys, "predicted", "predicted_1", "predicted_2"]
+    assert table.column_names == ["seed", "split", *keys, "predicted", "predicted_1", "predicted_2"]
     assert list(zip(*(table.column(key).to_pylist() for key in keys), strict=True)) == rows
     predicted = given.argmax(-1).tolist()
     assert table.column("predicted").to_pylist() == predicted and len(set(predicted)) == 2
@@ -302,6 +346,17 @@ def test_what_is_kept_of_an_epoch_is_finite_too():
     with pytest.raises(Diverged, match="The score is not finite in epoch 2 of fitting") as error:
         fit(own, training(), 1)
     assert error.value.good == 1
+
+
+def test_an_error_in_the_middle_ends_the_line_of_the_bar(capsys):
+    def damaged(rows):
+        raise papa.InputError("the states are damaged")
+
+    weight = torch.nn.Parameter(torch.ones(3))
+    lesson = Lesson("fitting", [weight], 5, damaged, lambda epoch: None, dict)
+    with pytest.raises(papa.InputError) as held:  # the traceback keeps the bar from being thrown away
+        fit(lesson, training(), 1)
+    assert held and re.fullmatch(r"\s*fitting: .*\n", capsys.readouterr().err)
 
 
 def test_training_probes_does_not_load_the_compiler():

@@ -96,7 +96,7 @@ def test_a_task(changed):
         (workflow.folder / f"data/questions.{split}.csv").write_text(text, encoding="utf-8")
     config = yaml.safe_load((workflow.folder / "config/config.yaml").read_text(encoding="utf-8"))
     config["models"]["minilm"] = CONFIG["models"]["tiny"]
-    run = "results/demo/models/minilm/tasks/topics/runs/average/all/seed-1.json"
+    run = "results/demo/models/minilm/tasks/topics/runs/average/all/runs.json"
     process = workflow.snakemake(run, "--cores", "1", "--configfile", workflow.write(config))
     assert process.returncode == 0, process.stdout + process.stderr
     labels = read_table(workflow.folder / "results/demo/tasks/topics/labels.parquet")

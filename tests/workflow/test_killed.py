@@ -42,7 +42,7 @@ def test_the_plain_command_goes_on_after_a_kill(finished, finished_copy):
     results = finished_copy.folder / "results/tiny"
     own = "models/tiny/tasks/animals/{}/average/lambda-0/kept-1of2"
     shutil.rmtree(results / own.format("features"))
-    (results / own.format("runs") / "seed-1.json").unlink()
+    (results / own.format("runs") / "runs.json").unlink()
     log = results / "logs" / own.format("features") / "1of1.log"
     log.unlink()
     kill_when(log.exists, finished_copy.started(*PLAIN))

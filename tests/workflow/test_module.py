@@ -58,7 +58,7 @@ def test_another_workflow_runs_papa_as_a_module(study, finished):
     assert process.returncode == 0, process.stdout + process.stderr
     assert "papa_probe: " not in process.stderr and "Error" not in process.stdout + process.stderr
     assert (study.folder / "conclusion.txt").read_text(encoding="utf-8").strip()
-    runs = sorted((study.folder / "results/tiny").glob("models/*/tasks/animals/runs/**/seed-1.json"))
+    runs = sorted((study.folder / "results/tiny").glob("models/*/tasks/animals/runs/**/runs.json"))
     assert len(runs) == 3
     for run in runs:  # the numbers are those that papa gives by itself
         assert run.read_bytes() == (finished.folder / run.relative_to(study.folder)).read_bytes()

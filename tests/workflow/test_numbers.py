@@ -26,7 +26,7 @@ EXAMPLES = {
     "lambda": "models/tiny/tasks/tags/average/lambda-0.parquet",
     "rank": "models/tiny/tasks/tags/average/lambda-0/order.parquet",
     "hidden": "models/tiny/tasks/animals/features/average/lambda-0/kept-1of2/1of1.json",
-    "probe": "models/tiny/tasks/animals/runs/average/all/seed-1.json",
+    "probe": "models/tiny/tasks/animals/runs/average/all/runs.json",
     "summary": "tables/summary.parquet",
     "claims": "tables/claims.parquet",
     "grid": "tables/score_by_fraction.parquet",
@@ -47,8 +47,8 @@ def numbers_in(path: Path) -> list[float]:
             about = read_json(path)
             return projected(np.fromfile(hidden, "<f2", about["tokens"] * about["layers"] * about["hidden"]))
         case _:
-            outcomes = numbers_in(path.with_suffix(".outcomes.parquet"))
-            return [*(epoch["loss"] for epoch in read_json(path)["curve"]), *outcomes]
+            losses = [epoch["loss"] for run in read_json(path)["runs"] for epoch in run["curve"]]
+            return [*losses, *numbers_in(path.with_name("outcomes.parquet"))]
 
 
 def numbers_of(values: pa.Array | pa.ChunkedArray) -> list[float]:

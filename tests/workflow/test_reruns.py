@@ -15,7 +15,7 @@ from tiny import CONFIG, JOBS, Copy, write_model
 from papa.config.reading import config_of
 from papa.config.study import FRESH, Study
 from papa.data.roots import LocalRoots
-from papa.files import read_table, trace_of
+from papa.files import read_json, read_table, trace_of
 
 TABLES = {"summarise": 1, "claims": 1, "grid": 1, "score_and_drop": 1, "page": 1}
 OF_A_TASK = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 4}
@@ -43,15 +43,15 @@ def test_every_rule_runs_and_prints_one_line(finished):
 
 
 def test_logs_contain_progress_and_the_result(finished):
-    log = finished.folder / "results/tiny/logs/models/tiny/tasks/animals/runs/original/seed-1.log"
+    log = finished.folder / "results/tiny/logs/models/tiny/tasks/animals/runs/original/runs.log"
     assert "examples" in log.read_text(encoding="utf-8")
-    assert "probe tiny animals original 1: accuracy" in log.read_text(encoding="utf-8")
+    assert "probe tiny animals original: accuracy" in log.read_text(encoding="utf-8")
 
 
 def test_seconds_and_memory_are_in_files_of_their_own(finished):
     runs = finished.folder / "results/tiny/models/tiny/tasks/animals/runs/original"
-    assert (runs / "seed-1.benchmark.tsv").read_text().startswith("s\th:m:s\tmax_rss")
-    names = ["seed-1.benchmark.tsv", "seed-1.json", "seed-1.outcomes.parquet", "seed-1.safetensors"]
+    assert (runs / "runs.benchmark.tsv").read_text().startswith("s\th:m:s\tmax_rss")
+    names = ["outcomes.parquet", "probes.safetensors", "runs.benchmark.tsv", "runs.json"]
     assert sorted(path.name for path in runs.iterdir()) == names
 
 
@@ -94,7 +94,7 @@ def test_results_of_two_learning_rates_are_never_averaged(elsewhere, config):
     config["tasks"]["animals"]["learning_rate"] = 0.5
     process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config))
     assert process.returncode == 0, process.stdout + process.stderr
-    assert "seed-1.json is made again: training.learning_rate is 0.5, but it was made with 0.001." in process.stdout
+    assert "runs.json is made again: training.learning_rate is 0.5, but it was made with 0.001." in process.stdout
     runs = read_table(elsewhere.folder / "results/tiny/tables/runs.parquet").to_pandas()
     assert set(runs.learning_rate) == {0.5}
     assert set(runs.seed) == {1, 2}
@@ -165,7 +165,7 @@ def test_reruns_follow_meaning(elsewhere):
 
 def test_after_pruning_nothing_is_made_again_but_for_a_new_seed(elsewhere, config):
     results = elsewhere.folder / "results/tiny"
-    left = next(results.rglob("seed-1.json")).with_name(".seed-1.json.checkpoint")
+    left = next(results.rglob("runs.json")).with_name(".runs.seed-1.checkpoint")
     left.write_text("left by a kill", encoding="utf-8")
     prune(elsewhere)
     assert not list(results.rglob("*.hidden")) + list(results.rglob(".*.checkpoint*"))
@@ -178,13 +178,22 @@ def test_after_pruning_nothing_is_made_again_but_for_a_new_seed(elsewhere, confi
 def test_one_more_seed_after_pruning_trains_its_own_probes_alone(elsewhere, config):
     results = elsewhere.folder / "results/tiny"
     prune(elsewhere)
-    before = {path: path.stat().st_mtime_ns for path in results.rglob("seed-1.json")}
+    before = runs_of(results)
     config["run"] |= {"seeds": [1, 2], "tasks": ["animals"]}
     process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config))
     assert process.returncode == 0, process.stdout + process.stderr
-    assert {path: path.stat().st_mtime_ns for path in results.rglob("seed-1.json")} == before
-    assert len(list(results.rglob("seed-2.json"))) == 3
+    assert "is made again" not in process.stdout
+    logs = [path.read_text(encoding="utf-8") for path in (results / "logs").rglob("animals/runs/**/runs.log")]
+    assert len(logs) == 4 and all("seed 2" in log and "seed 1:" not in log for log in logs)
+    after = runs_of(results)
+    assert {key: own for key, own in after.items() if key[1] == 1} == before
+    assert len(after) == len(before) + 4
     assert elsewhere.planned(config) == {}
+
+
+def runs_of(results):
+    """All runs of a folder, by their file and seed."""
+    return {(path, run["seed"]): run for path in results.rglob("runs.json") for run in read_json(path)["runs"]}
 
 
 def prune(workflow):
@@ -208,16 +217,16 @@ def test_same_bytes_of_scores_whatever_the_cores(finished, elsewhere):
     shutil.rmtree(elsewhere.folder / "results/tiny/models/tiny/tasks/animals/runs")
     process = elsewhere.snakemake("--cores", "1", "--configfile", "config.yaml", "--until", "probe")
     assert process.returncode == 0, process.stderr
-    runs = (finished.folder / "results/tiny/models/tiny/tasks/animals/runs").rglob("seed-1.*")
+    runs = (finished.folder / "results/tiny/models/tiny/tasks/animals/runs").rglob("*.*")
     runs = [path for path in runs if path.suffix in (".json", ".safetensors")]
-    assert len(runs) == 6
+    assert len(runs) == 8
     for path in runs:
         assert path.read_bytes() == (elsewhere.folder / path.relative_to(finished.folder)).read_bytes()
 
 
 def test_every_artefact_says_what_made_it(finished):
     results = finished.folder / "results/tiny"
-    run = results / "models/tiny/tasks/animals/runs/average/lambda-0/kept-1of2/seed-1.json"
+    run = results / "models/tiny/tasks/animals/runs/average/lambda-0/kept-1of2/runs.json"
     trace = trace_of(run)
     assert trace.settings["training"] == {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
     assert trace.inputs.keys() >= {"tokens", "labels", "index", "model"}

@@ -1,14 +1,15 @@
+# The probes of a variant, one for each seed. A further seed is trained beside those that are there.
 use rule tokenize as probe with:
     input:
         unpack(needs("probe")),
     output:
-        run=made("run"),
-        outcomes=made("outcomes"),
-        probe=made("probe"),
+        runs=update(made("runs")),
+        outcomes=update(made("outcomes")),
+        probes=update(made("probes")),
     log:
-        log("run"),
+        log("runs"),
     benchmark:
-        benchmark("run")
+        benchmark("runs")
     wildcard_constraints:
         task=STUDY.stored(),
         variant=f"{OF_CORPUS}|{OF_TASK}",
@@ -25,13 +26,13 @@ use rule train_lambda as stream_probe with:
     input:
         unpack(needs("stream_probe")),
     output:
-        run=made("run"),
-        outcomes=made("outcomes"),
-        probe=made("probe"),
+        runs=update(made("runs")),
+        outcomes=update(made("outcomes")),
+        probes=update(made("probes")),
     log:
-        log("run"),
+        log("runs"),
     benchmark:
-        benchmark("run")
+        benchmark("runs")
     priority: 0
     resources:
         **sized("stream_probe"),

@@ -2,7 +2,7 @@ use rule prepare_texts as summarise with:
     input:
         unpack(needs("summarise")),
     output:
-        runs=made("runs"),
+        runs=made("all_runs"),
         all_outcomes=made("all_outcomes"),
         curves=made("curves"),
         summary=made("summary"),

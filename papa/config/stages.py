@@ -24,7 +24,7 @@ class Settings(BaseModel):
     runs: ClassVar[str] = ""
     """The function that makes the outputs, as module:function; it takes the job and returns a line for the terminal."""
     places: ClassVar[frozenset[str]] = frozenset()
-    """Fields that no number depends on, such as where things lie, or that the artefact says itself."""
+    """Fields that the settings of an artefact leave out: no number depends on them, or its facts have them."""
 
     @property
     def threads(self) -> Literal["encoder", "probe"] | None:
@@ -304,7 +304,7 @@ class ClaimsOf(Settings):
     """Stage *claims*: what may be concluded at a margin, for each line of each grid."""
 
     stage = "claims"
-    version = 2
+    version = 3
     runs = "papa.results.claims:conclude"
 
     grids: tuple[GridOf, ...]

@@ -371,7 +371,8 @@ def _difference(one: Line, other: Line) -> Estimate | None:
 def _rising(line: Line, curves: pd.DataFrame) -> list[str]:
     """The tasks with a setting whose probes still gained at the end, as a mean over their seeds.
 
-    What is compared is the last quarter of the epochs with the one before: scores of single epochs go up and down.
+    The last quarter of the epochs is better than the one before, because scores of single epochs go up and down; and if
+    it has several epochs, the last of them is better than the first, because the gain may be over by then.
     """
     found = []
     for task, title in line.rows[["task", "title"]].drop_duplicates().itertuples(index=False):
@@ -380,8 +381,11 @@ def _rising(line: Line, curves: pd.DataFrame) -> list[str]:
             own.groupby(["constant", "order", "fraction", "epoch"], dropna=False)["score"].mean().unstack("epoch")
         )
         part = max(by_epoch.shape[1] // 4, 1)
-        late, before = by_epoch.iloc[:, -part:].mean(axis=1), by_epoch.iloc[:, -2 * part : -part].mean(axis=1)
-        if by_epoch.shape[1] > 1 and (late - before > RISING).any():
+        late, before = by_epoch.iloc[:, -part:], by_epoch.iloc[:, -2 * part : -part]
+        gained = late.mean(axis=1) - before.mean(axis=1) > RISING
+        if part > 1:
+            gained &= late.iloc[:, -1] - late.iloc[:, 0] > RISING
+        if by_epoch.shape[1] > 1 and gained.any():
             found.append(str(title))
     return found
 

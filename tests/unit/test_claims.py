@@ -209,15 +209,28 @@ def test_a_task_at_its_ceiling_is_named() -> None:
     assert told["lines"][0]["ceiling"] == ["A"]
 
 
-def test_probes_that_still_gain_are_named() -> None:
+@pytest.mark.parametrize(
+    ("scores", "rising"),
+    [
+        ([0.52, 0.54], True),
+        ([0.54, 0.544], False),
+        ([0.5, 0.5, 0.6, 0.604], False),
+        ([0.5, 0.5, 0.6, 0.61], True),
+        ([0.50, 0.52, 0.54, 0.56, 0.58, 0.60, 0.62, 0.64], True),
+        ([0.50, 0.52, 0.54, 0.56, 0.58, 0.60, 0.64, 0.64], False),  # the gain is over
+        ([0.60, 0.60, 0.60, 0.60, 0.64, 0.60, 0.60, 0.62], False),  # up and down
+    ],
+)
+def test_probes_that_still_gain_are_named(scores: list[float], rising: bool) -> None:
     rows = [
         {"model": "m", "task": "a", "constant": None, "order": None, "fraction": "1", "seed": seed, "epoch": epoch}
-        | {"loss": 1.0, "score": 0.5 + 0.02 * epoch}
+        | {"loss": 1.0, "score": score}
         for seed in range(3)
-        for epoch in (1, 2)
+        for epoch, score in enumerate(scores, start=1)
     ]
     _, told = concluded([measured("a")], curves=pd.DataFrame(rows))
-    assert told["lines"][0]["rising"] == ["A"] and "Still rising, train longer: A." in told["sentence"]
+    assert told["lines"][0]["rising"] == ["A"] * rising
+    assert ("Still rising, train longer: A." in told["sentence"]) == rising
 
 
 def test_the_area_is_that_under_the_loss() -> None:

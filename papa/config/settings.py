@@ -427,7 +427,7 @@ class Threads(Block):
     """Threads of one job, independent of --cores, so that results are the same bits everywhere."""
 
     encoder: Annotated[int, Field(ge=1, le=1024), key("threads of a job that runs the encoder", "threads")] = 2
-    probe: Annotated[int, Field(ge=1, le=1024), key("threads of a job that trains one probe", "threads")] = 1
+    probe: Annotated[int, Field(ge=1, le=1024), key("threads of a job that trains probes", "threads")] = 1
 
 
 class Config(Block):

@@ -356,10 +356,12 @@ class Study:
                 return f"its {name} has changed"
             if name not in now and name not in Roots.names:
                 return f"it was made with {name}, and now is made without"
-        if isinstance(job.settings, stages.ProbeOf) and not set(job.settings.seeds) <= set(
-            found.facts.get("seeds", ())
-        ):
-            return MORE
+        if isinstance(job.settings, stages.ProbeOf):  # whose files stay while it runs, and are written one by one
+            traces = [beside.trace for path in job.outputs.values() if (beside := self._provenance(path))]
+            if traces != [trace] * len(job.outputs):
+                return "not all files beside it were made with it"
+            if not set(job.settings.seeds) <= set(found.facts.get("seeds", ())):
+                return MORE
         return self._pruned(job) or FRESH
 
     def _pruned(self, job: AnyJob) -> str:
@@ -498,7 +500,7 @@ class Study:
             task=task,
             metric=given.metric,
             training=self._training(task),
-            seeds=tuple(self.variants(model, task)[replaced]),
+            seeds=tuple(self.variants(model, task).get(replaced) or self.config.run.seeds),
             variant=variant,
             encoder_dropout=self.config.encoder_dropout,
             streamed=streamed,
@@ -758,7 +760,7 @@ class Roots:
 
 
 def _output_for(name: str, job: AnyJob) -> str:
-    """The output of a job that an input of this name is: the run of a probe, the table of a summary."""
+    """The output of a job that an input of this name is: the runs of a variant, the table of a summary."""
     return job.outputs.get(name, job.main)
 
 

@@ -102,7 +102,7 @@ def _what(path: Path, trace: Trace | None) -> str:
 
 
 def _rows(path: Path, trace: Trace | None) -> Shown:
-    """Any table; of λ and of orders a value for each head, of the outcomes of a probe its scores."""
+    """Any table; of λ and of orders a value for each head, of the outcomes of probes their mean scores."""
     with opened_table(path) as file:
         table, facts = file.read(), file.facts
     shown = {"rows": table.num_rows, **facts}

@@ -294,7 +294,8 @@ def _of_probe(job: Job[Any], config: Config, sizes: Sizes) -> float:
     states = (3 * FLOAT + HALF) * sizes.states * max(batch, scored)
     masked = 4 * FLOAT * MASKED * max(batch, scored) * sizes.vocabulary * _metric(job, config)[0]
     # probes that are done wait until all are written, and are in memory once more as a file
-    done = 0 if isinstance(job.settings, LambdaOf) else 2 * FLOAT * len(job.settings.seeds) * sizes.probe
+    learned = sizes.probe + _trained(job.settings) * sizes.constants
+    done = 0 if isinstance(job.settings, LambdaOf) else 2 * FLOAT * len(job.settings.seeds) * learned
     return BYTES_OF_A_TOKEN * sizes.tokens + FLOAT * OPTIMISER * sizes.probe + done + states + masked
 
 

@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Run:
-    """One measured point: what was trained, and on what. Its outcomes, of which scores are made, lie beside it.
+    """One measured point: what was trained, and on what. Its outcomes, of which scores are made, have a file beside it.
 
     `constant` and `order` are None if they are not used; `fraction`, such as "1/8", is the share of heads that keep
     their own attention, `kept` of `heads`. `rows` and `rows_available` count the examples of each split with and
@@ -150,15 +150,15 @@ def train_probe(job: Job[ProbeOf]) -> str:
     settings, splits = job.settings, Tokens.read(job.input("tokens"))
     with (_streamed if settings.streamed else _stored)(job, splits) as source:
         trace = job.trace(**source.sources)
-        trained, checkpoints = _trained_before(job, trace), list[Checkpoint]()
+        trained, checkpoints = _trained_before(job, trace), dict[int, Checkpoint]()
         for seed in settings.seeds:
             if seed not in trained:
                 # only the identity of what is under way depends on one seed; what is finished waits for the others
                 own = replace(trace, settings={**trace.settings, "seed": seed})
                 place = Path(job.output("runs")).with_suffix(f".seed-{seed}")
                 more = seed != settings.seeds[-1]
-                checkpoints.append(Checkpoint(place, own, source.device, to_the_end=more))
-                trained[seed] = _train(job, splits, source, seed, checkpoints[-1])
+                checkpoints[seed] = Checkpoint(place, own, source.device, to_the_end=more)
+                trained[seed] = _train(job, splits, source, seed, checkpoints[seed])
     several = [trained[seed] for seed in sorted(trained)]
     score = fmean(trained[seed].score(settings.metric) for seed in settings.seeds)
     tensors = {f"seed-{own.run['seed']}/{name}": values for own in several for name, values in own.state.items()}
@@ -168,11 +168,11 @@ def train_probe(job: Job[ProbeOf]) -> str:
     runs = {"runs": [own.run for own in several]}
     # the last, because who finds it takes the rest for written
     write_json(runs, job.output("runs"), trace, {"seeds": sorted(trained)})
-    for checkpoint in checkpoints:
+    for checkpoint in checkpoints.values():
         checkpoint.discard()
     kept, heads = (several[-1].run[name] for name in ("kept", "heads"))
     said = f"{settings.metric} {score:.3f} over {count(len(settings.seeds), 'seed')} with {kept} of {heads} heads"
-    return said + "".join([own.resumed for own in checkpoints if own.resumed][-1:])
+    return said + "".join(f"; seed {seed}{own.resumed}" for seed, own in checkpoints.items() if own.resumed)
 
 
 def _train(
@@ -230,7 +230,7 @@ def _train(
 
 
 def _trained_before(job: Job[ProbeOf], trace: Trace) -> dict[int, Trained]:
-    """The probes in the outputs of a job, by their seeds, if they were made alike; what is damaged is left aside."""
+    """The probes that are in all outputs of a job, by their seeds, if they were made alike and nothing is damaged."""
     import pyarrow.compute as pc
 
     if any(trace_of(path) != trace for path in job.outputs.values()):
@@ -242,13 +242,15 @@ def _trained_before(job: Job[ProbeOf], trace: Trace) -> dict[int, Trained]:
     except DamagedArtefact as error:
         log.warning("%s All its probes are trained anew.", error)
         return {}
-    states: dict[int, dict[str, Tensor]] = {seed: {} for seed in runs}
+    states: dict[int, dict[str, Tensor]] = {}
     for path, values in tensors.items():
         seed, _, name = path.removeprefix("seed-").partition("/")
         states.setdefault(int(seed), {})[name] = values
-    facts = provenance_of(outcomes)
-    rows = {seed: outcomes.filter(pc.equal(outcomes["seed"], seed)) for seed in runs}
-    return {seed: Trained(run, rows[seed], facts, states[seed]) for seed, run in runs.items()}
+    facts, rows = provenance_of(outcomes), outcomes.replace_schema_metadata(None)
+    own = {seed: rows.filter(pc.equal(rows["seed"], seed)) for seed in states}
+    # a kill between two of the files leaves a seed in some of them
+    there = [seed for seed in runs if seed in states and len(own[seed])]
+    return {seed: Trained(runs[seed], own[seed], facts, states[seed]) for seed in there}
 
 
 @contextmanager

@@ -47,6 +47,7 @@ from papa.results.table import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from rich.console import Console
 
 CONFIDENCE = 0.95
@@ -83,11 +84,12 @@ def summarise(job: Job[RunsOf]) -> str:
     """
     tasks, trace = job.settings.tasks, job.trace()
     files = list[tuple[RunFile, PathLike]]()
-    for path, beside, seeds in zip(job.inputs["runs"], job.inputs["outcomes"], job.settings.seeds, strict=True):
-        files += ((run, beside) for run in runs_in(path) if run.seed in seeds)
+    beside = dict(zip(job.inputs["runs"], job.inputs["outcomes"], strict=True))
+    for path, seeds in zip(job.inputs["runs"], job.settings.seeds, strict=True):
+        files += ((run, path) for run in runs_in(path) if run.seed in seeds)
     metrics = {name: task.metric for name, task in tasks.items()}
     labels = {name: _by_task(job.inputs.get(name, ())) for name in ("labels", "subsets")}
-    about = [(run.model_dump(), path) for run, path in files]
+    about = [(run.model_dump(), beside[str(path)]) for run, path in files]
     measured = assembled(about, metrics, labels["labels"], labels["subsets"])
     runs = collect_runs(files, measured, {name: task.title for name, task in tasks.items()})
     summary = summary_of(runs).merge(losses_of(measured), how="left", on=[*SETTING, "metric", "subset"])
@@ -151,8 +153,11 @@ def curves_of(runs: Iterable[tuple[Mapping[str, JSON], PathLike]], metrics: Mapp
     import pyarrow.compute as pc
 
     rows = []
+    tables: dict[PathLike, pa.Table] = {}
     for about, path in runs:
-        table = read_table(path)
+        if path not in tables:
+            tables = {path: read_table(path)}
+        table = tables[path]
         names, metric = provenance_of(table).get("label_names", ()), metrics[about["task"]]
         own = table.filter(pc.and_(pc.equal(table["split"], "validation"), pc.equal(table["seed"], about["seed"])))
         told = {name: about[name] for name in (*SETTING, "seed")}

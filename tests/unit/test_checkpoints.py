@@ -213,6 +213,31 @@ def test_a_process_that_is_killed_leaves_what_the_next_goes_on_from(always, cour
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
+def test_a_kill_in_a_later_seed_repeats_no_earlier_one(monkeypatch, course, tiny, corpus):
+    """Where no state is saved on the way: a probe that is done waits for the others."""
+    here = json.loads(os.environ["PAPA_MACHINE"]) | {"checkpoint_minutes": 60}
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps(here))
+    data = {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
+
+    def job_named(name):
+        run = corpus / f"{name}.json"
+        files = [run, run.with_suffix(".safetensors"), jobs.outcomes_of(run)]
+        return lambda: jobs.probe(tiny, run, how=HOW, seed=(1, 2, 3), **data), files
+
+    job, undisturbed = job_named("undisturbed")
+    one_seed = [*EPOCH * 3]
+    assert course.of(job)[0] == [*one_seed * 3, "write"]
+    job, killed = job_named("killed")
+    course.of(job, killed_at=len(one_seed) + 2)
+    assert [path.name for path in checkpoints_in(corpus)] == [".killed.seed-1.checkpoint"]
+    done, said = course.of(job)
+    assert done == [*one_seed * 2, "write"] and said.endswith("; seed 1, resumed in epoch 3")
+    for one, other in zip(undisturbed, killed, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert not checkpoints_in(corpus)
+
+
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_a_full_disk_stops_no_training(always, tiny, corpus, monkeypatch, caplog):
     job, undisturbed = job_of("stored", tiny, corpus, "undisturbed")
     job()

@@ -65,6 +65,7 @@ def claims(path):
 
 
 RUN = {"kept": 0.75, "seed": 1, "curve": [{"epoch": 1, "loss": 0.5}]}
+OTHER = RUN | {"seed": 2, "curve": [{"epoch": 1, "loss": 0.25}]}
 FILES = {
     "texts.parquet": texts,
     "lambda.parquet": lambda path: by_head(
@@ -72,7 +73,7 @@ FILES = {
     ),
     "order.parquet": lambda path: by_head(path, "rank", "rank", [5, 4, 3, 2, 1, 0]),
     "1of2.parquet": lambda path: by_head(path, "lambda", "value", [0.5] * 6, part="1of2"),
-    "runs.json": lambda path: write_json({"runs": [RUN, RUN | {"seed": 2}]}, path, trace("probe")),
+    "runs.json": lambda path: write_json({"runs": [RUN, OTHER]}, path, trace("probe")),
     "outcomes.parquet": outcomes,
     "tables/outcomes.parquet": lambda path: tables(path, predicted=[1]),
     "curves.parquet": lambda path: tables(path, epoch=[1], loss=[0.5]),
@@ -154,7 +155,7 @@ def test_ranks_are_shown_by_head(file):
 def test_a_run_shows_its_curve_and_its_tensors(file):
     found = content_of(file("runs.json"))
     assert found["table"]["columns"] == ["epoch", "loss, seed 1", "loss, seed 2"]
-    assert found["table"]["rows"] == [[1, 0.5, 0.5]] and found["facts"] == {"seeds": [1, 2], "kept": 0.75}
+    assert found["table"]["rows"] == [[1, 0.5, 0.25]] and found["facts"] == {"seeds": [1, 2], "kept": 0.75}
     assert content_of(file("probes.safetensors"))["table"]["rows"] == [["seed-1/dense", "3 × 5", "float32"]]
 
 
@@ -170,6 +171,9 @@ def test_outcomes_have_scores_by_split(file, tmp_path):
     }
     assert scores["more"] == {"accuracy": 0, "f1": 0, "matthews_correlation": 0}
     said = " ".join(inspect(tmp_path / "outcomes.parquet").stdout.split())
+    outcomes(tmp_path / "two.outcomes.parquet", seed=[1, 1, 1, 2, 2, 2, 2])
+    of_two = content_of(tmp_path / "two.outcomes.parquet")["facts"]["scores"]["validation"]
+    assert of_two["f1"] == pytest.approx((2 / 3 + 2 / 3) / 2), "the mean of the seeds' scores"
     assert "scores validation accuracy 0.6667, f1 0.6667" in said and "more accuracy 0" in said
     outcomes(tmp_path / "2.outcomes.parquet", word=[0, 1, 2, 3, 4, 5, 0])
     words = content_of(tmp_path / "2.outcomes.parquet")["facts"]["scores"]["validation"]

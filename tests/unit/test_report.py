@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from base64 import b64encode
+from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,15 +26,17 @@ from finished import (
     SUBSET,
     TITLE,
     page_job,
+    placed,
     tasks,
     write_results,
 )
 
 from papa.config.study import Study
 from papa.errors import DamagedArtefact
-from papa.files import digest_of, read_json, trace_of
+from papa.files import digest_of, read_json, read_table, trace_of
 from papa.results.claims import at_most
 from papa.results.page import GLOSSARY, PAGES, write_report
+from papa.results.summary import summarise
 
 SMALL: dict[str, Any] = {"run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]}, "grids": {}}
 """One model and one task, and no second grid."""
@@ -325,6 +328,18 @@ def test_seconds_and_memory_are_those_that_were_left(page: Page) -> None:
     assert jobs["grid"][:4] == jobs["grid without figure"][:4] == ["1", "0", "–", "–"]
     assert jobs["all"][1:4] == ["3", "5", "300"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", jobs["all"][4]) and jobs["hidden states"][4] == "–"
+
+
+def test_a_seed_that_was_taken_away_counts_in_no_table(study: Study, tmp_path: Path) -> None:
+    """Its runs stay in the files of their variants."""
+    job = placed(study, study.job("summarise"))
+    outputs = {name: str(tmp_path / Path(path).name) for name, path in job.outputs.items()}
+    settings = job.settings.model_copy(update={"seeds": tuple((1, 3) for _ in job.settings.seeds)})
+    said = summarise(replace(job, settings=settings, outputs=outputs))
+    assert said.startswith("32 runs, ")
+    for name in ("runs", "all_outcomes", "curves"):
+        assert set(read_table(outputs[name])["seed"].to_pylist()) == {1, 3}
+    assert set(read_table(outputs["summary"])["seeds"].to_pylist()) == {2}
 
 
 def test_numbers_agree_with_their_nouns(study: Study, tmp_path: Path) -> None:

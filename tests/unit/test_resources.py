@@ -16,6 +16,7 @@ from papa.config.study import Job, Study
 from papa.files import write_table
 from papa.jobs.resources import (
     MB,
+    START_SECONDS,
     Sizes,
     disk,
     duration,
@@ -177,6 +178,17 @@ def test_precision_saves_memory_and_the_time_of_a_gpu():
     larger = config(device="cuda", token_budget=8192)
     assert memory_of(half, larger, LONG) < memory_of(HIDDEN, larger, LONG)
     assert seconds(half, larger, LARGER, 2) < seconds(HIDDEN, larger, LARGER, 2) / 2
+
+
+def test_every_seed_takes_its_time_and_room():
+    one = probing()
+    five = replace(one, settings=one.settings.model_copy(update={"seeds": (1, 2, 3, 4, 5)}))
+    start = START_SECONDS
+    taken = [seconds(own, CONFIG, BERT_BASE, 1) - start for own in (one, five)]
+    assert taken[1] == pytest.approx(5 * taken[0])
+    written = [disk(own, BERT_BASE) for own in (one, five)]
+    assert 4.5 * written[0] < written[1] <= 5 * written[0]
+    assert memory_of(five, CONFIG, BERT_BASE) > memory_of(one, CONFIG, BERT_BASE)
 
 
 def test_disk_is_what_is_written():

@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from papa.config.reading import config_of
 from papa.config.settings import Corpus
 from papa.config.stages import ModelId, Settings
 from papa.config.study import FRESH, MISSING, Job, Roots, Study
-from papa.files import KEY, provenance_of_arrays, write_json, write_page, write_table
+from papa.files import KEY, provenance_of_arrays, trace_of, write_json, write_page, write_table, write_tensors
 
 CONFIG: dict[str, Any] = {
     "name": "tiny",
@@ -122,6 +124,8 @@ def write(study: Study, job: Job[Settings], content: Any) -> None:
                     store.attrs[KEY] = provenance_of_arrays({}, trace, values)
             case ".html":
                 write_page(f"<head></head>{content}", path, trace)
+            case ".safetensors":
+                write_tensors({"content": torch.zeros(1)}, path, {}, trace)
             case _:
                 path.write_text("")
 
@@ -286,6 +290,24 @@ def test_the_same_seeds_are_not_trained_again_on_hidden_states_that_were_deleted
     assert to_do(study_of(CONFIG, results, Known())) == {}
     added = study_of(edited(run__seeds=[1, 2, 3]), results, Known())
     assert to_do(added) == {"hidden_states": 8, "probe": 8} | RESULTS
+
+
+def test_files_of_a_variant_go_together(results: Path) -> None:
+    """They are written one by one where others were before, so a kill may leave some of each."""
+    study = study_of(CONFIG, results, Known())
+    [job] = [job for job in study.jobs() if job.main.endswith("mood/runs/original/runs.json")]
+    outcomes = results / job.outputs["outcomes"]
+    trace = trace_of(outcomes)
+    assert trace is not None
+    write_table(pa.table({"content": ["new"]}), outcomes, {}, replace(trace, inputs={**trace.inputs, "index": "other"}))
+    again = study_of(CONFIG, results, Known())
+    assert again.state(job) == "not all files beside it were made with it"
+    assert to_do(again) == {"probe": 1} | RESULTS
+
+
+def test_a_variant_that_no_grid_has_gets_the_seeds_of_the_run(tmp_path: Path) -> None:
+    study = study_of(CONFIG, tmp_path, Known())
+    assert study.job("probe", model="m", task="mood", variant="identity/all").settings.seeds == (1, 2)
 
 
 def test_a_file_is_newer_than_what_is_outdated(results: Path) -> None:

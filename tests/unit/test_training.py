@@ -104,15 +104,21 @@ def test_a_further_seed_is_trained_beside_those_that_are_there(tiny, corpus, dat
     assert run((1, 3)) == 2, "seed 2 is kept, though it is not asked for"
     assert made(corpus, 2) == alone
     assert read_provenance(path).facts == {"seeds": [1, 2, 3]}
-    together = path.read_bytes()
-    assert run((1, 2, 3)) == 0 and path.read_bytes() == together
+    files = [path, jobs.outcomes_of(path), path.with_suffix(".safetensors")]
+    together = [file.read_bytes() for file in files]
+    assert run((1, 2, 3)) == 0 and [file.read_bytes() for file in files] == together
     path.unlink()
-    assert run((1, 2, 3)) == 3 and path.read_bytes() == together, "the same bytes, in whatever steps"
+    assert run((1, 2, 3)) == 3 and [file.read_bytes() for file in files] == together, "in whatever steps"
     assert run((1, 2), how=training(epochs=1)) == 2, "of other settings nothing is kept"
     assert read_provenance(path).facts == {"seeds": [1, 2]}
+    part = files[1].read_bytes()
+    assert run((1, 2, 4), how=training(epochs=1)) == 1
+    files[1].write_bytes(part)  # as a kill leaves them that came before the last two files were written
+    assert run((1, 2, 4), how=training(epochs=1)) == 1, "what is not in all files is trained again"
     probes = path.with_suffix(".safetensors")
     probes.write_bytes(probes.read_bytes()[:-1] + b"x")
     assert run((2, 3), how=training(epochs=1)) == 2, "of damaged files nothing is kept"
+    assert read_provenance(path).facts == {"seeds": [2, 3]}
 
 
 def test_constants_that_are_trained_begin_anew_with_each_seed(tiny, corpus, data, metric):

@@ -369,23 +369,27 @@ def _difference(one: Line, other: Line) -> Estimate | None:
 
 
 def _rising(line: Line, curves: pd.DataFrame) -> list[str]:
-    """The tasks with a setting whose probes still gained at the end, as a mean over their seeds.
+    """The tasks with a setting whose probes still gained at the end.
 
-    The last quarter of the epochs is better than the one before, because scores of single epochs go up and down; and if
-    it has several epochs, the last of them is better than the first, because the gain may be over by then.
+    The last quarter of the epochs is better than the one before, because scores of single epochs go up and down, and
+    the gain is not over: from the first to the last epoch of that quarter (if it is one epoch, in that), seeds gain on
+    average, and by more than twice the standard error.
     """
-    found = []
+    found, setting = [], ["constant", "order", "fraction"]
     for task, title in line.rows[["task", "title"]].drop_duplicates().itertuples(index=False):
         own = curves[curves["model"].eq(line.rows["model"].iloc[0]) & curves["task"].eq(task)]
-        by_epoch = (
-            own.groupby(["constant", "order", "fraction", "epoch"], dropna=False)["score"].mean().unstack("epoch")
+        scores = own.fillna({name: "" for name in setting}).pivot(
+            index=[*setting, "seed"], columns="epoch", values="score"
         )
-        part = max(by_epoch.shape[1] // 4, 1)
-        late, before = by_epoch.iloc[:, -part:], by_epoch.iloc[:, -2 * part : -part]
-        gained = late.mean(axis=1) - before.mean(axis=1) > RISING
-        if part > 1:
-            gained &= late.iloc[:, -1] - late.iloc[:, 0] > RISING
-        if by_epoch.shape[1] > 1 and gained.any():
+        epochs = scores.shape[1]
+        if epochs < 2:
+            continue
+        part = max(epochs // 4, 1)
+        late, before = scores.iloc[:, -part:], scores.iloc[:, -2 * part : -part]
+        higher = (late.mean(axis=1) - before.mean(axis=1)).groupby(setting).mean() > RISING
+        gains = (late.iloc[:, -1] - (late if part > 1 else before).iloc[:, 0]).groupby(setting)
+        gained = (gains.mean() > RISING) & ~(gains.mean() <= 2 * gains.sem())
+        if (higher & gained).any():
             found.append(str(title))
     return found
 

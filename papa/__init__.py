@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from papa.model.load import load_model
     from papa.model.model import Model, replaced_attention
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOME = {
     "lay_out": "papa.data.layout",

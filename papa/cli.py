@@ -83,7 +83,8 @@ def init(
         "papa.yaml"
     ),
     model: Annotated[
-        str | None, typer.Option(metavar="HUB_ID_OR_FOLDER", help="An encoder on the hub, or its folder here.")
+        str | None,
+        typer.Option(metavar="HUB_ID_OR_FOLDER", help="An encoder or a decoder on the hub, or its folder here."),
     ] = None,
     train: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Training texts: Parquet, JSONL, CSV, TSV, CoNLL, text.")

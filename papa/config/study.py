@@ -802,5 +802,5 @@ def _difference(asked: Mapping[str, JSON], found: Mapping[str, JSON], where: str
                 return inner
         elif own != other:
             said = f"{where}{key} is {own}, but it was made with {other}"
-            return said if len(said) < LONGEST else f"{where}{key} has changed"
+            return said if len(said) < LONGEST and "[[" not in said else f"{where}{key} are others now"
     return ""

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -350,7 +350,12 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
             problems.append(f"Model {model}: {error}")
     for corpus in config.corpora_run:
         try:
-            corpora[corpus] = _counted(config.corpora[corpus], study.results / study.path("texts", corpus=corpus))
+            of_tasks = [task for _, task in config.pairs if config.tasks[task].corpus == corpus]
+            columns = [
+                name for task in of_tasks for name in (config.tasks[task].label, config.tasks[task].subset) if name
+            ]
+            texts = study.results / study.path("texts", corpus=corpus)
+            corpora[corpus] = _counted(config.corpora[corpus], texts, columns)
         except InputError as error:
             problems.append(f"Corpus {corpus}: {error}")
     sizes: dict[tuple[str, str], Sizes | None] = {}
@@ -374,8 +379,11 @@ def _of_model(model: ModelId) -> dict[str, int]:
     return sizes_of_model(model)
 
 
-def _counted(corpus: Corpus, texts: Path) -> dict[str, tuple[int, float]]:
-    """Rows of each split of a corpus, and words of a row on average; raises `InputError` if that is not known here."""
+def _counted(corpus: Corpus, texts: Path, columns: Sequence[str]) -> dict[str, tuple[int, float]]:
+    """Rows of each split of a corpus, and words of a row on average.
+
+    Raises `InputError` if that is not known here, or if one of the `columns`, which tasks read, is not there.
+    """
     from papa.data.sources import load_rows
 
     if corpus.hub is not None and Machine.current().hub_mirror is None and not texts.exists():
@@ -390,14 +398,14 @@ def _counted(corpus: Corpus, texts: Path) -> dict[str, tuple[int, float]]:
         number = rows.get(split, own.table.num_rows)
         if split == "train" and corpus.train_limit is not None:
             number = min(number, corpus.train_limit)
-        found[split] = (number, _words(corpus, own))
+        found[split] = (number, _words(corpus, own, columns))
     return found
 
 
-def _words(corpus: Corpus, rows: Rows) -> float:
+def _words(corpus: Corpus, rows: Rows, columns: Sequence[str]) -> float:
     """Words of a row on average, in its first rows."""
     names = [name for name in (corpus.first, corpus.second, corpus.words) if name is not None]
-    for name in names:
+    for name in (*names, *columns):
         if name not in rows.names:
             raise InputError(f"it has no column {name!r}; its columns are {', '.join(rows.names)}.")
     first = rows.table.slice(0, SAMPLE).select(names).to_pylist()

@@ -15,9 +15,9 @@ from typing import Any
 import papa
 from papa.config.reading import check_unique_keys, config_of
 from papa.config.settings import Machine, check_files
-from papa.config.study import OUTDATED, Study
+from papa.config.study import MORE, OUTDATED, Study
 from papa.data.roots import LocalRoots
-from papa.errors import InputError
+from papa.errors import InputError, count
 
 RUN = "PAPA_RUN"
 """The environment variable that names the results that a run writes to, and its process."""
@@ -90,6 +90,8 @@ def begin(study: Study) -> None:
         print(f"{artefact} is made again: {why}.", flush=True)
     if len(outdated) > SHOWN:
         print(f"{len(outdated) - SHOWN} more artefacts are made again.", flush=True)
+    if further := sum(study.state(job) == MORE for job in study.jobs()):
+        print(f"Probes of further seeds are trained for {count(further, 'variant')}; the others stay.", flush=True)
 
 
 def _not_written(study: Study, error: OSError) -> InputError:

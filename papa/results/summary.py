@@ -102,8 +102,10 @@ def summarise(job: Job[RunsOf]) -> str:
     write_pages(TITLE, tables_of(summary), legend(summary), job.output("markdown"), job.output("latex"))
     drops = mean_relative_drops(summary[summary["fraction"] == "0"])
     at_end = ", ".join(
-        f"{model} {percent(drop)} over {count(tasks, 'task')}"
-        for model, drop, tasks in zip(drops["model"], drops["mean_relative_drop"], drops["tasks"], strict=True)
+        f"{model}, {constant} {percent(drop)} over {count(tasks, 'task')}"
+        for model, constant, drop, tasks in drops[["model", "constant", "mean_relative_drop", "tasks"]].itertuples(
+            index=False
+        )
     )
     said = f"{count(len(files), 'run')}, {count(len(summary), 'summary row')}"
     return f"{said}; mean relative drop at fraction 0: {at_end}" if at_end else said

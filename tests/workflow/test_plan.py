@@ -72,6 +72,7 @@ def test_disk_follows_from_rows_words_and_sizes(plan):
     files = {"files": {split: f"data/long.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
     config = changed(corpora={"sentences": files}, run={"tasks": ["animals"], "fractions": ["1"]})
     config["contextless"] = False
+    del config["tasks"]["animals"]["subset"]
     stages = {stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]}
     assert stages["hidden_states"]["disk_mb"] == -(-(2 * rows * 13 * 3 * 8 * 2 + 2 * rows * 4) // 10**6)
     config["corpora"]["sentences"]["train_limit"] = 10_000
@@ -92,6 +93,14 @@ def test_texts_that_are_not_here_are_said_first(plan):
     gone = {"files": {split: f"data/gone.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
     said = " ".join(plan(changed(corpora={"sentences": gone})).stdout.split())
     assert said.startswith("Corpus sentences: There is no file data/gone.train.csv") and "average 2 (1 unknown)" in said
+
+
+@pytest.mark.parametrize("key", ["label", "subset"])
+def test_a_column_that_a_task_lacks_is_said_before_anything_runs(plan, key):
+    config = changed(run={"tasks": ["animals"]})
+    config["tasks"]["animals"][key] = "feeling"
+    said = " ".join(plan(config).stdout.split())
+    assert said.startswith("Corpus sentences: it has no column 'feeling'; its columns are ")
 
 
 def test_where_nothing_is_known_the_exit_code_says_so(plan):
@@ -121,6 +130,7 @@ def test_the_smallest_loss_before_a_run_is_worked_out_by_hand(plan):
     files = {"files": {split: f"data/mrpc.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
     config = changed(corpora={"sentences": files}, run={"tasks": ["animals"], "seeds": [1, 2, 3]})
     config["tasks"]["animals"]["title"] = "MRPC"
+    del config["tasks"]["animals"]["subset"]
     found = json.loads(plan(config, "--json").stdout)
     [entry] = found["smallest_losses"]
     expected = smallest_loss(3, 0.005 / 0.2, ((0.05 + 2 * RARE / 408) / 408) ** 0.5 / 0.2)
@@ -203,7 +213,7 @@ def measured(path, seeds, shift, floor=0.5, examples=600):
 
 def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkeypatch):
     rows = {"train": (600, 5.0), "validation": (600, 5.0)}
-    monkeypatch.setattr("papa.jobs.plan._counted", lambda corpus, texts: rows)
+    monkeypatch.setattr("papa.jobs.plan._counted", lambda corpus, texts, columns: rows)
     path = folder / "results/tiny/tables/outcomes.parquet"
     try:
         own = measured(path, 4, 6)

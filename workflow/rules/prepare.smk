@@ -27,6 +27,7 @@ use rule prepare_texts as prepare_labels with:
         log("labels"),
     benchmark:
         benchmark("labels")
+    priority: 4  # a column that is not there is found before anything is computed
     localrule: True
     resources:
         **sized("prepare_labels"),
@@ -43,6 +44,7 @@ use rule prepare_texts as prepare_subsets with:
         log("subsets"),
     benchmark:
         benchmark("subsets")
+    priority: 4
     localrule: True
     resources:
         **sized("prepare_subsets"),

@@ -1,7 +1,4 @@
-"""Snakemake's logger `papa`: a line for each job that is done, and on a terminal the stages that run, as they move.
-
-Snakemake finds it by its name (`--logger papa`). The line of a job is the last one of its log.
-"""
+"""Snakemake's logger `papa`: the last line of the log of each finished job, and on a terminal the stages that run."""
 
 from __future__ import annotations
 
@@ -27,8 +24,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 SILENT = "workflow_started run_info job_info job_started group_info group_error shellcmd resources_info progress"
 QUIET = r"Select jobs|Execute \d+ job|Using shell|Conda env|Building DAG|Rules with|Assuming unr|RuleException:\nCalled"
 BAR = re.compile(r"\S.*\d%\|.*")
-MOST_BARS = 8  # jobs whose progress bars are shown: a cluster may run hundreds
-UNITS = ((1, "s"), (60, "min"), (3600, "hour"))
+MOST_BARS, UNITS = 8, ((1, "s"), (60, "min"), (3600, "hour"))  # a cluster may run hundreds of jobs with bars
 
 
 @dataclass
@@ -84,8 +80,7 @@ class LogHandler(LogHandlerBase):
         self.full = given.dryrun or given.verbose or given.debug_dag
         self.console = Console(stderr=not given.stdout, highlight=False, markup=False, emoji=False)
         self.live = Live(console=self.console, get_renderable=self.picture, refresh_per_second=4, transient=True)
-        plain = self.console.is_dumb_terminal or not self.console.is_terminal
-        self.draws = not (plain or self.full or quiet & {Quietness.PROGRESS, Quietness.ALL})
+        self.draws = self.console.is_interactive and not (self.full or quiet & {Quietness.PROGRESS, Quietness.ALL})
         if not self.full:
             os.environ["PAPA_LOGGER"] = "papa"  # so that jobs leave their lines to this handler
         atexit.register(self.live.stop)

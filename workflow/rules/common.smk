@@ -8,8 +8,7 @@ from papa.jobs.start import begin, end, marked, started
 
 try:
     STUDY = started(config, workflow.configfiles)
-    # Every job has this file as an input. It is newer than an artefact that does not fit the config any more, and counts
-    # for no job that is done: so the state of a job decides whether it runs.
+    # An input of every job: newer than an artefact that does not fit the config, and ancient for a job that is done.
     OUTDATED = marked(STUDY)
 except InputError as error:
     raise SystemExit(f"Config error: {error}")
@@ -57,5 +56,4 @@ def benchmark(artefact):
 
 
 def shown(artefact, category, **labels):
-    caption = f"../report/{artefact}.rst"
-    return report(made(artefact), caption=caption, category=category, labels=labels)
+    return report(made(artefact), caption=f"../report/{artefact}.rst", category=category, labels=labels)

@@ -182,7 +182,8 @@ def test_one_more_seed_after_pruning_trains_its_own_probes_alone(elsewhere, conf
     config["run"] |= {"seeds": [1, 2], "tasks": ["animals"]}
     process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config))
     assert process.returncode == 0, process.stdout + process.stderr
-    assert "is made again" not in process.stdout
+    assert "runs.json is made again" not in process.stdout
+    assert "Probes of further seeds are trained for 4 variants; the others stay." in process.stdout
     logs = [path.read_text(encoding="utf-8") for path in (results / "logs").rglob("animals/runs/**/runs.log")]
     assert len(logs) == 4 and all("seed 2" in log and "seed 1:" not in log for log in logs)
     after = runs_of(results)

@@ -71,7 +71,10 @@ def test_one_version_everywhere():
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
     released = re.search(r"^## \[([0-9.]+)\] - (\S+)$", text_of("CHANGELOG.md"), re.MULTILINE)
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
-    assert citation["version"] == project["version"] == papa.__version__ == released[1]
+    assert citation["version"] == released[1] and project["version"] == papa.__version__
+    # between two releases, results name the one to come
+    unreleased = re.search(r"^## \[Unreleased\]\n\nThis will be ([0-9.]+)\. ", text_of("CHANGELOG.md"), re.MULTILINE)
+    assert papa.__version__ == (f"{unreleased[1]}.dev0" if unreleased else released[1])
     assert citation["date-released"] == released[2] == date.fromisoformat(released[2]).isoformat()
     assert citation["license"] == project["license"]
     assert citation["preferred-citation"]["doi"] in text_of("README.md")

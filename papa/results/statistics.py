@@ -11,7 +11,7 @@ are Fieller's; see docs/statistics.md, which has the error rates.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -313,9 +313,8 @@ def _freedom(variance: np.ndarray, parts: np.ndarray, freedoms: np.ndarray) -> n
     return found
 
 
-def _last(rejects: object, middle: float, side: int) -> float:
+def _last(rejects: Callable[[np.ndarray], np.ndarray], middle: float, side: int) -> float:
     """The ratio farthest from `middle` on one side that is not rejected; infinite if there is none within `WIDE`."""
-    assert callable(rejects)
     low, high = 0.0, WIDE
     for _ in range(3):  # each time on a hundredth of the last range
         steps = np.linspace(low, high, 257)

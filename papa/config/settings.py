@@ -58,13 +58,14 @@ ONLY_WITH = {
 }
 """Keys of a corpus that mean something for one source alone."""
 
-METRICS: dict[str, Literal["text", "token", "masked"]] = {
+METRICS: dict[str, Literal["text", "token", "masked", "next"]] = {
     "accuracy": "text",
     "f1": "text",
     "matthews_correlation": "text",
     "entity_f1": "token",
     "token_accuracy": "token",
     "negative_log_perplexity": "masked",
+    "log_likelihood": "next",
 }
 """The metrics, and what the tasks that they score have labels on."""
 
@@ -72,10 +73,35 @@ LABELLED = {
     "text": "with one label per text (on a corpus without words)",
     "token": "with one label per word (on a corpus of words)",
     "masked": "without labels (masked language modelling)",
+    "next": "without labels (language modelling, by a decoder's own head)",
 }
 """How messages name tasks by what has a label."""
 
-Metric = Literal["accuracy", "f1", "matthews_correlation", "entity_f1", "token_accuracy", "negative_log_perplexity"]
+Metric = Literal[
+    "accuracy",
+    "f1",
+    "matthews_correlation",
+    "entity_f1",
+    "token_accuracy",
+    "negative_log_perplexity",
+    "log_likelihood",
+]
+Random = Literal[
+    "bert",
+    "roberta",
+    "deberta",
+    "electra",
+    "xlm-roberta",
+    "distilbert",
+    "albert",
+    "deberta-v2",
+    "modernbert",
+    "gpt2",
+    "gpt_neox",
+    "llama",
+    "qwen2",
+    "modernbert-decoder",
+]
 OrderName = Literal["lambda", "lambda-reversed", "first-layer-first", "last-layer-first", "random"]
 
 
@@ -189,10 +215,9 @@ class Model(Block):
         key("an installed Python package with get_model_path(); a place, like path"),
     ] = None
     random: Annotated[
-        Literal["bert", "roberta", "deberta", "electra"] | None,
+        Random | None,
         key(
-            "family of a small model with random weights, which papa makes itself: to try every stage "
-            "without a download"
+            "type of a small model with random weights, which papa makes itself: to try every stage without a download"
         ),
     ] = None
 
@@ -308,15 +333,19 @@ class Corpus(Block):
 
 
 class Task(Block):
-    """A task: labels on a corpus (or none, for masked language modelling), a metric and the training of its probes."""
+    """A task: labels on a corpus, a metric and the training of its probes.
+
+    Without labels it is masked language modelling, or language modelling, which the model's own head does: no probe is
+    trained, and learning rate, batch size and epochs are those of λ.
+    """
 
     title: Annotated[Text | None, key("what tables and figures call the task (if not given, its name)")] = None
     corpus: Annotated[str, key("name of the corpus, defined under corpora")]
     label: Annotated[
         Text | None,
         key(
-            "column of the labels, one per example, or a list with one per word; a task without it is "
-            "masked language modelling"
+            "column of the labels, one per example, or a list with one per word; a task without it is masked "
+            "language modelling, or language modelling if its metric is log_likelihood"
         ),
     ] = None
     labels: Annotated[
@@ -350,8 +379,13 @@ class Task(Block):
 
     @property
     def masked(self) -> bool:
-        """Whether the task is masked language modelling: a task without labels."""
-        return self.label is None
+        """Whether the task is masked language modelling."""
+        return METRICS[self.metric] == "masked"
+
+    @property
+    def direct(self) -> bool:
+        """Whether the task is language modelling by the model's own head, for which no probe is trained."""
+        return METRICS[self.metric] == "next"
 
 
 class Layout(Block):
@@ -771,18 +805,19 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
             f"averaged (average-of-{task.corpus}) can do without."
         )
     _check_once(f"{where}.labels", task.labels or ())
-    if METRICS[task.metric] == "masked":
+    if task.masked or task.direct:
         extra = next((key for key in ("label", "labels", "subset", "published") if getattr(task, key)), None)
         if extra:
+            what = "masked language modelling" if task.masked else "language modelling"
             raise InputError(
-                f"{where}.{extra} is for tasks with labels, but {task.metric} is the metric of masked language "
-                f"modelling, which has none; leave out {extra} or take another metric."
+                f"{where}.{extra} is for tasks with labels, but {task.metric} is the metric of {what}, which has none; "
+                f"leave out {extra} or take another metric."
             )
         return
     if task.label is None:
         raise InputError(
-            f"{where} needs a label for its metric {task.metric}; a task without labels is masked language modelling, "
-            "whose metric is negative_log_perplexity."
+            f"{where} needs a label for its metric {task.metric}; the metric of a task without labels is "
+            "negative_log_perplexity (masked language modelling) or log_likelihood (language modelling)."
         )
     if corpus.blocks:
         raise InputError(
@@ -805,11 +840,11 @@ def _check_trained(config: Config) -> None:
     """Constants are trained with labels only, and what changes in every epoch cannot be stored."""
     for name, grid in config.analyses.items():
         trained = next((constant for constant in grid.constants if Constant.parse(constant).trained), None)
-        masked = next((task for task in grid.tasks if config.tasks[task].masked), None)
-        if trained and masked:
+        unlabelled = next((task for task in grid.tasks if config.tasks[task].label is None), None)
+        if trained and unlabelled:
             where = "run" if name == RUN else f"grids.{name}"
             raise InputError(
-                f"{where} runs {masked}, masked language modelling, with {trained}, but constants are trained with "
+                f"{where} runs {unlabelled}, which has no labels, with {trained}, but constants are trained with "
                 "labels only; give such tasks a grid of their own under grids, with other constants."
             )
         why = ""

@@ -92,6 +92,11 @@ class Training(Settings):
     batch_size: int
     epochs: int
 
+    @classmethod
+    def none(cls) -> Training:
+        """Nothing is trained: no epochs."""
+        return cls(learning_rate=0, batch_size=1, epochs=0)
+
 
 class _OfCorpus(Settings):
     """A corpus as it is read. `source` has digests of what it is read from, by split or by name."""
@@ -187,6 +192,8 @@ class LambdaOf(_OfEncoding):
     encoder_dropout: bool
     part: str | None = None
     """Which part of the training texts is learned from; None stands for all of them."""
+    direct: Literal[True] | None = None
+    """Whether the loss is that of the model's own head, which guesses the next token, and no probe is trained."""
 
 
 class RankOf(Settings):
@@ -222,7 +229,8 @@ class ProbeOf(_OfEncoding):
     """Stage *probe*: a probe for each seed, trained, and what each makes of every validation example.
 
     Streamed hidden states are computed when they are read. The metric is only named for the terminal, because all
-    scores are made of outcomes. Probes of further seeds may lie beside those that are asked for.
+    scores are made of outcomes. Probes of further seeds may lie beside those that are asked for. If the task is
+    `direct`, the model's own head takes the place of the probe, and nothing is trained.
     """
 
     stage = "probe"
@@ -237,6 +245,7 @@ class ProbeOf(_OfEncoding):
     variant: str
     encoder_dropout: bool
     streamed: bool
+    direct: Literal[True] | None = None
 
     @property
     def threads(self) -> Literal["encoder", "probe"] | None:

@@ -166,16 +166,18 @@ class Study:
             seeds = dict.fromkeys(seed for own in found.values() for seed in own)
             for variant in map(Variant.parse, (ORIGINAL, CONTEXTLESS)):
                 found.setdefault(variant, {}).update(seeds)
+        if self.config.tasks[task].direct:  # nothing is trained, so nothing depends on a seed
+            return {variant: [0] for variant in found}
         return {variant: list(seeds) for variant, seeds in found.items()}
 
     def streamed(self, task: str, variant: Variant) -> bool:
         """Whether a probe takes hidden states from the model as it goes.
 
-        It does if the task says so, if its texts are masked or dropped from anew in every epoch, and if constants are
-        trained with it.
+        It does if the task says so or has no labels, if its texts are dropped from anew in every epoch, and if
+        constants are trained with it.
         """
         given = self.config.tasks[task]
-        return given.masked or self.config.encoder_dropout or given.features == "stream" or variant.trained
+        return given.label is None or self.config.encoder_dropout or given.features == "stream" or variant.trained
 
     def in_parts(self, sharded: bool) -> str:
         """Pattern of the corpora, in any layout, that have several shards, or of those that have one."""
@@ -463,6 +465,7 @@ class Study:
             seed=int(seed),
             constant=constant,
             encoder_dropout=self.config.encoder_dropout,
+            direct=given.direct or None,
         )
         needs: Needs = {
             "tokens": [self._tokens(model, task)],
@@ -499,11 +502,12 @@ class Study:
             model=self._encoding(model, learning=replaced.trained),
             task=task,
             metric=given.metric,
-            training=self._training(task),
+            training=stages.Training.none() if given.direct else self._training(task),
             seeds=tuple(self.variants(model, task).get(replaced) or self.config.run.seeds),
             variant=variant,
             encoder_dropout=self.config.encoder_dropout,
             streamed=streamed,
+            direct=given.direct or None,
         )
         needs: Needs = {"tokens": [self._tokens(model, task)], "labels": self._labels(task)}
         if streamed:
@@ -696,7 +700,7 @@ class Study:
         return self.job("prepare_texts", corpus=self.config.tasks[task].corpus)
 
     def _labels(self, task: str) -> list[Job[stages.LabelsOf]]:
-        return [] if self.config.tasks[task].masked else [self.job("prepare_labels", task=task)]
+        return [] if self.config.tasks[task].label is None else [self.job("prepare_labels", task=task)]
 
     def _tokens(self, model: str, task: str) -> Job[stages.TokensOf]:
         return self.job("tokenize", model=model, laid_out=self.config.tasks[task].corpus)

@@ -156,26 +156,35 @@ def place(
                 yield _place_one(template, one, two, slots, room, misplaced=segments == "published_code")
 
 
-def texts_in_blocks(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], slots: int) -> Iterator[Placed]:
+def texts_in_blocks(
+    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], slots: int, contiguous: bool = False
+) -> Iterator[Placed]:
     """Yield running text as blocks of `slots` tokens, special tokens at both ends: `[CLS] tokens [SEP]`, no padding.
 
     Texts follow one another without a separator; one that is empty adds nothing and no token is lost. The last block
-    may be shorter; its `[SEP]` stands in slot n-1 all the same. Raises `InputError` if the slots leave no room. The
-    paper does not say how its texts for masked language modelling were packed; this is our reading.
+    may be shorter; its `[SEP]` stands in slot n-1 all the same, unless the layout is `contiguous`. Raises `InputError`
+    if the slots leave no room. The paper does not say how its texts for masked language modelling were packed; this is
+    our reading.
     """
     template = _template(tokenizer, slots)
     room = slots - len(template.start) - len(template.end)
     _check_room(slots, room)
     waiting: list[int] = []
     left = iter(texts)
+
+    def block(ids: list[int]) -> Placed:
+        if contiguous:
+            return _follow_each_other(template, (ids, []), None, room)
+        return _place_one(template, (ids, []), None, slots, (room, 0), False)
+
     while chunk := list(islice(left, CHUNK)):
         waiting += [number for ids, _ in _sub_tokens(tokenizer, chunk, False) for number in ids]
         full = len(waiting) - len(waiting) % room
         for start in range(0, full, room):
-            yield _place_one(template, (waiting[start : start + room], []), None, slots, (room, 0), False)
+            yield block(waiting[start : start + room])
         waiting = waiting[full:]
     if waiting:
-        yield _place_one(template, (waiting, []), None, slots, (room, 0), False)
+        yield block(waiting)
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, slots: int) -> Template:

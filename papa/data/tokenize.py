@@ -46,7 +46,7 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
             f"{job.input('texts')} contains pairs of texts or lists of words; only single texts can be cut in blocks."
         )
     tokenizer = tokenizer_of(model, words=words)
-    rows = _blocks_of_splits(tokenizer, texts, settings.slots) if settings.blocks else _rows(tokenizer, texts, settings)
+    rows = _blocks_of_splits(tokenizer, texts, settings) if settings.blocks else _rows(tokenizer, texts, settings)
     facts = {
         "model": model.name,
         "sizes": sizes_of_model(model),
@@ -161,7 +161,7 @@ def _rows(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, told: TokensOf) -
         yield from zip(columns["split"], columns["row"], laid_out, strict=True)
 
 
-def _blocks_of_splits(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots: int) -> Iterator[Row]:
+def _blocks_of_splits(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, told: TokensOf) -> Iterator[Row]:
     """The blocks of each split, each with the split's name and its number there."""
     rows = (
         row
@@ -169,7 +169,8 @@ def _blocks_of_splits(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots
         for row in zip(*(column.to_pylist() for column in chunk.columns), strict=True)
     )
     for split, own in groupby(rows, key=lambda row: row[0]):
-        for number, block in enumerate(texts_in_blocks(tokenizer, (text for _, text in own), slots)):
+        blocks = texts_in_blocks(tokenizer, (text for _, text in own), told.slots, told.style == "contiguous")
+        for number, block in enumerate(blocks):
             yield split, number, block
 
 

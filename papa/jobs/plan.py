@@ -209,7 +209,8 @@ def smallest_losses(study: Study, rows: Mapping[str, Mapping[str, int]]) -> list
         known = [own for model in models if (own := measured.get((model, task))) is not None]
         noises = [own for own in known if isinstance(own, Noise)]
         counted = None if config.corpora[given.corpus].blocks else rows.get(given.corpus, {}).get("validation")
-        entry: Found = {"task": task, "title": given.title or task, "seeds": min(seeds), "examples": counted}
+        of_probes = None if given.direct else min(seeds)
+        entry: Found = {"task": task, "title": given.title or task, "seeds": of_probes, "examples": counted}
         entry |= {"measured": bool(known), "smallest": None, "helps": None, "why": None}
         found.append(entry)
         if not known and _has_range(given.metric):
@@ -217,7 +218,7 @@ def smallest_losses(study: Study, rows: Mapping[str, Mapping[str, int]]) -> list
         examples = counted or min((own.examples or 0 for own in noises), default=0)
         if not config.contextless:
             entry["why"] = "without `contextless` no loss is measured"
-        elif min(seeds) < 2:
+        elif of_probes == 1:
             entry["why"] = ONE_SEED
         elif known and not noises:
             entry["why"] = str(known[0])
@@ -281,7 +282,8 @@ def _under(entry: Found) -> str:
 
 
 def _counts(entry: Found, between: str = ", ") -> str:
-    return f"{count(entry['seeds'], 'seed')}{between}{count(entry['examples'], 'example')}"
+    seeds = f"{count(entry['seeds'], 'seed')}{between}" if entry["seeds"] else ""
+    return f"{seeds}{count(entry['examples'], 'example')}"
 
 
 def _has_range(metric: str) -> bool:
@@ -313,7 +315,7 @@ def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
             continue
         sample = own.sample(own.metric, own.subsets()[ALL])
         ends = sample.spread(ORIGINALS, FLOOR)
-        if ends is None or ends.seeds < 2:
+        if ends is None or not ends.known:
             continue
         status = status_of(sample, own, own.metric)
         if status != COUNTS:

@@ -226,10 +226,15 @@ def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) ->
     encoding = (2 * sizes.matrices + 4 * sizes.layers * sizes.slots * sizes.hidden) * sizes.tokens / flops
     if isinstance(told, AverageOf | HiddenOf):
         return START_SECONDS + encoding / int(told.part.split("of")[1])
-    masked, of_tokens = _metric(job, config)
+    decoded, of_tokens = _metric(job, config)
     of_probe = 6 * sizes.probe * (sizes.tokens if of_tokens else sizes.examples)
-    if masked:
-        of_probe = int(MASKED * (of_probe + 6 * sizes.vocabulary * sizes.hidden * sizes.tokens))
+    decoding = int(decoded * 6 * sizes.vocabulary * sizes.hidden * sizes.tokens)
+    if told.direct and isinstance(told, ProbeOf):  # validation texts alone, each twice: replaced, and as it is
+        return START_SECONDS + 2 * (encoding + decoding / 3 / flops) * sizes.scored / max(sizes.examples, 1)
+    if told.direct:
+        return START_SECONDS + told.training.epochs * (3 * encoding + decoding / flops)
+    if decoded:
+        of_probe = int(MASKED * of_probe) + decoding
     epoch = of_probe / flops + sizes.examples / told.training.batch_size * sizes.probe * STEP
     epoch += HALF * sizes.states * sizes.tokens / BYTES_A_SECOND if stored else (3 if _trained(told) else 1) * encoding
     seeds = len(told.seeds) if isinstance(told, ProbeOf) else 1
@@ -244,7 +249,9 @@ def disk(job: Job[Any], sizes: Sizes | None) -> int:
     elif sizes is not None and isinstance(told, HiddenOf):
         written = (HALF * sizes.states * sizes.tokens + FLOAT * sizes.examples) / int(told.part.split("of")[1])
     elif sizes is not None and isinstance(told, ProbeOf):
-        written = FLOAT * (sizes.probe + _trained(told) * sizes.constants) + _of_outcomes(told, sizes)
+        written = FLOAT * ((not told.direct) * sizes.probe + _trained(told) * sizes.constants) + _of_outcomes(
+            told, sizes
+        )
         written *= len(told.seeds)
     return _rounded_up(written / MB, 1) or 1
 
@@ -281,29 +288,32 @@ def _trained(told: Settings) -> bool:
     return isinstance(told, LambdaOf) or (isinstance(told, ProbeOf) and Variant.parse(told.variant).trained)
 
 
-def _metric(job: Job[Any], config: Config) -> tuple[bool, bool]:
-    """Whether a task is masked, and whether its probes classify tokens."""
+def _metric(job: Job[Any], config: Config) -> tuple[float, bool]:
+    """The share of the tokens that are guessed among all words of the vocabulary, and whether probes read tokens."""
     of = METRICS[config.tasks[job.wildcards["task"]].metric]
-    return of == "masked", of != "text"
+    return {"masked": MASKED, "next": 1.0}.get(of, 0.0), of != "text"
 
 
 def _of_probe(job: Job[Any], config: Config, sizes: Sizes) -> float:
     """Bytes of token ids, of a probe with all that is in memory of its parameters, and of what it reads at a time."""
-    batch = sizes.tokens_of(job.settings.training.batch_size)
+    told, direct = job.settings, bool(job.settings.direct)
+    batch = sizes.tokens_of(told.training.batch_size) if told.training.epochs else 0.0
     scored = 0.0 if isinstance(job.settings, LambdaOf) else sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored))
-    states = (3 * FLOAT + HALF) * sizes.states * max(batch, scored)
-    masked = 4 * FLOAT * MASKED * max(batch, scored) * sizes.vocabulary * _metric(job, config)[0]
+    scored = float(config.token_budget) if direct and scored else scored
+    states = 0.0 if direct else (3 * FLOAT + HALF) * sizes.states * max(batch, scored)
+    decoded = 4 * FLOAT * _metric(job, config)[0] * max(batch, scored) * sizes.vocabulary
     # probes that are done wait until all are written, and are in memory once more as a file
-    learned = sizes.probe + _trained(job.settings) * sizes.constants
-    done = 0 if isinstance(job.settings, LambdaOf) else 2 * FLOAT * len(job.settings.seeds) * learned
-    return BYTES_OF_A_TOKEN * sizes.tokens + FLOAT * OPTIMISER * sizes.probe + done + states + masked
+    probe = 0 if direct else sizes.probe
+    learned = probe + _trained(told) * sizes.constants
+    done = 0 if isinstance(told, LambdaOf) else 2 * FLOAT * len(told.seeds) * learned
+    return BYTES_OF_A_TOKEN * sizes.tokens + FLOAT * OPTIMISER * probe + done + states + decoded
 
 
 def _of_outcomes(told: ProbeOf, sizes: Sizes) -> float:
     """Bytes of what became of every example that is scored: at most of every token, if words are labelled."""
-    once, each = OF_A_TEXT if METRICS[told.metric] == "masked" else OF_A_LABEL
+    once, each = OF_A_TEXT if METRICS[told.metric] in ("masked", "next") else OF_A_LABEL
     labels = sizes.tokens / max(sizes.examples, 1) if METRICS[told.metric] == "token" else 1
-    return sizes.scored * labels * (once + each * told.training.epochs)
+    return sizes.scored * labels * (once + each * (2 if told.direct else told.training.epochs))
 
 
 def _bytes_of(files: tuple[PathLike, ...]) -> int:

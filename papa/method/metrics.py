@@ -66,12 +66,16 @@ class Metric:
         counts: from outcomes to what each unit adds, `[unit, count]`.
         score: from sums `[..., count]` to scores `[...]`; 0 where the score is not defined.
         low, high: what scores can be at least and at most.
+        column: the column of outcomes that is counted; see `papa.method.objectives.OUTCOMES`.
+        floors: whether more is better, so that a score has floors, and what is lost between them can be told.
     """
 
     counts: Callable[[Outcomes], Counts]
     score: Callable[[Counts], np.ndarray]
     low: float = 0.0
     high: float = 1.0
+    column: str = "predicted"
+    floors: bool = True
 
 
 def score_of(metric: str, outcomes: Outcomes) -> float:
@@ -92,7 +96,7 @@ def counts_of(metric: str, outcomes: pa.Table, names: Sequence[str], epoch: int 
     suffix = "" if epoch is None else f"_{epoch}"
     columns = {name: outcomes.column(name).to_numpy() for name in outcomes.column_names if name != "split"}
     if "tokens" in columns:
-        return np.stack([columns[f"loss{suffix}"], columns["tokens"].astype(float)], axis=1)
+        return np.stack([columns[f"{READINGS[metric].column}{suffix}"], columns["tokens"].astype(float)], axis=1)
     gold, predicted, unit = (columns[name].astype(np.int64) for name in ("gold", f"predicted{suffix}", "example"))
     return READINGS[metric].counts(Outcomes(gold, predicted, unit, names))
 
@@ -191,8 +195,14 @@ def _nats(counts: Counts) -> np.ndarray:
     return -_divided(counts[..., 0], counts[..., 1])
 
 
+def _perplexity(counts: Counts) -> np.ndarray:
+    """Of a token: e to its mean loss."""
+    found: np.ndarray = np.exp(_share(counts))
+    return found
+
+
 def _no_labels(outcomes: Outcomes) -> Counts:
-    raise InputError("Masked tokens have losses and no labels to count.")
+    raise InputError("A task without labels has losses, and no labels to count.")
 
 
 def _divided(above: np.ndarray, below: np.ndarray) -> np.ndarray:
@@ -209,15 +219,20 @@ READINGS: dict[str, Metric] = {
     "entity_f1": Metric(_entities, _f1),
     "token_accuracy": Metric(_right, _share),
     "chunk_f1": Metric(_entities, _f1),
-    "negative_log_perplexity": Metric(_no_labels, _nats, low=-np.inf, high=0.0),
+    "negative_log_perplexity": Metric(_no_labels, _nats, low=-np.inf, high=0.0, column="loss"),
+    "log_likelihood": Metric(_no_labels, _nats, low=-np.inf, high=0.0, column="loss"),
+    "perplexity": Metric(_no_labels, _perplexity, low=1.0, high=np.inf, column="loss", floors=False),
+    "kl_to_original": Metric(_no_labels, _share, high=np.inf, column="kl", floors=False),
 }
-"""All metrics by name. `chunk_f1` takes label names as they are, bare tags too, as the published code does."""
+"""All metrics by name. `chunk_f1` takes label names as they are, bare tags too, as the published code does. Those of
+texts without labels are of a token, in nats: a mean log-likelihood, and the mean divergence from the original."""
 
 BESIDE = {
     "f1": ("accuracy",),
     "matthews_correlation": ("accuracy",),
     "entity_f1": ("token_accuracy",),
     "token_accuracy": ("chunk_f1",),
+    "log_likelihood": ("perplexity", "kl_to_original"),
 }
 """Further readings of the same outcomes."""
 

@@ -1,8 +1,9 @@
-"""What is measured: a probe that reads labels, or one that guesses masked tokens, from hidden states (paper, Sec. 4).
+"""What is measured: a probe that reads labels or guesses masked tokens (paper, Sec. 4), or the model's own head.
 
 An objective says which tokens it needs of each batch, what the loss of a batch is, and what became of every example
 that is scored: its outcomes, of which all scores are made later. It does not know where hidden states come from: from a
-store, or through the model.
+store, or through the model. The head of a decoder, which guesses every next token, takes the place of a probe: then
+logits come through the model, and nothing is trained.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
 from torch.nn.functional import cross_entropy, pad
 
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
 OUTCOMES = """
 Columns of outcomes: `seed`, that of the probe; `split`; `example`, the number of a row in its split; for labels `gold`
 and `predicted`, indices of the label names, and for labels of words `word`, the number of the word in its row; for
-masked tokens `tokens`, their summed `loss` in nats, and that of a guess that ignores the text, `trivial`. `predicted`
-and `loss` are those after the last epoch, and those after epoch N are called `predicted_N` and `loss_N`.
+masked or next tokens `tokens`, their summed `loss` in nats, and that of a guess that ignores the text, `trivial`; for
+next tokens `kl`, the Kullback-Leibler divergence of what is guessed from what the original guesses, in nats, likewise
+summed. `predicted` and `loss` are those after the last epoch, and those after epoch N are called `predicted_N` and
+`loss_N`.
 """
 IGNORED = -100
 """The label of a token that has none."""
@@ -47,7 +50,7 @@ IDLE = -1
 EVALUATED_AT_ONCE = 64
 """Examples whose labels are predicted together."""
 DECODED_AT_ONCE = 256
-"""Masked tokens that are decoded together, because each has as many logits as the vocabulary has words."""
+"""Tokens that are decoded together, because each has as many logits as the vocabulary has words."""
 ROWS = 64
 """Masked tokens are rounded up to a multiple: oneDNN keeps a kernel for every number, each as large as the decoder."""
 
@@ -72,7 +75,7 @@ class Batch:
 
 
 States = Callable[[Batch], Tensor]
-"""From a batch to the hidden states of its places, float32 `[place, L+1, hidden]`."""
+"""From a batch to the hidden states of its places, float32 `[place, L+1, hidden]`; or to logits `[token, word]`."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +87,20 @@ class Through:
         replacement: what its layers do with their heads now.
         dropout: whether the model drops while training examples pass.
         rounded: whether hidden states go through float16 as stored ones do; nothing is then learned through them.
+        direct: whether the model's own head makes logits of them.
     """
 
     model: Model
     replacement: Callable[[], Replacement]
     dropout: bool = False
     rounded: bool = False
+    direct: bool = False
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Float32 `[place, L+1, hidden]`, on the model's device."""
+        """Float32 `[place, L+1, hidden]`, or `[token, word]` by the model's own head, on the model's device."""
         dropout = self.dropout and batch.tokens.split == "train"
+        if self.direct:
+            return self.model.scores(self.model.pack(batch.packed), self.replacement(), dropout).float()
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.rounded):
             states = self.model.run(self.model.pack(batch.packed), self.replacement(), dropout)
         if batch.places is not None:
@@ -104,9 +111,9 @@ class Through:
 
 
 class Objective(ABC):
-    """What is measured on the splits of a corpus, and the new probe that is trained for it."""
+    """What is measured on the splits of a corpus, and the new probe that is trained for it, if there is one."""
 
-    probe: SequenceProbe | TokenProbe | MlmProbe
+    probe: nn.Module
 
     @property
     def facts(self) -> dict[str, JSON]:
@@ -159,7 +166,7 @@ class Objective(ABC):
 def objective_of(
     job: Job[LambdaOf] | Job[ProbeOf], splits: Mapping[str, Tokens], sizes: Sizes, model: Model | None, seed: int
 ) -> Objective:
-    """The objective of a job with a new probe: labelled, or masked tokens if it has no labels.
+    """The objective of a job with a new probe: labelled, or if it has no labels next or masked tokens.
 
     Args:
         job: may read `labels`.
@@ -172,7 +179,14 @@ def objective_of(
     if labels is not None:
         found: Objective = Labelled(splits, sizes, labels)
     elif model is None:
-        raise InputError("Masked tokens change in every epoch, so that they need the model; stream the hidden states.")
+        raise InputError("A task without labels needs the model; stream the hidden states.")
+    elif job.settings.direct:
+        found = Next(splits, model)
+    elif model.causal:
+        raise InputError(
+            f"Model {identity.name} sees no later tokens, so that it cannot guess masked ones from both sides; "
+            "measure it by log_likelihood, or leave it out of masked language modelling."
+        )
     else:
         found = Masked(splits, model, Masking.of(tokenizer_of(identity), identity.name), seed)
     if model is not None:
@@ -354,24 +368,13 @@ class Masked(Objective):
         `trivial` is the loss of a guess from how often each token is in the training texts, with one more of each.
         Special tokens are never masked, so that they take no share.
         """
-        import pyarrow as pa
 
         tokens, masks = self.splits["validation"], self.masks["validation"]
         examples = torch.cat([batch.examples for batch in self.scored()])
-        text = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)[masks.chosen]
         seen = torch.bincount(self.splits["train"].ids.long(), minlength=self.vocabulary).double()
         guessed = torch.zeros_like(seen).index_copy(0, self.masking.ordinary, seen[self.masking.ordinary] + 1)
-        blind = -(guessed / guessed.sum()).log()[tokens.ids[masks.chosen].long()]
-        sums = torch.zeros(len(tokens), dtype=torch.float64)
-        columns = {
-            "example": torch.arange(len(tokens)),
-            "tokens": torch.bincount(text, minlength=len(tokens)),
-            "trivial": sums.index_add(0, text, blind),
-        }
-        columns |= _by_epoch("loss", [epoch["validation"][examples.argsort()] for epoch in epochs])
-        forms = {"example": pa.int32(), "tokens": pa.int32()}
-        made = {name: pa.array(values.numpy(), forms.get(name, pa.float64())) for name, values in columns.items()}
-        return pa.table({"split": pa.array(["validation"] * len(tokens)).dictionary_encode()} | made)
+        columns = _by_epoch("loss", [epoch["validation"][examples.argsort()] for epoch in epochs])
+        return _of_texts(tokens, masks.chosen, guessed, columns)
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
         own = masked_batch(self.splits[split], self.masks[split], examples)
@@ -381,6 +384,106 @@ class Masked(Objective):
         """Cross-entropy in nats of guessing the gold from `hidden` `[masked, L+1, hidden]`, summed over tokens."""
         assert isinstance(self.probe, MlmProbe)
         return summed_loss(self.probe, hidden, batch.gold)
+
+
+class Next(Objective):
+    """Next tokens, guessed by the model's own head from those before: nothing is trained.
+
+    The first token of a text has none before it, and is not guessed; every other token is, special ones too.
+
+    Args:
+        splits: the tokens of all splits.
+        model: a causal model with its head.
+
+    Raises:
+        InputError: the model sees later tokens, or no validation text has two tokens.
+    """
+
+    def __init__(self, splits: Mapping[str, Tokens], model: Model):
+        if not model.causal:
+            raise InputError(
+                f"{type(model.full).__name__} sees later tokens, so that it cannot be asked for the next one; "
+                "log_likelihood needs a decoder, and negative_log_perplexity masks tokens."
+            )
+        if "validation" in splits and not bool((splits["validation"].lengths > 1).any()):
+            raise InputError("No text of the validation split has a next token: each is one token long.")
+        self.splits, self.model, self.probe = splits, model, nn.Identity()
+
+    def batch(self, examples: Tensor) -> Batch:
+        return self._batch("train", examples)
+
+    def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Mean cross-entropy in nats; differentiable in the logits `hidden` `[token, word]`."""
+        guessed = (batch.gold != IGNORED).sum().clamp(min=1)
+        return cross_entropy(hidden, batch.gold.to(hidden.device), ignore_index=IGNORED, reduction="sum") / guessed
+
+    def scored(self) -> Iterator[Batch]:
+        for examples in self.splits["validation"].batches(Machine.current().token_budget):
+            yield self._batch("validation", examples)
+
+    def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """The summed loss of each text, and its divergence from the original, in nats: `[example, 2]`."""
+        original, gold = self.model.scores(self.model.pack(batch.packed)).float(), batch.gold.to(hidden.device)
+        text = torch.repeat_interleave(batch.packed.lengths).to(hidden.device)
+        found = hidden.new_zeros(len(batch.examples), 2, dtype=torch.float64)
+        for rows in torch.arange(len(gold), device=hidden.device).split(DECODED_AT_ONCE):
+            own = rows[gold[rows] != IGNORED]
+            guess, first = hidden[own].log_softmax(-1), original[own].log_softmax(-1)
+            loss = -guess.gather(1, gold[own, None]).squeeze(1)
+            divergence = (first.exp() * (first - guess)).sum(-1)
+            found.index_add_(0, text[own], torch.stack([loss, divergence], dim=1).double())
+        return found
+
+    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+        """A row for each text of the validation split: its guessed tokens, their summed loss and divergence.
+
+        `trivial` is the loss of a guess from how often each token is in the training texts, with one more of each.
+        """
+        tokens, train = self.splits["validation"], self.splits["train"]
+        examples = torch.cat([batch.examples for batch in self.scored()])
+        words = int(self.model.config.get_text_config().vocab_size)
+        seen = torch.bincount(train.ids[_has_before(train)].long(), minlength=words).double()
+        loss, kl = epochs[-1]["validation"][examples.argsort()].unbind(1)
+        return _of_texts(tokens, _has_before(tokens), seen + 1, {"loss": loss, "kl": kl})
+
+    def _batch(self, split: str, examples: Tensor) -> Batch:
+        tokens = self.splits[split]
+        packed = tokens.batch(examples)
+        gold = packed.ids.roll(-1)
+        gold[packed.lengths.cumsum(0) - 1] = IGNORED  # after the last token of a text there is none
+        return Batch(tokens, examples, packed, gold)
+
+
+def _has_before(tokens: Tokens) -> Tensor:
+    """The tokens of a split that have one before them in their text, bool `[token]`."""
+    found = torch.ones(len(tokens.ids), dtype=torch.bool)
+    found[tokens.offsets[:-1]] = False
+    return found
+
+
+def _of_texts(tokens: Tokens, chosen: Tensor, guessed: Tensor, columns: Mapping[str, Tensor]) -> pa.Table:
+    """Outcomes with a row for each text of the validation split.
+
+    Args:
+        tokens: the split.
+        chosen: the tokens that are guessed, bool `[token]`.
+        guessed: how often a guess that ignores the text expects each word, `[word]`.
+        columns: what became of the texts, `[example]` each.
+    """
+    import pyarrow as pa
+
+    text = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)[chosen]
+    blind = -(guessed / guessed.sum()).log()[tokens.ids[chosen].long()]
+    sums = torch.zeros(len(tokens), dtype=torch.float64)
+    values = {
+        "example": torch.arange(len(tokens)),
+        "tokens": torch.bincount(text, minlength=len(tokens)),
+        "trivial": sums.index_add(0, text, blind),
+        **columns,
+    }
+    forms = {"example": pa.int32(), "tokens": pa.int32()}
+    made = {name: pa.array(own.numpy(), forms.get(name, pa.float64())) for name, own in values.items()}
+    return pa.table({"split": pa.array(["validation"] * len(tokens)).dictionary_encode()} | made)
 
 
 def _by_epoch(name: str, epochs: Sequence[Tensor]) -> dict[str, Tensor]:

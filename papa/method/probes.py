@@ -41,7 +41,8 @@ class Sizes:
     def of(cls, model: Model, slots: int) -> Sizes:
         """The sizes of a model."""
         config = model.config
-        return cls(model.states, model.hidden, slots, config.initializer_range, probe_dropout(config))
+        spread = getattr(config, "initializer_range", 0.02)  # not every decoder says it
+        return cls(model.states, model.hidden, slots, spread, probe_dropout(config))
 
 
 class SequenceProbe(nn.Module):

@@ -29,7 +29,7 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     """Stage *train λ*: learn how much each head needs its own attention, together with a probe; Parquet per epoch.
 
     Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2). The probe that
-    is learned on the way is thrown away.
+    is learned on the way is thrown away; of next tokens the model's own head has the loss, and λ alone is learned.
     """
     import pyarrow as pa
 
@@ -48,7 +48,8 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     def learned() -> Kept:
         return {"lambda": raw.detach().sigmoid().cpu()}
 
-    loss, parameters = objective.loss_on(Through(model, mixed, settings.encoder_dropout)), objective.probe.parameters()
+    through = Through(model, mixed, settings.encoder_dropout, direct=bool(settings.direct))
+    loss, parameters = objective.loss_on(through), objective.probe.parameters()
     rows = torch.arange(len(train))
     if settings.part is not None:  # drawn, because files are often sorted
         number, parts = map(int, settings.part.split("of"))

@@ -7,6 +7,7 @@ it goes), and whether constants are trained beside the probe.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
@@ -39,7 +40,7 @@ from papa.files import (
 )
 from papa.method.constants import TrainedConstants
 from papa.method.features import names_of, replaced_by
-from papa.method.fitting import Checkpoint, Diverged, Lesson, fit
+from papa.method.fitting import Checkpoint, Diverged, Epoch, Lesson, fit
 from papa.method.hidden import HiddenStates
 from papa.method.metrics import score_of_table
 from papa.method.objectives import Batch, States, Through, objective_of
@@ -60,8 +61,8 @@ class Run:
 
     `constant` and `order` are None if they are not used; `fraction`, such as "1/8", is the share of heads that keep
     their own attention, `kept` of `heads`. `rows` and `rows_available` count the examples of each split with and
-    without limits, `cut` those that lost tokens. `curve` has the mean training loss of each epoch; `provenance`
-    weights, corpus, layout, dropout and version of papa.
+    without limits, `cut` those that lost tokens. `curve` has the mean training loss of each epoch, of which there are
+    none if nothing was trained; `provenance` weights, corpus, layout, dropout and version of papa.
     """
 
     model: str
@@ -139,6 +140,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
     Writes the runs as JSON, the outcomes of all validation examples as Parquet, and the probes as safetensors: with the
     matrices that were trained beside them, and without the embeddings that a probe of masked tokens is tied to. Probes
     of other seeds that were made alike stay in these files. The metric is only named in the line for the terminal.
+    Where the model's own head takes the place of a probe, nothing is trained, and the file of the probes is empty.
 
     Raises:
         Diverged: the loss is not finite any more; the state after the last good epoch is kept beside the probes.
@@ -171,7 +173,8 @@ def train_probe(job: Job[ProbeOf]) -> str:
     for checkpoint in checkpoints.values():
         checkpoint.discard()
     kept, heads = (several[-1].run[name] for name in ("kept", "heads"))
-    said = f"{settings.metric} {score:.3f} over {count(len(settings.seeds), 'seed')} with {kept} of {heads} heads"
+    over = "" if settings.direct else f" over {count(len(settings.seeds), 'seed')}"
+    said = f"{settings.metric} {score:.3f}{over} with {kept} of {heads} heads"
     return said + "".join(f"; seed {seed}{own.resumed}" for seed, own in checkpoints.items() if own.resumed)
 
 
@@ -194,7 +197,10 @@ def _train(
         after_epoch=lambda: objective.outcomes_on(source.states),
     )
     try:
-        epochs = fit(lesson, settings.training, seed, checkpoint)
+        if settings.direct:
+            epochs = [Epoch(math.nan, objective.outcomes_on(source.states))]
+        else:
+            epochs = fit(lesson, settings.training, seed, checkpoint)
     except Diverged as error:
         good = Path(job.output("probes")).with_suffix(f".seed-{seed}.last-good.safetensors")
         write_tensors(_state_of(modules), good, {}, job.trace(**source.sources))
@@ -214,7 +220,10 @@ def _train(
         rows=facts["rows"],
         rows_available=facts["rows_available"],
         cut={split: tokens.cut for split, tokens in splits.items()},
-        curve=[{"epoch": number, "loss": epoch.loss} for number, epoch in enumerate(epochs, start=1)],
+        curve=[
+            {"epoch": number, "loss": epoch.loss}
+            for number, epoch in enumerate(epochs[: settings.training.epochs], start=1)
+        ],
         provenance={
             "weights": source.weights,
             **{key: facts[key] for key in ("corpus", "slots", "style", "segments")},
@@ -289,13 +298,14 @@ def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]
 def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]:
     """Hidden states through the model, which go through float16 as stored ones do.
 
-    If constants are trained or tokens are masked, hidden states stay float32, because nothing like them is stored.
+    If constants are trained or a task has no labels, hidden states stay float32, because nothing like them is stored.
     """
     settings, tokens = job.settings, splits["train"]
-    variant, masked = Variant.parse(settings.variant), job.maybe("labels") is None
-    if variant.trained and masked:
+    variant, unlabelled = Variant.parse(settings.variant), job.maybe("labels") is None
+    if variant.trained and unlabelled:
         raise InputError(
-            f"The constant of {variant.path} is trained, which needs labels; give masked tokens another constant."
+            f"The constant of {variant.path} is trained, which needs labels; give a task without labels another "
+            "constant."
         )
     model = model_of(settings.model)
     matrices, heads = replaced_by(job, model, tokens.provenance)
@@ -310,8 +320,8 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
     def replacement() -> Replacement:
         return model.replacement(trained[0](), replaced) if trained else fixed
 
-    rounded = not (variant.trained or masked)
-    states = Through(model, replacement, settings.encoder_dropout, rounded)
+    rounded = not (variant.trained or unlabelled)
+    states = Through(model, replacement, settings.encoder_dropout, rounded, bool(settings.direct))
     total = model.layers * model.heads
     weights = str(model.weights)
     sources, kept = sources_of(settings.model.model, weights), total - len(replaced)

@@ -283,11 +283,11 @@ class Model:
         packed = self.pack(inputs)
         return packed.unpack(self.scores(packed, self.replacement(constants, heads, mixing)))
 
-    def scores(self, packed: Packed, replacement: Replacement | None = None) -> Tensor:
-        """Logits of a packed batch by the model's own head, `[token, word]`."""
+    def scores(self, packed: Packed, replacement: Replacement | None = None, dropout: bool = False) -> Tensor:
+        """Logits of a packed batch by the model's own head, `[token, word]`; `dropout` as in `run`."""
         if self.full is self.model:
             raise InputError(f"{type(self.model).__name__} has no head, and so no logits; load a checkpoint with one.")
-        with self._running(packed, replacement):
+        with self._running(packed, replacement, dropout=dropout):
             output = self.full(**self.form.arguments(self.model, packed), **options_of(self.full)).logits
         return self.form.tokens(output, packed)
 

@@ -16,6 +16,7 @@ from math import ceil, inf, isfinite
 import numpy as np
 import pandas as pd
 
+from papa.config.settings import METRICS
 from papa.config.stages import ClaimsOf, GridOf
 from papa.config.study import Job
 from papa.config.variant import Constant, Order
@@ -277,7 +278,7 @@ def _told(line: Line, steps: Sequence[Mapping[str, object]], margin: float, curv
         "constant": next(iter(line.rows["constant"].dropna()), None),
         "order": order,
         "heads": line.heads,
-        "seeds": int(line.rows.loc[line.rows["fraction"] != "1", "seeds"].min()),
+        "seeds": _seeds(line),
         "orders": sum(own.base == order and own.draw is not None for own in orders),
         "examples": [min(sizes), max(sizes)] if sizes else None,
         "tasks": [title for task, title in zip(main["task"], main["title"], strict=True) if task in line.counting()],
@@ -299,6 +300,12 @@ def _told(line: Line, steps: Sequence[Mapping[str, object]], margin: float, curv
         "area": _area(line),
         "steps": [dict(step) for step in steps],
     }
+
+
+def _seeds(line: Line) -> int | None:
+    """The seeds of the probes; None if no probe was trained."""
+    trained = ~line.rows["metric"].map(METRICS.get).eq("next") & line.rows["fraction"].ne("1")
+    return int(line.rows.loc[trained, "seeds"].min()) if trained.any() else None
 
 
 def _at_end(line: Line) -> dict[str, JSON] | None:
@@ -413,11 +420,12 @@ def sentence_of(told: Sequence[Mapping[str, JSON]], margin: float, named: bool) 
     parts += [f"{own['task']}{of}: {own['why']}{no_more}." for own in first["without"]]
     if first["rising"]:
         parts.append(f"Still rising{of}, train longer: {', '.join(first['rising'])}.")
-    seeds, examples = sorted({line["seeds"] for line in told}), first["examples"] or [0]
-    over = f"{seeds[0]} to {count(seeds[-1], 'seed')}" if len(seeds) > 1 else count(seeds[0], "seed")
+    seeds, examples = sorted({line["seeds"] for line in told if line["seeds"]}), first["examples"] or [0]
+    over = f"{seeds[0]} to {count(seeds[-1], 'seed')} and " if len(seeds) > 1 else ""
+    over = f"{count(seeds[0], 'seed')} and " if len(seeds) == 1 else over
     each = " to ".join(dict.fromkeys(f"{number:,}" for number in examples))
     noun = "example" if examples[-1] == 1 else "examples"
-    parts.append(f"From {over} and {each} validation {noun}{' a task' if several else ''}.")
+    parts.append(f"From {over}{each} validation {noun}{' a task' if several else ''}.")
     return " ".join(filter(None, parts))
 
 

@@ -285,7 +285,8 @@ def _both(a: Measured, b: Measured, alike: bool) -> Both:
         return Both(one, two, False, alike)
     marked = b.runs[RUN].assign(constant=[f"{OF_B}{constant or ''}" for constant in b.runs["constant"]])
     runs = pd.concat([a.runs[RUN], marked], ignore_index=True)
-    values = np.concatenate([own.values[:, part] for own, part in zip((a, b), parts, strict=True)])
+    sides = list(zip((a.values, b.values), parts, strict=True))
+    values = {name: np.concatenate([own[name][:, part] for own, part in sides]) for name in a.values}
     sample = replace(a, runs=runs, items=items[0], values=values).sample(a.metric, np.ones(len(items[0]), bool))
     return Both(sample, sample, True, alike)
 
@@ -327,7 +328,8 @@ def _by_example(one: Spread, two: Spread) -> Estimate:
         effects += zip(*(numbers[rest] for numbers in own), strict=True)
     squares, signs, freedoms, members = (np.array(own) for own in zip(*effects, strict=True))
     means, seeds = two.means[1:] - one.means[1:], min(one.seeds, two.seeds)
-    joined = Spread(means, squares[:, None, None], signs, freedoms, members, seeds, units=units[None], unseen=unseen)
+    of_units = {"units": units[None], "unseen": unseen, "seeded": one.seeded}
+    joined = Spread(means, squares[:, None, None], signs, freedoms, members, seeds, **of_units)
     return joined.estimate([1.0])
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from papa.config.settings import Plots
+from papa.config.settings import METRICS, Plots
 from papa.config.stages import GridOf
 from papa.errors import InputError, count
 from papa.files import PathLike, replacing
@@ -215,12 +215,18 @@ def figure_note(frame: pd.DataFrame) -> str:
     if "mean_original" in frame:
         return "A point for each model: its mean original score, and the mean relative drop with every head replaced."
     rows = frame[frame["main"] & frame["mean"].notna()]
-    seeds = " to ".join(dict.fromkeys(f"{number:.0f}" for number in (rows["seeds"].min(), rows["seeds"].max())))
-    sure = f"{'bars' if len(rows.groupby(CURVE)) > MOST_BANDS else 'bands'} are 95 % Student-t intervals over {seeds}"
-    sure = "one probe seed, so no interval" if seeds == "1" else f"{sure} probe seeds, cut at the metric's ends"
+    direct = rows["metric"].map(METRICS.get).eq("next")
+    shape, sure = "bars" if len(rows.groupby(CURVE)) > MOST_BANDS else "bands", list[str]()
+    if not direct.all():
+        own = rows.loc[~direct, "seeds"]
+        seeds = " to ".join(dict.fromkeys(f"{number:.0f}" for number in (own.min(), own.max())))
+        over = f"{shape} are 95 % Student-t intervals over {seeds} probe seeds, cut at the metric's ends"
+        sure.append("one probe seed, so no interval" if seeds == "1" else over)
+    if direct.any():
+        sure.append(f"{shape} of log-likelihoods are 95 % intervals over texts and orders")
     floors = [f"{name.replace('_', ' ')} ({words})" for name, words in FLOORS.items() if rows[name].notna().any()]
     dashed = f" Dashed floors: {'; '.join(floors)}." if floors else ""
-    return f"Mean validation score by the number of heads that constants replace; {sure}.{dashed}"
+    return f"Mean validation score by the number of heads that constants replace; {'; '.join(sure)}.{dashed}"
 
 
 def _colors(lines: Sequence[str], subsets: Sequence[str]) -> list[str]:

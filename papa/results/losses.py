@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pandas as pd
 
+from papa.method.metrics import READINGS
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setting
 from papa.results.statistics import SOURCES, Spread
 from papa.results.table import metric_name
@@ -40,18 +41,19 @@ def losses_of(measured: Iterable[Measured]) -> pd.DataFrame:
 
     `status` is `COUNTS`, or says in words why the task has no loss. `loss_low` and `loss_high` are the 95 % interval,
     `loss_bound` the one-sided 95 % upper bound. `share_order`, `share_seed` and `share_examples` are the parts that
-    each source has in the variance of original - score.
+    each source has in the variance of original - score. `half` is half of the 95 % interval of a score that no seed
+    varies.
     """
     rows = [row for own in measured for row in _rows(own)]
     return pd.DataFrame(
-        rows, columns=["model", "task", "metric", "subset", "constant", "order", "fraction", *LOSS_COLUMNS]
+        rows, columns=["model", "task", "metric", "subset", "constant", "order", "fraction", *LOSS_COLUMNS, "half"]
     )
 
 
 def _rows(measured: Measured) -> Iterator[dict[str, object]]:
     for name, part in measured.subsets().items():
         for metric in measured.readings if name == ALL else measured.readings[:1]:
-            if not part.any():
+            if not part.any() or not READINGS[metric].floors:
                 continue
             sample = measured.sample(metric, part)
             status = status_of(sample, measured, metric)
@@ -65,7 +67,7 @@ def _rows(measured: Measured) -> Iterator[dict[str, object]]:
             about |= {"trivial": sample.trivial, "contextless": sample.mean(FLOOR), "by_word": sample.by_word}
             for setting in sample.settings:
                 found = dict(zip(("constant", "order", "fraction"), setting, strict=True))
-                yield about | found | _loss(sample, setting, status)
+                yield about | found | _loss(sample, setting, status) | _sure(sample, setting)
 
 
 def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
@@ -82,18 +84,26 @@ def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
     return found
 
 
+def _sure(sample: Sample, setting: Setting) -> dict[str, object]:
+    """Half of the interval of a score that no seed varies; with seeds the summary has Student's, as the paper does."""
+    spread = None if sample.seeded else sample.spread(setting)
+    half = spread.estimate([0, 1]).half() if spread is not None and spread.known else np.nan
+    return {"half": half}
+
+
 def status_of(sample: Sample, measured: Measured, metric: str) -> str:
     """`COUNTS` if the original beats both floors beyond doubt; else the reason why nothing can be concluded."""
     spread = sample.spread(ORIGINALS, FLOOR)
     original = sample.mean(ORIGINALS)
     if spread is None or original is None:
         return "no contextless floor was measured"
-    if spread.seeds < 2:
+    if spread.seeds < 2 and spread.seeded:
         return "one seed, so no interval"
     if not spread.known:
         return "one validation example, so no interval"
     if not spread.estimate([-1, 1, 0]).above():
-        return f"the probe is no better than {_guess(measured, metric)} ({sample.trivial:.3f})"
+        what = "model" if measured.direct else "probe"
+        return f"the {what} is no better than {_guess(measured, metric)} ({sample.trivial:.3f})"
     if not spread.estimate([0, 1, -1]).above():
         return "attention contributes nothing measurable"
     return COUNTS

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from papa.config.settings import METRICS
 from papa.config.variant import CONTEXTLESS, ORIGINAL, Order
 from papa.errors import DamagedArtefact
 from papa.files import JSON, MEND, PathLike, provenance_of, read_table
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """The subset of all validation examples."""
+MADE = ("predicted", "loss", "kl")
+"""What a run makes of an item: the label that was given, or a loss and perhaps a divergence from the original."""
 OF_VARIANT = ["constant", "order", "fraction"]
 RUN = [*OF_VARIANT, "seed"]
 """What tells the runs of one model and task from each other."""
@@ -29,6 +32,7 @@ ITEM = ["split", "example", "word", "gold", "by_word", "tokens", "trivial", "sub
 COLUMNS = dict.fromkeys(("model", "task", "constant", "order", "fraction"), "string") | {"seed": "int64"}
 COLUMNS |= {"split": "string", "example": "int32", "word": "int32", "gold": "int16", "by_word": "int16"}
 COLUMNS |= {"tokens": "int32", "trivial": "float64", "subset": "string", "predicted": "int16", "loss": "float64"}
+COLUMNS |= {"kl": "float64"}
 """The columns of the table of all outcomes; see `papa.method.objectives.OUTCOMES`. `by_word` is what a tagger says that
 knows the most frequent label of each word and nothing else; `subset` is empty for what is in none."""
 
@@ -49,7 +53,7 @@ class Measured:
         train_counts: how often each label stands in the training rows.
         runs: a row for each run, with the columns of `RUN`.
         items: a row for each label or text, with columns of `ITEM`.
-        values: `[run, item]`, the label that was given, or the loss.
+        values: `[run, item]` by column, those of `MADE` that there are.
     """
 
     model: str
@@ -59,7 +63,7 @@ class Measured:
     train_counts: tuple[int, ...]
     runs: pd.DataFrame
     items: pd.DataFrame
-    values: np.ndarray
+    values: Mapping[str, np.ndarray]
 
     @property
     def readings(self) -> tuple[str, ...]:
@@ -70,6 +74,11 @@ class Measured:
     def labelled(self) -> bool:
         """Whether outcomes are labels, and not losses."""
         return "gold" in self.items
+
+    @property
+    def direct(self) -> bool:
+        """Whether the model's own head was measured, so that there are no seeds."""
+        return METRICS[self.metric] == "next"
 
     def subsets(self) -> dict[str, np.ndarray]:
         """The items of each part that is scored, bool `[item]`: all validation examples first, further splits last."""
@@ -93,14 +102,14 @@ class Measured:
             part: the items that are scored, bool `[item]`.
             values: other values than those of the runs, `[run, item]`.
         """
-        values = self.values if values is None else values
+        own = READINGS[metric]
+        values = self.values[own.column] if values is None else values
         items = self.items[part]
         if not self.labelled:
             tokens = items["tokens"].to_numpy(float)
             there = tokens > 0
             return np.stack(np.broadcast_arrays(values[:, part][:, there], tokens[there]), axis=-1)
         gold, unit = items["gold"].to_numpy(np.int64), items["example"].to_numpy(np.int64)
-        own = READINGS[metric]
         return np.stack([own.counts(Outcomes(gold, row[part].astype(np.int64), unit, self.names)) for row in values])
 
     def trivial(self, metric: str) -> np.ndarray:
@@ -139,23 +148,31 @@ class Measured:
         return found
 
     def sample(self, metric: str, part: np.ndarray) -> Sample:
-        """The pseudo-values of all runs by a metric on a part."""
+        """The pseudo-values of all runs by a metric that has floors, on a part.
+
+        A model whose own head was never trained to read states without attention may do worse than a guess without any
+        input. Then that guess is its floor.
+        """
         own = READINGS[metric]
-        counts = self.counts(metric, part)
+        counts, settings = self.counts(metric, part), self.settings()
         trivial = self.counts(metric, part, self.trivial(metric))
         floors = [float(own.score(trivial.sum(1))[0])]
         if (tagger := self.by_word()) is not None:
             floors.append(float(own.score(self.counts(metric, part, tagger).sum(1))[0]))
+        scores, values, guess = own.score(counts.sum(1)), pseudo_values(own, counts), pseudo_values(own, trivial)[0]
+        if self.direct and scores[settings.get(FLOOR, [])].mean() < floors[0]:
+            values[settings[FLOOR]] = guess
         return Sample(
             own,
             counts,
-            own.score(counts.sum(1)),
-            pseudo_values(own, counts),
-            pseudo_values(own, trivial)[0],
-            self.settings(),
+            scores,
+            values,
+            guess,
+            settings,
             self.runs,
             floors[0],
             floors[1] if len(floors) > 1 else None,
+            not self.direct,
         )
 
 
@@ -173,6 +190,7 @@ class Sample:
         runs: a row for each run.
         trivial: the score of the trivial classifier.
         by_word: that of the tagger that knows words alone; None for texts.
+        seeded: whether runs depend on a seed.
     """
 
     metric: Metric
@@ -184,6 +202,7 @@ class Sample:
     runs: pd.DataFrame
     trivial: float
     by_word: float | None
+    seeded: bool = True
     _tables: dict[Setting, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     def mean(self, setting: Setting) -> float | None:
@@ -215,7 +234,7 @@ class Sample:
         for table in tables:
             places = table[seeds].to_numpy()[:orders]
             parts.append(np.broadcast_to(self.values[places], parts[0].shape))
-        return Spread.of(np.stack(parts), self._step)
+        return Spread.of(np.stack(parts), self._step, self.seeded)
 
     def _table(self, setting: Setting) -> pd.DataFrame:
         """The rows of the runs of a setting by order (rows) and seed (columns), without seeds that an order lacks."""
@@ -272,7 +291,7 @@ def _assembled(
     runs: Sequence[tuple[Mapping[str, JSON], PathLike]], metric: str, labels: PathLike | None, subsets: PathLike | None
 ) -> Measured:
     items: pd.DataFrame | None = None
-    corpus, values, frames = "", [], dict[PathLike, tuple[pd.DataFrame, Mapping[str, JSON]]]()
+    corpus, values, frames = "", list[pd.DataFrame](), dict[PathLike, tuple[pd.DataFrame, Mapping[str, JSON]]]()
     for about, path in runs:
         if path not in frames:
             table = read_table(path)
@@ -286,7 +305,7 @@ def _assembled(
             items, corpus = own, facts["corpus"]
         elif not own.equals(items):
             raise DamagedArtefact(f"{path} has outcomes of other examples than others of its task; {MEND}.")
-        values.append(frame["predicted" if "gold" in own else "loss"].to_numpy())
+        values.append(frame[frame.columns.intersection(MADE)])
     assert items is not None
     about = runs[0][0]
     names, counts = (), ()
@@ -298,7 +317,8 @@ def _assembled(
     if subsets is not None:
         items = items.assign(subset=_of_words(_beside(subsets, corpus), "subset", items))
     told = pd.DataFrame([{name: about[name] for name in RUN} for about, _ in runs], dtype=object)
-    return Measured(about["model"], about["task"], metric, names, counts, told, items, np.stack(values))
+    made = {str(name): np.stack([frame[name] for frame in values]) for name in values[0]}
+    return Measured(about["model"], about["task"], metric, names, counts, told, items, made)
 
 
 def _beside(path: PathLike, corpus: str) -> pa.Table:
@@ -333,12 +353,12 @@ def table_of(measured: Sequence[Measured]) -> tuple[pa.Table, dict[str, JSON]]:
         facts[own.task] = {"label_names": list(own.names), "train_counts": list(own.train_counts)}
         items = {name: pa.array(own.items[name], COLUMNS[name], from_pandas=True) for name in ITEM if name in own.items}
         size = len(own.items)
-        for run, values in zip(own.runs[RUN].astype(object).to_dict("records"), own.values, strict=True):
+        for place, run in enumerate(own.runs[RUN].astype(object).to_dict("records")):
             about: dict[str, object] = {"model": own.model, "task": own.task, **{str(name): run[name] for name in RUN}}
             columns = {
                 name: pa.repeat(pa.scalar(_or_none(value), COLUMNS[name]), size) for name, value in about.items()
             }
-            columns |= items | {"predicted" if own.labelled else "loss": pa.array(values)}
+            columns |= items | {name: pa.array(values[place]) for name, values in own.values.items()}
             parts.append(
                 pa.table(
                     {
@@ -363,7 +383,6 @@ def measured_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[Measure
         own = own.dropna(axis=1, how="all")
         items = int(own[["split", "example", *own.columns.intersection(["word"])]].duplicated().to_numpy().argmax())
         items = items or len(own)
-        value = "predicted" if "predicted" in own else "loss"
         runs = own.iloc[::items].reindex(columns=RUN).astype(object).reset_index(drop=True)
         first = own.iloc[:items]
         there = [name for name in ITEM if name in first]
@@ -379,7 +398,7 @@ def measured_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[Measure
             first[there]
             .astype({"split": str, **({"subset": str} if "subset" in there else {})})
             .reset_index(drop=True),
-            own[value].to_numpy().reshape(-1, items),
+            {name: own[name].to_numpy().reshape(-1, items) for name in MADE if name in own},
         )
 
 

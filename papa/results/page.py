@@ -250,8 +250,9 @@ def _claim_sections(study: Study, summary: pd.DataFrame, told: Mapping[str, JSON
         grid, lines = study.grid_settings(name), [line for line in told["lines"] if line["grid"] == name]
         section = Section(f"_claims-{name}", grid.title, "", [replace(own, title="")])
         if any(len(line["measured"]) > 1 for line in lines):
-            seeds = sorted({line["seeds"] for line in lines})
-            n = f"{_range(seeds)} {'seed' if seeds == [1] else 'seeds'}, {_n(rows_of(grid, summary))}."
+            seeds = sorted({line["seeds"] for line in lines if line["seeds"]})
+            n = f"{_range(seeds)} {'seed' if seeds == [1] else 'seeds'}, " if seeds else ""
+            n += f"{_n(rows_of(grid, summary))}."
             caption = (
                 "How many heads are replaceable, by the loss that is accepted. Dashed: the margin that the config set, "
                 f"{100 * told['margin']:g} %. {once(grid)} {n}"
@@ -342,7 +343,8 @@ def _margins(grid: GridOf, lines: Sequence[Mapping[str, JSON]], margin: float) -
 
 def _learning(study: Study, summary: pd.DataFrame, curves: pd.DataFrame) -> Section | None:
     """The scores of all settings after each epoch, a panel for each task and model; None if there was one epoch."""
-    if curves["epoch"].max() < 2:
+    curves = curves[curves.groupby(["model", "task"])["epoch"].transform("max") > 1]
+    if curves.empty:
         return None
     import altair as alt
 
@@ -471,13 +473,15 @@ def _about_subsets(study: Study, rows: pd.DataFrame) -> str:
 def _run(study: Study) -> str:
     """What was run, in a line."""
     pairs = study.config.pairs
-    probes = [seed for model, task in pairs for job in study.runs(model, task) for seed in job.settings.seeds]
-    seeds = list(dict.fromkeys(probes))
+    jobs = [job.settings for model, task in pairs for job in study.runs(model, task)]
+    probes = [seed for told in jobs if not told.direct for seed in told.seeds]
+    seeds, direct = list(dict.fromkeys(probes)), sum(bool(told.direct) for told in jobs)
     models, tasks = (len(set(names)) for names in zip(*pairs, strict=True))
-    return (
-        f"{count(len(probes), 'probe')} of {count(models, 'model')} on {count(tasks, 'task')}, "
-        f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
-    )
+    runs = [count(len(probes), "probe")] * bool(probes)
+    runs += [f"{count(direct, 'measurement')} by the model's own head"] * bool(direct)
+    of = f"{' and '.join(runs)} of {count(models, 'model')} on {count(tasks, 'task')}"
+    named = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+    return f"{of}, {named}" if seeds else of
 
 
 def _analyses(study: Study) -> Table:

@@ -107,6 +107,7 @@ class Spread:
         seeds: how many seeds there are.
         units: `[quantity, unit]`, what each unit adds to the means beside their mean; None if that is not known.
         unseen: the square of what a unit that was not seen may add to a mean.
+        seeded: whether anything depends on a seed.
     """
 
     means: np.ndarray
@@ -117,15 +118,17 @@ class Spread:
     seeds: int
     units: np.ndarray | None = None
     unseen: float = 0.0
+    seeded: bool = True
 
     @classmethod
-    def of(cls, values: np.ndarray, step: float = 0.0) -> Spread:
+    def of(cls, values: np.ndarray, step: float = 0.0, seeded: bool = True) -> Spread:
         """Mean squares of `values` [quantity, order, seed, unit].
 
         Args:
             values: pseudo-values. One order says nothing of the variance of others; what is found then holds for it
                 alone. One seed or one unit says nothing at all.
             step: how much a unit moves a score at least, times the number of units, if it counts at all.
+            seeded: whether anything depends on a seed; if not, one seed says all.
         """
         sizes = values.shape[1:]
         varied = [axis for axis, size in enumerate(sizes) if size > 1]
@@ -154,12 +157,13 @@ class Spread:
             sizes[1],
             units,
             unseen,
+            seeded,
         )
 
     @property
     def known(self) -> bool:
         """Whether there are seeds and units enough to say how much they vary."""
-        return self.seeds > 1 and bool(self.members[:, 2].any())
+        return (self.seeds > 1 or not self.seeded) and bool(self.members[:, 2].any())
 
     def estimate(self, weights: Sequence[float]) -> Estimate:
         """The estimate of a linear combination of the quantities."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.artefacts import ARTEFACTS
+from papa.config.settings import METRICS
 from papa.config.stages import RunsOf
 from papa.config.study import Job
 from papa.errors import InputError, count
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 
-LOG_SCALED = ("negative_log_perplexity",)
+LOG_SCALED = ("negative_log_perplexity", "log_likelihood")
 """Metrics whose zero is no absence of skill: they have no relative drop."""
 
 ABOUT_DROPS = (
@@ -60,6 +61,11 @@ ABOUT_DROPS = (
     " contains 0 or is not known."
 )
 ABOUT_MEANS = "Its mean is over the tasks for which it is defined."
+ABOUT_DIRECT = (
+    "Log-likelihood: of a validation token by the model's own head, in nats, ± half width of the 95 % interval over "
+    "texts and orders; nothing is trained, so there are no seeds. A head that does worse with zeros than the trivial "
+    "guess has that guess as its floor."
+)
 ABOUT_DATA = "Rows used of those available; examples cut are those of which tokens did not fit into their slots."
 
 TITLE = "Scores by fraction of input-dependent heads"
@@ -93,6 +99,8 @@ def summarise(job: Job[RunsOf]) -> str:
     measured = assembled(about, metrics, labels["labels"], labels["subsets"])
     runs = collect_runs(files, measured, {name: task.title for name, task in tasks.items()})
     summary = summary_of(runs).merge(losses_of(measured), how="left", on=[*SETTING, "metric", "subset"])
+    half = summary["half_width"] = summary["half_width"].fillna(summary["half"])
+    summary["low"], summary["high"] = summary["mean"] - half, summary["mean"] + half
     write_frame(runs, RUN_COLUMNS, job.output("runs"), {"table": "runs", "runs": len(files)}, trace)
     write_frame(curves_of(about, metrics), CURVE_COLUMNS, job.output("curves"), {"table": "curves"}, trace)
     outcomes, facts = table_of(measured)
@@ -163,7 +171,7 @@ def curves_of(runs: Iterable[tuple[Mapping[str, JSON], PathLike]], metrics: Mapp
         names, metric = provenance_of(table).get("label_names", ()), metrics[about["task"]]
         own = table.filter(pc.and_(pc.equal(table["split"], "validation"), pc.equal(table["seed"], about["seed"])))
         told = {name: about[name] for name in (*SETTING, "seed")}
-        for epoch in about["curve"]:
+        for epoch in about["curve"] or [{"epoch": 0, "loss": math.nan}]:  # nothing was trained
             last = epoch["epoch"] == len(about["curve"])
             counts = counts_of(metric, own, names, None if last else int(epoch["epoch"]))
             rows.append(told | epoch | {"score": float(READINGS[metric].score(counts.sum(0)))})
@@ -331,8 +339,15 @@ def no_say(rows: pd.DataFrame) -> str:
 
 def about_scores(rows: pd.DataFrame) -> str:
     """What cells with scores mean."""
-    seeds = rows.loc[is_main(rows), "seeds"]
-    least, most = seeds.min(), seeds.max()
+    main = rows[is_main(rows)]
+    direct = main["metric"].map(METRICS.get).eq("next")
+    return " ".join(filter(None, [_about_probes(main[~direct]), ABOUT_DIRECT if direct.any() else ""]))
+
+
+def _about_probes(main: pd.DataFrame) -> str:
+    if main.empty:
+        return ""
+    least, most = main["seeds"].min(), main["seeds"].max()
     if most == 1:
         return "Cells: validation score, one seed, so no interval."
     number = f"{most}" if least == most else f"{least} to {most}"

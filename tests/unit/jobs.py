@@ -51,11 +51,14 @@ def merge(parts, constants):
     return merge_averages(job("average", MergeOf(), {"parts": parts}, constants=constants))
 
 
-def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_dropout=False, part=None, **inputs):
+def learn(
+    model, lambdas, how=TRAINING, seed=0, constant="average", encoder_dropout=False, part=None, direct=None, **inputs
+):
     settings = LambdaOf(
         model=encoding(model),
         training=how,
-        masked="labels" not in inputs,
+        masked="labels" not in inputs and not direct,
+        direct=direct,
         seed=seed,
         constant=constant,
         encoder_dropout=encoder_dropout,
@@ -87,6 +90,7 @@ def probe_job(model, run, metric="accuracy", how=TRAINING, seed=1, variant="orig
         variant=variant,
         encoder_dropout=encoder_dropout,
         streamed="index" not in inputs,
+        direct=True if metric == "log_likelihood" else None,
     )
     outputs = {"runs": run, "outcomes": outcomes_of(run), "probes": Path(run).with_suffix(".safetensors")}
     return job("probe", settings, inputs, **outputs)

@@ -44,7 +44,8 @@ def measured(
                 values.append(np.where(wrong, 1 - gold, gold))
     items = pd.DataFrame({"split": "validation", "example": range(EXAMPLES), "gold": gold})
     names = ("no", "yes")
-    return Measured("m", task, "accuracy", names, (60, 40), pd.DataFrame(runs, dtype=object), items, np.stack(values))
+    told = {"predicted": np.stack(values)}
+    return Measured("m", task, "accuracy", names, (60, 40), pd.DataFrame(runs, dtype=object), items, told)
 
 
 def grid(tasks: list[str], orders: tuple[str, ...] = ("lambda",), fractions: tuple[str, ...] = tuple(KEPT)) -> GridOf:
@@ -65,7 +66,7 @@ def summary(found: list[Measured]) -> pd.DataFrame:
     """The summary of these outcomes, with losses."""
     rows = []
     for own in found:
-        scores = (own.values == own.items["gold"].to_numpy()).mean(1)
+        scores = (own.values["predicted"] == own.items["gold"].to_numpy()).mean(1)
         for run, score in zip(own.runs.to_dict("records"), scores, strict=True):
             about = {"model": "m", "task": own.task, "title": own.task.upper(), "heads": HEADS, "metric": "accuracy"}
             about |= {"main": True, "subset": "all", "examples": EXAMPLES, "kept": KEPT[run["fraction"]]}
@@ -153,7 +154,7 @@ def without(own: Measured, fraction: str, order: str | None = None) -> Measured:
     """Outcomes without the runs at a fraction, in one order or in all."""
     kept = (own.runs["fraction"] != fraction) | ((order is not None) & (own.runs["order"] != order))
     runs = own.runs[kept].reset_index(drop=True)
-    return Measured(**{**vars(own), "runs": runs, "values": own.values[kept.to_numpy()]})
+    return Measured(**{**vars(own), "runs": runs, "values": {"predicted": own.values["predicted"][kept.to_numpy()]}})
 
 
 def test_a_number_of_heads_that_was_run_with_other_seeds_shows_nothing() -> None:
@@ -197,7 +198,7 @@ def test_one_seed_concludes_nothing() -> None:
 
 def test_one_example_concludes_nothing() -> None:
     own = measured("a")
-    alone = Measured(**{**vars(own), "items": own.items[:1], "values": own.values[:, :1]})
+    alone = Measured(**{**vars(own), "items": own.items[:1], "values": {"predicted": own.values["predicted"][:, :1]}})
     _, told = claims_of(
         lines_of(grid(["a"]), summary([alone]), [alone]), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS))
     )
@@ -245,10 +246,11 @@ def test_the_area_is_that_under_the_loss() -> None:
 def test_orders_are_compared_in_pairs() -> None:
     both = measured("a", orders=("lambda-0", "first-layer-first"))
     worse = (both.runs["order"] == "first-layer-first").to_numpy()
-    values = both.values.copy()
+    values = both.values["predicted"].copy()
     gold = both.items["gold"].to_numpy()
     values[worse] = np.where(np.arange(EXAMPLES) % 10 == 0, 1 - gold, values[worse])
-    _, told = concluded([Measured(**{**vars(both), "values": values})], orders=("lambda", "first-layer-first"))
+    changed = Measured(**{**vars(both), "values": {"predicted": values}})
+    _, told = concluded([changed], orders=("lambda", "first-layer-first"))
     [pair] = told["areas"]
     assert pair["verdict"] == "differs" and pair["difference"] < 0 and pair["high"] < 0
     _, alike = concluded([both], orders=("lambda", "first-layer-first"))
@@ -332,7 +334,7 @@ def test_outcomes_come_back_from_their_table(tmp_path: Any) -> None:
     table, facts = table_of([before])
     write_table(table, tmp_path / "outcomes.parquet", facts, Trace("summary", 1, {}, {}))
     [after] = measured_in(read_table(tmp_path / "outcomes.parquet"), {"a": "accuracy"})
-    assert (after.values == before.values).all() and after.names == before.names
+    assert (after.values["predicted"] == before.values["predicted"]).all() and after.names == before.names
     pd.testing.assert_frame_equal(after.runs, before.runs, check_dtype=False)
 
 
@@ -368,7 +370,7 @@ def drawn(orders: tuple[str, ...] = ("lambda-0",), seeds: int = 14) -> Measured:
                 values.append(hard + chance.normal(0, 0.5, EXAMPLES) < lift + shift + own[seed])
     gold = (np.arange(EXAMPLES) % 2).astype(int)
     items = pd.DataFrame({"split": "validation", "example": range(EXAMPLES), "gold": gold})
-    told = np.where(np.stack(values), gold, 1 - gold)
+    told = {"predicted": np.where(np.stack(values), gold, 1 - gold)}
     return Measured("m", "a", "accuracy", ("no", "yes"), (50, 50), pd.DataFrame(runs, dtype=object), items, told)
 
 
@@ -380,7 +382,7 @@ def lines(own: Measured) -> dict[str, Line]:
 
 def tables_by_setting(own: Measured) -> dict[Any, np.ndarray]:
     """Whether each example is right with each seed, by (constant, order, fraction)."""
-    right = own.values == own.items["gold"].to_numpy()
+    right = own.values["predicted"] == own.items["gold"].to_numpy()
     settings = own.runs[["constant", "order", "fraction"]].apply(tuple, axis=1)
     return {setting: right[[own == setting for own in settings]] for setting in settings}
 

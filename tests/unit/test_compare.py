@@ -43,7 +43,7 @@ def outcomes(scores, task="cola", model="tiny", gold=None, metric="accuracy"):
     runs = pd.DataFrame([(*setting, seed) for setting, own in seeds.items() for seed in own], columns=RUN, dtype=object)
     predicted = np.where(right == 1, gold, 1 - gold)
     counts = tuple(np.bincount(gold, minlength=2).tolist())
-    return Measured(model, task, metric, NAMES, counts, runs, items, predicted)
+    return Measured(model, task, metric, NAMES, counts, runs, items, {"predicted": predicted})
 
 
 def results(folder, *measured, margin=None, runs=None, precision="float32", **made):

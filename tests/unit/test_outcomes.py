@@ -82,7 +82,7 @@ def test_scores_and_floors_are_those_by_hand(words: Measured) -> None:
 def test_for_f1_everything_is_called_positive() -> None:
     items = pd.DataFrame({"split": "validation", "example": range(4), "gold": [0, 0, 0, 1]})
     runs = pd.DataFrame([run_of(1)])[["constant", "order", "fraction", "seed"]].astype(object)
-    found = Measured("m", "t", "f1", ("no", "yes"), (9, 1), runs, items, np.array([[0, 0, 0, 0]]))
+    found = Measured("m", "t", "f1", ("no", "yes"), (9, 1), runs, items, {"predicted": np.zeros((1, 4), int)})
     assert found.sample("f1", found.subsets()[ALL]).trivial == pytest.approx(2 * 1 / (4 + 1))
     assert found.sample("accuracy", found.subsets()[ALL]).trivial == 0.75
 
@@ -97,7 +97,7 @@ def test_losses_have_texts_as_units() -> None:
     wave = 0.01 * np.cos(np.arange(texts))
     values = np.stack([tokens * (loss + wave + 0.001 * seed) for loss in settings.values() for seed in range(3)])
     metric = "negative_log_perplexity"
-    found = Measured("m", "t", metric, (), (), runs, items, values)
+    found = Measured("m", "t", metric, (), (), runs, items, {"loss": values})
     sample = found.sample(metric, found.subsets()[ALL])
     assert sample.scores[0] == pytest.approx(-values[0].sum() / tokens.sum()) and sample.trivial == -4.0
     assert sample.values.shape == (9, 30), "texts without a masked token count nothing"

@@ -104,7 +104,9 @@ def measured(runs: list[dict[str, Any]], predicted: list[list[int]], **items: An
     told = pd.DataFrame([{name: own[name] for name in RUN} for own in runs], dtype=object)
     known = {"split": ["validation"] * 6, "example": range(6), "gold": [0, 0, 0, 1, 1, 1]}
     frame = pd.DataFrame(known | items)
-    return Measured("tiny", runs[0]["task"], "f1", ("no", "yes"), (3, 5), told, frame, np.array(predicted))
+    return Measured(
+        "tiny", runs[0]["task"], "f1", ("no", "yes"), (3, 5), told, frame, {"predicted": np.array(predicted)}
+    )
 
 
 def one(rows: list[dict[str, Any]], **values: Any) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """The workflow with a decoder: texts without gaps, averages, λ, probes and losses, as for encoders."""
 
 import copy
+import html
+import json
 import shutil
 
 import pytest
@@ -31,7 +33,9 @@ def test_a_decoder_goes_through_the_workflow(fresh, tmp_path):
     shutil.rmtree(workflow.folder / "models/tiny")
     write_decoder(workflow.folder / "models/tiny")
     config = copy.deepcopy(CONFIG)
-    config["run"] |= {"tasks": ["animals"], "seeds": [1, 2]}
+    config["run"] |= {"tasks": ["animals", "next"], "seeds": [1, 2]}
+    config["tasks"]["next"] = config["tasks"]["animals"] | {"metric": "log_likelihood"}
+    del config["tasks"]["next"]["label"], config["tasks"]["next"]["subset"]
     process = workflow.snakemake("--cores", "2", "--configfile", workflow.write(config))
     assert process.returncode == 0, process.stdout + process.stderr
     results = workflow.folder / "results/tiny"
@@ -43,3 +47,17 @@ def test_a_decoder_goes_through_the_workflow(fresh, tmp_path):
     assert all(row == list(range(len(row))) for row in tokens["slots"].to_pylist())
     summary = read_table(results / "tables/summary.parquet").to_pandas()
     assert set(summary.fraction) == {"1", "1/2", "0"} and summary["mean"].notna().all()
+    direct = summary[summary["task"] == "next"]
+    assert set(direct["metric"]) == {"log_likelihood", "perplexity", "kl_to_original"}
+    own = direct[direct["metric"] == "log_likelihood"].set_index(["constant", "fraction"])
+    assert (own["seeds"] == 1).all() and own["half_width"].notna().all()
+    probed = read_table(results / "tables/curves.parquet").to_pandas().query("task == 'next'")
+    assert (probed["epoch"] == 0).all() and set(probed["seed"]) == {0}
+    # of its own head nothing is made twice: a seed more trains probes alone
+    config["run"]["seeds"] = [1, 2, 3]
+    process = workflow.snakemake("-n", "--configfile", workflow.write(config))
+    assert process.returncode == 0 and "stream_probe" not in process.stdout + process.stderr
+    claims = json.loads((results / "tables/claims.json").read_text())
+    assert "next" in claims["sentence"] and "From 2 seeds" in claims["sentence"]
+    page = (results / "report/index.html").read_text()
+    assert "by the model's own head" in html.unescape(page)

@@ -204,7 +204,8 @@ def measured(path, seeds, shift, floor=0.5, examples=600):
         values.append(np.where(own, gold, 1 - gold))
     items = pd.DataFrame({"split": "validation", "example": np.arange(examples), "gold": gold})
     frame = pd.DataFrame(runs, columns=RUN, dtype=object)
-    own = Measured("tiny", "animals", "accuracy", ("0", "1"), (1, 1), frame, items, np.concatenate(values))
+    told = {"predicted": np.concatenate(values)}
+    own = Measured("tiny", "animals", "accuracy", ("0", "1"), (1, 1), frame, items, told)
     table, facts = table_of([own])
     trace = Trace("summary", 2, {"tasks": {"animals": {"title": "animals", "metric": "accuracy"}}}, {})
     write_table(table, path, {"table": "outcomes"} | facts, trace)

@@ -1,0 +1,199 @@
+"""Language modelling by a decoder's own head: losses against the stock model, floors, λ, what is refused."""
+
+import json
+
+import jobs
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+import transformers
+from sizes import VOCABULARY
+from test_decoders import stock
+from torch.nn.functional import cross_entropy, kl_div
+
+import papa
+from papa.config.stages import ModelId, TokensOf, Training
+from papa.data.tokenize import tokenize_corpus
+from papa.data.tokens import Tokens
+from papa.files import read_table, write_table
+from papa.method.objectives import Next
+from papa.results.losses import COUNTS, losses_of
+from papa.results.outcomes import FLOOR, ORIGINALS, Measured
+
+SLOTS, TRAIN, VALIDATION = 13, 41, 19
+METRIC = "log_likelihood"
+
+
+@pytest.fixture
+def tiny(tmp_path, tokenizer, monkeypatch):
+    """A random decoder and a tokenizer without special tokens, in a folder."""
+    stock("llama").save_pretrained(tmp_path / "tiny")
+    tokenizer.backend_tokenizer.post_processor = None
+    tokenizer.save_pretrained(tmp_path / "tiny")
+    place = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps(place))
+    return ModelId(name="tiny")
+
+
+@pytest.fixture
+def tokens(tmp_path, tiny):
+    generator = torch.Generator().manual_seed(3)
+    lengths = torch.randint(2, SLOTS + 1, (TRAIN + VALIDATION,), generator=generator).tolist()
+    texts = [
+        " ".join("abcdefgh"[letter] for letter in torch.randint(8, (length,), generator=generator).tolist())
+        for length in lengths
+    ]
+    splits = ["train"] * TRAIN + ["validation"] * VALIDATION
+    columns = {"split": splits, "row": [*range(TRAIN), *range(VALIDATION)], "first": texts}
+    sizes = {"train": TRAIN, "validation": VALIDATION}
+    write_table(
+        pa.table(columns), tmp_path / "texts.parquet", {"fingerprint": "f", "rows": sizes, "rows_available": sizes}
+    )
+    settings = TokensOf(model=tiny, slots=SLOTS, style="paper", segments="aligned", blocks=False)
+    inputs = {"texts": tmp_path / "texts.parquet"}
+    tokenize_corpus(jobs.job("tokens", settings, inputs, tokens=tmp_path / "tokens.parquet"))
+    return tmp_path / "tokens.parquet"
+
+
+def measure(tokens, name, **options):
+    """Outcomes of the model's own head, a row for each validation text."""
+    run = tokens.parent / f"{name}.json"
+    jobs.probe(ModelId(name="tiny"), run, METRIC, how=Training.none(), seed=0, tokens=tokens, **options)
+    return read_table(jobs.outcomes_of(run)).to_pandas()
+
+
+def stock_logits(tokens, example):
+    """Ids of a validation text, and what the model that papa has never touched makes of them."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(tokens.parent / "tiny", attn_implementation="eager")
+    split = Tokens.read(tokens, "validation")["validation"]
+    ids = split.ids[split.offsets[example] : split.offsets[example + 1]].long()
+    with torch.no_grad():
+        return ids, model.eval()(ids[None]).logits[0]
+
+
+def test_at_fraction_1_losses_are_those_of_the_stock_model(tokens):
+    found = measure(tokens, "original")
+    assert len(found) == VALIDATION and (found["kl"].abs() < 1e-9).all()
+    for example in range(VALIDATION):
+        ids, logits = stock_logits(tokens, example)
+        own = found.iloc[example]
+        assert own["tokens"] == len(ids) - 1
+        assert own["loss"] == pytest.approx(float(cross_entropy(logits[:-1], ids[1:], reduction="sum")), rel=1e-6)
+
+
+def test_the_trivial_guess_knows_how_frequent_tokens_are(tokens):
+    found = measure(tokens, "original")
+    parts = Tokens.read(tokens)
+    after = {
+        name: [
+            split.ids[begin + 1 : end].tolist() for begin, end in zip(split.offsets, split.offsets[1:], strict=False)
+        ]
+        for name, split in parts.items()
+    }
+    seen = np.ones(VOCABULARY)
+    for own in after["train"]:
+        np.add.at(seen, own, 1)
+    expected = [-np.log(seen / seen.sum())[own].sum() for own in after["validation"]]
+    np.testing.assert_allclose(found["trivial"], expected, rtol=1e-9)
+
+
+def test_the_divergence_is_that_from_the_original(tokens):
+    model = papa.load_model(tokens.parent / "tiny", device="cpu")
+    zeros = torch.zeros(model.layers, model.heads, SLOTS, SLOTS)
+    found = measure(tokens, "zeros", variant="zeros/all")
+    for example in (0, 5):
+        ids, logits = stock_logits(tokens, example)
+        inputs = {
+            "input_ids": torch.zeros(1, SLOTS, dtype=torch.long),
+            "attention_mask": torch.zeros(1, SLOTS, dtype=torch.long),
+        }
+        inputs["input_ids"][0, : len(ids)], inputs["attention_mask"][0, : len(ids)] = ids, 1
+        replaced = model.logits(inputs, zeros)[0, : len(ids)]
+        own = found.iloc[example]
+        assert own["loss"] == pytest.approx(float(cross_entropy(replaced[:-1], ids[1:], reduction="sum")), rel=1e-5)
+        guess, first = replaced[:-1].log_softmax(-1), logits[:-1].log_softmax(-1)
+        assert own["kl"] == pytest.approx(float(kl_div(guess, first, log_target=True, reduction="sum")), rel=1e-4)
+
+
+def test_averages_are_causal_and_replace_all_heads(tokens):
+    jobs.average(ModelId(name="tiny"), tokens, tokens.parent / "average.h5")
+    found = measure(tokens, "average", variant="average/all", constants=tokens.parent / "average.h5")
+    original = measure(tokens, "original")
+    assert (found["kl"] > 1e-6).eq(found["tokens"] > 1).all(), "the first token has itself alone to attend to"
+    assert not np.allclose(found["loss"], original["loss"])
+    run = jobs.run_of(tokens.parent / "average.json", 0)
+    assert (run["kept"], run["epochs"], run["curve"]) == (0, 0, [])
+
+
+def test_lambda_is_learned_on_the_models_own_loss(tokens):
+    """After one step of AdamW λ has moved by the learning rate against its gradient, worked out by differences."""
+    average, lambdas = tokens.parent / "average.h5", tokens.parent / "lambda.parquet"
+    jobs.average(ModelId(name="tiny"), tokens, average)
+    how = Training(learning_rate=1e-3, batch_size=TRAIN, epochs=1)
+    jobs.learn(ModelId(name="tiny"), lambdas, how, tokens=tokens, constants=average, direct=True)
+    moved = read_table(lambdas).to_pandas().set_index(["layer", "head"])["value"]
+    model = papa.load_model(tokens.parent / "tiny", device="cpu")
+    mean = papa.ConstantMatrices.load(average).mean
+    objective = Next(Tokens.read(tokens, "train"), model)
+    batch = objective.batch(torch.arange(TRAIN))
+
+    def loss(raw):
+        replacement = model.replacement(mean, mixing=raw.sigmoid())
+        return float(objective.loss(batch, model.scores(model.pack(batch.packed), replacement).double()))
+
+    for head in [(0, 0), (1, 3)]:
+        step = torch.zeros(model.layers, model.heads)
+        step[head] = 1e-1
+        slope = loss(step) - loss(-step)
+        assert np.sign(moved[head] - 0.5) == -np.sign(slope)
+        assert abs(moved[head] - 0.5) == pytest.approx(1e-3 / 4, rel=1e-2)
+
+
+def test_an_encoder_is_not_asked_for_next_tokens(tmp_path, model, tokenizer, tokens):
+    model.save_pretrained(tmp_path / "encoder")
+    with pytest.raises(papa.InputError, match=r"sees later tokens.* needs a decoder"):
+        Next(Tokens.read(tokens), papa.load_model(tmp_path / "encoder", device="cpu"))
+
+
+def test_a_decoder_is_not_asked_for_masked_tokens(tokens):
+    with pytest.raises(papa.InputError, match=r"sees no later tokens.*log_likelihood"):
+        jobs.probe(ModelId(name="tiny"), tokens.parent / "run.json", "negative_log_perplexity", tokens=tokens)
+
+
+def losses(original, zeros, replaced, trivial=4.0):
+    """Losses of a study whose mean losses in nats are these, on texts that differ a little; nothing has a seed."""
+    texts = 200
+    tokens = 5 + np.arange(texts) % 7
+    items = pd.DataFrame(
+        {"split": "validation", "example": range(texts), "tokens": tokens, "trivial": trivial * tokens}
+    )
+    settings = {ORIGINALS: original, FLOOR: zeros, ("average", None, "0"): replaced}
+    told = [dict(zip(("constant", "order", "fraction"), own, strict=True)) | {"seed": 0} for own in settings]
+    wave = 0.05 * np.cos(np.arange(texts))
+    nats = np.stack([tokens * (mean + place * wave) for place, mean in enumerate(settings.values())])
+    values = {"loss": nats, "kl": nats - nats[0]}
+    runs = pd.DataFrame(told).astype(object)
+    return losses_of([Measured("m", "t", METRIC, (), (), runs, items, values)]).set_index("constant", drop=False)
+
+
+def test_no_seed_is_needed_for_an_interval():
+    found = losses(1.0, 3.0, 2.0)
+    assert found["metric"].eq(METRIC).all(), "a perplexity and a divergence have no floors"
+    own = found.loc["average"]
+    assert own["status"] == COUNTS and own["loss"] == pytest.approx(0.5, abs=0.01)
+    assert 0.4 < own["loss_low"] < own["loss"] < own["loss_high"] < 0.6
+    assert 0 < own["half"] < 0.1 and own["share_examples"] == pytest.approx(1)
+
+
+def test_a_head_that_is_worse_without_attention_than_a_guess_has_the_guess_as_its_floor():
+    found = losses(1.0, 9.0, 2.0)
+    assert found.loc["average", "contextless"] == pytest.approx(-9.0, abs=0.01)
+    assert found.loc["average", "loss"] == pytest.approx(1 / 3, abs=0.01)
+
+
+def test_a_model_that_a_guess_beats_has_no_loss():
+    found = losses(5.0, 9.0, 6.0)
+    assert found["status"].eq("the model is no better than a guess from how frequent tokens are (-4.000)").all()
+    assert found["loss"].isna().all()

@@ -1,10 +1,13 @@
+from typing import get_args
+
 import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
 import papa
+from papa.config.settings import Random
 from papa.config.stages import ModelId
-from papa.data.generated.models import FAMILIES, random_model
+from papa.data.generated.models import DECODERS, FAMILIES, random_model
 from papa.data.weights import place_of, weights_digest
 
 
@@ -24,11 +27,13 @@ def test_a_family_is_one_model_with_its_own_tokenizer(family, caches, monkeypatc
         tokenizer = AutoTokenizer.from_pretrained(place_of(model))
         tokenized.append(tokenizer("the old nurse near the doctors", "who is that ?").input_ids)
     assert digests[0] == digests[1] and tokenized[0] == tokenized[1]
-    assert tokenizer.unk_token_id not in tokenized[0][:5] and tokenizer.mask_token_id is not None
+    assert tokenizer.unk_token_id not in tokenized[0][:5]
+    assert (tokenizer.mask_token_id is None) == (family in DECODERS)
     loaded = AutoModel.from_pretrained(place_of(model))
     assert loaded.config.model_type == family
     assert loaded.config.pad_token_id == tokenizer.pad_token_id
     assert loaded.config.vocab_size == len(tokenizer)
+    assert papa.load_model(place_of(model), device="cpu").causal == (family in DECODERS)
     # the last slot has a position
     inputs = papa.lay_out(tokenizer, ["who is that ?"], slots=tokenizer.model_max_length)
     assert torch.isfinite(loaded(**inputs).last_hidden_state).all()
@@ -46,4 +51,5 @@ def test_what_is_half_made_is_not_taken(caches, monkeypatch, tmp_path):
 
 def test_unknown_families_are_listed():
     with pytest.raises(papa.InputError, match="there are bert, roberta, deberta, electra"):
-        random_model("gpt2")
+        random_model("gpt")
+    assert get_args(Random) == FAMILIES

@@ -1,7 +1,7 @@
-"""Small encoders with random weights, one per family: for trying every stage where no pretrained model is at hand.
+"""Small models with random weights, one per family: for trying every stage where no pretrained model is at hand.
 
-Each has 2 layers of 4 heads and a tokenizer of its family's kind (WordPiece, or byte-level BPE), trained on generated
-sentences. The same family is the same model, bit for bit. What probes score on them says nothing about any real model.
+Each has 2 layers of 4 heads and a tokenizer (WordPiece, or byte-level BPE) that was trained on generated sentences. The
+same family is the same model, bit for bit. What is measured on them says nothing about any real model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from papa.errors import InputError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-FAMILIES = ("bert", "roberta", "deberta", "electra")
+DECODERS = ("gpt2", "gpt_neox", "llama", "qwen2", "modernbert-decoder")
+FAMILIES = ("bert", "roberta", "deberta", "electra", "xlm-roberta", "distilbert", "albert", "deberta-v2", "modernbert")
+FAMILIES += DECODERS
+"""The types of the models, as transformers calls them."""
 SLOTS = 128
 SIZES = {
     "hidden_size": 32,
@@ -62,35 +65,35 @@ def _make(family: str, folder: Path) -> None:
     import torch
     import transformers
 
-    tokenizer = _TOKENIZERS[family]()
+    tokenizer = _TOKENIZERS.get(family, _plain(family in DECODERS))()
     tokenizer.save_pretrained(folder)
-    name = {"bert": "Bert", "roberta": "Roberta", "deberta": "Deberta", "electra": "Electra"}[family]
-    positions = SLOTS + 2 if family == "roberta" else SLOTS  # RoBERTa counts from the number of its padding token + 1
-    special: dict[str, object] = {
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    roberta = {"type_vocab_size": 1, "max_position_embeddings": SLOTS + 2, **ends}  # counts from its padding token on
+    deberta = {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]}
+    deberta |= {"type_vocab_size": 0, "max_relative_positions": -1}
+    local = {"global_attn_every_n_layers": 2, "local_attention": 8, **ends}
+    marks = {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
+    special: dict[str, dict[str, object]] = {
         "electra": {"embedding_size": 16},
-        "roberta": {
-            "type_vocab_size": 1,
-            "bos_token_id": tokenizer.bos_token_id,
-            "eos_token_id": tokenizer.eos_token_id,
-        },
-        "deberta": {
-            "type_vocab_size": 0,
-            "relative_attention": True,
-            "position_biased_input": False,
-            "pos_att_type": ["c2p", "p2c"],
-            "max_relative_positions": -1,
-        },
-    }.get(family, {})
-    config = getattr(transformers, f"{name}Config")(
-        vocab_size=len(tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
-        max_position_embeddings=positions,
-        **SIZES,
-        **special,
-    )
+        "albert": {"embedding_size": 16},
+        "roberta": roberta,
+        "xlm-roberta": roberta,
+        "deberta": deberta,
+        "deberta-v2": deberta | {"position_buckets": 16, "share_att_key": True, "norm_rel_ebd": "layer_norm"},
+        "modernbert": local | marks,
+        "modernbert-decoder": local | marks,
+        "gpt2": ends,
+        "gpt_neox": ends,
+        "llama": ends | {"num_key_value_heads": 2},
+        "qwen2": ends | {"num_key_value_heads": 2},
+    }
+    usual = {"pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": SLOTS}
+    sizes = SIZES | {"vocab_size": len(tokenizer)} | usual | special.get(family, {})
+    config = transformers.AutoConfig.for_model(family, **sizes)
+    kind = transformers.AutoModelForCausalLM if family in DECODERS else transformers.AutoModel
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        getattr(transformers, f"{name}Model")(config).save_pretrained(folder)
+        kind.from_config(config).save_pretrained(folder)
 
 
 def _sentences() -> Iterator[str]:
@@ -126,6 +129,31 @@ def _byte_level(name: str) -> Callable[[], PreTrainedTokenizerBase]:
         model = json.loads(trained.to_str())["model"]
         made: PreTrainedTokenizerBase = getattr(transformers, f"{name}Tokenizer")(
             vocab=model["vocab"], merges=[tuple(pair) for pair in model["merges"]], model_max_length=SLOTS
+        )
+        return made
+
+    return make
+
+
+def _plain(decoder: bool) -> Callable[[], PreTrainedTokenizerBase]:
+    """A byte-level tokenizer of no family: a decoder's puts no special token anywhere and has none for padding."""
+
+    def make() -> PreTrainedTokenizerBase:
+        from tokenizers import ByteLevelBPETokenizer
+        from tokenizers.processors import TemplateProcessing
+        from transformers import PreTrainedTokenizerFast
+
+        special = ["<|endoftext|>"] if decoder else ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        trained = ByteLevelBPETokenizer(add_prefix_space=True)
+        trained.train_from_iterator(_sentences(), vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
+        names = {"bos_token": special[0], "eos_token": special[0], "unk_token": special[0]}
+        if not decoder:
+            marks = [(mark, trained.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
+            pair = "[CLS] $A [SEP] $B:1 [SEP]:1"
+            trained._tokenizer.post_processor = TemplateProcessing("[CLS] $A [SEP]", pair, marks)
+            names = {f"{mark[1:-1].lower()}_token": mark for mark in special}
+        made: PreTrainedTokenizerBase = PreTrainedTokenizerFast(
+            tokenizer_object=trained._tokenizer, model_max_length=SLOTS, **names
         )
         return made
 

@@ -418,6 +418,13 @@ class Ranking(Block):
             "none",
         ),
     ] = (0,)
+    unit: Annotated[
+        Literal["head", "group", "layer"],
+        key(
+            "what is replaced at once and has one λ: a head, the heads that share their keys and values (a head alone, "
+            "where none do), or all heads of a layer; fractions are then shares of these, rounded down"
+        ),
+    ] = "head"
     halves: Annotated[
         bool,
         key("whether λ is also learned on each half of the training texts, to tell how stable orders are"),

@@ -192,6 +192,8 @@ class LambdaOf(_OfEncoding):
     encoder_dropout: bool
     part: str | None = None
     """Which part of the training texts is learned from; None stands for all of them."""
+    unit: Literal["group", "layer"] | None = None
+    """What has one λ; None stands for a head."""
     direct: Literal[True] | None = None
     """Whether the loss is that of the model's own head, which guesses the next token, and no probe is trained."""
 
@@ -213,6 +215,7 @@ class OrderOf(_OfModel):
 
     order: str
     seed: int
+    unit: Literal["group", "layer"] | None = None
 
 
 class HiddenOf(_OfEncoding):

@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from papa.config import stages
 from papa.config.artefacts import ARTEFACTS
@@ -465,6 +465,7 @@ class Study:
             seed=int(seed),
             constant=constant,
             encoder_dropout=self.config.encoder_dropout,
+            unit=self._unit(),
             direct=given.direct or None,
         )
         needs: Needs = {
@@ -482,7 +483,7 @@ class Study:
 
     def _order_heads(self, model: str, order: str) -> Job[stages.OrderOf]:
         seed = self.config.ranking.seeds[0] if Order.parse(order).draw is not None else 0
-        settings = stages.OrderOf(model=self._model(model), order=order, seed=seed)
+        settings = stages.OrderOf(model=self._model(model), order=order, seed=seed, unit=self._unit())
         return self._made(settings, {}, {"order": "heads_in_order"}, model=model, order=order)
 
     def _hidden_states(self, model: str, owner: str, variant: str, part: str) -> Job[stages.HiddenOf]:
@@ -720,6 +721,10 @@ class Study:
         precision = self.config.precision
         usual = learning and precision == "float16"
         return stages.Encoding(model=self._model(name), precision="float32" if usual else precision)
+
+    def _unit(self) -> Literal["group", "layer"] | None:
+        unit = self.config.ranking.unit
+        return None if unit == "head" else unit
 
     def _training(self, task: str, epochs: int | None = None) -> stages.Training:
         given = self.config.tasks[task]

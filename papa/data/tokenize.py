@@ -19,7 +19,7 @@ from papa.files import PathLike, Trace, provenance_of, read_table, writing_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 GROUP = 1 << 18
 """Tokens of a group; its last example may exceed them."""
@@ -106,20 +106,15 @@ def tokenizer_of(model: ModelId, words: bool = False) -> PreTrainedTokenizerBase
     return tokenizer
 
 
-def shape_of_model(model: ModelId) -> tuple[int, int]:
-    """(layers, heads per layer) as the model's config says, without loading its weights."""
-    sizes = sizes_of_model(model)
-    return sizes["layers"], sizes["heads"]
+def shape_of_model(model: ModelId) -> tuple[int, int, int]:
+    """(layers, heads per layer, heads of keys) as the model's config says, without loading its weights."""
+    sizes, config = sizes_of_model(model), _config_of(model)
+    return sizes["layers"], sizes["heads"], int(getattr(config, "num_key_value_heads", None) or sizes["heads"])
 
 
 def is_decoder(model: ModelId) -> bool:
     """Whether the model's config names a causal language model, whose texts are laid out without gaps."""
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.from_pretrained(place_of(model), revision=revision_of(model), trust_remote_code=False)
-    except Exception as error:
-        raise not_loaded(model, "config", error) from error
+    config = _config_of(model)
     named = (config.architectures or [""])[0]
     return bool(getattr(config, "is_decoder", False)) or named.endswith(("ForCausalLM", "LMHeadModel"))
 
@@ -127,10 +122,8 @@ def is_decoder(model: ModelId) -> bool:
 def sizes_of_model(model: ModelId) -> dict[str, int]:
     """Layers, heads per layer, sizes of hidden states and of the layers between them, and words of the vocabulary, as
     the model's config says, without loading its weights."""
-    from transformers import AutoConfig
-
+    config = _config_of(model)
     try:
-        config = AutoConfig.from_pretrained(place_of(model), revision=revision_of(model), trust_remote_code=False)
         return {
             "layers": int(config.num_hidden_layers),
             "heads": int(config.num_attention_heads),
@@ -138,8 +131,19 @@ def sizes_of_model(model: ModelId) -> dict[str, int]:
             "intermediate": int(getattr(config, "intermediate_size", 4 * config.hidden_size)),
             "vocabulary": int(config.vocab_size),
         }
-    except Exception as error:
+    except Exception as error:  # configs can be wrong in more ways than the library has errors for
         raise not_loaded(model, "config", error) from error
+
+
+def _config_of(model: ModelId) -> PreTrainedConfig:
+    from transformers import AutoConfig
+
+    try:
+        own = {"revision": revision_of(model), "trust_remote_code": False}
+        found: PreTrainedConfig = AutoConfig.from_pretrained(place_of(model), **own)
+    except Exception as error:  # configs can be wrong in more ways than the library has errors for
+        raise not_loaded(model, "config", error) from error
+    return found
 
 
 def _schema(words: bool) -> pa.Schema:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from papa.config.stages import LambdaOf, OrderOf, RankOf
 from papa.config.study import Job
@@ -28,8 +28,9 @@ from papa.model.replacement import Head, Replacement
 def train_lambda(job: Job[LambdaOf]) -> str:
     """Stage *train λ*: learn how much each head needs its own attention, together with a probe; Parquet per epoch.
 
-    Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2). The probe that
-    is learned on the way is thrown away; of next tokens the model's own head has the loss, and λ alone is learned.
+    Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2). Heads of one
+    unit (`ranking.unit`) have one λ. The probe that is learned on the way is thrown away; of next tokens the model's
+    own head has the loss, and λ alone is learned.
     """
     import pyarrow as pa
 
@@ -40,13 +41,17 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     matrices = matrices_for(constant, job.maybe("constants"), model, facts).to(model.device)
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, Sizes.of(model, train.n), model, job.settings.seed)
-    raw = nn.Parameter(torch.zeros(model.layers, model.heads, device=model.device))
+    units = {"group": model.groups, "layer": 1}.get(settings.unit or "head", model.heads)
+    raw = nn.Parameter(torch.zeros(model.layers, units, device=model.device))
+
+    def lambdas() -> Tensor:
+        return raw.sigmoid().repeat_interleave(model.heads // units, dim=1)  # [layer, head]
 
     def mixed() -> Replacement:
-        return model.replacement(matrices, mixing=raw.sigmoid())
+        return model.replacement(matrices, mixing=lambdas())
 
     def learned() -> Kept:
-        return {"lambda": raw.detach().sigmoid().cpu()}
+        return {"lambda": lambdas().detach().cpu()}
 
     through = Through(model, mixed, settings.encoder_dropout, direct=bool(settings.direct))
     loss, parameters = objective.loss_on(through), objective.probe.parameters()
@@ -67,6 +72,7 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     about = {
         "model": identity.name,
         "weights": model.weights,
+        "unit_size": model.heads // units,
         **{key: facts[key] for key in ("corpus", "slots", "style")},
     }
     write_table(table, job.output("lambdas"), about, trace)
@@ -110,18 +116,20 @@ def order_heads(job: Job[OrderOf]) -> str:
     settings, order = job.settings, Order.parse(job.settings.order)
     if order.by_lambda:
         raise InputError(f"The order {order.name!r} needs λ, which is learned on a task.")
-    layers, heads = shape_of_model(settings.model)
-    listed = [(layer, head) for layer in range(layers) for head in range(heads)]
+    layers, heads, groups = shape_of_model(settings.model)
+    units = {"group": groups, "layer": 1}.get(settings.unit or "head", heads)
+    listed = [(layer, unit) for layer in range(layers) for unit in range(units)]
     if order.base == "last-layer-first":
-        listed.sort(key=lambda head: -head[0])
+        listed.sort(key=lambda unit: -unit[0])
     elif order.draw is not None:
         drawn = sha256(f"{settings.seed}/{order.draw}".encode()).digest()[:6]
         generator = torch.Generator().manual_seed(int.from_bytes(drawn))
         listed = [listed[place] for place in torch.randperm(len(listed), generator=generator).tolist()]
-    weights = weights_digest(settings.model)
-    about = {"model": settings.model.name, "weights": weights, "order": order.name}
+    weights, size = weights_digest(settings.model), heads // units
+    about = {"model": settings.model.name, "weights": weights, "order": order.name, "unit_size": size}
     trace = job.trace(**sources_of(settings.model, weights))
-    return _write_order(listed, job.output("order"), about, trace)
+    in_order = [(layer, unit * size + own) for layer, unit in listed for own in range(size)]
+    return _write_order(in_order, job.output("order"), about, trace)
 
 
 def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, JSON], trace: Trace) -> str:
@@ -133,17 +141,24 @@ def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, JSON], t
 
 
 def heads_to_replace(order: PathLike, variant: Variant, model: Model) -> list[Head]:
-    """The heads that an order gives up first, down to the fraction that a variant keeps.
+    """The heads that an order gives up first, down to the fraction of its units that a variant keeps.
 
     Raises:
         InputError: the order is another, or that of another model.
     """
     table = read_table(order)
-    must_agree(order, provenance_of(table), {"weights": model.weights, "order": variant.order and variant.order.name})
+    facts = provenance_of(table)
+    must_agree(order, facts, {"weights": model.weights, "order": variant.order and variant.order.name})
     ranked = list(zip(table.column("layer").to_pylist(), table.column("head").to_pylist(), strict=True))
     if sorted(ranked) != [(layer, head) for layer in range(model.layers) for head in range(model.heads)]:
         raise InputError(
             f"{order} does not order the heads of this model, which has {model.layers} layers of {model.heads} heads; "
             "rank the heads of this model again."
         )
-    return ranked[: len(ranked) - variant.kept(len(ranked))]
+    size = int(facts.get("unit_size", 1))
+    if size not in (1, model.heads // model.groups, model.heads):
+        raise InputError(
+            f"{order} takes {size} heads at once, but in this model {model.heads // model.groups} of the {model.heads} "
+            "heads of a layer share their keys; rank by head or by layer (`ranking.unit`)."
+        )
+    return ranked[: len(ranked) - size * variant.kept(len(ranked) // size)]

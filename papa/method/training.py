@@ -276,7 +276,6 @@ def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]
             "corpus": splits["train"].provenance["corpus"],
             "model": settings.model.model.name,
             **names_of(variant),
-            "kept": variant.kept(index["heads"]),
         }
         for key, value in expected.items():
             if index[key] != value:

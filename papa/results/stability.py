@@ -16,7 +16,7 @@ from papa.config.stages import StabilityOf
 from papa.config.study import Job
 from papa.config.variant import parts_of
 from papa.errors import count
-from papa.files import read_table
+from papa.files import provenance_of, read_table
 from papa.results.grids import constant_name
 from papa.results.table import Table, write_frame, write_pages
 
@@ -87,10 +87,11 @@ def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFr
 
 
 def _last(path: str) -> pd.Series[float]:
-    """λ of each head after the last epoch, in the order of layers and heads."""
-    rows = read_table(path).to_pandas()
+    """λ of each head, or of each unit of heads, after the last epoch, in the order of layers and heads."""
+    table = read_table(path)
+    rows, size = table.to_pandas(), int(provenance_of(table).get("unit_size", 1))
     rows = rows[rows["epoch"] == rows["epoch"].max()].sort_values(["layer", "head"])
-    return pd.Series(rows["value"].to_numpy())
+    return pd.Series(rows["value"].to_numpy()[::size])
 
 
 def tables_of(frame: pd.DataFrame) -> list[Table]:

@@ -51,18 +51,17 @@ def merge(parts, constants):
     return merge_averages(job("average", MergeOf(), {"parts": parts}, constants=constants))
 
 
-def learn(
-    model, lambdas, how=TRAINING, seed=0, constant="average", encoder_dropout=False, part=None, direct=None, **inputs
-):
+def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_dropout=False, told=None, **inputs):
+    """`told` are further settings."""
+    told = told or {}
     settings = LambdaOf(
         model=encoding(model),
         training=how,
-        masked="labels" not in inputs and not direct,
-        direct=direct,
+        masked="labels" not in inputs and not told.get("direct"),
         seed=seed,
         constant=constant,
         encoder_dropout=encoder_dropout,
-        part=part,
+        **told,
     )
     return train_lambda(job("lambda", settings, inputs, lambdas=lambdas))
 
@@ -71,8 +70,9 @@ def rank(lambdas, order, name="lambda-0"):
     return rank_heads(job("rank", RankOf(order=name), {"lambdas": lambdas}, order=order))
 
 
-def put_in_order(model, order, name, seed=0):
-    return order_heads(job("order", OrderOf(model=encoding(model).model, order=name, seed=seed), {}, order=order))
+def put_in_order(model, order, name, seed=0, unit=None):
+    settings = OrderOf(model=encoding(model).model, order=name, seed=seed, unit=unit)
+    return order_heads(job("order", settings, {}, order=order))
 
 
 def store(model, index, variant="original", part="1of1", precision="float32", **inputs):

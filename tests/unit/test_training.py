@@ -280,7 +280,7 @@ def test_lambda_of_a_part_is_learned_from_its_share_of_the_texts(tiny, corpus, d
     def learned(part, seed=1):
         read.clear()
         path = corpus / f"lambda-{part}.parquet"
-        said = jobs.learn(tiny, path, training(epochs=2), seed, "zeros", part=part, **data)
+        said = jobs.learn(tiny, path, training(epochs=2), seed, "zeros", told={"part": part}, **data)
         assert f"after 2 epochs of {len(read) // 2} examples" in said
         assert sorted(read[: len(read) // 2]) == sorted(read[len(read) // 2 :]) == sorted(set(read))
         return set(read), read_table(path).column("value").to_pylist()

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 DECODERS = ("gpt2", "gpt_neox", "llama", "qwen2", "modernbert-decoder")
-FAMILIES = ("bert", "roberta", "deberta", "electra", "xlm-roberta", "distilbert", "albert", "deberta-v2", "modernbert")
-FAMILIES += DECODERS
+ENCODERS = ("bert", "roberta", "deberta", "electra", "xlm-roberta", "distilbert", "albert", "deberta-v2", "modernbert")
+FAMILIES = ENCODERS + DECODERS
 """The types of the models, as transformers calls them."""
 SLOTS = 128
 SIZES = {

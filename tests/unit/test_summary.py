@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,8 @@ from papa.results.table import metric_name, write_frame, write_pages
 T_OF_2_DEGREES = 4.302653
 T_OF_1_DEGREE = 12.706205
 
+KEPT = {"1": 24, "1/2": 12, "1/4": 6, "1/8": 3, "1/16": 1, "1/32": 0, "0": 0}
+
 
 def run(task: str, fraction: str, seed: int, **other: Any) -> dict[str, Any]:
     """One run of a model with 24 heads as the probe stage writes it."""
@@ -44,7 +47,7 @@ def run(task: str, fraction: str, seed: int, **other: Any) -> dict[str, Any]:
         "constant": None if fraction == "1" else "average",
         "order": None if fraction in ("1", "0") else "lambda-0",
         "fraction": fraction,
-        "kept": {"1": 24, "1/2": 12, "1/16": 1, "1/32": 0, "0": 0}[fraction],
+        "kept": KEPT[fraction],
         "heads": 24,
         "seed": seed,
         "rows": {"train": 1000, "validation": 53},
@@ -249,6 +252,39 @@ def test_terminal_table_fits_80_columns(tmp_path: Path, capsys: pytest.CaptureFi
     assert "[long]" in shown
     assert "\n  position " in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_terminal_tables_break_no_number_and_say_what_columns_are(
+    width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    title = "Names in a very long context"
+    runs = [
+        scored("t", fraction, seed, 0.5 + kept / 100 + seed / 100, title=title, subsets={"lookup": 0.4})
+        for fraction, kept in KEPT.items()
+        for seed in (1, 2, 3)
+    ]
+    rows = summary(runs)
+    some = rows["fraction"].ne("1") & rows["subset"].eq("all")
+    rows.loc[some, ["loss", "loss_low", "loss_high"]] = [1.18, -0.003, 1.41]
+    print_summary(rows, Console(markup=False, highlight=False, emoji=False, width=width))
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= width
+    assert shown.count("118 % (0 to 141)") == 6
+    for kept in KEPT.values():
+        assert f"{0.52 + kept / 100:.3f} ±.025" in shown
+    above = [line.split() for line in shown.splitlines() if line.startswith(" ") and "head" not in line]
+    headings = [word for line in above for word in line if word in KEPT]
+    assert headings == [*KEPT, *list(KEPT)[1:]], "of scores, then of losses"
+    assert len(re.findall(r"\b12 heads\b", shown)) == len(re.findall(r"\b1 head\b", shown)) == 2
+    assert "fraction of heads that keep their own attention" in " ".join(shown.split())
+    assert "tiny (24 heads): average constants, lambda order" in shown
+
+
+def test_terminal_has_no_table_of_losses_without_losses(capsys: pytest.CaptureFixture[str]) -> None:
+    print_summary(summary([scored("t", f, 1, 0.8) for f in ("1", "0")]), Console(width=80))
+    shown = capsys.readouterr().out
+    assert "Score, by fraction" in shown and "Loss and its" not in shown
 
 
 def test_command_prints_where_things_are(

@@ -19,7 +19,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.stages import RunsOf
 from papa.config.study import Job
 from papa.errors import InputError, count
-from papa.files import JSON, PathLike, provenance_of, read_json, read_table, write_table
+from papa.files import JSON, PathLike, digest_of, provenance_of, read_json, read_table, trace_of, write_table
 from papa.method.metrics import READINGS, counts_of
 from papa.results.losses import ABOUT_LOSS, COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, assembled, table_of
@@ -64,6 +64,7 @@ ABOUT_DATA = "Rows used of those available; examples cut are those of which toke
 
 FLOORS = ("trivial", "contextless")
 BY_FRACTION = "fraction of heads that keep their own attention"
+OLDER = "{} is older than this summary: `snakemake` without --until makes it again."
 TITLE = "Scores by fraction of input-dependent heads"
 SUMMARY_COLUMNS = SETTING_COLUMNS | READING_COLUMNS | {"mean": "float64", "seeds": "int64"}
 SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")
@@ -396,18 +397,30 @@ def main() -> None:
     )
     parser.add_argument("results", type=Path, help="for example results/demo")
     results = parser.parse_args().results
+    summary, claims, page = (results / ARTEFACTS[name].path() for name in ("summary", "claims_json", "page"))
+    console = Console(markup=False, highlight=False, emoji=False)
     try:
-        rows = read_summary(results / ARTEFACTS["summary"].path())
-        console, claims = Console(markup=False, highlight=False, emoji=False), results / ARTEFACTS["claims_json"].path()
+        rows = read_summary(summary)
         if claims.exists():
-            console.print(f"{printable(read_json(claims)['sentence'])}\n")
+            said = _older(claims, summary=summary) or read_json(claims)["sentence"]
+            console.print(f"{printable(said)}\n")
         print_summary(rows, console)
+        report = (_older(page, summary=summary, claims=claims) or str(page)) if page.exists() else ""
     except InputError as error:
         raise SystemExit(str(error)) from None
     print(f"\nTables:  {results / 'tables'}/")
-    for what, place in (("Figures: ", "figures"), ("Report:  ", ARTEFACTS["page"].path())):
-        if (results / place).exists():
-            print(f"{what}{results / place}{'/' if (results / place).is_dir() else ''}")
+    if (results / "figures").exists():
+        print(f"Figures: {results / 'figures'}/")
+    if report:
+        print(f"Report:  {report}")
+
+
+def _older(path: Path, **sources: Path) -> str:
+    """What is to be said of an artefact that was made of other `sources` than there are now; empty if of these."""
+    trace = trace_of(path)
+    made_of = {} if trace is None else trace.inputs
+    same = all(made_of.get(name) in (None, digest_of(own)) for name, own in sources.items() if own.exists())
+    return "" if same else OLDER.format(path)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from papa.config.artefacts import ARTEFACTS
 from papa.errors import DamagedArtefact, InputError
-from papa.files import PathLike, Trace, write_json
+from papa.files import PathLike, Trace, digest_of, write_json, write_page
 from papa.results.losses import LOSS_COLUMNS
 from papa.results.outcomes import RUN, Measured
 from papa.results.runs import RUN_COLUMNS, SPLITS, RunFile, collect_runs, read_runs, runs_in, undrawn
@@ -303,6 +304,36 @@ def test_command_prints_where_things_are(
     monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path / "figures")])
     with pytest.raises(SystemExit, match=r"figures/tables/summary\.parquet cannot be read"):
         main()
+
+
+def test_what_is_older_than_the_summary_is_not_shown_as_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `snakemake --until claims` the page is that of before; after `--until summarise` the claims are, too."""
+    summary_file, claims, page = (tmp_path / ARTEFACTS[name].path() for name in ("summary", "claims_json", "page"))
+    page.parent.mkdir()
+
+    def made_of(stage: str, **sources: Path) -> Trace:
+        return Trace(stage, 1, {}, {name: digest_of(path) for name, path in sources.items()})
+
+    def shown() -> str:
+        main()
+        return " ".join(capsys.readouterr().out.split())
+
+    monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path)])
+    write_frame(summary([scored("t", "1", 1, 0.8)]), SUMMARY_COLUMNS, summary_file, {}, made_of("summary"))
+    write_json({"sentence": "Much is lost."}, claims, made_of("claims", summary=summary_file))
+    write_page("<html></html>", page, made_of("page", summary=summary_file, claims=claims))
+    said = shown()
+    assert said.startswith("Much is lost.") and f"Report: {page}" in said and "older than" not in said
+
+    write_json({"sentence": "Little is lost."}, claims, made_of("claims", summary=summary_file))
+    said = shown()
+    assert said.startswith("Little is lost.") and f"Report: {page} is older than this summary" in said
+
+    write_frame(summary([scored("t", "1", 1, 0.7)]), SUMMARY_COLUMNS, summary_file, {}, made_of("summary"))
+    said = shown()
+    assert "is lost" not in said and "claims.json is older than this summary" in said
 
 
 @pytest.mark.parametrize(

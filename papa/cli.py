@@ -86,7 +86,7 @@ def init(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="An encoder or a decoder: its id on the hub, its folder here, or its installed package.",
+            help="An encoder or a decoder: an id on the hub, a folder here or an installed package.",
         ),
     ] = None,
     train: Annotated[

@@ -402,8 +402,8 @@ def main() -> None:
     try:
         rows = read_summary(summary)
         if claims.exists():
-            said = _older(claims, summary=summary) or read_json(claims)["sentence"]
-            console.print(f"{printable(said)}\n")
+            said = _older(claims, summary=summary) or printable(read_json(claims)["sentence"])
+            console.print(f"{said}\n", soft_wrap=said.startswith(str(claims)))  # a path in one piece can be copied
         print_summary(rows, console)
         report = (_older(page, summary=summary, claims=claims) or str(page)) if page.exists() else ""
     except InputError as error:

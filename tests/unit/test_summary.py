@@ -323,7 +323,7 @@ def test_what_is_older_than_the_summary_is_not_shown_as_its_own(
     monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path)])
     write_frame(summary([scored("t", "1", 1, 0.8)]), SUMMARY_COLUMNS, summary_file, {}, made_of("summary"))
     write_json({"sentence": "Much is lost."}, claims, made_of("claims", summary=summary_file))
-    write_page("<html></html>", page, made_of("page", summary=summary_file, claims=claims))
+    write_page("<html><head></head></html>", page, made_of("page", summary=summary_file, claims=claims))
     said = shown()
     assert said.startswith("Much is lost.") and f"Report: {page}" in said and "older than" not in said
 

@@ -84,7 +84,10 @@ def init(
     ),
     model: Annotated[
         str | None,
-        typer.Option(metavar="HUB_ID_OR_FOLDER", help="An encoder or a decoder on the hub, or its folder here."),
+        typer.Option(
+            metavar="MODEL",
+            help="An encoder or a decoder: an id on the hub, a folder here or an installed package.",
+        ),
     ] = None,
     train: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Training texts: Parquet, JSONL, CSV, TSV, CoNLL, text.")

@@ -316,7 +316,7 @@ class ClaimsOf(Settings):
     """Stage *claims*: what may be concluded at a margin, for each line of each grid."""
 
     stage = "claims"
-    version = 3
+    version = 4
     runs = "papa.results.claims:conclude"
 
     grids: tuple[GridOf, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -83,7 +84,7 @@ def start(
 
     Args:
         path: where to write it; the config is called after the file.
-        model: an id on the hub, or a folder.
+        model: an id on the hub, a folder, or an installed package that contains a model.
         train: training texts; without them paths and columns are examples to replace.
         validation: validation texts.
         columns: columns as "first=NAME", "second=NAME" or "label=NAME"; the others are guessed from names and values.
@@ -211,8 +212,12 @@ def _model(model: str) -> tuple[str, int]:
                 "save_pretrained wrote."
             ) from error
         return f"path: {_scalar(model)}", int(config.get("hidden_size", 0)) if isinstance(config, dict) else 0
+    if re.fullmatch("[a-z][a-z0-9_]*", model) and importlib.util.find_spec(model) is not None:
+        return f"package: {model}", 0
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", model, re.ASCII):
-        raise InputError(f"{model!r} is neither a folder here nor an id on the hub, owner/name.")
+        raise InputError(
+            f"{model!r} is neither a folder here nor an id on the hub, owner/name, nor an installed package."
+        )
     return f"hub: {_scalar(model)}", 0
 
 

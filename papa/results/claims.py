@@ -23,7 +23,7 @@ from papa.config.variant import Constant, Order
 from papa.errors import count
 from papa.files import JSON, read_table, write_json
 from papa.results.grids import constant_name, rows_of
-from papa.results.losses import COUNTS, RISING, at_ceiling
+from papa.results.losses import COUNTS, MORE_THAN_ALL, RISING, at_ceiling
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setting, measured_in
 from papa.results.statistics import Estimate, Interval, Spread, holm, together
 from papa.results.summary import is_main, read_summary
@@ -38,6 +38,9 @@ Weights = Mapping[Setting, float]
 CONTRIBUTION: Weights = {ORIGINALS: 1.0, FLOOR: -1.0}
 """What attention contributes: original - contextless."""
 
+ENDS = {ORIGINALS: "original", FLOOR: "contextless floor"}
+REPLACED = "replaced heads"
+"""What a loss is measured between, and what is measured, in words."""
 ORDERED = {
     "lambda": ("in the order of λ", "over {} orders of λ"),
     "lambda-reversed": ("in the reverse order of λ", "over {} reverse orders of λ"),
@@ -53,7 +56,7 @@ ABOUT = (
     "over probe seeds, orders of heads and validation examples. Largest bound: the one-sided 95 % upper bound of the "
     "task that may lose most. Margin: so many heads are replaceable at every margin above this, because with this many "
     "replaced and with every smaller measured number all tasks that count lose less. Tasks whose original does not "
-    "beat both floors have no say."
+    f"beat both floors have no say. Above 100 %, {MORE_THAN_ALL}."
 )
 
 
@@ -375,8 +378,8 @@ def _difference(one: Line, other: Line) -> Estimate | None:
     return together(parts, [1 / len(parts)] * len(parts)) if parts else None
 
 
-def _rising(line: Line, curves: pd.DataFrame) -> list[str]:
-    """The tasks with a setting whose probes still gained at the end.
+def _rising(line: Line, curves: pd.DataFrame) -> list[dict[str, JSON]]:
+    """The tasks with a setting of the line whose probes still gained at the end: which `runs`, and what `loss` may be.
 
     The last quarter of the epochs is better than the one before, because scores of single epochs go up and down, and
     the gain is not over: from the first to the last epoch of that quarter (if it is one epoch, in that), seeds gain on
@@ -396,9 +399,43 @@ def _rising(line: Line, curves: pd.DataFrame) -> list[str]:
         higher = (late.mean(axis=1) - before.mean(axis=1)).groupby(setting).mean() > RISING
         gains = (late.iloc[:, -1] - (late if part > 1 else before).iloc[:, 0]).groupby(setting)
         gained = (gains.mean() > RISING) & ~(gains.mean() <= 2 * gains.sem())
-        if (higher & gained).any():
-            found.append(str(title))
+        settings = scores.groupby(setting).size()[higher & gained].index
+        runs = list(dict.fromkeys(filter(None, (_role(line, task, *own) for own in settings))))
+        if runs:
+            found.append({"task": str(title), "runs": runs, "loss": _moved(line, task, runs)})
     return found
+
+
+def _role(line: Line, task: str, constant: str, order: str, fraction: str) -> str:
+    """What a setting is to a line; empty if it belongs to another."""
+    setting = (constant or None, Order.parse(order).base if order else None, fraction)
+    if setting in ENDS:
+        return ENDS[setting]
+    return REPLACED if setting == line.setting(task, fraction) else ""
+
+
+def _moved(line: Line, task: str, rising: Sequence[str]) -> str | None:
+    """Whether a loss of a task may be `larger` or `smaller` if what still rises is trained longer; None without any.
+
+    A higher floor makes the contribution of attention smaller, so that a loss is a larger share of it. A higher
+    original moves a loss towards 100 %, and a higher score makes it smaller.
+    """
+    losses = line.rows.loc[line.rows["task"].eq(task), "loss"].dropna()
+    if losses.empty:
+        return None
+    first = ENDS[ORIGINALS] in rising
+    ways = {
+        "larger": ENDS[FLOOR] in rising or (first and losses.min() < 1),
+        "smaller": REPLACED in rising or (first and losses.max() > 1),
+    }
+    return " or ".join(way for way, may_be in ways.items() if may_be) or None
+
+
+def rising_text(own: Mapping[str, JSON]) -> str:
+    """A task that still rises in words: which of its runs do, and what that means for its loss."""
+    means = f": its loss may be {own['loss']} than measured" if own["loss"] else ""
+    runs = " and ".join(filter(None, [", ".join(own["runs"][:-1]), own["runs"][-1]]))
+    return f"{own['task']} ({runs}{means})"
 
 
 def sentence_of(told: Sequence[Mapping[str, JSON]], margin: float, named: bool) -> str:
@@ -418,8 +455,8 @@ def sentence_of(told: Sequence[Mapping[str, JSON]], margin: float, named: bool) 
     no_more = "; nothing can be concluded" if first["tasks"] else ""  # else that was said of all tasks
     of = f" ({first['model']})" if named else ""
     parts += [f"{own['task']}{of}: {own['why']}{no_more}." for own in first["without"]]
-    if first["rising"]:
-        parts.append(f"Still rising{of}, train longer: {', '.join(first['rising'])}.")
+    if rising := dict.fromkeys(rising_text(own) for line in told for own in line["rising"]):
+        parts.append(f"Still rising{of}, train longer: {', '.join(rising)}.")
     seeds, examples = sorted({line["seeds"] for line in told if line["seeds"]}), first["examples"] or [0]
     over = f"{seeds[0]} to {count(seeds[-1], 'seed')} and " if len(seeds) > 1 else ""
     over = f"{count(seeds[0], 'seed')} and " if len(seeds) == 1 else over
@@ -444,9 +481,9 @@ def _opening(told: Sequence[Mapping[str, JSON]]) -> str:
         return f"{replaced}, all that attention contributes is lost, by definition."
     lost = f"{replaced}, {_share(at_end)} of what attention contributes is lost {over}."
     if len(tasks) < 2:
-        return lost
+        return f"{lost}{_above(at_end)}"
     ranked = sorted(at_end["tasks"], key=lambda own: -own["loss"])
-    return f"{lost} Most is lost on {_named(ranked[0])}, least on {_named(ranked[-1])}."
+    return f"{lost} Most is lost on {_named(ranked[0])}, least on {_named(ranked[-1])}.{_above(ranked[0])}"
 
 
 def _replaceable(line: Mapping[str, JSON], margin: float, named: bool) -> str:
@@ -485,6 +522,11 @@ def _in_order(line: Mapping[str, JSON]) -> str:
         return ""
     one, several = ORDERED[line["order"]]
     return one if line["orders"] < 2 else several.format(line["orders"])
+
+
+def _above(own: Mapping[str, JSON]) -> str:
+    """What a loss above 100 % says; empty if it is not."""
+    return f" Above 100 %, {MORE_THAN_ALL}." if round(100 * own["loss"]) > 100 else ""
 
 
 def _named(own: Mapping[str, JSON]) -> str:

@@ -18,7 +18,7 @@ from papa.method.averages import ConstantMatrices
 from papa.method.metrics import READINGS
 from papa.results.drops import TITLE
 from papa.results.grids import constant_name, once, varied
-from papa.results.losses import COUNTS
+from papa.results.losses import COUNTS, MORE_THAN_ALL
 from papa.results.outcomes import ALL
 from papa.results.panels import CURVE, FLOORS, GREY, around, domain_of, heads_axis, labels_of, leaders, placed, short
 from papa.results.table import loss_text, metric_name
@@ -226,7 +226,8 @@ def figure_note(frame: pd.DataFrame) -> str:
         sure.append(f"{shape} of log-likelihoods are 95 % intervals over texts and orders")
     floors = [f"{name.replace('_', ' ')} ({words})" for name, words in FLOORS.items() if rows[name].notna().any()]
     dashed = f" Dashed floors: {'; '.join(floors)}." if floors else ""
-    return f"Mean validation score by the number of heads that constants replace; {'; '.join(sure)}.{dashed}"
+    above = f" A loss above 100 %: {MORE_THAN_ALL}." if (rows["loss"] > 1).any() else ""
+    return f"Mean validation score by the number of heads that constants replace; {'; '.join(sure)}.{dashed}{above}"
 
 
 def _colors(lines: Sequence[str], subsets: Sequence[str]) -> list[str]:

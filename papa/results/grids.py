@@ -21,6 +21,7 @@ from papa.errors import InputError, count
 from papa.results.losses import ABOUT_LOSS
 from papa.results.summary import (
     ABOUT_DROPS,
+    BY_FRACTION,
     SUMMARY_COLUMNS,
     about_scores,
     by_fraction,
@@ -176,7 +177,7 @@ def varied(grid: GridOf) -> list[str]:
 def note_on(grid: GridOf, rows: pd.DataFrame) -> str:
     """What lines, columns and cells mean, and what a grid has but once, which is in no line."""
     if _has_between(grid):
-        parts = ["Columns: fraction of heads kept input-dependent.", once(grid), about_scores(rows)]
+        parts = [f"Columns: {BY_FRACTION}.", once(grid), about_scores(rows)]
         if set(DRAWN) & set(grid.orders):
             parts.append(
                 "If an order is drawn or learned several times, the score of a seed is its mean over the orders."

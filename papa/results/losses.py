@@ -28,11 +28,14 @@ CEILING = 0.995
 RISING = 0.005
 """A score that gained more than this in the last quarter of its epochs was not trained out."""
 
+MORE_THAN_ALL = "more is lost than attention contributes: worse than no context at all"
+"""What a loss above 100 % says."""
 ABOUT_LOSS = (
     "Loss: (original - score) / (original - contextless), the share of what attention contributes that is gone. "
     "Contextless: the same probe with zeros in place of all attention, so that no token learns of another. Trivial: "
     "the best guess that ignores the input. A loss is given only where the original beats both floors (one-sided, "
-    "95 %). Its interval is Fieller's, over probe seeds, orders of heads and validation examples."
+    "95 %). Its interval is Fieller's, over probe seeds, orders of heads and validation examples. "
+    f"Above 100 %, {MORE_THAN_ALL}."
 )
 
 

@@ -30,6 +30,7 @@ from papa.results import claims, drops, published, stability
 from papa.results.explorer import explored
 from papa.results.figures import COLORS, PANELS, drop_figure, figure_note, grid_figure
 from papa.results.grids import constant_name, note_on, once, order_name, rows_of, tables_of, varied
+from papa.results.losses import MORE_THAN_ALL
 from papa.results.outcomes import ALL
 from papa.results.panels import LEAST_SPAN
 from papa.results.patterns import FLAGS
@@ -56,7 +57,8 @@ GLOSSARY = {
     "Contextless": "the same probe with zeros in place of all attention, so that no token learns of another",
     "Trivial": "the best guess that ignores the input, such as the most frequent class",
     "Loss": "(original − score) / (original − contextless), the share of what attention contributes that is gone; a "
-    "task has a say only if its original beats both floors, contextless and trivial, beyond doubt",
+    "task has a say only if its original beats both floors, contextless and trivial, beyond doubt; above 100 %, "
+    f"{MORE_THAN_ALL}",
     "Margin": "the loss that is accepted, set in the config before the run; k heads are replaceable at a margin if "
     "every task that has a say loses less, with k heads replaced and with every smaller measured number (one-sided, "
     "95 %)",
@@ -177,7 +179,7 @@ def _block(line: Mapping[str, JSON], margin: float) -> dict[str, object]:
     tasks = {
         "No say": [f"{own['task']}: {own['why']}" for own in line["without"]],
         "At their ceiling": line["ceiling"],
-        "Still rising, train longer": line["rising"],
+        "Still rising, train longer": [claims.rising_text(own) for own in line["rising"]],
     }
     return {"line": line["line"], "facts": facts, "tasks": {name: own for name, own in tasks.items() if own}}
 
@@ -196,7 +198,8 @@ def _at_end(line: Mapping[str, JSON]) -> tuple[str, str]:
     if own is None:
         return "–", "no run has every head replaced"
     over = f"mean over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
-    return _percent(own["loss"]), f"{_interval(own['low'], own['high'])}; {over}"
+    above = f"; above 100 %, {MORE_THAN_ALL}" if round(100 * own["loss"]) > 100 else ""
+    return _percent(own["loss"]), f"{_interval(own['low'], own['high'])}; {over}{above}"
 
 
 def _replaceable(line: Mapping[str, JSON], steps: Sequence[Mapping[str, JSON]]) -> tuple[str, str]:

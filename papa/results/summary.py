@@ -20,7 +20,7 @@ from papa.config.settings import METRICS
 from papa.config.stages import RunsOf
 from papa.config.study import Job
 from papa.errors import InputError, count
-from papa.files import JSON, PathLike, provenance_of, read_json, read_table, write_table
+from papa.files import JSON, PathLike, digest_of, provenance_of, read_json, read_table, trace_of, write_table
 from papa.method.metrics import READINGS, counts_of
 from papa.results.losses import ABOUT_LOSS, COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, assembled, table_of
@@ -68,6 +68,9 @@ ABOUT_DIRECT = (
 )
 ABOUT_DATA = "Rows used of those available; examples cut are those of which tokens did not fit into their slots."
 
+FLOORS = ("trivial", "contextless")
+BY_FRACTION = "fraction of heads that keep their own attention"
+OLDER = "{} is older than this summary: `snakemake` without --until makes it again."
 TITLE = "Scores by fraction of input-dependent heads"
 SUMMARY_COLUMNS = SETTING_COLUMNS | READING_COLUMNS | {"mean": "float64", "seeds": "int64"}
 SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")
@@ -257,10 +260,21 @@ def tables_of(rows: pd.DataFrame) -> list[Table]:
 
 
 def print_summary(rows: pd.DataFrame, console: Console) -> None:
-    """Print a summary as tables that fit a terminal of 80 columns: tasks by fractions, subsets below their task."""
+    """Print a summary as tables that fit the console: scores and losses by fraction, subsets below their task."""
     indented = rows["title"].where(rows["subset"] == ALL, "  " + rows["subset"])
     for title, own in _blocks(rows.assign(indented=indented)):
-        Table(title, by_fraction(own, own["main"].eq(True), {"": "indented"}, brief=True), 1).print(console)
+        console.print(printable(title), style="bold")
+        kept = own.drop_duplicates("fraction").set_index("fraction")["kept"]
+        headings = {fraction: f"{fraction}\n{count(kept[fraction], 'head')}" for fraction in kept.index}
+        shown, lines = _laid_out(own, own["main"].eq(True), {"": "indented"})
+        tables = [("Score", _floors(lines, shown).join(_cells(shown, "score_text", fractions_of(own))))]
+        if shown["loss"].notna().any():
+            lost = [fraction for fraction in fractions_of(own) if fraction != "1"]
+            tables.append(("Loss and its 95 % interval", lines.join(_cells(shown, "loss_text", lost).replace("", "-"))))
+        for what, frame in tables:
+            whole = Table(f"{what}, by {BY_FRACTION}", frame.rename(columns=headings), 1)
+            for table in whole.fitting(console.width):
+                table.print(console)
     console.print(f"{about_scores(rows)} {ABOUT_LOSS} {no_say(rows)}".strip())
 
 
@@ -286,9 +300,7 @@ def _with_means(title: str, rows: pd.DataFrame, which: pd.Series[bool], names: M
     return Table(title, pd.concat([frame, pd.DataFrame([last])]), len(names), rules=(len(frame),))
 
 
-def by_fraction(
-    rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, str], brief: bool = False
-) -> pd.DataFrame:
+def by_fraction(rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, str]) -> pd.DataFrame:
     """The text of a table with the floors, a column for each fraction, and what is lost at the last of them.
 
     A task has a line for each metric and subset, and for each `line` if rows have one.
@@ -297,31 +309,45 @@ def by_fraction(
         rows: Rows of a summary, of which the columns are made.
         which: Which of them are shown.
         names: Headings of the first columns, and the columns of `rows` that they show.
-        brief: Whether the relative drop is left out, for narrow pages.
     """
-    fractions, keys = fractions_of(rows), ["task", "metric", "subset", *rows.columns.intersection(["line"])]
+    fractions = fractions_of(rows)
+    shown, lines = _laid_out(rows, which, names)
+    at_end = shown[shown["fraction"] == fractions[-1]].set_index("place").reindex(lines.index)
+    drop, loss = at_end["relative_drop"].map(percent), at_end["loss_text"].fillna("-")
+    last = {f"drop at {fractions[-1]}": drop, f"loss at {fractions[-1]}": loss}
+    return _floors(lines, shown).join(_cells(shown, "score_text", fractions)).assign(**last)
+
+
+def _laid_out(
+    rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows that a table shows, with the texts of their cells and the line (`place`) of each; the names of lines."""
+    keys = ["task", "metric", "subset", *rows.columns.intersection(["line"])]
     shown = rows[which]
     shown = shown.assign(
         place=shown.groupby(keys, sort=False).ngroup(),
-        cell=[score_text(*both) for both in zip(shown["mean"], shown["half_width"], strict=True)],
-        drop=shown["relative_drop"].map(percent).where(shown["fraction"] == fractions[-1]),
-        lost=[loss_text(*both) for both in zip(shown["loss"], shown["loss_low"], shown["loss_high"], strict=True)],
+        score_text=[score_text(*both) for both in zip(shown["mean"], shown["half_width"], strict=True)],
+        loss_text=[loss_text(*own) for own in zip(shown["loss"], shown["loss_low"], shown["loss_high"], strict=True)],
     ).drop_duplicates(["place", "fraction"], keep="last")
-    shown["lost"] = shown["lost"].where(shown["fraction"] == fractions[-1])
     texts = shown.assign(metric=shown["metric"].map(metric_name), examples=shown["examples"].map("{:,.0f}".format))
-    lines = texts.drop_duplicates("place").set_index("place")[list(names.values())].set_axis(list(names), axis=1)
-    cells = shown.pivot(index="place", columns="fraction", values="cell").reindex(columns=fractions).fillna("")
+    return shown, texts.drop_duplicates("place").set_index("place")[list(names.values())].set_axis(list(names), axis=1)
+
+
+def _cells(shown: pd.DataFrame, text: str, fractions: list[str]) -> pd.DataFrame:
+    """A column of texts for each fraction, by the line of the table; empty where nothing was run."""
+    return shown.pivot(index="place", columns="fraction", values=text).reindex(columns=fractions).fillna("")
+
+
+def _floors(lines: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
+    """The names of lines, with a column for each floor."""
     by_place = shown.groupby("place")
-    for name in ("trivial", "contextless"):
-        lines[name] = [score_text(score, math.nan) for score in by_place[name].first()]
-    last = {f"drop at {fractions[-1]}": by_place["drop"].last().fillna("-")} if not brief else {}
-    last |= {f"loss at {fractions[-1]}": by_place["lost"].last().fillna("-")}
-    return lines.join(cells).assign(**last)
+    floors = {name: [score_text(score, math.nan) for score in by_place[name].first()] for name in FLOORS}
+    return lines.assign(**floors)
 
 
 def legend(rows: pd.DataFrame) -> str:
     """What columns, cells, drops and losses of tables with a column for each fraction mean."""
-    columns = "Columns: fraction of heads kept input-dependent."
+    columns = f"Columns: {BY_FRACTION}."
     return " ".join((columns, about_scores(rows), ABOUT_DROPS, ABOUT_MEANS, ABOUT_LOSS, no_say(rows))).strip()
 
 
@@ -386,18 +412,30 @@ def main() -> None:
     )
     parser.add_argument("results", type=Path, help="for example results/demo")
     results = parser.parse_args().results
+    summary, claims, page = (results / ARTEFACTS[name].path() for name in ("summary", "claims_json", "page"))
+    console = Console(markup=False, highlight=False, emoji=False)
     try:
-        rows = read_summary(results / ARTEFACTS["summary"].path())
-        console, claims = Console(markup=False, highlight=False, emoji=False), results / ARTEFACTS["claims_json"].path()
+        rows = read_summary(summary)
         if claims.exists():
-            console.print(f"{printable(read_json(claims)['sentence'])}\n")
+            said = _older(claims, summary=summary) or printable(read_json(claims)["sentence"])
+            console.print(f"{said}\n", soft_wrap=said.startswith(str(claims)))  # a path in one piece can be copied
         print_summary(rows, console)
+        report = (_older(page, summary=summary, claims=claims) or str(page)) if page.exists() else ""
     except InputError as error:
         raise SystemExit(str(error)) from None
     print(f"\nTables:  {results / 'tables'}/")
-    for what, place in (("Figures: ", "figures"), ("Report:  ", ARTEFACTS["page"].path())):
-        if (results / place).exists():
-            print(f"{what}{results / place}{'/' if (results / place).is_dir() else ''}")
+    if (results / "figures").exists():
+        print(f"Figures: {results / 'figures'}/")
+    if report:
+        print(f"Report:  {report}")
+
+
+def _older(path: Path, **sources: Path) -> str:
+    """What is to be said of an artefact that was made of other `sources` than there are now; empty if of these."""
+    trace = trace_of(path)
+    made_of = {} if trace is None else trace.inputs
+    same = all(made_of.get(name) in (None, digest_of(own)) for name, own in sources.items() if own.exists())
+    return "" if same else OLDER.format(path)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import html
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -70,6 +70,21 @@ class Table:
         begin += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(map(_latex_cell, self.header)) + r" \\"]
         return "\n".join([*begin, *ruled, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
+    def fitting(self, width: int) -> list[Table]:
+        """The table cut into tables that a terminal of `width` characters can show, with the names in each."""
+        widths = self._widths()
+        if sum(widths) + len(widths) <= width:
+            return [self]
+        names = sum(min(READABLE, own) + 1 for own in widths[: self.names])
+        pages, used = list[list[int]](), width
+        for place, own in enumerate(widths[self.names :], start=self.names):
+            if used + own + 1 > width:
+                pages.append([])
+                used = names
+            pages[-1].append(place)
+            used += own + 1
+        return [replace(self, frame=self.frame.iloc[:, [*range(self.names), *page]]) for page in pages]
+
     def print(self, console: Console) -> None:
         """Print the table; where it is too wide, cells are broken at their spaces, and names stay readable longest."""
         from rich.box import SIMPLE_HEAD
@@ -79,12 +94,12 @@ class Table:
         table = Printed(
             box=SIMPLE_HEAD, show_edge=False, padding=0, title=title, title_justify="left", title_style="bold"
         )
-        widths = [max(map(len, cells)) for cells in zip(self.header, *self.lines, strict=True)]
+        widths = self._widths()
         too_wide = sum(widths) + len(widths) > console.width
         for number, name in enumerate(self.header):
             is_name = number < self.names
             table.add_column(
-                name.replace("drop at", "drop\nat").replace("contextless", "context-\nless"),
+                _on_lines(name),
                 justify="left" if is_name else "right",
                 overflow="fold",
                 width=min(READABLE, widths[number]) if is_name and too_wide else None,
@@ -94,6 +109,12 @@ class Table:
                 table.add_section()
             table.add_row(*map(printable, line))
         console.print(table, "")
+
+    def _widths(self) -> list[int]:
+        """How many characters the widest cell of each column has in a terminal, where headings may have two lines."""
+        below = [[line[number] for line in self.lines] for number in range(len(self.header))]
+        headings = [_on_lines(name).split("\n") for name in self.header]
+        return [max(map(len, both)) for both in map(list.__add__, headings, below)]
 
 
 def escape_markdown(text: str) -> str:
@@ -109,6 +130,11 @@ def escape_latex(text: str) -> str:
 def printable(text: str) -> str:
     """`text` on one line, without characters that would steer a terminal."""
     return "".join(character if character.isprintable() else "·" for character in text)
+
+
+def _on_lines(heading: str) -> str:
+    """A heading as a terminal shows it, where a long one has two lines."""
+    return heading.replace("drop at", "drop\nat").replace("contextless", "context-\nless")
 
 
 def _latex_cell(text: str) -> str:
@@ -142,7 +168,7 @@ def loss_text(loss: float, low: float, high: float) -> str:
     if pd.isna(loss):
         return "-"
     bounded = math.isfinite(low) and math.isfinite(high)
-    return f"{100 * loss:.0f} %" + (f" ({100 * low:.0f} to {100 * high:.0f})" if bounded else "")
+    return f"{round(100 * loss)} %" + (f" ({round(100 * low)} to {round(100 * high)})" if bounded else "")
 
 
 def percent(share: float | None) -> str:

@@ -231,8 +231,54 @@ def test_probes_that_still_gain_are_named(scores: list[float], rising: bool, noi
         for epoch, score in enumerate(scores, start=1)
     ]
     _, told = concluded([measured("a")], curves=pd.DataFrame(rows))
-    assert told["lines"][0]["rising"] == ["A"] * rising
-    assert ("Still rising, train longer: A." in told["sentence"]) == rising
+    found = {"task": "A", "runs": ["original"], "loss": "larger"}
+    assert told["lines"][0]["rising"] == [found] * rising
+    said = "Still rising, train longer: A (original: its loss may be larger than measured)."
+    assert (said in told["sentence"]) == rising
+
+
+@pytest.mark.parametrize(
+    ("settings", "right", "said"),
+    [
+        ([("zeros", None, "0")], RIGHT, "A (contextless floor: its loss may be larger than measured)"),
+        ([("average", "lambda-0", "1/8")], RIGHT, "A (replaced heads: its loss may be smaller than measured)"),
+        ([("average", None, "0")], RIGHT, "A (replaced heads: its loss may be smaller than measured)"),
+        (
+            [(None, None, "1"), ("average", "lambda-0", "1/2")],
+            RIGHT,
+            "A (original and replaced heads: its loss may be larger or smaller than measured)",
+        ),
+        ([(None, None, "1")], RIGHT | {"0": 100}, "A (original: its loss may be larger or smaller than measured)"),
+        ([(None, None, "1")], dict.fromkeys(RIGHT, 240), "A (original)"),
+        ([("toeplitz", None, "0"), ("average", "random-1", "1/8")], RIGHT, None),
+    ],
+)
+def test_what_still_rises_is_named_with_what_it_means(
+    settings: list[tuple[str | None, str | None, str]], right: dict[str, int], said: str | None
+) -> None:
+    """Runs of other lines, with another constant or order, mean nothing to a line."""
+    columns = ["constant", "order", "fraction"]
+    rows = [
+        {"model": "m", "task": "a", "seed": seed, "epoch": epoch, "loss": 1.0, "score": score + seed / 1000}
+        | dict(zip(columns, setting, strict=True))
+        for setting in settings
+        for seed in range(3)
+        for epoch, score in enumerate([0.5, 0.5, 0.6, 0.7], start=1)
+    ]
+    _, told = concluded([measured("a", right)], curves=pd.DataFrame(rows))
+    assert (f"Still rising, train longer: {said}." in told["sentence"]) == (said is not None)
+    assert ("Still rising" in told["sentence"]) == (said is not None)
+
+
+def test_a_loss_above_all_that_attention_contributes_is_explained() -> None:
+    means = " Above 100 %, more is lost than attention contributes: worse than no context at all."
+    worse = measured("b", RIGHT | {"0": 180})
+    _, told = concluded([measured("a"), worse])
+    assert f"Most is lost on B (112 %), least on A (50 %).{means} In the order of" in told["sentence"]
+    _, alone = concluded([worse])
+    assert f"is lost on B.{means} In the order of" in alone["sentence"]
+    _, less = concluded([measured("a")])
+    assert "Above 100 %" not in less["sentence"]
 
 
 def test_the_area_is_that_under_the_loss() -> None:

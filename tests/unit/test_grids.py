@@ -188,7 +188,7 @@ def test_fractions_are_columns(tmp_path: Path) -> None:
     assert made.cell(1, "0") == "0.600 ±.013" and made.cell(0, "drop at 0") == made.cell(0, "loss at 0") == "-"
     assert (made.cell(3, "trivial"), made.cell(3, "contextless")) == ("0.100", "0.200")
     assert (made.cell(3, "drop at 0"), made.cell(3, "loss at 0")) == ("25.0%", "25 % (10 to 41)")
-    assert "kept input-dependent. Constants: average; order: λ. Cells" in made.markdown
+    assert "of heads that keep their own attention. Constants: average; order: λ. Cells" in made.markdown
     assert "the score of a seed is its mean over the orders" in made.markdown and "Loss: " in made.markdown
     assert "same number" not in made.markdown
     assert made.latex.count(r"\midrule") == 2

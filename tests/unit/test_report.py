@@ -221,7 +221,8 @@ def test_tasks_to_be_wary_of_are_named(wary: Page) -> None:
     words = words_of(wary)
     assert "No say. Constant: the probe is no better than the majority class" in words
     assert "At their ceiling. Easy." in words
-    assert "Still rising, train longer. Long." in words
+    both = "original and replaced heads: its loss may be larger or smaller than measured"
+    assert f"Still rising, train longer. Long ({both})." in words
     assert "mean over 2 tasks" in words
 
 

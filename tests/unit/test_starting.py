@@ -130,6 +130,15 @@ def test_size_of_the_model_chooses_the_training(here):
     assert loaded()["models"] == {"minilm": {"hub": "owner/MiniLM"}}
 
 
+@pytest.mark.parametrize(("given", "place"), [("own_minilm", "package"), ("not_installed", "hub")])
+def test_an_installed_package_is_no_id_on_the_hub(here, monkeypatch, given, place):
+    (here / "packages").mkdir()
+    (here / "packages/own_minilm.py").write_text("raise SystemExit('init runs no code of others')", encoding="utf-8")
+    monkeypatch.syspath_prepend(here / "packages")
+    init("--model", given)
+    assert loaded()["models"] == {given.replace("_", "-"): {place: given}}
+
+
 STRANGE = ["a b", "it's", 'the "best"', "key: value", "a #1", "[x], {y}", "größe", "- on", "5", "日本"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from papa.config.artefacts import ARTEFACTS
 from papa.errors import DamagedArtefact, InputError
-from papa.files import PathLike, Trace, write_json
+from papa.files import PathLike, Trace, digest_of, write_json, write_page
 from papa.results.losses import LOSS_COLUMNS
 from papa.results.outcomes import RUN, Measured
 from papa.results.runs import RUN_COLUMNS, SPLITS, RunFile, collect_runs, read_runs, runs_in, undrawn
@@ -35,6 +37,8 @@ from papa.results.table import metric_name, write_frame, write_pages
 T_OF_2_DEGREES = 4.302653
 T_OF_1_DEGREE = 12.706205
 
+KEPT = {"1": 24, "1/2": 12, "1/4": 6, "1/8": 3, "1/16": 1, "1/32": 0, "0": 0}
+
 
 def run(task: str, fraction: str, seed: int, **other: Any) -> dict[str, Any]:
     """One run of a model with 24 heads as the probe stage writes it."""
@@ -44,7 +48,7 @@ def run(task: str, fraction: str, seed: int, **other: Any) -> dict[str, Any]:
         "constant": None if fraction == "1" else "average",
         "order": None if fraction in ("1", "0") else "lambda-0",
         "fraction": fraction,
-        "kept": {"1": 24, "1/2": 12, "1/16": 1, "1/32": 0, "0": 0}[fraction],
+        "kept": KEPT[fraction],
         "heads": 24,
         "seed": seed,
         "rows": {"train": 1000, "validation": 53},
@@ -253,6 +257,39 @@ def test_terminal_table_fits_80_columns(tmp_path: Path, capsys: pytest.CaptureFi
     assert "\x1b" not in shown
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_terminal_tables_break_no_number_and_say_what_columns_are(
+    width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    title = "Names in a very long context"
+    runs = [
+        scored("t", fraction, seed, 0.5 + kept / 100 + seed / 100, title=title, subsets={"lookup": 0.4})
+        for fraction, kept in KEPT.items()
+        for seed in (1, 2, 3)
+    ]
+    rows = summary(runs)
+    some = rows["fraction"].ne("1") & rows["subset"].eq("all")
+    rows.loc[some, ["loss", "loss_low", "loss_high"]] = [1.18, -0.003, 1.41]
+    print_summary(rows, Console(markup=False, highlight=False, emoji=False, width=width))
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= width
+    assert shown.count("118 % (0 to 141)") == 6
+    for kept in KEPT.values():
+        assert f"{0.52 + kept / 100:.3f} ±.025" in shown
+    above = [line.split() for line in shown.splitlines() if line.startswith(" ") and "head" not in line]
+    headings = [word for line in above for word in line if word in KEPT]
+    assert headings == [*KEPT, *list(KEPT)[1:]], "of scores, then of losses"
+    assert len(re.findall(r"\b12 heads\b", shown)) == len(re.findall(r"\b1 head\b", shown)) == 2
+    assert "fraction of heads that keep their own attention" in " ".join(shown.split())
+    assert "tiny (24 heads): average constants, lambda order" in shown
+
+
+def test_terminal_has_no_table_of_losses_without_losses(capsys: pytest.CaptureFixture[str]) -> None:
+    print_summary(summary([scored("t", f, 1, 0.8) for f in ("1", "0")]), Console(width=80))
+    shown = capsys.readouterr().out
+    assert "Score, by fraction" in shown and "Loss and its" not in shown
+
+
 def test_command_prints_where_things_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +306,36 @@ def test_command_prints_where_things_are(
     monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path / "figures")])
     with pytest.raises(SystemExit, match=r"figures/tables/summary\.parquet cannot be read"):
         main()
+
+
+def test_what_is_older_than_the_summary_is_not_shown_as_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `snakemake --until claims` the page is that of before; after `--until summarise` the claims are, too."""
+    summary_file, claims, page = (tmp_path / ARTEFACTS[name].path() for name in ("summary", "claims_json", "page"))
+    page.parent.mkdir()
+
+    def made_of(stage: str, **sources: Path) -> Trace:
+        return Trace(stage, 1, {}, {name: digest_of(path) for name, path in sources.items()})
+
+    def shown() -> str:
+        main()
+        return " ".join(capsys.readouterr().out.split())
+
+    monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path)])
+    write_frame(summary([scored("t", "1", 1, 0.8)]), SUMMARY_COLUMNS, summary_file, {}, made_of("summary"))
+    write_json({"sentence": "Much is lost."}, claims, made_of("claims", summary=summary_file))
+    write_page("<html><head></head></html>", page, made_of("page", summary=summary_file, claims=claims))
+    said = shown()
+    assert said.startswith("Much is lost.") and f"Report: {page}" in said and "older than" not in said
+
+    write_json({"sentence": "Little is lost."}, claims, made_of("claims", summary=summary_file))
+    said = shown()
+    assert said.startswith("Little is lost.") and f"Report: {page} is older than this summary" in said
+
+    write_frame(summary([scored("t", "1", 1, 0.7)]), SUMMARY_COLUMNS, summary_file, {}, made_of("summary"))
+    said = shown()
+    assert "is lost" not in said and "claims.json is older than this summary" in said
 
 
 @pytest.mark.parametrize(

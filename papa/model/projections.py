@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from papa.model.attention import Session
 from papa.model.linear import FrozenLinear
 from papa.model.replacement import Replace
 
+Way = Literal["whole", "apart", "between zeros"]
+"""What a layer that feeds queries and keys gives if heads are replaced: all it has, what kept heads need alone, which
+the model then cuts into fewer heads, or that in its place between zeros."""
 Place = tuple[str, int]
 """The name of a linear layer, and the number of the attention that is called next after it."""
 
@@ -39,15 +43,26 @@ class Feeds:
         groups = kept // (len(self.queries) // len(self.keys))
         return self.other | self.queries[kept].any(0) | self.keys[groups].any(0)
 
+    @property
+    def apart(self) -> bool:
+        """Whether every head, of queries or of keys, has as many outputs as the next, one head after another."""
+        outputs = torch.arange(len(self.other), device=self.other.device)
+        feeding = [heads for heads in (self.queries, self.keys) if heads.any()]
+        return not self.other.any() and all(
+            len(outputs) % len(heads) == 0 and torch.equal(heads, (outputs // (len(outputs) // len(heads))).eq(own))
+            for heads in feeding
+            for own in [torch.arange(len(heads), device=self.other.device)[:, None]]
+        )
+
 
 class SparingLinear(nn.Module):
-    """A linear layer that computes what kept heads need, and has zeros in the place of the rest."""
+    """A linear layer that computes what kept heads need alone; `way` says what it gives."""
 
     def __init__(self, whole: FrozenLinear, feeds: dict[int, Feeds], session: Session):
         super().__init__()
         self.whole, self.feeds, self.session = whole, feeds, session
-        self.sparing = True
-        self._parts: dict[int, tuple[Replace, Part | None]] = {}
+        self.way: Way = "between zeros"
+        self._parts: dict[int, tuple[Replace, Way, Part | None]] = {}
 
     @property
     def weight(self) -> Tensor:
@@ -63,29 +78,31 @@ class SparingLinear(nn.Module):
         """`[..., out]` from `[..., in]`."""
         layer = self.session.called
         own = self.session.replacement[layer] if layer < len(self.session.replacement) else None
-        if not self.sparing or not isinstance(own, Replace) or layer not in self.feeds:
+        if self.way == "whole" or not isinstance(own, Replace) or layer not in self.feeds:
             outputs: Tensor = self.whole(inputs)
             return outputs
         part = self._part(layer, own)
-        return part(inputs) if part else inputs.new_zeros(*inputs.shape[:-1], len(self.whole.weight))
+        return part(inputs) if part else inputs.new_zeros(()).expand(*inputs.shape[:-1], len(self.whole.weight))
 
     def _part(self, layer: int, own: Replace) -> Part | None:
         """What computes the outputs that are needed; None if none are."""
         found = self._parts.get(layer)
-        if found is None or found[0] is not own:
-            needed = self.feeds[layer].needed(own.kept)
-            found = self._parts[layer] = own, Part.of(self.whole, needed) if needed.any() else None
-        return found[1]
+        if found is None or found[0] is not own or found[1] != self.way:
+            feeds = self.feeds[layer]
+            needed, apart = feeds.needed(own.kept), self.way == "apart" and feeds.apart
+            found = self._parts[layer] = own, self.way, Part.of(self.whole, needed, apart) if needed.any() else None
+        return found[2]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some outputs of a linear layer, and zeros in the place of the others.
+    """Some outputs of a linear layer, alone or with zeros in the place of the others.
 
     Args:
         layer: computes these outputs alone.
         outputs: how many there are in the whole.
-        blocks: int64, which blocks of so many outputs that follow each other are computed; None if all are.
+        blocks: int64, which blocks of so many outputs that follow each other are computed; None if there are to be no
+            others.
     """
 
     layer: FrozenLinear
@@ -93,11 +110,13 @@ class Part:
     blocks: Tensor | None
 
     @classmethod
-    def of(cls, whole: FrozenLinear, needed: Tensor) -> Part:
-        """The part of a layer that gives the `needed` outputs, bool `[output]`."""
+    def of(cls, whole: FrozenLinear, needed: Tensor, apart: bool) -> Part:
+        """The part of a layer that gives the `needed` outputs, bool `[output]`, alone if `apart`."""
         if needed.all():
             return cls(whole, len(needed), None)
         rows = needed.nonzero().squeeze(1)
+        if apart:
+            return cls(whole.only(rows), len(needed), None)
         # heads are blocks, which are copied faster than single outputs
         edges = (needed[1:] != needed[:-1]).nonzero().squeeze(1) + 1
         size = gcd(len(needed), *edges.tolist())

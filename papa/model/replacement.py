@@ -54,6 +54,11 @@ class Replace:
         """Where each head is if the replaced ones follow the kept ones, `[head]`."""
         return torch.cat([self.kept, self.heads]).argsort()
 
+    def keys_of(self, groups: int) -> Tensor:
+        """Where the key of each kept head is among the keys of kept heads, if so many heads share one, `[kept]`."""
+        places: Tensor = torch.unique_consecutive(self.kept // groups, return_inverse=True)[1]
+        return places
+
 
 @dataclass(frozen=True)
 class Mix:

@@ -11,6 +11,7 @@ from sizes import LAYERS, SLOTS, VOCABULARY
 import papa
 from papa.model.check import distance
 from papa.model.model import Model
+from papa.model.projections import SparingLinear
 from papa.model.verify import verify
 
 HEADS, CHANNELS = 4, 6  # rotary embeddings turn pairs of channels
@@ -214,6 +215,21 @@ def test_lambda_learns_through_a_decoder(decoder, inputs, constants):
     bump[at] = step
     slope = float(loss(mixing.detach() + bump) - loss(mixing.detach() - bump)) / (2 * step)
     assert slope == pytest.approx(float(mixing.grad[at]), rel=1e-2)
+
+
+@pytest.mark.parametrize(("name", "apart"), [("llama", True), ("distilbert", True), ("gpt2", False)])
+@pytest.mark.parametrize("kept", [(0,), (1, 2), (0, 1), (1, 2, 3)])
+def test_what_projections_compute_of_kept_heads_is_all_that_these_need(name, apart, kept, constants):
+    model = Model(stock(name))
+    sparing = [module for module in model.full.modules() if isinstance(module, SparingLinear)]
+    assert {module.way for module in sparing} == {"apart"}
+    assert {feeds.apart for module in sparing for feeds in module.feeds.values()} == {apart}
+    heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS) if head not in kept]
+    inputs = texts()
+    found = model.hidden_states(inputs, constants, heads)
+    for module in sparing:
+        module.way = "whole"
+    close(found, model.hidden_states(inputs, constants, heads))
 
 
 def test_a_model_without_a_head_has_no_logits():

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import Config, Corpus, Machine
-from papa.config.stages import HiddenOf, ModelId, TextsOf
+from papa.config.stages import HiddenOf, ModelId, RunsOf, TextsOf
 from papa.config.study import Job, Study
 from papa.config.variant import CONTEXTLESS, ORIGINAL
 from papa.errors import InputError, count
 from papa.files import footer_of
-from papa.jobs.resources import START_SECONDS, Sizes, disk, duration, memory_of, seconds, size, sizes_of
+from papa.jobs.resources import START_SECONDS, Sizes, disk, disk_in_table, duration, memory_of, seconds, size, sizes_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,6 +68,7 @@ def plan(config: Config, cores: int) -> Found:
     problems, sizes, rows = _sizes(study)
     jobs, stages = study.jobs(), dict[str, Found]()
     taken, depth = dict[Job[Any], float](), dict[Job[Any], int]()
+    outcomes = 0.0
     for job in jobs:  # inputs stand before what is made of them
         depth[job] = 1 + max((depth[needed] for needed in job.needed), default=0)
         own, known = _sizes_of(job, sizes)
@@ -79,7 +80,9 @@ def plan(config: Config, cores: int) -> Found:
         stage["unknown"] += not known
         stage["seconds"] += taken[job]
         stage["memory_mb"] = max(stage["memory_mb"], memory_of(job, config, own) if known else 0)
-        stage["disk_mb"] += disk(job, own) if known else 0
+        outcomes += disk_in_table(job, own)
+        table = math.ceil(outcomes) if isinstance(job.settings, RunsOf) else 0
+        stage["disk_mb"] += disk(job, own) + table if known else 0
     place = {job.rule: depth[job] for job in sorted(jobs, key=lambda job: depth[job])}
     total = {
         key: sum(stage[key] for stage in stages.values()) for key in ("jobs", "sized", "unknown", "seconds", "disk_mb")
@@ -97,7 +100,7 @@ def plan(config: Config, cores: int) -> Found:
         "config": config.name,
         "problems": problems,
         "stages": sorted(stages.values(), key=lambda stage: place[stage["stage"]]),
-        "total": total | {"elapsed_seconds": _elapsed(study, jobs, taken, cores)},
+        "total": total | {"elapsed_seconds": _elapsed(study, jobs, taken, cores), "outcomes_mb": outcomes},
         "cores": cores,
         "device": config.device,
         "free_disk_bytes": free,
@@ -129,11 +132,12 @@ def print_plan(found: Found, out: Console) -> None:
     ]
     Table("", pd.DataFrame(rows), 1).print(out)
     total = found["total"]
+    outcomes = f"; {ARTEFACTS['all_outcomes'].path()} has at most {size(total['outcomes_mb'] * MB)} of it"
     unknown = f", {total['unknown']:,} of unknown size" if total["unknown"] else ""
     out.print(
         f"\n{count(total['jobs'], 'job')}{unknown}: at most about {duration(total['elapsed_seconds'])} on "
         f"{count(found['cores'], 'core')} (device {found['device']}) and {size(total['disk_mb'] * MB)} of disk "
-        f"({size(found['free_disk_bytes'])} are free).",
+        f"({size(found['free_disk_bytes'])} are free){outcomes if total['outcomes_mb'] else ''}.",
         style="bold",
     )
     for sentence in told_of(found):

@@ -249,11 +249,18 @@ def disk(job: Job[Any], sizes: Sizes | None) -> int:
     elif sizes is not None and isinstance(told, HiddenOf):
         written = (HALF * sizes.states * sizes.tokens + FLOAT * sizes.examples) / int(told.part.split("of")[1])
     elif sizes is not None and isinstance(told, ProbeOf):
-        written = FLOAT * ((not told.direct) * sizes.probe + _trained(told) * sizes.constants) + _of_outcomes(
-            told, sizes
-        )
+        written = FLOAT * ((not told.direct) * sizes.probe + _trained(told) * sizes.constants)
+        written += _of_outcomes(told, sizes, told.training.epochs)
         written *= len(told.seeds)
     return _rounded_up(written / MB, 1) or 1
+
+
+def disk_in_table(job: Job[Any], sizes: Sizes | None) -> float:
+    """Megabytes that the outcomes of a job take in the table of all outcomes, at most: those after the last epoch."""
+    told = job.settings
+    if sizes is None or not isinstance(told, ProbeOf):
+        return 0.0
+    return len(told.seeds) * _of_outcomes(told, sizes, epochs=1) / MB
 
 
 def memory_of_files(*files: PathLike) -> int:
@@ -309,11 +316,11 @@ def _of_probe(job: Job[Any], config: Config, sizes: Sizes) -> float:
     return BYTES_OF_A_TOKEN * sizes.tokens + FLOAT * OPTIMISER * probe + done + states + decoded
 
 
-def _of_outcomes(told: ProbeOf, sizes: Sizes) -> float:
+def _of_outcomes(told: ProbeOf, sizes: Sizes, epochs: int) -> float:
     """Bytes of what became of every example that is scored: at most of every token, if words are labelled."""
     once, each = OF_A_TEXT if METRICS[told.metric] in ("masked", "next") else OF_A_LABEL
     labels = sizes.tokens / max(sizes.examples, 1) if METRICS[told.metric] == "token" else 1
-    return sizes.scored * labels * (once + each * (2 if told.direct else told.training.epochs))
+    return sizes.scored * labels * (once + each * (2 if told.direct else epochs))
 
 
 def _bytes_of(files: tuple[PathLike, ...]) -> int:

@@ -19,6 +19,7 @@ from papa.jobs.resources import (
     START_SECONDS,
     Sizes,
     disk,
+    disk_in_table,
     duration,
     memory,
     memory_of,
@@ -200,6 +201,14 @@ def test_disk_is_what_is_written():
         144 * 128**2 * 4 / MB, abs=1
     )
     assert disk(job(RankOf(order="lambda-0")), None) == 1
+
+
+def test_outcomes_in_the_table_of_all_are_those_after_the_last_epoch():
+    one, four = probing(epochs=1), probing(epochs=4)
+    assert 0 < disk_in_table(one, BERT_BASE) == disk_in_table(four, BERT_BASE)
+    seeds = len(one.settings.seeds)
+    assert disk_in_table(one, BERT_BASE) == pytest.approx(seeds * BERT_BASE.scored * 6 / MB)
+    assert disk_in_table(HIDDEN, BERT_BASE) == disk_in_table(one, None) == 0
 
 
 @pytest.mark.parametrize(("metric", "epochs"), [("accuracy", 4), ("entity_f1", 4), (PERPLEXITY, 4), (PERPLEXITY, 1)])

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import re
 
 import numpy as np
@@ -78,6 +79,25 @@ def test_disk_follows_from_rows_words_and_sizes(plan):
     config["corpora"]["sentences"]["train_limit"] = 10_000
     limited = {stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]}
     assert limited["hidden_states"]["disk_mb"] == -(-(30_000 * 13 * 3 * 8 * 2 + 30_000 * 4) // 10**6)
+
+
+def test_the_table_of_all_outcomes_is_counted(plan):
+    """Every run of every seed has one for each validation text; 60,000 texts, so that they are more than rounding."""
+    for split, rows in ROWS.items():
+        number = 60_000 if split == "validation" else rows
+        text = "\n".join(["sentence,animal,feeling", *(f"a cat,{row % 2},good" for row in range(number))])
+        with open(f"data/long.{split}.csv", "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+    files = {"files": {split: f"data/long.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
+    config = changed(corpora={"sentences": files}, run={"tasks": ["animals"], "seeds": [1, 2, 3]})
+    del config["tasks"]["animals"]["subset"]
+    found = json.loads(plan(config, "--json").stdout)
+    stages = {stage["stage"]: stage for stage in found["stages"]}
+    variants = stages["probe"]["jobs"]
+    assert found["total"]["outcomes_mb"] == pytest.approx(3 * variants * 60_000 * 6 / 10**6)
+    assert stages["summarise"]["disk_mb"] == 1 + math.ceil(found["total"]["outcomes_mb"]) > variants
+    said = " ".join(plan(config).stdout.split())
+    assert f"tables/outcomes.parquet has at most {found['total']['outcomes_mb']:.1f} MB of it." in said
 
 
 def test_a_model_that_is_not_here_is_said_first(plan):

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy, kl_div
 
 import papa
 from papa.config.stages import ModelId, TokensOf, Training
+from papa.data.generated.models import DECODERS, random_model
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
 from papa.files import read_table, write_table
@@ -197,3 +198,28 @@ def test_a_model_that_a_guess_beats_has_no_loss():
     found = losses(5.0, 9.0, 6.0)
     assert found["status"].eq("the model is no better than a guess from how frequent tokens are (-4.000)").all()
     assert found["loss"].isna().all()
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_every_small_decoder_has_its_stock_loss_and_sees_no_later_token(family, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    folder = random_model(family)
+    plain = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    texts = ["the old nurse near the doctors sees the cat", "who is that ?"]
+    inputs = papa.lay_out(tokenizer, texts, slots=23, style="contiguous")
+    model = papa.load_model(folder, device="cpu")
+    packed = model.pack(inputs)
+    logits, begin = model.scores(packed), 0
+    for row, length in enumerate(packed.lengths.tolist()):
+        own, ids = logits[begin : begin + length], inputs["input_ids"][row, :length]
+        begin += length
+        with torch.no_grad():
+            expected = plain(ids[None]).logits[0]
+        losses = [cross_entropy(some[:-1], ids[1:]).item() for some in (own, expected)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    constants = papa.average_attention(model, [inputs])
+    other = inputs | {"input_ids": inputs["input_ids"].clone()}
+    other["input_ids"][0, 5] = (other["input_ids"][0, 5] + 7) % len(tokenizer)
+    first, second = (model.logits(own, constants)[0] for own in (inputs, other))
+    assert torch.equal(first[:5], second[:5]) and not torch.allclose(first[5], second[5])

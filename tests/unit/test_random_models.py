@@ -28,10 +28,11 @@ def test_a_family_is_one_model_with_its_own_tokenizer(family, caches, monkeypatc
         tokenized.append(tokenizer("the old nurse near the doctors", "who is that ?").input_ids)
     assert digests[0] == digests[1] and tokenized[0] == tokenized[1]
     assert tokenizer.unk_token_id not in tokenized[0][:5]
-    assert (tokenizer.mask_token_id is None) == (family in DECODERS)
+    bare = family in DECODERS and family != "modernbert-decoder"  # which has the tokenizer of its encoder
+    assert (tokenizer.mask_token_id is None) == bare
     loaded = AutoModel.from_pretrained(place_of(model))
     assert loaded.config.model_type == family
-    assert loaded.config.pad_token_id == tokenizer.pad_token_id
+    assert loaded.config.pad_token_id == (None if bare else tokenizer.pad_token_id)  # Qwen's tokenizer has one anyway
     assert loaded.config.vocab_size == len(tokenizer)
     assert papa.load_model(place_of(model), device="cpu").causal == (family in DECODERS)
     # the last slot has a position

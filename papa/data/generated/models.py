@@ -65,7 +65,7 @@ def _make(family: str, folder: Path) -> None:
     import torch
     import transformers
 
-    tokenizer = _TOKENIZERS.get(family, _plain(family in DECODERS))()
+    tokenizer = _TOKENIZERS.get(family, _plain)(family)
     tokenizer.save_pretrained(folder)
     ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     roberta = {"type_vocab_size": 1, "max_position_embeddings": SLOTS + 2, **ends}  # counts from its padding token on
@@ -104,7 +104,7 @@ def _sentences() -> Iterator[str]:
                 yield from rows[column]
 
 
-def _word_piece() -> PreTrainedTokenizerBase:
+def _word_piece(_: str) -> PreTrainedTokenizerBase:
     from transformers import BertTokenizer
 
     # the trainer of `tokenizers` numbers pieces in another order every time, so the most frequent words are taken here
@@ -116,8 +116,8 @@ def _word_piece() -> PreTrainedTokenizerBase:
     return BertTokenizer(vocab={piece: number for number, piece in enumerate(vocabulary)}, model_max_length=SLOTS)
 
 
-def _byte_level(name: str) -> Callable[[], PreTrainedTokenizerBase]:
-    def make() -> PreTrainedTokenizerBase:
+def _byte_level(name: str) -> Callable[[str], PreTrainedTokenizerBase]:
+    def make(_: str) -> PreTrainedTokenizerBase:
         import transformers
         from tokenizers import ByteLevelBPETokenizer
 
@@ -135,32 +135,29 @@ def _byte_level(name: str) -> Callable[[], PreTrainedTokenizerBase]:
     return make
 
 
-def _plain(decoder: bool) -> Callable[[], PreTrainedTokenizerBase]:
-    """A byte-level tokenizer of no family: a decoder's puts no special token anywhere and has none for padding."""
+def _plain(family: str) -> PreTrainedTokenizerBase:
+    """A byte-level tokenizer of no family: most decoders' puts no special token anywhere and has none for padding."""
+    from tokenizers import ByteLevelBPETokenizer
+    from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
 
-    def make() -> PreTrainedTokenizerBase:
-        from tokenizers import ByteLevelBPETokenizer
-        from tokenizers.processors import TemplateProcessing
-        from transformers import PreTrainedTokenizerFast
-
-        special = ["<|endoftext|>"] if decoder else ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-        trained = ByteLevelBPETokenizer(add_prefix_space=True)
-        trained.train_from_iterator(_sentences(), vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
-        names = {"bos_token": special[0], "eos_token": special[0], "unk_token": special[0]}
-        if not decoder:
-            marks = [(mark, trained.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
-            pair = "[CLS] $A [SEP] $B:1 [SEP]:1"
-            trained._tokenizer.post_processor = TemplateProcessing("[CLS] $A [SEP]", pair, marks)
-            names = {f"{mark[1:-1].lower()}_token": mark for mark in special}
-        made: PreTrainedTokenizerBase = PreTrainedTokenizerFast(
-            tokenizer_object=trained._tokenizer, model_max_length=SLOTS, **names
-        )
-        return made
-
-    return make
+    bare = family in DECODERS and family != "modernbert-decoder"  # which has the tokenizer of its encoder
+    special = ["<|endoftext|>"] if bare else ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trained = ByteLevelBPETokenizer(add_prefix_space=True)
+    trained.train_from_iterator(_sentences(), vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
+    names = {"bos_token": special[0], "eos_token": special[0], "unk_token": special[0]}
+    if not bare:
+        marks = [(mark, trained.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
+        pair = "[CLS] $A [SEP] $B:1 [SEP]:1"
+        trained._tokenizer.post_processor = TemplateProcessing("[CLS] $A [SEP]", pair, marks)
+        names = {f"{mark[1:-1].lower()}_token": mark for mark in special} | {"bos_token": "[CLS]", "eos_token": "[SEP]"}
+    made: PreTrainedTokenizerBase = PreTrainedTokenizerFast(
+        tokenizer_object=trained._tokenizer, model_max_length=SLOTS, **names
+    )
+    return made
 
 
-_TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerBase]] = {
+_TOKENIZERS: dict[str, Callable[[str], PreTrainedTokenizerBase]] = {
     "bert": _word_piece,
     "electra": _word_piece,
     "roberta": _byte_level("Roberta"),

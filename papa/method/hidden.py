@@ -160,10 +160,11 @@ class HiddenStates:
         with ExitStack() as stack:
             yield cls(indices, stack)
 
-    def read(self, examples: Tensor, tokens: Tokens) -> Tensor:
+    def read(self, examples: Tensor, tokens: Tokens, places: Tensor | None = None) -> Tensor:
         """Float32 `[token, L+1, hidden]` of the tokens of `examples` of a split, one example after another.
 
-        Each example is held against its checksum when it is read for the first time.
+        If there are `places`, int64, these tokens among them are given and no others. Each example is held against its
+        checksum when it is read for the first time.
         """
         lengths = tokens.lengths[examples].tolist()
         begins = (tokens.offsets[examples] + self._first_tokens[tokens.split]).tolist()
@@ -182,7 +183,7 @@ class HiddenStates:
                     raise _damaged(path, row)
                 self._checked[row] = True
             at += len(own)
-        return half.float()
+        return (half if places is None else half.index_select(0, places)).float()
 
 
 def hidden_beside(index: PathLike) -> Path:

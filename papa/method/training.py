@@ -284,8 +284,7 @@ def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]
                 )
 
         def states(batch: Batch) -> Tensor:
-            hidden = stored.read(batch.examples, batch.tokens)
-            return hidden if batch.places is None else hidden[batch.places]
+            return stored.read(batch.examples, batch.tokens, batch.places)
 
         sizes = Sizes(**{field.name: index[field.name] for field in fields(Sizes)})
         made = trace_of(indices[0])

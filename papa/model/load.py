@@ -6,6 +6,7 @@ numbers that are wrong. One tiny batch through the stock model and through the p
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from pathlib import Path
@@ -88,7 +89,8 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     from transformers import AutoConfig
     from transformers.utils import logging as loading
 
-    verbosity = loading.get_verbosity()
+    verbosity, collecting = loading.get_verbosity(), gc.isenabled()
+    gc.disable()  # the code of a model is imported here: no garbage, but objects that take a second to look through
     loading.set_verbosity_error()
     loading.disable_progress_bar()
     try:
@@ -108,6 +110,8 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
         ) from error
     finally:
         loading.set_verbosity(verbosity)
+        if collecting:
+            gc.enable()
     missing = sorted(key for key in report["missing_keys"] if "pooler." not in key)
     if missing:
         tensors = "1 tensor" if len(missing) == 1 else f"{len(missing)} tensors"

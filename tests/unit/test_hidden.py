@@ -54,6 +54,8 @@ def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, opened):
         expected = model.hidden_states(dense, papa.ConstantMatrices.load(average))
         expected = expected.transpose(1, 2)[dense["attention_mask"].bool()]
         torch.testing.assert_close(hidden.read(chosen, part), expected, atol=5e-3, rtol=1e-3)
+        places = torch.tensor([5, 0, 3])
+        assert torch.equal(hidden.read(chosen, part, places), hidden.read(chosen, part)[places])
 
 
 @pytest.mark.parametrize("name", ["identity", "toeplitz", "zeros"])

@@ -10,6 +10,13 @@ from papa.model.linear import FrozenLinear, freeze_linears, linear, rounded_up, 
 SHAPES = [(0, 23), (23,), (1, 23), (5, 23), (2, 3, 23), (67, 23), (1, 1031, 23)]
 
 
+@pytest.fixture(autouse=True, params=[True, False], ids=["oneDNN", "MKL"])
+def wide(request, monkeypatch):
+    """Both ways, whatever this processor has."""
+    monkeypatch.setattr(linear_module, "_wide", lambda: request.param)
+    return request.param
+
+
 @pytest.fixture(params=[True, False], ids=["bias", "no bias"])
 def plain(request):
     torch.manual_seed(1)
@@ -38,6 +45,15 @@ def test_outputs_and_gradients_are_those_of_a_plain_layer(plain, frozen, shape):
     ours = outputs_and_gradients(lambda x: linear(x, plain.weight, plain.bias), inputs, upstream, parameters)
     close(ours, expected)
     close(outputs_and_gradients(frozen, inputs, upstream, []), expected[:2])
+
+
+def test_processors_without_wide_registers_go_the_plain_way(plain, frozen, wide, monkeypatch):
+    met = []
+    monkeypatch.setattr(linear_module, "_by_rows", lambda inputs, layer: met.append(len(inputs)) or layer(inputs))
+    inputs = torch.randn(7, 23)
+    close(frozen(inputs), plain(inputs))
+    close(linear(inputs, plain.weight, plain.bias), plain(inputs))
+    assert met == ([7, 7] if wide and linear_module._onednn_works() else [])
 
 
 def test_few_numbers_of_rows_are_met():

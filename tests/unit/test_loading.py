@@ -1,5 +1,6 @@
 """Loading models of every family: what is checked, what is said, what is refused."""
 
+import gc
 import logging
 from hashlib import sha256
 
@@ -30,6 +31,18 @@ def test_loading_from_a_folder(tmp_path, model, inputs):
     counted_positions = type(model).__name__.startswith(("Roberta", "XLMRoberta", "Camembert", "Data2Vec"))
     assert forms.probe_dropout(ours.config) == (0.0 if counted_positions else 0.1)
     assert not any(parameter.requires_grad for parameter in ours.model.parameters())
+
+
+@only("roberta")
+@pytest.mark.parametrize("collecting", [True, False])
+def test_garbage_is_collected_after_loading_if_it_was_before(tmp_path, model, collecting):
+    model.save_pretrained(tmp_path / "tiny")
+    (gc.enable if collecting else gc.disable)()
+    try:
+        papa.load_model(str(tmp_path / "tiny"), device="cpu")
+        assert gc.isenabled() == collecting
+    finally:
+        gc.enable()
 
 
 @only(*DISTINCT)

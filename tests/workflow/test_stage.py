@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from papa.files import Trace, trace_of, write_json
+from papa.jobs.start import ALLOCATOR, started
 
 SCRIPT = """
 import os, sys
@@ -120,6 +122,17 @@ def test_jobs_do_not_ask_the_hub_where_there_is_a_mirror(tmp_path):
     for machine, offline in (('{"hub_mirror": "hub"}', 1), ("{}", 0)):
         process = run(tmp_path, body, PAPA_MACHINE=machine, HF_HUB_OFFLINE="0")
         assert process.stdout == f"probe tiny tags: {offline} (0 s)\n"
+
+
+def test_jobs_keep_memory_that_they_freed_unless_the_user_said_otherwise(monkeypatch):
+    own, others = ALLOCATOR
+    monkeypatch.setenv(own, "1")
+    for name in (others, "PYTHONPATH", "PAPA_MACHINE"):  # what is set here is put back behind the test
+        monkeypatch.setenv(name, "")
+    monkeypatch.delenv(others)
+    demo = Path(__file__).parents[2] / "config/config.yaml"
+    started(yaml.safe_load(demo.read_text(encoding="utf-8")), [demo])
+    assert (os.environ[own], os.environ[others]) == ("1", ALLOCATOR[others])
 
 
 CALL = """

@@ -374,7 +374,7 @@ def _learning(study: Study, summary: pd.DataFrame, curves: pd.DataFrame) -> Sect
         scale = alt.Scale(domain=[top - span, top], zero=False, padding=4)
         score = alt.Y("score:Q", title=metric_name(main["metric"][task]), scale=scale)
         epoch = alt.X("epoch:Q", title="epoch", axis=alt.Axis(tickMinStep=1, format="d", grid=False))
-        base = alt.Chart(alt.InlineData(data)).encode(epoch.scale(zero=False, padding=6), score, color)
+        base = alt.Chart(alt.InlineData(data)).encode(epoch.scale(zero=False, nice=False, padding=6), score, color)
         return alt.layer(
             base.mark_line(strokeWidth=1.5),
             base.mark_circle(size=24).encode(tooltip=tooltip),
@@ -605,6 +605,7 @@ def _rendered(content: Mapping[str, object]) -> str:
     environment = Environment(
         loader=BaseLoader(), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["unbroken"] = _unbroken
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # and keys in the order that they have
     template = environment.from_string(_text("report.html"))
     return template.render(content, scripts=scripts, style=_text("report.css"), policy="; ".join(policy))

@@ -226,6 +226,15 @@ def test_a_table_sorts_by_numbers_both_ways(report):
     report.open()
     report.unfold()
     column = "return [...document.querySelectorAll('#jobs-0 tbody tr')].map((row) => row.cells[1].textContent.trim())"
+    right = """
+    const all = document.createRange();
+    return ["th", "tbody td"].map((one) => {
+      all.selectNodeContents(document.querySelectorAll(`#jobs-0 ${one}`)[1]);
+      return all.getBoundingClientRect().right;
+    });
+    """
+    heading, number = report.run(right)
+    assert abs(heading - number) < 1, "the arrow of a heading takes no room, and numbers stand below their heading"
     header = report.all("#jobs-0 th")[1]
     report.click(header.find_element(By.TAG_NAME, "button"))
     rising = [int(cell) for cell in report.run(column)]

@@ -196,6 +196,10 @@ def drawn_in(figure: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(text) for text in dict.fromkeys(json.dumps(row) for rows in data for row in rows)]
 
 
+def test_notes_keep_numbers_on_one_line_with_their_percent(page: Page) -> None:
+    assert page.text.count("bove 100\u00a0%") >= 2 and "bove 100 %" not in page.text  # in the glossary, with the claims
+
+
 def test_a_word_for_every_idea_and_none_is_called_free(page: Page) -> None:
     words = words_of(page)
     assert all(f"{word} {meaning}." in words for word, meaning in GLOSSARY.items())

@@ -229,6 +229,7 @@ def swept(chosen: list[tuple[str, bool]]) -> Iterator[dict[str, Any]]:
     import papa.model.verify  # noqa: F401
 
     torch.set_num_threads(1)
+    small_model("bert")  # what all types import
     context = get_context("fork")
     for kind, text in chosen:
         ours, its = context.Pipe()

@@ -404,7 +404,9 @@ def replaced_attention(
     """Run a plain transformers model with the attention of `heads` (None: all) replaced by `constants`.
 
     Inside, call the model as ever, with inputs `[example, slot]` and their attention_mask, padded on either side, or
-    let it `generate`. The model is put back on leaving, whatever happened inside. Paper, Sec. 3.3.
+    let it `generate`. A decoder needs no attention_mask if padding stands behind the tokens. Encoders of pictures and
+    sound are given what they take by themselves. The model is put back on leaving, whatever happened inside. Paper,
+    Sec. 3.3.
 
     Raises:
         InputError: the attention of the model cannot be replaced, or a tiny batch shows that it is not as the formula
@@ -424,9 +426,11 @@ def replaced_attention(
             return
         ids = kwargs.get("input_ids", args[0] if args else None)
         mask = kwargs.get("attention_mask", args[1] if len(args) > 1 else None)
+        cached = kwargs.get("past_key_values") is not None
+        if mask is None and session.causal and isinstance(ids, Tensor) and not cached:
+            mask = torch.ones_like(ids)  # padding may stand behind tokens only, which do not see it
         if not isinstance(ids, Tensor) or not isinstance(mask, Tensor):
             raise InputError("Call the model with input_ids and attention_mask while its attention is replaced.")
-        cached = kwargs.get("past_key_values") is not None
         if ids.ndim != 2 or mask.ndim != 2 or len(mask) != len(ids) or (mask.shape != ids.shape and not cached):
             raise InputError(
                 f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must be [example, slot]."
@@ -450,7 +454,7 @@ def replaced_attention(
         session.replacement = replacement_of(
             (facts.layers, facts.heads), constants, heads, like=next(model.parameters())
         )
-        session.numbers = facts.numbers
+        session.numbers, session.causal = facts.numbers, facts.causal
         hooks += [model.register_forward_pre_hook(before, with_kwargs=True), model.register_forward_hook(after)]
         with running(session):
             yield model

@@ -14,6 +14,7 @@ import argparse
 import json
 import resource
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from multiprocessing import get_context
@@ -27,6 +28,7 @@ from papa.model.verify import Verified
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
+ROOT = Path(__file__).parents[1]
 SECONDS, GIGABYTES = 90, 8
 """What a type may use of a processor's time and of memory."""
 PATIENCE = 600
@@ -375,8 +377,7 @@ def swept_by() -> dict[str, str]:
 
     from papa.files import digest_of_json
 
-    folder = Path(__file__).parents[1]
-    sources = [Path(__file__), *sorted((folder / "papa/model").glob("*.py"))]
+    sources = [Path(__file__), *sorted((Path(__file__).parents[1] / "papa/model").glob("*.py"))]
     return {"code": digest_of_json({path.name: path.read_text(encoding="utf-8") for path in sources})} | {
         name: version(name) for name in ("torch", "transformers")
     }
@@ -386,11 +387,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*")
     parser.add_argument("--page", type=Path, help="where to write the page; goes on where it was stopped")
-    given = parser.parse_args()
+    given = parser.parse_args(sys.argv[1:])
     texts, others = kinds(), kinds_of_no_text()
     named = given.kinds or [*texts, *others]
     every = [(kind, True) for kind in texts if kind in named] + [(kind, False) for kind in others if kind in named]
-    log = Path(__file__).parents[1] / "build/models.jsonl" if given.page else None
+    log = ROOT / "build/models.jsonl" if given.page else None
     found = resumed(log) if log else {}
     if log and not found:
         log.parent.mkdir(exist_ok=True)

@@ -69,7 +69,7 @@ class Model:
                 given = given_of(self.model, tiny_given(self.model))
                 stock[gaps] = (
                     given,
-                    [Form(False).tokens(state, given) for state in states_of(self.model, given.arguments)],
+                    [Form(False).tokens(state, given) for state in states_of(self.model, dict(given.arguments))],
                 )
                 continue
             batch = tiny_batch(self.model, gaps)
@@ -106,6 +106,8 @@ class Model:
             self.form = form
             try:
                 off = distance(self.run(batch), expected)
+                if form.packed and not self._keeps_apart(batch):
+                    continue
             except Exception as error:  # a form that is not the model's may fail in any way
                 tried[form] = str(error) or type(error).__name__
                 continue
@@ -119,6 +121,28 @@ class Model:
             raise InputError(f"{tried[Form(False)].removesuffix('.')}.")
         self.slots_limit = slots_limit(self.config, self.form)
         self._check_replaced(name, batch)
+
+    def _keeps_apart(self, batch: Packed) -> bool:
+        """Whether a token of one example feeds no other in a packed row, as it does through a convolution.
+
+        Gradients say so exactly, also where what is fed is too small to be seen in hidden states.
+        """
+        shifts: list[Tensor] = []
+
+        def shift(_: nn.Module, __: object, embedded: Tensor) -> Tensor:
+            shifts.append(torch.zeros_like(embedded, requires_grad=True))
+            return embedded + shifts[-1]
+
+        hook = self.model.get_input_embeddings().register_forward_hook(shift)
+        try:
+            with torch.enable_grad():
+                own = batch.example_of == 1
+                states = torch.cat([state[own] for state in self.run(batch)], dim=1)
+                chance = torch.rand(states.shape, generator=torch.Generator().manual_seed(0)).to(states)
+                feeding = torch.autograd.grad((states * (chance + 0.5)).sum(), shifts)
+        finally:
+            hook.remove()
+        return len(shifts) == 1 and not bool(feeding[0].reshape(-1, feeding[0].shape[-1])[: len(own)][~own].any())
 
     def _check_replaced(self, name: str, batch: Packed) -> None:
         """Refuse a model that replacing changes not, and let replaced heads compute no query and no key."""
@@ -447,10 +471,10 @@ def replaced_attention(
                 "its attention cannot be replaced."
             )
 
-    given = tiny_given(cast("PreTrainedModel", model.base_model)) if session.late else None
+    tiny = tiny_given(cast("PreTrainedModel", model.base_model)) if session.late else None
     undo, hooks = patch(model, session), list[RemovableHandle]()
     try:
-        facts = _check_plain(model, given)
+        facts = _check_plain(model, tiny)
         session.replacement = replacement_of(
             (facts.layers, facts.heads), constants, heads, like=next(model.parameters())
         )

@@ -3,7 +3,9 @@
     make models                                     # all of them, into docs/models.md: half an hour on two cores
     python benchmarks/models.py bert llama          # these, on the terminal
 
-Each type runs in a process of its own, with a limit of time and memory. What fails is listed with its reason.
+Each type runs in a process of its own, with a limit of time and memory. What fails is listed with its reason. A sweep
+that was stopped goes on where it was; what it found is in build/models.jsonl until the
+page is written.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import signal
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from multiprocessing import get_context
@@ -24,8 +28,12 @@ from papa.model.verify import Verified
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-SECONDS, GIGABYTES = 60, 8
-SIZES: Mapping[str, int] = {
+ROOT = Path(__file__).parents[1]
+SECONDS, GIGABYTES = 90, 8
+"""What a type may use of a processor's time and of memory."""
+PATIENCE = 600
+"""Seconds that a type may take by the clock, whatever else the machine does."""
+SIZES: Mapping[str, Any] = {
     **dict.fromkeys(("vocab_size",), 97),
     **dict.fromkeys(
         ("hidden_size", "d_model", "n_embd", "dim", "embedding_size", "emb_dim", "word_embed_proj_dim"), 32
@@ -43,11 +51,41 @@ SIZES: Mapping[str, int] = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"), 64),
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 2),
     **dict.fromkeys(("num_experts_per_tok", "num_selected_experts", "moe_k", "n_group", "topk_group", "moe_topk"), 1),
+    **dict.fromkeys(("num_experts_per_token", "moe_top_k", "num_expert_group", "topk", "num_expert_groups"), 1),
+    **dict.fromkeys(("num_mem_blocks", "attn_layer_offset"), 1),
+    **dict.fromkeys(("attn_layer_period", "expert_layer_period", "layer_group_size"), 2),
+    **dict.fromkeys(("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "linear_num_value_heads"), 8),
+    **dict.fromkeys(("linear_num_key_heads", "mamba_d_state", "ssm_state_size", "rotary_dim"), 4),
+    **dict.fromkeys(("mamba_d_head", "mamba_head_dim", "linear_key_head_dim", "linear_value_head_dim"), 8),
+    **dict.fromkeys(("mamba_d_ssm",), 64),
     **dict.fromkeys(("sliding_window", "local_attention", "attention_window"), 4),
     **dict.fromkeys(("query_pre_attn_scalar",), 8),
     **dict.fromkeys(("type_vocab_size",), 2),
+    "attn_layer_indices": [1, 3],  # which layers attend, where a config leaves that open
+    "image_size": 32,
+    "patch_size": 8,
+    "num_mel_bins": 8,
+    "max_source_positions": 24,
 }
 """What small models have, by the names that configs use."""
+
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+LISTED = ("attn_layer_indices", "layer_types", "mlp_layer_types", "layers_block_type")
+VARIATIONS: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"open": True},
+    {"num_heads": 8},
+    {"num_key_value_heads": 4, "open": True},
+    {"head_dim": 16, "hidden_size": 64, "open": True},
+    {"attention_types": [[["global", "local"], 2]]},
+    {"layer_types": ["conv", "full_attention"] * 2, "open": True},
+    {"is_decoder": True},
+    {"is_encoder_decoder": False},
+    {"default_language": "en_XX", "open": True},
+    {"num_experts": 8, "n_routed_experts": 8, "num_local_experts": 8, "n_group": 2, "topk_group": 2, "open": True},
+)
+"""Changes of sizes that are tried in turn until a model can be made and runs; "open" gives sizes that are None too."""
 
 
 def kinds() -> list[str]:
@@ -60,49 +98,103 @@ def kinds() -> list[str]:
     return sorted(found)
 
 
-def small_config(kind: str) -> PreTrainedConfig:
-    """A config of this type with small sizes."""
+def kinds_of_no_text() -> list[str]:
+    """The types of all models of pictures and sound: those of which classifiers are made, or encoders."""
+    from transformers.models.auto import modeling_auto as auto
+
+    found: set[str] = set()
+    for mapping in ("IMAGE", "IMAGE_CLASSIFICATION", "AUDIO_CLASSIFICATION", "CTC"):
+        found |= set(getattr(auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES"))
+    parts = ("_vision_model", "_audio_model", "_encoder")
+    return sorted(found | {kind for kind in auto.MODEL_MAPPING_NAMES if kind.endswith(parts)})
+
+
+def small_config(kind: str, **changed: Any) -> PreTrainedConfig:
+    """A config of this type with small sizes, some of them `changed`."""
     from transformers import AutoConfig
 
-    told = AutoConfig.for_model(kind).to_dict()
-    own: dict[str, Any] = {name: value for name, value in SIZES.items() if isinstance(told.get(name), int)}
+    return AutoConfig.for_model(kind, **_small(AutoConfig.for_model(kind).to_dict(), changed))
+
+
+def _small(said: Mapping[Any, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config, or one inside another, says otherwise to be small."""
+    told = {name: value for name, value in said.items() if isinstance(name, str)}
+    left_open = {name for name, value in told.items() if value is None and (changed.get("open") or name in LISTED)}
+    own: dict[str, Any] = {
+        name: value
+        for name, value in (SIZES | changed).items()
+        if name in told and (type(told[name]) in (int, type(value)) or name in left_open)
+    }
     if "num_key_value_heads" in told:  # models that compress keys have as many as queries
-        own["num_key_value_heads"] = 4 if "kv_lora_rank" in told else 2
+        own["num_key_value_heads"] = changed.get("num_key_value_heads", 4 if "kv_lora_rank" in told else 2)
     own |= {name: min(own_id, 5) for name, own_id in told.items() if name.endswith("_token_id") and type(own_id) is int}
     if told.get("pad_token_id", 0) is None:
         own["pad_token_id"] = 0
-    return AutoConfig.for_model(kind, **own, **_layers(told))
+    layers = next((told[name] for name in LAYERS if type(told.get(name)) is int), None)
+    for name, value in told.items():
+        if isinstance(value, list) and (len(value) == layers or name in LISTED):
+            own[name] = (list({repr(one): one for one in value}.values()) * 4)[:4]  # what is listed layer by layer
+        elif isinstance(value, dict) and name.endswith("_config"):
+            own[name] = {"model_type": value["model_type"]} if "model_type" in value else {}
+            own[name] |= _small(value, changed)
+    return own
 
 
-def _layers(told: Mapping[str, Any]) -> dict[str, Any]:
-    """What is listed layer by layer, for as many layers."""
-    found: dict[str, Any] = {}
-    for name in ("layer_types", "mlp_layer_types", "layers_block_type"):
-        if isinstance(told.get(name), list):
-            seen = list(dict.fromkeys(told[name]))
-            found[name] = (seen * 4)[:4]
-    return found
+def small_model(kind: str, text: bool = True) -> PreTrainedModel:
+    """A model of this type with random weights, none of them zero, so that nothing left out goes unnoticed.
+
+    Of types that take both, `text` says which model is wanted.
+
+    Raises:
+        Exception: what went wrong first, if no variation of sizes gives a model that runs.
+    """
+    import torch
+
+    from papa.errors import InputError
+    from papa.model.check import states_of, tiny_batch, tiny_given
+    from papa.model.forms import Form, takes_text
+
+    first: Exception | None = None
+    seen: list[object] = []
+    for changed in VARIATIONS:
+        try:
+            config = small_config(kind, **changed)
+            if config.to_dict() in seen:
+                continue
+            seen.append(config.to_dict())
+            model = _made(kind, config, text)
+            base: Any = model.base_model
+            if not text:
+                if takes_text(base):
+                    raise InputError("it takes text as well, and is among the text models if it is one")
+                tiny_given(base)
+            elif not (getattr(config, "is_encoder_decoder", False) and hasattr(base, "decoder")):
+                with torch.no_grad():
+                    states_of(base, Form(False).arguments(base, tiny_batch(base, gaps=False)))
+            return model
+        except Exception as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
-def small_model(kind: str, seed: int = 0) -> PreTrainedModel:
-    """A model of this type with random weights, none of them zero, so that nothing left out goes unnoticed."""
+def _made(kind: str, config: PreTrainedConfig, text: bool) -> PreTrainedModel:
     import torch
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForTextEncoding
     from transformers.models.auto import modeling_auto as auto
 
-    config = small_config(kind)
     classes = {
         "CAUSAL_LM": AutoModelForCausalLM,
         "MASKED_LM": AutoModelForMaskedLM,
         "TEXT_ENCODING": AutoModelForTextEncoding,
     }
     makes: Any = AutoModel
-    for mapping, own in classes.items():
+    for mapping, own in classes.items() if text else ():
         if kind in getattr(auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES"):
             makes = own
             if not (getattr(config, "is_encoder_decoder", False) and mapping != "TEXT_ENCODING"):
                 break
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model: PreTrainedModel = makes.from_config(config, attn_implementation="eager").eval().float()
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -112,25 +204,26 @@ def small_model(kind: str, seed: int = 0) -> PreTrainedModel:
                 weight.normal_(std=0.2)
             else:
                 weight.add_(torch.rand_like(weight) * 0.2)
+    if not text and getattr(config, "is_encoder_decoder", False):
+        model = model.get_encoder()
     return model
 
 
-def check(kind: str) -> dict[str, Any]:
+def check(kind: str, text: bool = True) -> dict[str, Any]:
     """What is found about a type, in this process."""
     from papa.model.verify import verify
 
     try:
-        model = small_model(kind)
+        model = small_model(kind, text)
     except Exception as error:  # the sizes may not go together, or the model needs a package that is not there
-        return asdict(Verified(kind, "not made", f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"))
-    try:
-        found = replace(verify(model), kind=kind)  # some types share the class of another
-        return asdict(replace(found, form="not made") if "cannot run as it is" in found.why else found)
-    except Exception as error:
-        return asdict(Verified(kind, "refused", f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"))
+        return failed(kind, f"{type(error).__name__}: {shorten(str(error), 250)}") | {"text": text}
+    found = verify(model)
+    if "allowed in torch.float32" in found.why:  # roundings grow in some models with weights as large as these
+        found = verify(model.double())
+    return asdict(replace(found, kind=kind)) | {"text": text}  # some types share the class of another
 
 
-def swept(chosen: list[str]) -> Iterator[dict[str, Any]]:
+def swept(chosen: list[tuple[str, bool]]) -> Iterator[dict[str, Any]]:
     """What is found about types, each in a process of its own, which begins with all libraries imported."""
     import torch
     import transformers.models.auto.modeling_auto  # noqa: F401
@@ -138,24 +231,29 @@ def swept(chosen: list[str]) -> Iterator[dict[str, Any]]:
     import papa.model.verify  # noqa: F401
 
     torch.set_num_threads(1)
+    small_model("bert")  # what all types import
     context = get_context("fork")
-    for kind in chosen:
+    for kind, text in chosen:
         ours, its = context.Pipe()
-        process = context.Process(target=_told, args=(kind, its))
+        process = context.Process(target=_told, args=(kind, text, its))
         process.start()
         its.close()
         try:
-            yield ours.recv() if ours.poll(SECONDS) else failed(kind, f"took more than {SECONDS} seconds")
+            late = f"took more than {PATIENCE} seconds"
+            yield ours.recv() if ours.poll(PATIENCE) else failed(kind, late) | {"text": text}
         except EOFError:
             process.join()
-            yield failed(kind, f"ended with exit code {process.exitcode}")
+            spent = process.exitcode == -signal.SIGXCPU
+            why = f"took more than {SECONDS} seconds" if spent else f"ended with exit code {process.exitcode}"
+            yield failed(kind, why) | {"text": text}
         process.kill()
         process.join()
 
 
-def _told(kind: str, pipe: Connection) -> None:
+def _told(kind: str, text: bool, pipe: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES * 2**30,) * 2)
-    pipe.send(check(kind))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
+    pipe.send(check(kind, text))
 
 
 def failed(kind: str, why: str) -> dict[str, Any]:
@@ -171,22 +269,31 @@ def page_of(found: list[dict[str, Any]]) -> str:
     from papa.results.table import escape_markdown
 
     def told(own: list[dict[str, Any]]) -> str:
-        return table_of(own).markdown()
+        return table_of(own).markdown() if own else "None."
 
-    packed, padded = ([one for one in found if one["form"] == form] for form in ("packed", "padded"))
-    rest = [one for one in found if one["form"] not in ("packed", "padded")]
-    reasons = [
-        f"| {one['kind']} | {one['form']} | {escape_markdown(shorten(one['why'], 110, placeholder=' …'))} |"
-        for one in rest
-    ]
+    def reasons(own: list[dict[str, Any]]) -> str:
+        lines = [
+            f"| {one['kind']} | {one['form']} | {escape_markdown(shorten(one['why'], 150, placeholder=' …'))} |"
+            for one in own
+        ]
+        return "\n".join(["| type | | why |", "|---|---|---|", *lines])
+
+    def used(text: bool, *forms: str) -> list[dict[str, Any]]:
+        return [one for one in found if one["text"] == text and one["form"] in forms]
+
+    packed, padded, given = used(True, "packed"), used(True, "padded"), used(False, "packed", "padded")
     return PAGE.format(
         transformers=version("transformers"),
         torch=version("torch"),
         used=len(packed) + len(padded),
-        number=len(found),
+        number=sum(one["text"] for one in found),
         packed=told(packed),
-        padded=told(padded) if padded else "None.",
-        rest="\n".join(["| type | | why |", "|---|---|---|", *reasons]),
+        padded=told(padded),
+        rest=reasons(used(True, "refused", "not made")),
+        given_used=len(given),
+        given_number=sum(not one["text"] for one in found),
+        given=told(given),
+        given_rest=reasons(used(False, "refused", "not made")),
     )
 
 
@@ -205,6 +312,9 @@ refused if it is not computed exactly. `papa verify MODEL` shows the same for a 
   other head and with all heads replaced. `-` if the attention of the type is a module of its own; then
   `tests/unit/test_families.py` compares it with the type's own attention as a constant.
 - *Skipped*: the share of the outputs for queries and keys that is not computed if all heads are replaced.
+- *Layers*: those that attend. Where a model has others too, such as recurrent ones or convolutions, papa counts the
+  layers that attend from 0; the table adds the numbers that the model gives to them. The other layers stay as they
+  are, and tokens go on to learn of each other in them, also if every head is replaced.
 
 ## Packed
 
@@ -214,28 +324,87 @@ refused if it is not computed exactly. `papa verify MODEL` shows the same for a 
 
 {padded}
 
-## Not used
+## Text models that are not used
 
 *Refused*: papa says this when such a model is loaded. *Not made*: no small model of the type could be made here, so
 nothing is known; `papa verify` says what is true of a checkpoint.
 
 {rest}
 
+## Pictures and sound
+
+papa also takes encoders of pictures and sound, without the workflow and without probes: `papa.average_attention` and
+`papa.replaced_attention`, and `hidden_states` of a `papa.Model`, on what the model itself takes. **{given_used} of
+{given_number} types can be used**; of models of two stacks, the encoder (`model.get_encoder()`).
+
+```python
+model = transformers.AutoModel.from_pretrained("google/vit-base-patch16-224")
+average = papa.average_attention(papa.Model(copy.deepcopy(model)), [{{"pixel_values": pixels}}])
+with papa.replaced_attention(model, average):
+    states = model(pixel_values=pixels).last_hidden_state
+```
+
+A slot is a token as attention sees it: a patch or a piece of sound, and what the model puts before them. All batches
+need one number of slots. Shorter sound is left out by its `attention_mask` if the model takes one.
+
+{given}
+
+Not used:
+
+{given_rest}
+
 Next: [method.md](method.md) explains what is replaced, [faq.md](faq.md) what a decoder can be used for.
 """
+
+
+def resumed(place: Path) -> dict[tuple[str, bool], dict[str, Any]]:
+    """What a sweep that was stopped found, by type and whether it takes text.
+
+    Nothing if it was of other code or other libraries.
+    """
+    if not place.is_file():
+        return {}
+    lines = [line for line in place.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    found = [json.loads(line) for line in lines]
+    if not found or found[0] != swept_by():
+        return {}
+    return {(one["kind"], one["text"]): one for one in found[1:]}
+
+
+def swept_by() -> dict[str, str]:
+    """The code and the libraries of a sweep."""
+    from importlib.metadata import version
+
+    from papa.files import digest_of_json
+
+    sources = [Path(__file__), *sorted((Path(__file__).parents[1] / "papa/model").glob("*.py"))]
+    return {"code": digest_of_json({path.name: path.read_text(encoding="utf-8") for path in sources})} | {
+        name: version(name) for name in ("torch", "transformers")
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*")
-    parser.add_argument("--page", type=Path, help="where to write the page")
-    given = parser.parse_args()
-    found = []
-    for one in swept(given.kinds or kinds()):
-        found.append(one)
+    parser.add_argument("--page", type=Path, help="where to write the page; goes on where it was stopped")
+    given = parser.parse_args(sys.argv[1:])
+    texts, others = kinds(), kinds_of_no_text()
+    named = given.kinds or [*texts, *others]
+    every = [(kind, True) for kind in texts if kind in named] + [(kind, False) for kind in others if kind in named]
+    log = ROOT / "build/models.jsonl" if given.page else None
+    found = resumed(log) if log else {}
+    if log and not found:
+        log.parent.mkdir(exist_ok=True)
+        log.write_text(json.dumps(swept_by()) + "\n", encoding="utf-8")
+    for one in swept([own for own in every if own not in found]):
+        found[one["kind"], one["text"]] = one
         print(json.dumps(one), flush=True)
-    if given.page:
-        given.page.write_text(page_of(found), encoding="utf-8")
+        if log:
+            with log.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(one) + "\n")
+    if log:
+        given.page.write_text(page_of([found[own] for own in every]), encoding="utf-8")
+        log.unlink()
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def table_of(models: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> Tab
         one
         | {
             "causal": "yes" if one["causal"] else "no",
-            "sizes": f"{one['layers']} × {one['heads']} ({one['groups']})" if one["layers"] else "-",
+            "sizes": _sizes(one),
             **{name: _distance(one[name]) for name in ("stock", "half", "all")},
             "skipped": "-" if pd.isna(one["skipped"]) else f"{100 * one['skipped']:.0f} %",
         }
@@ -70,6 +70,13 @@ def table_of(models: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> Tab
     shown = [name for name in COLUMNS if name not in ("model",) or name in names]
     frame = pd.DataFrame([[str(line[name]) for name in shown] for line in lines], columns=[COLUMNS[n] for n in shown])
     return Table("", frame, len(names) + 1)
+
+
+def _sizes(one: dict[str, Any]) -> str:
+    if not one["layers"]:
+        return "-"
+    others = f", of its layers {', '.join(map(str, one['numbers']))}" if one["numbers"] else ""
+    return f"{one['layers']} × {one['heads']} ({one['groups']}){others}"
 
 
 def _distance(value: float) -> str:

@@ -52,9 +52,12 @@ class Session:
     Args:
         replacement: what each layer does; empty before the number of layers is known.
         examples: where the tokens of the examples stand.
+        late: whether it is the model that tells where they stand, when it makes its mask or attends.
         observer: sees the attention of every layer.
         last: the layer after whose attention nothing is needed; None if everything is.
         called: layers that called attention since the pass began.
+        numbers: the number that the model itself gives to each layer that attends, None where it gives none; empty
+            before they are known. In models that mix attention with other layers they leave some out.
         causal: whether a rule was met that lets no query see a later key.
         triangle: the mask that lets every query see all keys up to its own, if that is the rule.
         spy: sees what a layer gives to attention, and stands in its place.
@@ -65,29 +68,83 @@ class Session:
     observer: Observer | None = None
     last: int | None = None
     called: int = 0
+    numbers: tuple[int | None, ...] = ()
     causal: bool = False
     triangle: Tensor | None = None
     spy: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor] | None = None
+    late: bool = False
 
-    def begin(self, examples: Examples) -> None:
+    def begin(self, examples: Examples | None) -> None:
         """Forget where the last pass was."""
         self.examples, self.called, self.triangle = examples, 0, None
 
     def layer(self, module: nn.Module) -> int:
         """The number of the layer whose attention is called now."""
-        layer, told = self.called, getattr(module, "layer_idx", None)
+        layer = self.called
         if self.replacement and layer >= len(self.replacement):
             raise InputError(
                 f"{type(module).__name__} called attention more often than the model has layers, "
                 f"{len(self.replacement)}; such a model cannot be used."
             )
-        if told is not None and self.replacement and told != layer:
+        if self.numbers and number_of(module) != self.numbers[layer]:
             raise InputError(
-                f"{type(module).__name__} of layer {told} called attention as number {layer}; papa counts calls, so "
-                "layers have to call attention once each, in their order."
+                f"{type(module).__name__} of layer {number_of(module)} called attention where layer "
+                f"{self.numbers[layer]} did before; such a model cannot be used."
             )
         self.called += 1
         return layer
+
+
+def number_of(module: nn.Module) -> int | None:
+    """The number that a model gives to the layer of an attention module, if it gives one."""
+    told = getattr(module, "layer_idx", None)
+    return told if isinstance(told, int) and told >= 0 else None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What attention of a model there is: layers that attend, heads, heads of keys, `numbers` as in `Session`."""
+
+    layers: int
+    heads: int
+    groups: int
+    numbers: tuple[int | None, ...]
+    causal: bool
+
+    @classmethod
+    def of(cls, name: str, session: Session, run: Callable[[], object]) -> Facts:
+        """What a model called `name` has, from one pass of it.
+
+        Raises:
+            InputError: layers are not alike, or do not call attention once each in their order.
+        """
+        calls: list[tuple[int, int]] = []
+        numbers: list[int | None] = []
+
+        def spy(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            number = number_of(module)
+            told = [own for own in numbers if own is not None]
+            if number is not None and told and number <= told[-1]:
+                raise InputError(
+                    f"{name} calls the attention of layer {number} after that of layer {told[-1]}; papa counts calls, "
+                    "so layers have to call attention once each, in their order."
+                )
+            if key.shape[1] != value.shape[1]:
+                raise InputError(f"{name} has {key.shape[1]} heads of keys and {value.shape[1]} of values.")
+            numbers.append(number)
+            calls.append((query.shape[1], key.shape[1]))
+            return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1).transpose(1, 2).contiguous()
+
+        session.spy = spy
+        try:
+            run()
+        finally:
+            session.spy = None
+        if not calls:
+            raise InputError(f"{name} calls no attention function by its name, so that its attention stays as it is.")
+        if len(set(calls)) > 1:
+            raise InputError(f"the layers of {name} have different numbers of heads.")
+        return cls(len(calls), *calls[0], tuple(numbers), session.causal)
 
 
 _running: ContextVar[Session | None] = ContextVar("papa_session", default=None)
@@ -109,6 +166,13 @@ def current() -> tuple[Session, Examples]:
     if session is None or session.examples is None:
         raise InputError("A model with papa's attention was called by itself; call it through papa.")
     return session, session.examples
+
+
+def notice(mask: Tensor) -> None:
+    """Take where tokens stand from the first mask `[example, slot]` that a model of no text makes."""
+    session = _running.get()
+    if session is not None and session.late and session.examples is None:
+        session.examples = Examples.of_mask(mask)
 
 
 def registered() -> str:
@@ -135,6 +199,10 @@ def mask(
     """
     from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
+    late = (running_now := _running.get()) is not None and running_now.late and running_now.examples is None
+    if late and attention_mask is None and mask_function is bidirectional_mask_function:
+        return None  # all see all, and attention itself says how many these are
+    notice(torch.ones(batch_size, kv_length) if attention_mask is None else attention_mask)
     session, whole = current()
     if not whole.packed and kv_length > whole.slots.shape[1]:
         raise InputError(
@@ -188,7 +256,13 @@ def attention(
     Raises:
         InputError: the model hands over something that is not known here, so that it cannot be left out.
     """
+    notice(torch.ones(len(key), key.shape[2], device=key.device))
     session, whole = current()
+    if session.late and key.shape[:3:2] != whole.slots.shape:
+        raise InputError(
+            f"{type(module).__name__} attends over {key.shape[2]} tokens in {len(key)} rows, and the layer before it "
+            f"over {whole.slots.shape[1]} in {len(whole.slots)}; layers have to attend over the same tokens."
+        )
     examples = whole.last(key.shape[2])
     layer = session.layer(module)
     if session.spy is not None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from papa.data.packed import Examples, Packed
+from papa.data.packed import Examples, Given, Packed
 from papa.errors import InputError
 from papa.model.attention import NAME, Session, registered
 from papa.model.deberta import DebertaAttention, DebertaV2Attention, DisentangledAttention
@@ -33,6 +33,8 @@ MODULES: Mapping[str, Callable[..., DisentangledAttention]] = {
 """Model types whose attention is a module of its own, for they call none by its name."""
 NO_PROBE_DROPOUT = ("camembert", "data2vec-text", "roberta", "xlm-roberta")
 """Model types whose sequence classifiers, and so probes, drop nothing between pooler and output."""
+GIVEN = ("pixel_values", "input_features", "input_values")
+"""What models of transformers call pictures and sound that they are given."""
 Positions = Literal["slot", "rank", "none"]
 
 
@@ -60,6 +62,8 @@ class Form:
 
     def arguments(self, model: PreTrainedModel, batch: Packed) -> dict[str, Tensor]:
         """What the model is called with; idle tokens round a packed row up."""
+        if isinstance(batch, Given):
+            return dict(batch.arguments)
         taken = taken_by(model)
         if self.packed:
             idle = rounded_up(len(batch.ids)) - len(batch.ids)
@@ -91,6 +95,9 @@ class Form:
 
 def forms_of(model: PreTrainedModel) -> Iterator[Form]:
     """The forms in which a model may be right, the fastest first."""
+    if not takes_text(model):
+        yield Form(False)
+        return
     if "position_ids" in taken_by(model):
         yield Form(True, "slot")
         padding = getattr(model.config, "pad_token_id", None)
@@ -114,6 +121,17 @@ def taken_by(model: nn.Module) -> Mapping[str, inspect.Parameter]:
 @cache
 def _parameters(forward: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(forward).parameters
+
+
+def takes_text(model: PreTrainedModel) -> bool:
+    """Whether a model is given the ids of words, and not pictures or sound alone."""
+    taken = taken_by(model)
+    return "input_ids" in taken or not any(name in taken for name in GIVEN)
+
+
+def given_name(model: PreTrainedModel) -> str:
+    """What a model that takes no text calls its input."""
+    return next(name for name in GIVEN if name in taken_by(model))
 
 
 def options_of(model: PreTrainedModel) -> dict[str, bool]:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from papa.data.packed import Examples, Packed
+from papa.data.packed import Examples, Given, Packed
 from papa.errors import InputError, first_line
-from papa.model.attention import Observed, Session, running
-from papa.model.check import TOLERANCE, distance, states_of, tiny_batch
-from papa.model.forms import MODULES, Form, forms_of, options_of, patch, slots_limit
+from papa.model.attention import Facts, Observed, Session, running
+from papa.model.check import TOLERANCE, distance, states_of, tiny_batch, tiny_given
+from papa.model.forms import MODULES, Form, dense, forms_of, given_name, options_of, patch, slots_limit, takes_text
 from papa.model.linear import freeze_linears
 from papa.model.projections import SparingLinear, Way, spare
 from papa.model.reference import Reference
@@ -31,8 +31,9 @@ class Model:
     row of tokens or padded.
 
     `layers`, `heads` (per layer), `groups` (heads of keys), `states` (hidden states that it gives) and `hidden` are its
-    sizes, `slots_limit` the number of positions it has, `causal` says that no token sees a later one, `form` how it
-    takes a batch.
+    sizes, `numbers` what the model itself calls these layers, which leave some out if not all of its layers attend,
+    `slots_limit` the number of positions it has, `causal` says that no token sees a later one, `form` how it takes a
+    batch.
 
     Args:
         model: a model as transformers loads it, with or without a head; its modules are replaced in place.
@@ -62,21 +63,40 @@ class Model:
 
     def _settle(self) -> None:
         """Find out what the model is, and that it is right."""
-        name, stock = type(self.model).__name__, {}
+        name, stock = type(self.model).__name__, dict[bool, tuple[Packed, list[Tensor]]]()
         for gaps in (True, False):
+            if not takes_text(self.model):
+                given = given_of(self.model, tiny_given(self.model))
+                stock[gaps] = (
+                    given,
+                    [Form(False).tokens(state, given) for state in states_of(self.model, dict(given.arguments))],
+                )
+                continue
             batch = tiny_batch(self.model, gaps)
             try:
                 states = states_of(self.model, Form(False).arguments(self.model, batch))
             except Exception as error:  # each model has reasons of its own
-                mend = "" if self.config.pad_token_id is not None else "; set pad_token_id in its config.json"
+                padding = getattr(self.config, "pad_token_id", 0)
+                mend = "" if padding is not None else "; set pad_token_id in its config.json"
                 raise InputError(f"{name} cannot run as it is ({first_line(error)}){mend}.") from error
             stock[gaps] = batch, [Form(False).tokens(state, batch) for state in states]
             if not all(bool(state.isfinite().all()) for state in stock[gaps][1]):
                 raise InputError(f"its hidden states are not finite in {self.dtype}; load it in float32.")
+        try:
+            self._take_over(name, stock)
+        except InputError:
+            raise
+        except Exception as error:  # the code of a model may count on more than attention functions are promised
+            raise InputError(f"{name} does not run with papa's attention ({first_line(error)}).") from error
+
+    def _take_over(self, name: str, stock: dict[bool, tuple[Packed, list[Tensor]]]) -> None:
+        """Put papa's attention into the model, and find out how it takes a batch."""
         patch(self.model, self.session)
         freeze_linears(self.full)
-        facts = self._facts(stock[False][0])
-        self.layers, self.heads, self.groups, self.causal = facts
+        self.form = Form(False)
+        facts = Facts.of(name, self.session, lambda: self.run(stock[False][0]))
+        self.layers, self.heads, self.groups, self.causal = facts.layers, facts.heads, facts.groups, facts.causal
+        self.numbers = self.session.numbers = facts.numbers
         self.states, self.hidden = len(stock[True][1]), int(stock[True][1][-1].shape[-1])
         usual: Replacement = [Keep() for _ in range(self.layers)]
         self.session.replacement = usual
@@ -86,6 +106,8 @@ class Model:
             self.form = form
             try:
                 off = distance(self.run(batch), expected)
+                if form.packed and not self._keeps_apart(batch):
+                    continue
             except Exception as error:  # a form that is not the model's may fail in any way
                 tried[form] = str(error) or type(error).__name__
                 continue
@@ -96,31 +118,31 @@ class Model:
                 f"{TOLERANCE[self.dtype]:.0e} is allowed in {self.dtype}"
             )
         else:
-            raise InputError(f"{tried[Form(False)]}.")
+            raise InputError(f"{tried[Form(False)].removesuffix('.')}.")
         self.slots_limit = slots_limit(self.config, self.form)
         self._check_replaced(name, batch)
 
-    def _facts(self, batch: Packed) -> tuple[int, int, int, bool]:
-        """Layers, heads, groups and whether the model is causal, from one padded pass."""
-        calls: list[tuple[int, int]] = []
+    def _keeps_apart(self, batch: Packed) -> bool:
+        """Whether a token of one example feeds no other in a packed row, as it does through a convolution.
 
-        def spy(_: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            if key.shape[1] != value.shape[1]:
-                raise InputError(f"{name} has {key.shape[1]} heads of keys and {value.shape[1]} of values.")
-            calls.append((query.shape[1], key.shape[1]))
-            return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1).transpose(1, 2).contiguous()
+        Gradients say so exactly, also where what is fed is too small to be seen in hidden states.
+        """
+        shifts: list[Tensor] = []
 
-        name = type(self.model).__name__
-        self.session.spy, self.form = spy, Form(False)
+        def shift(_: nn.Module, __: object, embedded: Tensor) -> Tensor:
+            shifts.append(torch.zeros_like(embedded, requires_grad=True))
+            return embedded + shifts[-1]
+
+        hook = self.model.get_input_embeddings().register_forward_hook(shift)
         try:
-            self.run(batch)
+            with torch.enable_grad():
+                own = batch.example_of == 1
+                states = torch.cat([state[own] for state in self.run(batch)], dim=1)
+                chance = torch.rand(states.shape, generator=torch.Generator().manual_seed(0)).to(states)
+                feeding = torch.autograd.grad((states * (chance + 0.5)).sum(), shifts)
         finally:
-            self.session.spy = None
-        if not calls:
-            raise InputError(f"{name} calls no attention function by its name, so that its attention stays as it is.")
-        if len(set(calls)) > 1:
-            raise InputError(f"the layers of {name} have different numbers of heads.")
-        return len(calls), *calls[0], self.session.causal
+            hook.remove()
+        return len(shifts) == 1 and not bool(feeding[0].reshape(-1, feeding[0].shape[-1])[: len(own)][~own].any())
 
     def _check_replaced(self, name: str, batch: Packed) -> None:
         """Refuse a model that replacing changes not, and let replaced heads compute no query and no key."""
@@ -193,6 +215,8 @@ class Model:
                 f"The inputs of a model are a dict as lay_out returns it, and a {type(inputs).__name__} was given; "
                 "several batches are a list of such dicts."
             )
+        if not takes_text(self.model):
+            return inputs if isinstance(inputs, Packed) else given_of(self.model, inputs)
         packed = inputs if isinstance(inputs, Packed) else Packed.of(inputs, getattr(self.config, "pad_token_id", None))
         if packed.n > self.slots_limit:
             raise InputError(f"The inputs have {packed.n} slots, the model has positions for {self.slots_limit}.")
@@ -303,6 +327,42 @@ class Model:
         return self.form.tokens(output, packed)
 
 
+def given_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Given:
+    """A batch of pictures or sound, and the tokens that a model makes of them: those that its first layer attends to.
+
+    Raises:
+        InputError: the model does not run on these inputs.
+    """
+    name = given_name(model)
+    if name not in inputs:
+        raise InputError(f"{type(model).__name__} takes {name}, and {', '.join(inputs) or 'nothing'} was given.")
+    weight = next(model.parameters())
+    arguments = {
+        key: own.to(weight) if own.is_floating_point() else own.to(weight.device) for key, own in inputs.items()
+    }
+    session = Session(late=True)
+
+    def stop(*_: object) -> Tensor:
+        raise Observed
+
+    session.spy, undo = stop, patch(model, session)
+    try:
+        with running(session), torch.no_grad(), suppress(Observed):
+            model(**arguments)
+    except InputError:
+        raise
+    except Exception as error:  # inputs can be wrong in as many ways as there are models
+        shape = list(arguments[name].shape)
+        raise InputError(f"{type(model).__name__} cannot run on {name} {shape} ({first_line(error)}).") from error
+    finally:
+        undo()
+    if session.examples is None:
+        raise InputError(f"{type(model).__name__} calls no attention function by its name.")
+    real = session.examples.real
+    mask = torch.ones_like(session.examples.slots) if real is None else real.long()
+    return Given.masked(arguments, mask)
+
+
 def _check_formula(
     model: PreTrainedModel,
     shape: tuple[int, int],
@@ -313,10 +373,11 @@ def _check_formula(
     if model.config.model_type in MODULES:
         return
     padded, weight = Form(False), next(model.parameters())
+    mask = dense(batch)[1]
     constants = torch.rand(*shape, batch.n, batch.n, generator=torch.Generator().manual_seed(0)).to(weight)
     heads = [(layer, head) for layer in range(shape[0]) for head in range(layer % 2, shape[1], 2)]
     found, arguments = run(batch, replacement_of(shape, constants, heads)), padded.arguments(model, batch)
-    with Reference(model, constants, heads, arguments["attention_mask"]):
+    with Reference(model, constants, heads, mask):
         expected = [padded.tokens(state, batch) for state in states_of(model, arguments)]
     if not (off := distance(found, expected)) <= TOLERANCE[weight.dtype]:
         raise InputError(
@@ -324,12 +385,15 @@ def _check_formula(
         )
 
 
-def _check_plain(model: PreTrainedModel, shape: tuple[int, int]) -> None:
-    """The same for a model whose attention papa's has taken the place of, and nothing else."""
-    base, padded = cast("PreTrainedModel", model.base_model), Form(False)
+def _check_plain(model: PreTrainedModel, given: Mapping[str, Tensor] | None) -> Facts:
+    """The same for a model whose attention papa's has taken the place of, and nothing else; what it has.
+
+    `given` is what a model is given that takes no text.
+    """
+    base, padded, own = cast("PreTrainedModel", model.base_model), Form(False), Session()
 
     def run(batch: Packed, replacement: Replacement) -> list[Tensor]:
-        own = Session(replacement)
+        own.replacement = replacement
         own.begin(padded.examples(batch))
         with running(own):
             return [padded.tokens(state, batch) for state in states_of(base, padded.arguments(base, batch))]
@@ -338,7 +402,11 @@ def _check_plain(model: PreTrainedModel, shape: tuple[int, int]) -> None:
     model.eval()
     try:
         with torch.no_grad():
-            _check_formula(base, shape, tiny_batch(base, gaps=False), run)
+            batch = tiny_batch(base, gaps=False) if given is None else given_of(base, given)
+            facts = Facts.of(type(model).__name__, own, lambda: run(batch, []))
+            own.numbers = facts.numbers
+            _check_formula(base, (facts.layers, facts.heads), batch, run)
+            return facts
     finally:
         for module in training:
             module.training = True
@@ -360,7 +428,9 @@ def replaced_attention(
     """Run a plain transformers model with the attention of `heads` (None: all) replaced by `constants`.
 
     Inside, call the model as ever, with inputs `[example, slot]` and their attention_mask, padded on either side, or
-    let it `generate`. The model is put back on leaving, whatever happened inside. Paper, Sec. 3.3.
+    let it `generate`. A decoder needs no attention_mask if padding stands behind the tokens. Encoders of pictures and
+    sound are given what they take by themselves. The model is put back on leaving, whatever happened inside. Paper,
+    Sec. 3.3.
 
     Raises:
         InputError: the attention of the model cannot be replaced, or a tiny batch shows that it is not as the formula
@@ -369,20 +439,22 @@ def replaced_attention(
     if not isinstance(model, nn.Module) or getattr(model, "config", None) is None:
         given = repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
         raise InputError(f"A model of transformers is needed, such as AutoModel loads; {given} was given.")
-    config = model.config.get_text_config()
-    shape = int(config.num_hidden_layers), int(config.num_attention_heads)
-    replacement = replacement_of(shape, constants, heads, like=next(model.parameters()))
-    session = Session(replacement)
+    session = Session(late=not takes_text(model))
 
     def before(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         asked = kwargs.get("output_attentions")
         if model.config.output_attentions if asked is None else asked:
             raise InputError("A model whose attention is replaced returns no attentions; leave output_attentions out.")
+        if session.late:
+            session.begin(None)
+            return
         ids = kwargs.get("input_ids", args[0] if args else None)
         mask = kwargs.get("attention_mask", args[1] if len(args) > 1 else None)
+        cached = kwargs.get("past_key_values") is not None
+        if mask is None and session.causal and isinstance(ids, Tensor) and not cached:
+            mask = torch.ones_like(ids)  # padding may stand behind tokens only, which do not see it
         if not isinstance(ids, Tensor) or not isinstance(mask, Tensor):
             raise InputError("Call the model with input_ids and attention_mask while its attention is replaced.")
-        cached = kwargs.get("past_key_values") is not None
         if ids.ndim != 2 or mask.ndim != 2 or len(mask) != len(ids) or (mask.shape != ids.shape and not cached):
             raise InputError(
                 f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must be [example, slot]."
@@ -391,16 +463,22 @@ def replaced_attention(
 
     def after(_: nn.Module, __: object, ___: object) -> None:
         if not session.causal and session.examples is not None:
-            check_slots(replacement, session.examples.n)
-        if session.called != len(replacement):
+            check_slots(session.replacement, session.examples.n)
+        layers = len(session.replacement)
+        if session.called != layers:
             raise InputError(
-                f"{type(model).__name__} called attention {session.called} times for {len(replacement)} layers; "
+                f"{type(model).__name__} called attention {session.called} times for {layers} layers; "
                 "its attention cannot be replaced."
             )
 
+    tiny = tiny_given(cast("PreTrainedModel", model.base_model)) if session.late else None
     undo, hooks = patch(model, session), list[RemovableHandle]()
     try:
-        _check_plain(model, shape)
+        facts = _check_plain(model, tiny)
+        session.replacement = replacement_of(
+            (facts.layers, facts.heads), constants, heads, like=next(model.parameters())
+        )
+        session.numbers, session.causal = facts.numbers, facts.causal
         hooks += [model.register_forward_pre_hook(before, with_kwargs=True), model.register_forward_hook(after)]
         with running(session):
             yield model

@@ -82,7 +82,11 @@ class SparingLinear(nn.Module):
             outputs: Tensor = self.whole(inputs)
             return outputs
         part = self._part(layer, own)
-        return part(inputs) if part else inputs.new_zeros(()).expand(*inputs.shape[:-1], len(self.whole.weight))
+        if part is not None:
+            return part(inputs)
+        shape = *inputs.shape[:-1], len(self.whole.weight)
+        # one zero that stands for all costs nothing, but some models take apart how numbers lie in memory
+        return inputs.new_zeros(()).expand(shape) if self.way == "apart" else inputs.new_zeros(shape)
 
     def _part(self, layer: int, own: Replace) -> Part | None:
         """What computes the outputs that are needed; None if none are."""

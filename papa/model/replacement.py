@@ -179,7 +179,10 @@ def restrict(matrices: Tensor, examples: Examples, allowed: Tensor | None) -> Te
     """
     heads, n, _ = matrices.shape
     if examples.slots.numel() and int(examples.slots.max()) >= n:
-        raise InputError(f"The constants have {n} slots and the inputs use slot {int(examples.slots.max())}.")
+        raise InputError(
+            f"The constants have {n} slots and the inputs use slot {int(examples.slots.max())}, counted from 0; "
+            f"cut inputs to {n} tokens, or take constants of more slots."
+        )
     slots = examples.slots[:1] if examples.alike else examples.slots
     where = slots[:, -examples.queries :, None] * n + slots[:, None, :]
     chosen = matrices.reshape(heads, n * n).index_select(1, where.flatten()).view(heads, *where.shape).transpose(0, 1)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from papa.errors import InputError, first_line
-from papa.model.check import distance, states_of, tiny_batch
-from papa.model.forms import MODULES, Form
-from papa.model.model import Model
+from papa.model.check import distance, states_of, tiny_batch, tiny_given
+from papa.model.forms import MODULES, Form, dense, takes_text
+from papa.model.model import Model, given_of
 from papa.model.projections import SparingLinear
 from papa.model.reference import Reference
 
@@ -32,7 +32,8 @@ class Verified:
         form: packed or padded; "refused" if it cannot be used.
         why: why it is refused.
         causal: whether no token sees a later one.
-        layers, heads, groups: its sizes.
+        layers, heads, groups: its sizes; `layers` are those that attend.
+        numbers: which of its layers attend, as it counts them itself; empty if all do.
         stock: the largest distance of its hidden states from those of the stock model, relative to their norm.
         half, all: the same from the reference, with every other head and with all heads replaced; nan if there is no
             reference because the attention of the model is a module of its own.
@@ -46,6 +47,7 @@ class Verified:
     layers: int = 0
     heads: int = 0
     groups: int = 0
+    numbers: tuple[int, ...] = ()
     stock: float = float("nan")
     half: float = float("nan")
     all: float = float("nan")
@@ -65,8 +67,8 @@ def verify(stock: PreTrainedModel) -> Verified:
 def _verified(kind: str, stock: PreTrainedModel) -> Verified:
     model = Model(copy.deepcopy(stock))
     base = cast("PreTrainedModel", stock.base_model)
-    batch = tiny_batch(base, gaps=not model.causal)
-    padded = Form(False)
+    text, padded = takes_text(base), Form(False)
+    batch = tiny_batch(base, gaps=not model.causal) if text else given_of(base, tiny_given(base))
 
     def states(arguments: dict[str, Tensor]) -> list[Tensor]:
         return [padded.tokens(state, batch) for state in states_of(base, arguments)]
@@ -79,7 +81,7 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
     if kind not in MODULES:
         every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
         for name, heads in (("half", every[::2]), ("all", every)):
-            with Reference(base, constants, heads, arguments["attention_mask"]):
+            with Reference(base, constants, heads, dense(batch)[1]):
                 expected = states(arguments)
             found[name] = distance(model.run(batch, model.replacement(constants, heads)), expected)
     return Verified(
@@ -90,9 +92,16 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
         model.layers,
         model.heads,
         model.groups,
+        _numbers(model),
         skipped=_skipped(model),
         **found,
     )
+
+
+def _numbers(model: Model) -> tuple[int, ...]:
+    """Which layers attend; empty if these are all, or if they have no numbers."""
+    told = tuple(number for number in model.numbers if number is not None)
+    return () if told == tuple(range(len(told))) and model.states <= len(told) + 1 else told
 
 
 def _skipped(model: Model) -> float:

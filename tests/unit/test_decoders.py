@@ -9,6 +9,7 @@ from families import close
 from sizes import LAYERS, SLOTS, VOCABULARY
 
 import papa
+from papa.errors import InputError
 from papa.model.check import distance
 from papa.model.model import Model
 from papa.model.projections import SparingLinear
@@ -230,6 +231,44 @@ def test_what_projections_compute_of_kept_heads_is_all_that_these_need(name, apa
     for module in sparing:
         module.way = "whole"
     close(found, model.hidden_states(inputs, constants, heads))
+
+
+def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are(constants):
+    def mixed():
+        torch.manual_seed(0)
+        layers = ["conv", "full_attention", "conv", "conv", "full_attention"]
+        config = transformers.Lfm2Config(**SIZES | GROUPED | ENDS | {"num_hidden_layers": 5, "layer_types": layers})
+        return transformers.Lfm2ForCausalLM._from_config(config, attn_implementation="eager").eval()
+
+    found = verify(mixed())
+    assert (found.form, found.layers, found.numbers) == ("padded", 2, (1, 4)), found
+    assert max(found.stock, found.half, found.all) < 3e-6 and found.skipped == 1
+    model, inputs, heads = papa.Model(mixed()), texts(), [(0, 0), (0, 3), (1, 1)]
+    states = model.hidden_states(inputs, constants[:2], heads)
+    assert states.shape[1] == 6
+    plain = mixed()
+    with papa.replaced_attention(plain, constants[:2], heads), torch.no_grad():
+        close(padded_last(plain, inputs), states[:, -1])
+    with pytest.raises(InputError, match=r"this model needs \[layer, head, query, key\] = \[2, 4"):
+        model.hidden_states(inputs, constants)
+
+
+def padded_last(model, inputs):
+    """The last hidden state of a model of transformers, zero at padding."""
+    return model(**inputs, output_hidden_states=True).hidden_states[-1] * inputs["attention_mask"][..., None]
+
+
+def test_a_decoder_needs_no_mask_if_padding_stands_behind_the_tokens(constants):
+    plain, inputs = stock("llama"), texts()
+    ends = inputs["attention_mask"].bool()
+    with papa.replaced_attention(plain, constants), torch.no_grad():
+        close(plain(inputs["input_ids"]).logits[ends], plain(**inputs).logits[ends])
+    plain = stock("distilbert")
+    with (
+        papa.replaced_attention(plain, constants),
+        pytest.raises(InputError, match="Call the model with input_ids and attention_mask"),
+    ):
+        plain(inputs["input_ids"])
 
 
 def test_a_model_without_a_head_has_no_logits():

@@ -1,6 +1,7 @@
 """docs/models.md says of a model type what is found about it now."""
 
 import importlib.util
+import json
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ def models():
 def listed():
     """Types and how they run, as the page has them."""
     found = {}
-    for section, form in (("Packed", "packed"), ("Padded", "padded"), ("Not used", None)):
+    for section, form in (("Packed", "packed"), ("Padded", "padded"), ("Text models that are not used", None)):
         part = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)[1]
         for kind, second in re.findall(r"^\| ([\w.-]+) \| ([\w ]+) \|", part, re.MULTILINE):
             if kind != "type":
@@ -34,6 +35,24 @@ def listed():
 def test_the_page_is_of_the_transformers_that_are_installed(models):
     assert f"text model of transformers {version('transformers')}" in PAGE, "run make models"
     assert set(listed()) == set(models.kinds()), "run make models"
+
+
+def test_a_sweep_goes_on_where_it_was_stopped_unless_the_code_is_another(models, tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "swept", lambda every: ({"kind": kind, "text": text} for kind, text in every))
+    monkeypatch.setattr(models, "ROOT", tmp_path)
+    monkeypatch.setattr(models, "page_of", lambda found: "\n".join(one["kind"] for one in found))
+    log, page = tmp_path / "build/models.jsonl", tmp_path / "models.md"
+    monkeypatch.setattr(models.sys, "argv", ["models.py", "bert", "llama", "vit", "--page", str(page)])
+    log.parent.mkdir()
+    half = json.dumps(models.swept_by()) + '\n{"kind": "bert", "text": true}\n{"kind": "lla'
+    log.write_text(half)
+    done = models.resumed(log)
+    assert list(done) == [("bert", True)]
+    log.write_text(half.replace('"code": "', '"code": "x'))
+    assert models.resumed(log) == {}
+    log.write_text(half)
+    models.main()
+    assert page.read_text().split() == ["bert", "llama", "vit"] and not log.exists()
 
 
 @pytest.mark.parametrize("kind", SAMPLE)

@@ -187,7 +187,7 @@ def test_one_more_seed_after_pruning_trains_its_own_probes_alone(elsewhere, conf
     logs = [path.read_text(encoding="utf-8") for path in (results / "logs").rglob("animals/runs/**/runs.log")]
     assert len(logs) == 4
     for log in logs:  # what was written with the first seed stays above
-        first, added = log.split("\n\n")
+        first, added = log.split("\n\n", 1)
         assert ("seed 1" in first, "seed 2" in first) == (True, False)
         assert ("seed 1:" in added, "seed 2" in added) == (False, True)
     after = runs_of(results)

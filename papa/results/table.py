@@ -177,7 +177,9 @@ def percent(share: float | None) -> str:
 
 def metric_name(metric: str) -> str:
     """A metric as people write it: `matthews_correlation` is "Matthews correlation"."""
-    words = metric.replace("_", " ").replace("f1", "F1")
+    words = metric.replace("_", " ")
+    for plain, written in (("f1", "F1"), ("kl ", "KL "), ("log likelihood", "log-likelihood")):
+        words = words.replace(plain, written)
     return words[:1].upper() + words[1:]
 
 

@@ -168,11 +168,10 @@ def current() -> tuple[Session, Examples]:
     return session, session.examples
 
 
-def notice(mask: Tensor) -> None:
-    """Take where tokens stand from the first mask `[example, slot]` that a model of no text makes."""
+def told_late() -> Session | None:
+    """The session of a model that takes no text, if it has not told yet where its tokens stand."""
     session = _running.get()
-    if session is not None and session.late and session.examples is None:
-        session.examples = Examples.of_mask(mask)
+    return session if session is not None and session.late and session.examples is None else None
 
 
 def registered() -> str:
@@ -199,10 +198,12 @@ def mask(
     """
     from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
-    late = (running_now := _running.get()) is not None and running_now.late and running_now.examples is None
-    if late and attention_mask is None and mask_function is bidirectional_mask_function:
-        return None  # all see all, and attention itself says how many these are
-    notice(torch.ones(batch_size, kv_length) if attention_mask is None else attention_mask)
+    if (late := told_late()) is not None:
+        if attention_mask is None and mask_function is bidirectional_mask_function:
+            return None  # all see all, and attention itself says how many these are
+        late.examples = Examples.of_mask(
+            torch.ones(batch_size, kv_length) if attention_mask is None else attention_mask
+        )
     session, whole = current()
     if not whole.packed and kv_length > whole.slots.shape[1]:
         raise InputError(
@@ -256,7 +257,8 @@ def attention(
     Raises:
         InputError: the model hands over something that is not known here, so that it cannot be left out.
     """
-    notice(torch.ones(len(key), key.shape[2], device=key.device))
+    if (late := told_late()) is not None:
+        late.examples = Examples.of_mask(torch.ones(len(key), key.shape[2], device=key.device))
     session, whole = current()
     if session.late and key.shape[:3:2] != whole.slots.shape:
         raise InputError(

@@ -168,11 +168,15 @@ def current() -> tuple[Session, Examples]:
     return session, session.examples
 
 
-def notice(mask: Tensor) -> None:
-    """Take where tokens stand from the first mask `[example, slot]` that a model of no text makes."""
+def visible(mask: Tensor) -> Tensor:
+    """Which keys queries see by a mask that is bool, or added to scores."""
+    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+
+
+def told_late() -> Session | None:
+    """The session of a model that takes no text, if it has not told yet where its tokens stand."""
     session = _running.get()
-    if session is not None and session.late and session.examples is None:
-        session.examples = Examples.of_mask(mask)
+    return session if session is not None and session.late and session.examples is None else None
 
 
 def registered() -> str:
@@ -199,10 +203,11 @@ def mask(
     """
     from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
-    late = (running_now := _running.get()) is not None and running_now.late and running_now.examples is None
-    if late and attention_mask is None and mask_function is bidirectional_mask_function:
-        return None  # all see all, and attention itself says how many these are
-    notice(torch.ones(batch_size, kv_length) if attention_mask is None else attention_mask)
+    if (late := told_late()) is not None:
+        if attention_mask is None and mask_function is bidirectional_mask_function:
+            return None  # all see all, and attention itself says how many these are
+        told = torch.ones(batch_size, kv_length) if attention_mask is None else attention_mask
+        late.examples = Examples.of_mask(told)
     session, whole = current()
     if not whole.packed and kv_length > whole.slots.shape[1]:
         raise InputError(
@@ -256,7 +261,10 @@ def attention(
     Raises:
         InputError: the model hands over something that is not known here, so that it cannot be left out.
     """
-    notice(torch.ones(len(key), key.shape[2], device=key.device))
+    if (late := told_late()) is not None:
+        # in a mask that the model made of its own, padding is what no query sees
+        seen = key.new_ones(1, 1, 1, key.shape[2]) > 0 if attention_mask is None else visible(attention_mask)
+        late.examples = Examples.of_mask(seen.flatten(1, 2).any(1).expand(len(key), -1))
     session, whole = current()
     if session.late and key.shape[:3:2] != whole.slots.shape:
         raise InputError(
@@ -278,7 +286,7 @@ def attention(
         )
     allowed, added = attention_mask, bias
     if attention_mask is not None and attention_mask.dtype != torch.bool:  # the model makes masks of its own
-        allowed = attention_mask > torch.finfo(attention_mask.dtype).min / 2
+        allowed = visible(attention_mask)
         added = attention_mask if bias is None else attention_mask + bias
     if examples.packed and (added is not None or (allowed is None and examples.real is not None)):
         raise InputError(f"{type(module).__name__} adds to its scores what papa cannot take to a packed row.")

@@ -8,6 +8,8 @@ from sizes import LAYERS
 
 import papa
 from papa.errors import InputError
+from papa.model.attention import Session, attention, running
+from papa.model.replacement import Keep
 from papa.model.verify import verify
 
 HEADS, CHANNELS = 4, 6
@@ -105,6 +107,17 @@ def test_a_constant_that_is_the_examples_own_attention_changes_nothing(name):
     assert (other.last_hidden_state - expected.last_hidden_state).abs().max() > 1e-2
     states = papa.Model(stock(name)).hidden_states(inputs, constants)
     close(states[:, -1], other.hidden_states[-1])
+
+
+def test_padding_is_what_no_query_sees_in_a_mask_that_a_model_makes_by_itself():
+    session, seen = Session([Keep()], late=True), []
+    session.observer = lambda layer, attention, examples: seen.append((attention, examples))
+    queries, mask = torch.randn(2, HEADS, 7, CHANNELS), torch.zeros(2, 1, 7, 7)
+    mask[1, :, :, 5:] = torch.finfo(torch.float32).min
+    with running(session):
+        attention(torch.nn.Identity(), queries, queries, queries, mask)
+    found, examples = seen[0]
+    assert examples.real.sum(1).tolist() == [7, 5] and not found[1, :, :, 5:].any()
 
 
 def test_constants_of_other_slots_and_other_inputs_are_refused():

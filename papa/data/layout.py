@@ -130,7 +130,7 @@ def place(
     split = bool(len(first)) and not isinstance(first[0], str)
     if split and second is not None:
         raise InputError("Lists of words come one to an example; a second text was given beside them.")
-    if split and not _parts_words(tokenizer):
+    if split and not parts_words(tokenizer):
         raise InputError(f"{type(tokenizer).__name__} joins words given apart; load it with add_prefix_space=True.")
     half = slots // 2
     contiguous = style == "contiguous" or not template.end
@@ -199,7 +199,7 @@ def _check_room(slots: int, room: int) -> None:
         raise InputError(f"{slots} slots leave no room for text between the special tokens; take more slots.")
 
 
-def _parts_words(tokenizer: PreTrainedTokenizerBase) -> bool:
+def parts_words(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a word in a list becomes what it is in a text; byte-level tokenizers may lose the space before it."""
     options = {"add_special_tokens": False, "return_attention_mask": False}
     return bool(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from papa.config.stages import ModelId, TokensOf
 from papa.config.study import Job
-from papa.data.layout import CHUNK, Placed, place, texts_in_blocks
+from papa.data.layout import CHUNK, Placed, parts_words, place, texts_in_blocks
 from papa.data.weights import not_loaded, place_of, revision_of, sources_of, weights_digest
 from papa.errors import InputError, count
 from papa.files import PathLike, Trace, provenance_of, read_table, writing_table
@@ -90,14 +90,14 @@ def write_groups(
 def tokenizer_of(model: ModelId, words: bool = False) -> PreTrainedTokenizerBase:
     """Load the tokenizer that belongs to the model; `words=True` readies it for texts that come as lists of words.
 
-    Byte-level tokenizers (RoBERTa, DeBERTa) must be told when they are made that every word has a space before it.
+    Byte-level tokenizers (RoBERTa, Qwen) must be told when they are made that every word has a space before it.
     """
     from transformers import AutoTokenizer
 
     place, revision = place_of(model), revision_of(model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
-        if words and getattr(tokenizer, "add_prefix_space", None) is False:
+        if words and not parts_words(tokenizer):
             tokenizer = AutoTokenizer.from_pretrained(
                 place, revision=revision, trust_remote_code=False, add_prefix_space=True
             )

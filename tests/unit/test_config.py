@@ -176,7 +176,7 @@ def test_nothing_can_be_changed_afterwards():
         (
             ["grids"],
             {"more": {"tasks": ["masked"], "constants": ["zeros", "average-trained"]}},
-            "grids.more runs masked, masked language modelling, with average-trained, but constants are trained with",
+            "grids.more runs masked, which has no labels, with average-trained, but constants are trained with",
         ),
         (["corpora"], [], "corpora must be a block of keys"),
         (["device"], "gpu", "device is 'gpu'"),

@@ -209,6 +209,8 @@ class Labelled(Objective):
         DamagedArtefact: labels are those of other texts.
     """
 
+    probe: SequenceProbe | TokenProbe
+
     def __init__(self, splits: Mapping[str, Tokens], sizes: Sizes, labels: PathLike):
         self.splits = splits
         self.labels, facts = _labels_of(splits, labels)
@@ -278,7 +280,6 @@ class Labelled(Objective):
         """Logits `[example, label]`, or `[labelled token, label]`."""
         if isinstance(self.probe, SequenceProbe):
             return self.probe.packed(hidden, batch.packed.to(hidden.device))
-        assert isinstance(self.probe, TokenProbe)
         return self.probe.packed(hidden)
 
 
@@ -304,10 +305,33 @@ def _must_belong(path: PathLike, facts: Mapping[str, JSON], splits: Mapping[str,
         raise DamagedArtefact(f"{path} is made of other texts than these tokens; {MEND}.")
 
 
-# -- masked tokens ----------------------------------------------------------------------------------------------------
+# -- tokens that are guessed -------------------------------------------------------------------------------------------
 
 
-class Masked(Objective):
+class _Unlabelled(Objective):
+    """Tokens that are guessed: the texts of the validation split are scored by a loss each, and need no labels."""
+
+    splits: Mapping[str, Tokens]
+
+    def batch(self, examples: Tensor) -> Batch:
+        return self._batch("train", examples)
+
+    def scored(self) -> Iterator[Batch]:
+        yield from (self._batch("validation", examples) for examples in self._scored_together())
+
+    def in_order(self, of_texts: Tensor) -> Tensor:
+        """What became of the validation texts, `[example, ...]` in the order of `scored`, by their numbers."""
+        return of_texts[torch.cat(list(self._scored_together())).argsort()]
+
+    def _scored_together(self) -> Iterator[Tensor]:
+        return self.splits["validation"].batches(Machine.current().token_budget)
+
+    @abstractmethod
+    def _batch(self, split: str, examples: Tensor) -> Batch:
+        """Examples of a split, and which of their tokens are guessed."""
+
+
+class Masked(_Unlabelled):
     """Masked tokens, to be guessed: those of training texts are drawn anew in every epoch, from (seed, epoch).
 
     Only masked tokens are decoded, and never more than `DECODED_AT_ONCE` of them together, because what bounds memory
@@ -322,6 +346,8 @@ class Masked(Objective):
     Raises:
         InputError: there is a validation split, and no token of it is masked.
     """
+
+    probe: MlmProbe
 
     def __init__(self, splits: Mapping[str, Tokens], model: Model, masking: Masking, seed: int):
         self.splits, self.masking, self.seed = splits, masking, seed
@@ -343,20 +369,12 @@ class Masked(Objective):
         """Draw the masks of an epoch."""
         self.masks["train"] = self.masking.draw(self.splits["train"].ids, self.seed, epoch)
 
-    def batch(self, examples: Tensor) -> Batch:
-        return self._batch("train", examples)
-
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Mean cross-entropy in nats; differentiable in the probe and in `hidden`, not in the embeddings."""
         return self._summed(batch, hidden) / max(1, len(batch.gold))
 
-    def scored(self) -> Iterator[Batch]:
-        for examples in self.splits["validation"].batches(Machine.current().token_budget):
-            yield self._batch("validation", examples)
-
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
         """The loss of each text in nats, summed over its masked tokens, `[example]`."""
-        assert isinstance(self.probe, MlmProbe)
         assert batch.places is not None
         nats = losses(self.probe, hidden, batch.gold).double()
         text = torch.repeat_interleave(torch.arange(len(batch.examples)), batch.packed.lengths.cpu())
@@ -368,12 +386,10 @@ class Masked(Objective):
         `trivial` is the loss of a guess from how often each token is in the training texts, with one more of each.
         Special tokens are never masked, so that they take no share.
         """
-
         tokens, masks = self.splits["validation"], self.masks["validation"]
-        examples = torch.cat([batch.examples for batch in self.scored()])
         seen = torch.bincount(self.splits["train"].ids.long(), minlength=self.vocabulary).double()
         guessed = torch.zeros_like(seen).index_copy(0, self.masking.ordinary, seen[self.masking.ordinary] + 1)
-        columns = _by_epoch("loss", [epoch["validation"][examples.argsort()] for epoch in epochs])
+        columns = _by_epoch("loss", [self.in_order(epoch["validation"]) for epoch in epochs])
         return _of_texts(tokens, masks.chosen, guessed, columns)
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
@@ -382,11 +398,10 @@ class Masked(Objective):
 
     def _summed(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Cross-entropy in nats of guessing the gold from `hidden` `[masked, L+1, hidden]`, summed over tokens."""
-        assert isinstance(self.probe, MlmProbe)
         return summed_loss(self.probe, hidden, batch.gold)
 
 
-class Next(Objective):
+class Next(_Unlabelled):
     """Next tokens, guessed by the model's own head from those before: nothing is trained.
 
     The first token of a text has none before it, and is not guessed; every other token is, special ones too.
@@ -409,17 +424,10 @@ class Next(Objective):
             raise InputError("No text of the validation split has a next token: each is one token long.")
         self.splits, self.model, self.probe = splits, model, nn.Identity()
 
-    def batch(self, examples: Tensor) -> Batch:
-        return self._batch("train", examples)
-
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Mean cross-entropy in nats; differentiable in the logits `hidden` `[token, word]`."""
         guessed = (batch.gold != IGNORED).sum().clamp(min=1)
         return cross_entropy(hidden, batch.gold.to(hidden.device), ignore_index=IGNORED, reduction="sum") / guessed
-
-    def scored(self) -> Iterator[Batch]:
-        for examples in self.splits["validation"].batches(Machine.current().token_budget):
-            yield self._batch("validation", examples)
 
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
         """The summed loss of each text, and its divergence from the original, in nats: `[example, 2]`."""
@@ -440,10 +448,9 @@ class Next(Objective):
         `trivial` is the loss of a guess from how often each token is in the training texts, with one more of each.
         """
         tokens, train = self.splits["validation"], self.splits["train"]
-        examples = torch.cat([batch.examples for batch in self.scored()])
         words = int(self.model.config.get_text_config().vocab_size)
         seen = torch.bincount(train.ids[_has_before(train)].long(), minlength=words).double()
-        loss, kl = epochs[-1]["validation"][examples.argsort()].unbind(1)
+        loss, kl = self.in_order(epochs[-1]["validation"]).unbind(1)
         return _of_texts(tokens, _has_before(tokens), seen + 1, {"loss": loss, "kl": kl})
 
     def _batch(self, split: str, examples: Tensor) -> Batch:

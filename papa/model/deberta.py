@@ -7,6 +7,7 @@ the second and third.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -28,7 +29,7 @@ Projected = tuple[Tensor | None, Tensor | None, Tensor]
 """Queries and keys of the kept heads (None if none is kept) and values of all heads, `[token, head, channel]`."""
 
 
-class DisentangledAttention(nn.Module):
+class DisentangledAttention(nn.Module, ABC):
     """What the classes share.
 
     With q and k the query and key of two tokens, d the distance of their slots, and K and Q the projected embeddings of
@@ -77,21 +78,21 @@ class DisentangledAttention(nn.Module):
             context = context_of(session, Layer(layer, examples, attending, of, allowed, dropout))
         return examples.gather(context.transpose(1, 2), len(value)).flatten(1).view_as(hidden_states), None
 
+    @abstractmethod
     def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
         """Queries and keys of the `kept` heads (None: all) and values of all, from `tokens` `[token, hidden]`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def projections(self) -> tuple[nn.Module | None, nn.Module | None]:
         """What makes keys (for c2p) and queries (for p2c) of embeddings of distances."""
-        raise NotImplementedError
 
+    @abstractmethod
     def indices(self, examples: Examples) -> tuple[int, Tensor]:
         """How far distances reach, and the number of each distance among them, `[example or 1, query, key]`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def middle(self, rel_embeddings: Tensor, span: int) -> Tensor:
         """The embeddings of the distances -span … span-1, `[distance, hidden]`."""
-        raise NotImplementedError
 
     def rows(self, blocks: Tensor) -> Tensor:
         """The rows of a weight that blocks of one head each have in it."""

@@ -1,7 +1,7 @@
 """Linear layers at the speed of the processor.
 
-On processors, PyTorch hands linear layers to MKL. oneDNN makes more of AVX-512 on processors that are not Intel's, and
-can keep weights that never change in the order its kernels read them; without AVX-512 MKL is the faster one. oneDNN's
+On processors, PyTorch hands linear layers to MKL. Where there is AVX-512, they go through oneDNN, which can keep
+weights that never change in the order its kernels read them. Without AVX-512 MKL was measured to be faster. oneDNN's
 operations are private in torch: if they are missing or take other arguments, if there is no AVX-512, or if weights are
 not float32 on an x86 processor, everything here is plain `torch.nn.functional.linear`.
 """

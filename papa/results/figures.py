@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from papa.config.settings import METRICS, Plots
+from papa.config.settings import Plots
 from papa.config.stages import GridOf
 from papa.errors import InputError, count
 from papa.files import PathLike, replacing
@@ -19,7 +19,7 @@ from papa.method.metrics import READINGS
 from papa.results.drops import TITLE
 from papa.results.grids import constant_name, once, varied
 from papa.results.losses import COUNTS, MORE_THAN_ALL
-from papa.results.outcomes import ALL
+from papa.results.outcomes import ALL, is_direct
 from papa.results.panels import CURVE, FLOORS, GREY, around, domain_of, heads_axis, labels_of, leaders, placed, short
 from papa.results.table import loss_text, metric_name
 
@@ -215,7 +215,7 @@ def figure_note(frame: pd.DataFrame) -> str:
     if "mean_original" in frame:
         return "A point for each model: its mean original score, and the mean relative drop with every head replaced."
     rows = frame[frame["main"] & frame["mean"].notna()]
-    direct = rows["metric"].map(METRICS.get).eq("next")
+    direct = is_direct(rows["metric"])
     shape, sure = "bars" if len(rows.groupby(CURVE)) > MOST_BANDS else "bands", list[str]()
     if not direct.all():
         own = rows.loc[~direct, "seeds"]

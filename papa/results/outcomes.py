@@ -43,6 +43,11 @@ FLOOR: Setting = ("zeros", None, "0")
 assert (ORIGINAL, CONTEXTLESS) == ("original", "zeros/all")
 
 
+def is_direct(metrics: pd.Series[str]) -> pd.Series[bool]:
+    """Which metrics are of a model's own head, for which nothing is trained."""
+    return metrics.map(METRICS.get).eq("next")
+
+
 @dataclass(frozen=True)
 class Measured:
     """All outcomes of one model on one task.
@@ -160,7 +165,7 @@ class Measured:
         if (tagger := self.by_word()) is not None:
             floors.append(float(own.score(self.counts(metric, part, tagger).sum(1))[0]))
         scores, values, guess = own.score(counts.sum(1)), pseudo_values(own, counts), pseudo_values(own, trivial)[0]
-        if self.direct and scores[settings.get(FLOOR, [])].mean() < floors[0]:
+        if self.direct and FLOOR in settings and scores[settings[FLOOR]].mean() < floors[0]:
             values[settings[FLOOR]] = guess
         return Sample(
             own,

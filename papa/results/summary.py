@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.artefacts import ARTEFACTS
-from papa.config.settings import METRICS
 from papa.config.stages import RunsOf
 from papa.config.study import Job
 from papa.errors import InputError, count
 from papa.files import JSON, PathLike, digest_of, provenance_of, read_json, read_table, trace_of, write_table
 from papa.method.metrics import READINGS, counts_of
 from papa.results.losses import ABOUT_LOSS, COUNTS, LOSS_COLUMNS, losses_of
-from papa.results.outcomes import ALL, assembled, table_of
+from papa.results.outcomes import ALL, assembled, is_direct, table_of
 from papa.results.runs import (
     DATA_COLUMNS,
     READING_COLUMNS,
@@ -366,7 +365,7 @@ def no_say(rows: pd.DataFrame) -> str:
 def about_scores(rows: pd.DataFrame) -> str:
     """What cells with scores mean."""
     main = rows[is_main(rows)]
-    direct = main["metric"].map(METRICS.get).eq("next")
+    direct = is_direct(main["metric"])
     return " ".join(filter(None, [_about_probes(main[~direct]), ABOUT_DIRECT if direct.any() else ""]))
 
 

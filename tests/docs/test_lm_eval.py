@@ -10,7 +10,7 @@ import transformers
 import papa
 from papa.errors import InputError
 
-lm_eval = pytest.importorskip("lm_eval", reason="lm-eval is not installed; pip install 'papa[lm-eval]' brings it")
+lm_eval = pytest.importorskip("lm_eval", reason="lm-eval is not installed; pip install -e '.[lm-eval]' brings it")
 HFLM = pytest.importorskip("lm_eval.models.huggingface", reason="lm-eval is installed without its extra hf").HFLM
 
 LAYERS, HEADS, SLOTS = 3, 4, 23

@@ -223,3 +223,11 @@ def test_every_small_decoder_has_its_stock_loss_and_sees_no_later_token(family, 
     other["input_ids"][0, 5] = (other["input_ids"][0, 5] + 7) % len(tokenizer)
     first, second = (model.logits(own, constants)[0] for own in (inputs, other))
     assert torch.equal(first[:5], second[:5]) and not torch.allclose(first[5], second[5])
+
+
+def test_without_a_contextless_floor_there_is_no_loss_and_no_warning(recwarn):
+    texts = pd.DataFrame({"split": "validation", "example": range(20), "tokens": 5, "trivial": 20.0})
+    runs = pd.DataFrame([dict(zip(("constant", "order", "fraction"), ORIGINALS, strict=True)) | {"seed": 0}])
+    values = {"loss": np.full((1, 20), 5.0), "kl": np.zeros((1, 20))}
+    found = losses_of([Measured("m", "t", METRIC, (), (), runs.astype(object), texts, values)])
+    assert found["status"].tolist() == ["no contextless floor was measured"] and not recwarn.list

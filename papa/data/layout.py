@@ -202,10 +202,9 @@ def _check_room(slots: int, room: int) -> None:
 def parts_words(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a word in a list becomes what it is in a text; byte-level tokenizers may lose the space before it."""
     options = {"add_special_tokens": False, "return_attention_mask": False}
-    return bool(
-        tokenizer(["a", "a"], is_split_into_words=True, **options)["input_ids"][-1]
-        == tokenizer("a a", **options)["input_ids"][-1]
-    )
+    alone, text = (tokenizer(given, **options)["input_ids"] for given in ("a", "a a"))
+    second = text[len(alone) :]
+    return bool(tokenizer(["a", "a"], is_split_into_words=True, **options)["input_ids"][-len(second) :] == second)
 
 
 def _sub_tokens(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from papa.data.layout import lay_out
     from papa.errors import DamagedArtefact, InputError
+    from papa.jobs.measure import measure
     from papa.method.averages import ConstantMatrices, average_attention
     from papa.method.constants import constant_matrices
     from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
@@ -32,6 +33,7 @@ _HOME = {
     "TokenProbe": "papa.method.probes",
     "MlmProbe": "papa.method.probes",
     "replaced_attention": "papa.model.model",
+    "measure": "papa.jobs.measure",
     "InputError": "papa.errors",
     "DamagedArtefact": "papa.errors",
 }
@@ -48,6 +50,7 @@ __all__ = [
     "constant_matrices",
     "lay_out",
     "load_model",
+    "measure",
     "replaced_attention",
 ]
 

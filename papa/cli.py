@@ -228,6 +228,41 @@ def verify(
         raise typer.Exit(REFUSED)
 
 
+@app.command(
+    epilog="Examples:\n\n- `papa measure google-bert/bert-base-uncased --train train.csv --validation dev.csv`\n"
+    "- `papa measure models/gpt --train texts.txt --validation held-out.txt --folder studies/gpt`\n\n"
+    "Exit codes: 0 measured, 2 the model or the texts cannot be used, or a wrong command."
+)
+def measure(
+    model: Annotated[str, typer.Argument(help="An id on the hub, a folder, or an installed package.")],
+    train: Annotated[Path, typer.Option(metavar="FILE", help="Training texts: Parquet, JSONL, CSV, TSV, CoNLL, text.")],
+    validation: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same form.")] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WHAT=COLUMN", help="A column: first=, second= (of pairs) or label=; others are guessed."),
+    ] = None,
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where all results go.")] = Path("study"),
+    as_json: AsJson = False,
+) -> None:
+    """Measure one model on one data set, without the workflow: from texts to the page, in this process.
+
+    Columns, slots, metric and training are chosen as `papa init` chooses them. What is in the folder already is not
+    made again, so a run that was stopped goes on.
+    """
+    with _wrong_input():
+        from papa.jobs.measure import measure_named
+        from papa.results.summary import print_summary
+
+        found = measure_named(model, train, validation, column or [], folder)
+    if as_json:
+        _print_json({"folder": str(found.folder), "page": str(found.page), **found.claims})
+        return
+    out = _console()
+    print_summary(found.summary, out)
+    out.print(str(found.claims))
+    out.print(f"Page: {found.page}", soft_wrap=True)
+
+
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # where λ cannot be written, a question mark is
         if hasattr(stream, "reconfigure"):

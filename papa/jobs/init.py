@@ -98,7 +98,7 @@ def start(
     """
     import yaml
 
-    given = _columns(columns)
+    given = columns_of(columns)
     name = re.sub("[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")[:64] or "mine"
     if path.exists():
         raise InputError(f"{path} is there already and is never overwritten; give another FILE, or delete it.")
@@ -130,7 +130,7 @@ def start(
     }
 
 
-def _columns(given: Sequence[str]) -> dict[str, str | None]:
+def columns_of(given: Sequence[str]) -> dict[str, str | None]:
     """The columns by what they are; raises `InputError` for what is no WHAT=COLUMN."""
     columns: dict[str, str | None] = dict.fromkeys(("first", "second", "label"))
     for text in given:

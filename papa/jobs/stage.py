@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, cast
 
 from papa.config.settings import Machine
-from papa.config.study import Job
+from papa.config.study import AnyJob, Job
 from papa.errors import InputError, first_line
 from papa.files import MEND, trace_of
 from papa.jobs import gpu
@@ -60,13 +60,18 @@ def run(snakemake: Snakemake, online: bool = False) -> None:
     inputs = {name: _paths(value) for name, value in snakemake.input.items() if name != "outdated"}
     job = Job.of(dict(snakemake.params.items())["told"], inputs, dict(snakemake.output.items()))
     with stage(snakemake, job.settings.threads, online) as say:
-        check_inputs(job)
-        module, _, name = job.settings.runs.partition(":")
-        call = cast(Callable[[Job[Any]], str], getattr(import_module(module), name))
-        say(call(job))
+        say(performed(job))
 
 
-def check_inputs(job: Job[Any]) -> None:
+def performed(job: AnyJob) -> str:
+    """Do what a job is told; return its line for the terminal."""
+    check_inputs(job)
+    module, _, name = job.settings.runs.partition(":")
+    call = cast(Callable[[AnyJob], str], getattr(import_module(module), name))
+    return call(job)
+
+
+def check_inputs(job: AnyJob) -> None:
     """Raise `InputError` if an input was made by another stage, version or settings than the config asks for."""
     for name, requests in job.wanted.items():
         for path, request in zip(job.inputs[name], requests, strict=True):

@@ -9,6 +9,9 @@ from __future__ import annotations
 import gc
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Dtype = Literal["float32", "float16", "bfloat16"]
+_kept: ContextVar[dict[tuple[object, ...], Model] | None] = ContextVar("papa_kept", default=None)
 
 
 def load_model(
@@ -79,9 +83,50 @@ def model_of(encoding: Encoding) -> Model:
             f"workflow began with have {identity.weights}; put those back, or start the workflow again, which makes "
             "all results of this model with the weights that are there now."
         )
-    model = load_model(place_of(identity), revision_of(identity), Machine.current().device)
+    device, kept = Machine.current().device, _kept.get()
+    key = (digest, place_of(identity), revision_of(identity), device)
+    model = None if kept is None else kept.get(key)
+    if model is None:
+        model = load_model(place_of(identity), revision_of(identity), device)
+        if kept is not None:
+            kept[key] = model
     model.precision, model.weights = getattr(torch, encoding.precision), digest
     return model
+
+
+@contextmanager
+def keeping_models() -> Iterator[None]:
+    """Inside, `model_of` gives the same object for the same weights, for one process that runs many jobs."""
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+def saved(model: object, folder: Path) -> str:
+    """Save a loaded model to a folder, with the tokenizer of where it was loaded from; return the folder's path.
+
+    Raises:
+        InputError: it is no model of transformers, or its tokenizer cannot be had.
+    """
+    from transformers import AutoTokenizer, PreTrainedModel
+
+    if not isinstance(model, PreTrainedModel):
+        raise InputError(
+            f"A model is an id on the hub, a folder or a model of transformers; a {type(model).__name__} was given."
+        )
+    origin = str(model.name_or_path)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(origin, trust_remote_code=False)
+    except Exception as error:  # as many reasons as there are places
+        raise InputError(
+            f"The tokenizer of this {type(model).__name__} could not be loaded from {origin!r}; save model and "
+            "tokenizer to one folder, and give the folder."
+        ) from error
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
 
 
 def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) -> PreTrainedModel:

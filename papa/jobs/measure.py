@@ -1,0 +1,365 @@
+"""A study in three lines, without the workflow: the same jobs, one after another, in this process.
+
+What is measured is a `Study` of a config like any other. Its results lie in a folder of the same form, so that all that
+reads results reads these: `papa inspect`, `papa compare`, the workflow itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from papa.config.reading import config_of
+from papa.config.settings import RUN, Config, Machine, check_files
+from papa.config.study import FRESH, AnyJob, Job, Study
+from papa.data.roots import LocalRoots
+from papa.errors import InputError
+from papa.files import JSON, PathLike, read_json, read_table
+from papa.jobs.init import Data, columns_of, look_at, text_of
+from papa.jobs.stage import performed
+from papa.model.load import keeping_models, saved
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+    from transformers import PreTrainedModel
+
+Texts: TypeAlias = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]]
+"""Texts, pairs of texts (as tuples), or lists of words."""
+Labels: TypeAlias = Sequence[str] | Sequence[int] | Sequence[Sequence[str]] | Sequence[Sequence[int]]
+"""A label for each text or pair, or a list with one for each word."""
+
+SPLITS = ("train", "validation")
+HELD_OUT = 5
+"""One in so many texts is held out for validation if none is given."""
+BLOCK, MASKED = 128, "negative_log_perplexity"
+"""Slots of running text, and the metric of encoders on texts without labels."""
+_WHY = {"slots": "the paper's", "metric": "texts without labels"}
+CURVE = ["task", "constant", "order", "fraction", "kept", "heads", "mean", "low", "high"]
+CURVE += ["trivial", "contextless", "status", "loss", "loss_low", "loss_high", "loss_bound"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What `measure` found.
+
+    `claims` is what may be concluded, as `tables/claims.json` has it, and prints as its sentence; `curve` has scores,
+    floors and losses, a row for each fraction; `heads` has λ of each head (the mean over seeds) and its rank, 0 for the
+    head that is replaced first; `folder` has all artefacts, and `page` is the page that tells them.
+    """
+
+    folder: Path
+    config: Config
+    _kept: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
+
+    @property
+    def claims(self) -> Claims:
+        """What may be concluded, and from what."""
+        return Claims(read_json(self._path("claims_json")))
+
+    @property
+    def curve(self) -> pd.DataFrame:
+        """Scores, floors and losses of the validation split by the fraction of heads that keep their attention."""
+        from papa.results.summary import is_main
+
+        found: pd.DataFrame = self.summary[is_main(self.summary)][CURVE].reset_index(drop=True)
+        return found
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """All rows of `tables/summary.parquet`, those of subsets and further readings included."""
+        from papa.results.summary import read_summary
+
+        return read_summary(self._path("summary"))
+
+    @property
+    def heads(self) -> pd.DataFrame:
+        """λ and rank of every head: `layer`, `head`, `value`, `rank`; empty if no order of heads was learned."""
+        import pandas as pd
+
+        jobs = [job for job in self._study.jobs() if job.stage == "lambda"]
+        frames = [read_table(self.folder / job.main).to_pandas() for job in jobs]
+        if not frames:
+            return pd.DataFrame(columns=["layer", "head", "value", "rank"])
+        last = [frame[frame["epoch"] == frame["epoch"].max()] for frame in frames]
+        found: pd.DataFrame = pd.concat(last).groupby(["layer", "head"], as_index=False)["value"].mean()
+        found["rank"] = found["value"].rank(method="first").astype(int) - 1
+        return found
+
+    @property
+    def page(self) -> Path:
+        """The page that tells the results."""
+        return self._path("page")
+
+    def plot(self) -> alt.ConcatChart:
+        """Scores by the number of heads replaced, with floors and intervals."""
+        from papa.results.figures import grid_figure
+        from papa.results.grids import rows_of
+
+        grid = self._study.grid_settings(RUN)
+        return grid_figure(rows_of(grid, self.summary), grid)[0]
+
+    def save(self, folder: PathLike) -> Path:
+        """Copy all artefacts to a new folder, and return the path of its page.
+
+        Raises:
+            InputError: the folder is there already.
+        """
+        if Path(folder).exists():
+            raise InputError(f"{folder} is there already and is never overwritten; give another folder.")
+        shutil.copytree(self.folder, folder)
+        return Path(folder) / self.page.relative_to(self.folder)
+
+    def __repr__(self) -> str:
+        return f"<papa.measure: {self.claims}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<p>{escape(str(self.claims))}</p>{self.curve.to_html(index=False, float_format='{:.3f}'.format)}"
+
+    @property
+    def _study(self) -> Study:
+        return Study(self.config, self.folder, LocalRoots())
+
+    def _path(self, artefact: str) -> Path:
+        return self.folder / self._study.path(artefact)
+
+
+class Claims(dict[str, JSON]):
+    """What may be concluded, in plain values; it prints as its sentence."""
+
+    def __str__(self) -> str:
+        return str(self["sentence"])
+
+    __repr__ = __str__
+
+
+def measure(
+    model: PathLike | PreTrainedModel,
+    train: Texts,
+    labels: Labels | None = None,
+    validation: tuple[Texts, Labels] | Texts | None = None,
+    settings: Mapping[str, JSON] | None = None,
+    folder: PathLike | None = None,
+) -> Measured:
+    """Measure how much a model needs attention that depends on its input: a whole study, in this process.
+
+    Averages, λ, hidden states, probes, losses and claims are those of the workflow with the same config; see
+    `config/README.md`. Five probe seeds, and 1, 1/2, 1/8 and none of the heads keep their attention, if `settings` do
+    not say otherwise.
+
+    Args:
+        model: an id on the hub, a folder, an installed package, or a model that transformers has loaded, whose
+            tokenizer is that of its `name_or_path`.
+        train: texts to average attention over, to learn λ from and to train probes on.
+        labels: what probes learn, a label for each text, or a list for each list of words. Without labels, a decoder
+            is measured by the loss of its own head, and an encoder by masked language modelling.
+        validation: texts and their labels, or texts alone if there are no labels. If not given, one in five of the
+            training texts is held out.
+        settings: keys of a config that are to be others, such as `{"run": {"seeds": [1, 2, 3]}, "margin": 0.05}`. A
+            key of `tasks` or `corpora` is given without the name of the task or corpus, as there is but one of each:
+            `{"tasks": {"epochs": 3}}`.
+        folder: where results are kept; what is there of the same study is not made again. A temporary folder by
+            default, which is deleted with what is returned.
+
+    Raises:
+        InputError: the model, the texts or a setting cannot be used.
+
+    >>> study = papa.measure("sentence-transformers/all-MiniLM-L6-v2", texts, labels)  # doctest: +SKIP
+    >>> print(study.claims)  # doctest: +SKIP
+    """
+    kept = tempfile.TemporaryDirectory(prefix="papa-") if folder is None else None
+    where = Path(kept.name if kept else os.fspath(folder or "")).absolute()
+    rows = dict(zip(SPLITS, _splits(train, labels, validation), strict=True))
+    files = {split: where / "data" / f"{split}.parquet" for split in SPLITS}
+    for split, own in rows.items():
+        _write(files[split], own)
+    place = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, where / "model")
+    return measure_files(place, files, {}, settings, where, kept)
+
+
+def measure_files(
+    model: str,
+    files: Mapping[str, PathLike],
+    columns: Mapping[str, str | None],
+    settings: Mapping[str, JSON] | None,
+    folder: Path,
+    kept: tempfile.TemporaryDirectory[str] | None = None,
+) -> Measured:
+    """The same with texts that lie in files.
+
+    Args:
+        model: an id on the hub, a folder or an installed package.
+        files: the files of `train` and `validation`.
+        columns: which column is `first`, `second` or `label`; the others are guessed.
+        settings, folder: see `measure`.
+        kept: what deletes the folder when it is not needed any more.
+    """
+    config = _config(model, files, columns, settings or {})
+    check_files(config)
+    with _machine(config.machine), keeping_models():
+        study = Study(config, folder, LocalRoots())
+        study.check_weights()
+        run_here(study)
+    return Measured(folder, config, kept)
+
+
+def measure_named(
+    model: str, train: PathLike, validation: PathLike | None, columns: Sequence[str], folder: PathLike
+) -> Measured:
+    """What the command `papa measure` does, with `columns` as "label=NAME"; raises `InputError` as `measure` does."""
+    files = {"train": str(train)} | ({} if validation is None else {"validation": str(validation)})
+    return measure_files(model, files, columns_of(columns), {}, Path(folder).absolute())
+
+
+def run_here(study: Study) -> None:
+    """Run all jobs of a study that are not done, each after those that it needs, in this process."""
+    from tqdm.auto import tqdm
+
+    waiting = [job for job in study.jobs() if study.state(job) != FRESH]
+    with tqdm(waiting, unit=" jobs", file=sys.stderr, disable=None) as bar:
+        for job in bar:
+            bar.set_description(f"{job.rule.replace('_', ' ')} {' '.join(job.wildcards.values())}"[:60])
+            performed(_placed(study, job))
+
+
+def _placed(study: Study, job: AnyJob) -> AnyJob:
+    """The job as the workflow would give it to a process, with its files where they lie."""
+    inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
+    outputs = {name: str(study.results / path) for name, path in job.outputs.items()}
+    return Job.of(study.told(job), inputs, outputs)
+
+
+@contextmanager
+def _machine(machine: Machine) -> Iterator[None]:
+    """Let jobs find the machine as the workflow lets them."""
+    before = os.environ.get(Machine.VARIABLE)
+    os.environ[Machine.VARIABLE] = json.dumps(asdict(machine))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[Machine.VARIABLE]
+        else:
+            os.environ[Machine.VARIABLE] = before
+
+
+# -- what is measured -------------------------------------------------------------------------------------------------
+
+
+def _config(
+    model: str, files: Mapping[str, PathLike], columns: Mapping[str, str | None], settings: Mapping[str, JSON]
+) -> Config:
+    """The config that `papa init` would write for the same model and texts, with other settings."""
+    import yaml
+
+    given = dict.fromkeys(("first", "second", "label")) | dict(columns)
+    unlabelled = given["label"] is None and _lacks_label(files["train"])
+    paths = {split: str(path) for split, path in files.items()}
+    data = (
+        Data(paths, {}, BLOCK, MASKED, 0, _WHY) if unlabelled else look_at(files["train"], files["validation"], given)
+    )
+    made = yaml.safe_load(text_of("study", model, data))
+    (name,), (task,), (corpus,) = made["models"], made["tasks"], made["corpora"]
+    if unlabelled:
+        made["corpora"][corpus]["first"] = given["first"] or "first"
+    if data.metric == MASKED and _decodes(config_of(made), name):
+        made["tasks"][task] |= {"metric": "log_likelihood", "learning_rate": 1e-2, "epochs": 1}
+    whole = {"models": name, "tasks": task, "corpora": corpus}
+    for key, value in settings.items():
+        if not isinstance(value, Mapping):
+            made[key] = value
+        elif key in whole:
+            made[key][whole[key]] |= value
+        else:
+            made[key] = made.get(key, {}) | dict(value)
+    return config_of(made)
+
+
+def _lacks_label(path: PathLike) -> bool:
+    """Whether a file that `measure` wrote has texts alone."""
+    import pyarrow.parquet as pq
+
+    return Path(path).suffix == ".parquet" and "label" not in pq.read_schema(path).names
+
+
+def _decodes(config: Config, model: str) -> bool:
+    from papa.data.tokenize import is_decoder
+
+    with _machine(config.machine):
+        given = config.models[model]
+        from papa.config.stages import ModelId
+
+        return is_decoder(ModelId(name=model, hub=given.hub, revision=given.revision))
+
+
+def _splits(
+    train: Texts, labels: Labels | None, validation: tuple[Texts, Labels] | Texts | None
+) -> tuple[dict[str, list[object]], dict[str, list[object]]]:
+    """The columns of both splits."""
+    own = _columns("train", train, labels)
+    if validation is None:
+        rows = len(own["first" if "first" in own else "words"])
+        held = [row % HELD_OUT == HELD_OUT - 1 for row in range(rows)]
+        if not any(held):
+            raise InputError(f"{rows} texts are too few to hold some out; give validation=(texts, labels).")
+        parts = [
+            {
+                name: [value for value, out in zip(values, held, strict=True) if out == wanted]
+                for name, values in own.items()
+            }
+            for wanted in (False, True)
+        ]
+        return parts[0], parts[1]
+    if labels is None:
+        return own, _columns("validation", cast(Texts, validation), None)
+    if not (isinstance(validation, tuple) and len(validation) == 2):
+        raise InputError("validation is a pair (texts, labels) if there are labels; something else was given.")
+    return own, _columns("validation", *validation)
+
+
+def _columns(split: str, texts: Texts, labels: Labels | None) -> dict[str, list[object]]:
+    """Texts and labels as columns; raises `InputError` if they do not go together."""
+    listed: list[object] = list(texts) if not isinstance(texts, str) else []
+    if not listed:
+        raise InputError(f"{split} is a list of texts, of pairs of texts or of lists of words; none was given.")
+    if all(isinstance(text, str) for text in listed):
+        columns: dict[str, list[object]] = {"first": listed}
+    elif all(isinstance(text, tuple) and len(text) == 2 for text in listed):
+        pairs = cast(list[tuple[str, str]], listed)
+        columns = {"first": [first for first, _ in pairs], "second": [second for _, second in pairs]}
+    elif all(isinstance(text, list) and all(isinstance(word, str) for word in text) for text in listed):
+        columns = {"words": listed}
+    else:
+        raise InputError(
+            f"{split} has to contain texts, or tuples of two texts, or lists of words, and all of one form; "
+            f"its first is a {type(listed[0]).__name__}."
+        )
+    if labels is not None:
+        if len(listed) != len(labels):
+            raise InputError(f"There are {len(listed)} texts and {len(labels)} labels in {split}; give one for each.")
+        columns["label"] = list(labels)
+    return columns
+
+
+def _write(path: Path, columns: Mapping[str, list[object]]) -> None:
+    """Write columns as Parquet, if they are not what is there already."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pa.table(dict(columns))
+    except pa.ArrowException as error:
+        raise InputError(f"Texts and labels must be of one form each ({error}).") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or not pq.read_table(path).equals(table):
+        pq.write_table(table, path)

@@ -1,0 +1,163 @@
+"""A study in this process: the same numbers as the workflow's jobs, for texts and labels given as Python objects."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+from test_decoders import stock
+
+import papa
+from papa.config.settings import Machine
+from papa.files import read_table
+from papa.jobs.measure import Measured
+from papa.jobs.stage import performed
+from papa.model.load import keeping_models, load_model
+
+WORDS = "abcdefgh"
+QUICK = {"run": {"seeds": [1, 2], "fractions": ["1", "1/2", "0"]}, "tasks": {"epochs": 2, "learning_rate": 1e-2}}
+
+
+def texts_of(number, seed=0):
+    """Texts of a few letters, of class 1 if they begin with one of the first four."""
+    generator = torch.Generator().manual_seed(seed)
+    texts = [" ".join(WORDS[letter] for letter in torch.randint(8, (5,), generator=generator)) for _ in range(number)]
+    return texts, ["yes" if text[0] < "e" else "no" for text in texts]
+
+
+@pytest.fixture
+def folder(tmp_path, model, tokenizer):
+    model.save_pretrained(tmp_path / "tiny")
+    tokenizer.save_pretrained(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+@pytest.fixture
+def decoder(tmp_path, tokenizer):
+    stock("llama").save_pretrained(tmp_path / "decoder")
+    tokenizer.backend_tokenizer.post_processor = None
+    tokenizer.save_pretrained(tmp_path / "decoder")
+    return tmp_path / "decoder"
+
+
+@pytest.fixture
+def study(folder, tmp_path):
+    texts, labels = texts_of(60)
+    return papa.measure(folder, texts, labels, texts_of(40, 1), QUICK | {"margin": 0.2}, tmp_path / "study")
+
+
+def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
+    assert study.claims["margin"] == 0.2 and str(study.claims) == study.claims["sentence"] == repr(study.claims)
+    assert repr(study) == f"<papa.measure: {study.claims}>" and "<table" in study._repr_html_()
+    assert set(study.curve["fraction"]) == {"1", "1/2", "0"} and study.curve["mean"].between(0, 1).all()
+    assert sorted(study.heads["rank"]) == list(range(len(study.heads))) and study.heads["value"].between(0, 1).all()
+    order = study.heads.sort_values("rank")["value"]
+    assert order.is_monotonic_increasing
+    assert study.plot().to_dict()["title"]
+    page = study.save(tmp_path / "kept")
+    assert page.exists() and page.read_text() == study.page.read_text()
+    with pytest.raises(papa.InputError, match="never overwritten"):
+        study.save(tmp_path / "kept")
+
+
+def test_what_is_there_is_not_made_again(study, folder, monkeypatch):
+    made = []
+    monkeypatch.setattr("papa.jobs.measure.performed", lambda job: made.append(job.stage) or performed(job))
+    texts, labels = texts_of(60)
+    again = papa.measure(folder, texts, labels, texts_of(40, 1), QUICK | {"margin": 0.2}, study.folder)
+    assert made == [] and again.curve.equals(study.curve)
+    more = papa.measure(folder, texts, labels, texts_of(40, 1), QUICK | {"margin": 0.5}, study.folder)
+    assert set(made) == {"claims", "page"} and more.claims["margin"] == 0.5
+
+
+def test_scores_are_those_of_the_jobs_each_with_a_model_of_its_own(study, tmp_path, monkeypatch):
+    """As processes of the workflow do it: each loads the model anew, and is told where it lies by the environment."""
+    from dataclasses import asdict
+
+    from papa.config.study import Study
+    from papa.data.roots import LocalRoots
+    from papa.jobs.measure import _placed
+
+    monkeypatch.setenv(Machine.VARIABLE, json.dumps(asdict(study.config.machine)))
+    other = Study(study.config, tmp_path / "other", LocalRoots())
+    for job in other.jobs():
+        performed(_placed(other, job))
+    expected = read_table(tmp_path / "other" / "tables" / "summary.parquet").to_pandas()
+    found = read_table(study.folder / "tables" / "summary.parquet").to_pandas()
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def test_a_decoder_is_measured_by_its_own_head(decoder):
+    texts, _ = texts_of(120)
+    study = papa.measure(decoder, texts, settings={"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": 13}})
+    curve = study.curve.set_index(["constant", "fraction"])["mean"]
+    assert study.config.tasks["masked"].metric == "log_likelihood"
+    assert (curve < 0).all() and len(study.heads) == 12
+    place = study.folder
+    assert place.exists()
+    del study
+    assert not place.exists()
+
+
+def test_a_loaded_model_is_taken_with_its_tokenizer(folder, tmp_path):
+    from transformers import AutoModel
+
+    texts, labels = texts_of(40)
+    loaded = AutoModel.from_pretrained(folder)
+    study = papa.measure(loaded, texts, labels, settings=QUICK, folder=tmp_path / "loaded")
+    own = papa.measure(folder, texts, labels, settings=QUICK, folder=tmp_path / "own")
+    assert study.curve["mean"].tolist() == own.curve["mean"].tolist()
+    loaded.name_or_path = "nowhere/at-all"
+    with pytest.raises(papa.InputError, match="tokenizer of this BertModel could not be loaded from 'nowhere/at-all'"):
+        papa.measure(loaded, texts, labels)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("a b", ["x"]), "train is a list of texts"),
+        (([], []), "train is a list of texts"),
+        ((["a", ("b", "c")], ["x", "y"]), "all of one form"),
+        ((["a", "b"], ["x"]), "There are 2 texts and 1 labels in train"),
+        ((["a", "b"], ["x", "y"]), "too few to hold some out"),
+        ((["a b"] * 9, ["x"] * 9, ["c"]), r"validation is a pair \(texts, labels\)"),
+        ((["a b"] * 9, ["x", 1] + ["x"] * 7), "Texts and labels must be of one form"),
+    ],
+)
+def test_wrong_use_gets_a_sentence(folder, given, message):
+    with pytest.raises(papa.InputError, match=message):
+        papa.measure(folder, *given)
+    with pytest.raises(papa.InputError, match="a dict was given"):
+        papa.measure({}, ["a"] * 9, ["x", "y", "z"] * 3)
+
+
+def test_a_model_is_loaded_once_where_models_are_kept(tiny, monkeypatch):
+    from papa.config.stages import Encoding
+    from papa.model import load
+
+    times = []
+    monkeypatch.setattr(load, "load_model", lambda *how: times.append(how) or load_model(*how))
+    with keeping_models():
+        first, second = (load.model_of(Encoding(model=tiny)) for _ in range(2))
+    assert first is second and len(times) == 1
+    assert load.model_of(Encoding(model=tiny)) is not first
+    assert isinstance(first, papa.Model) and Measured.__doc__
+
+
+def test_the_command_measures_files_and_ends_with_the_sentence_and_the_page(folder, tmp_path):
+    from typer.testing import CliRunner
+
+    from papa.cli import app
+
+    for split, number, seed in (("train", 60, 0), ("validation", 40, 1)):
+        texts, labels = texts_of(number, seed)
+        pd.DataFrame({"text": texts, "mood": labels}).to_csv(tmp_path / f"{split}.csv", index=False)
+    files = ["--train", tmp_path / "train.csv", "--validation", tmp_path / "validation.csv"]
+    told = [*files, "--column", "label=mood", "--folder", tmp_path / "out"]
+    done = CliRunner().invoke(app, ["measure", str(folder), *map(str, told)])
+    assert done.exit_code == 0, done.output
+    assert f"Page: {tmp_path / 'out' / 'report' / 'index.html'}" in done.output and "Score" in done.output
+    again = CliRunner().invoke(app, ["measure", str(folder), *map(str, told), "--json"])
+    assert json.loads(again.stdout)["margin"] == 0.1
+    wrong = CliRunner().invoke(app, ["measure", str(folder), *map(str, files), "--column", "label=no"])
+    assert wrong.exit_code == 2 and "has no column 'no'" in wrong.output

@@ -21,6 +21,7 @@ wildcard_constraints:
     task=NAME,
     laid_out=f"{NAME}(/slots-[0-9]+)?",
     owner=f"(corpora|tasks)/{NAME}",
+    averaged="|".join(AVERAGED),
     constant=CONSTANT,
     order=ORDER,
     variant=f"{OF_CORPUS}|{OF_TASK}|{OF_TRAINED}",

@@ -30,7 +30,7 @@ NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 RUN = "score_by_fraction"
 """What the table and the figure of `run` are called, beside those of the named grids."""
 
-TAKEN = (RUN, "runs", "summary", "outcomes", "curves", "claims", "stability", "published", "score_and_drop")
+TAKEN = (RUN, "runs", "summary", "outcomes", "curves", "claims", "stability", "ladder", "published", "score_and_drop")
 """Tables of every config, which no grid can be called."""
 
 FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".txt")
@@ -165,8 +165,9 @@ class Run(Block):
     constants: Annotated[
         Texts,
         key(
-            "what replaces attention in the heads that are replaced: average, average-of-CORPUS, "
-            "identity, toeplitz, zeros, average-trained, toeplitz-trained"
+            "what replaces attention in the heads that are replaced: average, average-of-CORPUS, sink, by-distance, "
+            "mean-output, resample, identity, toeplitz, zeros, uniform, and trained ones: average-trained, "
+            "toeplitz-trained, sink-trained, by-distance-trained"
         ),
     ] = ("average",)
     orders: Annotated[Orders, key("the order in which heads are replaced, for fractions between 0 and 1")] = ("lambda",)

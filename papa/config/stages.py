@@ -164,12 +164,16 @@ class TokensOf(_OfModel):
 
 
 class AverageOf(_OfEncoding):
-    """Stage *average*: the average attention of every head over a corpus, or over a part of it."""
+    """Stage *average*: the average attention of every head over a corpus, or over a part of it.
+
+    `kind` is what is averaged, one of `AVERAGED`; None stands for attention, slot by slot.
+    """
 
     stage = "average"
     runs = "papa.method.averages:average_corpus"
 
     part: str
+    kind: str | None = None
 
 
 class MergeOf(Settings):
@@ -177,6 +181,13 @@ class MergeOf(Settings):
 
     stage = "average"
     runs = "papa.method.averages:merge_averages"
+
+
+class ResampleOf(_OfEncoding):
+    """Stage *resample*: attention to single texts of a corpus, one for each slot of a query."""
+
+    stage = "resample"
+    runs = "papa.method.averages:resample_attention"
 
 
 class LambdaOf(_OfEncoding):
@@ -322,6 +333,16 @@ class ClaimsOf(Settings):
     grids: tuple[GridOf, ...]
     tasks: dict[str, TaskOf]
     margin: float
+
+
+class LadderOf(Settings):
+    """Stage *ladder*: what is lost at each rung of constants, and what each rung adds."""
+
+    stage = "ladder"
+    runs = "papa.results.ladder:climb"
+
+    tasks: dict[str, TaskOf]
+    plots: Plots
 
 
 class DropsOf(Settings):

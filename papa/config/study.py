@@ -21,7 +21,20 @@ from typing import Any, Generic, Literal, TypeVar
 from papa.config import stages
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN, Config, Corpus, Grid
-from papa.config.variant import BY_LAMBDA, CONTEXTLESS, OF, ORIGINAL, RANDOM, WHOLE, Constant, Order, Variant, parts_of
+from papa.config.variant import (
+    BY_LAMBDA,
+    CONTEXTLESS,
+    LADDER,
+    OF,
+    ORIGINAL,
+    RANDOM,
+    RESAMPLED,
+    WHOLE,
+    Constant,
+    Order,
+    Variant,
+    parts_of,
+)
 from papa.errors import InputError
 from papa.files import JSON, Provenance, Trace, digest_of, digest_of_json, read_provenance
 
@@ -212,6 +225,8 @@ class Study:
         wanted = [self.job(rules[self.drawn(name)], grid=name) for name in self.grids]
         if {"0", "1"} <= set(self.grids[RUN].fractions):
             wanted.append(self.job("score_and_drop"))
+        if any(self._rungs(model, task) > 1 for model, task in self.config.pairs):
+            wanted.append(self.job("ladder"))
         if any(self.config.tasks[task].published for _, task in self.config.pairs):
             wanted.append(self.job("published"))
         return [*wanted, *self._patterns()]
@@ -434,20 +449,26 @@ class Study:
         texts = self.job("prepare_texts", corpus=name)
         return self._made(settings, {"texts": [texts]}, {"tokens": "tokens"}, model=model, laid_out=laid_out)
 
-    def _average(self, model: str, laid_out: str) -> Job[stages.AverageOf]:
-        settings = stages.AverageOf(model=self._encoding(model), part=WHOLE)
-        tokens = self.job("tokenize", model=model, laid_out=laid_out)
-        return self._made(settings, {"tokens": [tokens]}, {"constants": "average"}, model=model, laid_out=laid_out)
+    def _average(self, model: str, laid_out: str, averaged: str) -> Job[stages.AverageOf]:
+        return self._average_part(model, laid_out, averaged, WHOLE)
 
-    def _average_part(self, model: str, laid_out: str, part: str) -> Job[stages.AverageOf]:
-        settings = stages.AverageOf(model=self._encoding(model), part=part)
+    def _average_part(self, model: str, laid_out: str, averaged: str, part: str) -> Job[stages.AverageOf]:
+        kind = None if averaged == "average" else averaged
+        settings = stages.AverageOf(model=self._encoding(model), part=part, kind=kind)
         tokens = self.job("tokenize", model=model, laid_out=laid_out)
-        own = {"model": model, "laid_out": laid_out, "part": part}
-        return self._made(settings, {"tokens": [tokens]}, {"constants": "average_part"}, **own)
+        own = {"model": model, "laid_out": laid_out, "averaged": averaged}
+        output, more = ("average", {}) if part == WHOLE else ("average_part", {"part": part})
+        return self._made(settings, {"tokens": [tokens]}, {"constants": output}, **own, **more)
 
-    def _merge_averages(self, model: str, laid_out: str) -> Job[stages.MergeOf]:
-        parts = [self.job("average_part", model=model, laid_out=laid_out, part=part) for part in self.parts(laid_out)]
-        return self._made(stages.MergeOf(), {"parts": parts}, {"constants": "average"}, model=model, laid_out=laid_out)
+    def _merge_averages(self, model: str, laid_out: str, averaged: str) -> Job[stages.MergeOf]:
+        own = {"model": model, "laid_out": laid_out, "averaged": averaged}
+        parts = [self.job("average_part", **own, part=part) for part in self.parts(laid_out)]
+        return self._made(stages.MergeOf(), {"parts": parts}, {"constants": "average"}, **own)
+
+    def _resample(self, model: str, laid_out: str) -> Job[stages.ResampleOf]:
+        settings = stages.ResampleOf(model=self._encoding(model))
+        tokens = self.job("tokenize", model=model, laid_out=laid_out)
+        return self._made(settings, {"tokens": [tokens]}, {"constants": "resample"}, model=model, laid_out=laid_out)
 
     def _half_lambda(self, model: str, task: str, constant: str, seed: str, part: str) -> Job[stages.LambdaOf]:
         job = self._train_lambda(model, task, constant, seed)
@@ -582,6 +603,15 @@ class Study:
         needs = {"grid": [self.job("grid", grid=RUN)]}
         return self._made(stages.DropsOf(plots=self.config.plots), needs, _forms("drops", (*TABLE, *FIGURE)))
 
+    def _rungs(self, model: str, task: str) -> int:
+        """How many rungs of the ladder above zeros are run with every head replaced."""
+        every = {variant.constant for variant in self.variants(model, task) if not variant.fraction}
+        return len(every & {Constant(kind) for kind in LADDER[1:]})
+
+    def _ladder(self) -> Job[stages.LadderOf]:
+        settings = stages.LadderOf(tasks=self._told_tasks(), plots=self.config.plots)
+        return self._made(settings, {"all_outcomes": [self.job("summarise")]}, _forms("ladder", (*TABLE, *FIGURE)))
+
     def _published(self) -> Job[stages.PublishedOf]:
         tasks, run = self.config.tasks, self.config.pairs
         mnli = {task.corpus for task in tasks.values() if task.published == "mnli_mismatched"}
@@ -651,10 +681,12 @@ class Study:
         """The parts that a corpus is averaged and encoded in, a job each: as many as it has shards."""
         return parts_of(self.config.corpora[laid_out.split("/")[0]].shards)
 
-    def averaged(self, model: str, laid_out: str) -> AnyJob:
-        """The job that ends with the averages over a corpus."""
+    def averaged(self, model: str, laid_out: str, kind: str = "average") -> AnyJob:
+        """The job that ends with the averages over a corpus, or with other constants that are made of it."""
+        if kind == RESAMPLED:
+            return self.job("resample", model=model, laid_out=laid_out)
         rule = "average" if len(self.parts(laid_out)) == 1 else "merge_averages"
-        return self.job(rule, model=model, laid_out=laid_out)
+        return self.job(rule, model=model, laid_out=laid_out, averaged=kind)
 
     def constants(self, model: str, corpus: str, constant: Constant | None) -> list[AnyJob]:
         """The job of the averages that replace a model's attention on a corpus; none if none are read."""
@@ -662,7 +694,7 @@ class Study:
             return []
         slots, source = self.config.corpora[corpus].slots, constant.corpus or corpus
         own = self.config.corpora[source].slots == slots
-        return [self.averaged(model, source if own else f"{source}/slots-{slots}")]
+        return [self.averaged(model, source if own else f"{source}/slots-{slots}", constant.start)]
 
     def order(self, model: str, task: str, constant: Constant, order: Order) -> AnyJob:
         """The job of an order of heads: under the λ of a task and a constant, or of the model alone."""

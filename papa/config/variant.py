@@ -12,8 +12,16 @@ from math import floor
 
 from papa.errors import InputError
 
-DATA_FREE = ("identity", "toeplitz", "zeros")
-"""Constants that need no text (the paper's Table 1)."""
+DATA_FREE = ("identity", "toeplitz", "zeros", "uniform")
+"""Constants that need no text (the paper's Table 1, and the same weight for every token)."""
+AVERAGED = ("average", "sink", "by-distance", "mean-output")
+"""Constants that are averages over texts: of attention, of attention with tied entries, of what heads give."""
+RESAMPLED = "resample"
+"""Attention to single texts, drawn at random."""
+LADDER = ("zeros", "mean-output", "uniform", "sink", "by-distance", "average")
+"""Constants by what they know, from nothing to the paper's."""
+STARTS = ("average", "toeplitz", "sink", "by-distance")
+"""Constants that can be trained on."""
 TRAINED, OF = "-trained", "average-of-"
 BY_LAMBDA = ("lambda", "lambda-reversed")
 RANDOM = "random"
@@ -24,14 +32,14 @@ DRAWN = (*BY_LAMBDA, RANDOM)
 ORIGINAL, ALL_REPLACED = "original", "all"
 CONTEXTLESS = f"zeros/{ALL_REPLACED}"
 """The variant in which no token learns of another."""
-CONSTANT = "(?:[a-z]+|average-of-[a-z0-9_-]+)"
+CONSTANT = f"(?:{'|'.join((*DATA_FREE, *AVERAGED, RESAMPLED))}|{OF}[a-z0-9_-]+)"
 """Pattern of constants that are not trained, so that hidden states under them can be stored."""
 ORDER, KEPT = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
 OF_CORPUS = f"{ORIGINAL}|{CONSTANT}/{ALL_REPLACED}"
 """Pattern of variants that depend on texts alone: nothing is replaced, or every head."""
 OF_TASK = f"{CONSTANT}/{ORDER}/{KEPT}"
 """Pattern of variants that depend on an order of heads."""
-OF_TRAINED = f"[a-z]+{TRAINED}/(?:{ALL_REPLACED}|{ORDER}/{KEPT})"
+OF_TRAINED = f"(?:{'|'.join(STARTS)}){TRAINED}/(?:{ALL_REPLACED}|{ORDER}/{KEPT})"
 """Pattern of variants whose constants are trained with the probe."""
 
 WHOLE = "1of1"
@@ -44,7 +52,7 @@ class Constant:
     """What takes the place of attention.
 
     Args:
-        start: what the matrices are, or begin as: average, identity, toeplitz or zeros.
+        start: what the matrices are, or begin as: one of `DATA_FREE` or `AVERAGED`, or `RESAMPLED`.
         corpus: the corpus of an average; None stands for the task's own texts.
         trained: whether the matrices are trained with the probe.
     """
@@ -55,13 +63,14 @@ class Constant:
 
     @classmethod
     def parse(cls, name: str) -> Constant:
-        """The constant called `name`: average, average-of-CORPUS, identity, toeplitz, zeros, …-trained."""
+        """The constant called `name`: average, average-of-CORPUS, zeros, …, average-trained, …"""
         if name.startswith(OF) and len(name) > len(OF):
             return cls("average", name.removeprefix(OF))
         start = name.removesuffix(TRAINED)
         trained = start != name
-        if start not in ("average", *DATA_FREE) or (trained and start not in ("average", "toeplitz")):
-            known = ", ".join(["average", f"{OF}CORPUS", *DATA_FREE, f"average{TRAINED}", f"toeplitz{TRAINED}"])
+        if start not in (*DATA_FREE, *AVERAGED, RESAMPLED) or (trained and start not in STARTS):
+            of_texts = [AVERAGED[0], f"{OF}CORPUS", *AVERAGED[1:], RESAMPLED]
+            known = ", ".join([*of_texts, *DATA_FREE, *(f"{start}{TRAINED}" for start in STARTS)])
             raise InputError(f"There are no constants {name!r}; there are {known}.")
         return cls(start, None, trained)
 
@@ -195,6 +204,16 @@ class Variant:
     def kept(self, heads: int) -> int:
         """How many of `heads` keep their own attention, rounded down."""
         return floor(self.fraction * heads)
+
+
+def entries_of(kind: str, slots: int) -> int:
+    """How many entries of its own the matrix of a head has in constants of a kind: fewer than slots² if some are tied.
+
+    >>> entries_of("by-distance", 1024), entries_of("average", 1024)
+    (2048, 1048576)
+    """
+    tied = {"zeros": 1, "uniform": 1, "identity": 2, "sink": 2, "toeplitz": slots, "by-distance": 2 * slots}
+    return tied.get(kind, slots**2)
 
 
 def parts_of(shards: int) -> list[str]:

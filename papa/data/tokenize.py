@@ -120,12 +120,12 @@ def is_decoder(model: ModelId) -> bool:
 
 
 def sizes_of_model(model: ModelId) -> dict[str, int]:
-    """Layers, heads per layer, sizes of hidden states and of the layers between them, and words of the vocabulary, as
-    the model's config says, without loading its weights."""
+    """Layers that attend, heads in each, sizes of hidden states and of the layers between them, and words of the
+    vocabulary, as the model's config says, without loading its weights."""
     config = _config_of(model)
     try:
         return {
-            "layers": int(config.num_hidden_layers),
+            "layers": len(_attending(config)) or int(config.num_hidden_layers),
             "heads": int(config.num_attention_heads),
             "hidden": int(config.hidden_size),
             "intermediate": int(getattr(config, "intermediate_size", 4 * config.hidden_size)),
@@ -133,6 +133,12 @@ def sizes_of_model(model: ModelId) -> dict[str, int]:
         }
     except Exception as error:  # configs can be wrong in more ways than the library has errors for
         raise not_loaded(model, "config", error) from error
+
+
+def _attending(config: PreTrainedConfig) -> list[str]:
+    """The layers that attend, where a config says so of each, because others in between do something else."""
+    kinds = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None) or []
+    return [kind for kind in kinds if "attention" in kind and "linear" not in kind]
 
 
 def _config_of(model: ModelId) -> PreTrainedConfig:

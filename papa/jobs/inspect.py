@@ -23,6 +23,7 @@ WORDS = {
     "subsets": "Subsets of a task",
     "tokens": "Texts laid out in slots for a model",
     "average": "Average attention over a corpus",
+    "resample": "Attention to single texts of a corpus",
     "lambda": "Learned weights λ of heads",
     "rank": "Order of heads by λ",
     "order": "Order of heads that needs no text",
@@ -32,6 +33,7 @@ WORDS = {
     "claims": "Claims: what may be concluded at a margin",
     "stability": "How alike the orders are that λ gives",
     "grid": "Table of a grid of runs",
+    "ladder": "Loss on each rung of the ladder of constants",
     "drops": "Original scores and drops",
     "published": "Scores beside published ones",
     "patterns": "Patterns of averaged attention",
@@ -216,15 +218,23 @@ def _averages(path: Path, layer: int | None, head: int | None) -> Shown:
     from papa.method.averages import ConstantMatrices
 
     constants = ConstantMatrices.load(path)
-    mean, (layers, heads) = constants.mean, constants.sum.shape[:2]
+    layers, heads = constants.sum.shape[:2]
     for what, number, many in (("layer", layer, layers), ("head", head, heads)):
         if number is not None and not 0 <= number < many:
             raise InputError(f"{path} has no {what} {number}; {what}s are 0 to {many - 1}.")
-    used = constants.count.diagonal().nonzero().flatten().tolist()
+    if outputs := constants.kind == "mean-output":
+        used = constants.count.nonzero().flatten().tolist()
+    else:
+        constants = constants.by_pair()
+        used = constants.count.diagonal().nonzero().flatten().tolist()
+    mean = constants.mean
     facts = {"layers": layers, "heads of a layer": heads, "slots": constants.n, "slots in use": len(used)}
     shown: Shown = {"facts": facts | {"examples": constants.examples} | constants.about}
     if not used:
         return shown
+    if outputs:
+        norms = mean[:, :, used].norm(dim=-1).mean(-1)
+        return shown | {"heads": {"title": "Length of what a head gives, on average", "values": norms.tolist()}}
     mean = mean[:, :, used][..., used]
     seen = (constants.count[used][:, used] > 0).tolist()
     peaks = mean.amax(-1).mean(-1)

@@ -20,13 +20,14 @@ from papa.config.stages import (
     LambdaOf,
     MergeOf,
     ProbeOf,
+    ResampleOf,
     Settings,
     SubsetsOf,
     TextsOf,
     TokensOf,
 )
 from papa.config.study import Job, Study
-from papa.config.variant import Variant
+from papa.config.variant import Constant, Variant, entries_of
 from papa.files import PathLike, footer_of
 
 MB = 10**6
@@ -90,10 +91,15 @@ class Sizes:
         """All weights: those of the layers, and the embeddings of words and slots."""
         return self.matrices + (self.vocabulary + 512) * self.hidden
 
-    @property
-    def constants(self) -> int:
-        """Numbers of the matrices of all heads."""
-        return self.layers * self.heads * self.slots**2
+    def constants(self, kind: str) -> int:
+        """Numbers of the constants of all heads."""
+        if kind == "mean-output":
+            return self.layers * self.slots * self.hidden
+        return self.layers * self.heads * entries_of(kind, self.slots)
+
+    def classes(self, kind: str) -> int:
+        """Numbers of the table that says which entry belongs to which pair of slots, if entries are tied."""
+        return self.slots**2 * (entries_of(kind, self.slots) < self.slots**2)
 
     @property
     def states(self) -> int:
@@ -184,20 +190,22 @@ def memory_of(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
     """
     told = job.settings
     if sizes is not None and isinstance(told, MergeOf):
-        return _rounded_up(MARGIN * (START_MB + (2 * DOUBLE + FLOAT) * sizes.constants / MB), 100)
-    if sizes is None or not isinstance(told, AverageOf | HiddenOf | LambdaOf | ProbeOf):
+        constants = sizes.constants(_kind(job.needs["parts"][0].settings))
+        return _rounded_up(MARGIN * (START_MB + (2 * DOUBLE + FLOAT) * constants / MB), 100)
+    if sizes is None or not isinstance(told, AverageOf | ResampleOf | HiddenOf | LambdaOf | ProbeOf):
         return UNKNOWN_MB if job.inputs.get("tokens") else TABLES_MB
     if isinstance(told, ProbeOf) and not told.streamed:
         return _rounded_up(MARGIN * (START_MB + _of_probe(job, config, sizes) / MB), 100)
     activations = (FLOAT if told.model.precision == "float32" else AUTOCAST) * sizes.between
-    held = LOADED * FLOAT * sizes.weights
-    if isinstance(told, AverageOf):
-        held += (2 * DOUBLE + FLOAT) * sizes.constants + activations * config.token_budget
+    constants, classes = sizes.constants(_kind(told)), sizes.classes(_kind(told))
+    held = LOADED * FLOAT * sizes.weights + FLOAT * classes
+    if isinstance(told, AverageOf | ResampleOf):
+        held += (2 * DOUBLE + FLOAT) * constants + DOUBLE * classes + activations * config.token_budget
     elif isinstance(told, HiddenOf):
-        held += CONSTANT * sizes.constants + (activations + (2 * FLOAT + HALF) * sizes.states) * config.token_budget
+        held += CONSTANT * constants + (activations + (2 * FLOAT + HALF) * sizes.states) * config.token_budget
     else:
         trained = _trained(told)
-        held += (CONSTANT + FLOAT * (OPTIMISER - 1) * (trained and not isinstance(told, LambdaOf))) * sizes.constants
+        held += (CONSTANT + FLOAT * (OPTIMISER - 1) * (trained and not isinstance(told, LambdaOf))) * constants
         batch = sizes.tokens_of(told.training.batch_size) * activations * (sizes.layers if trained else 1)
         scored = 0.0 if isinstance(told, LambdaOf) else sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored)) * activations
         held += max(batch, scored) + _of_probe(job, config, sizes)
@@ -244,12 +252,13 @@ def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) ->
 def disk(job: Job[Any], sizes: Sizes | None) -> int:
     """Megabytes that a job writes, at most; what is small counts as one."""
     told, written = job.settings, 0.0
-    if sizes is not None and isinstance(told, AverageOf | MergeOf):
-        written = (DOUBLE + FLOAT) * sizes.constants + DOUBLE * sizes.slots**2
+    if sizes is not None and isinstance(told, AverageOf | MergeOf | ResampleOf):
+        kind = _kind(job.needs["parts"][0].settings if isinstance(told, MergeOf) else told)
+        written = (DOUBLE + FLOAT) * sizes.constants(kind) + DOUBLE * entries_of(kind, sizes.slots)
     elif sizes is not None and isinstance(told, HiddenOf):
         written = (HALF * sizes.states * sizes.tokens + FLOAT * sizes.examples) / int(told.part.split("of")[1])
     elif sizes is not None and isinstance(told, ProbeOf):
-        written = FLOAT * ((not told.direct) * sizes.probe + _trained(told) * sizes.constants)
+        written = FLOAT * ((not told.direct) * sizes.probe + _trained(told) * sizes.constants(_kind(told)))
         written += _of_outcomes(told, sizes, told.training.epochs)
         written *= len(told.seeds)
     return _rounded_up(written / MB, 1) or 1
@@ -290,6 +299,16 @@ def size(amount: float) -> str:
     return f"{said:.1f} {unit}" if said < 9.95 and said != int(said) else f"{said:,.0f} {unit}"
 
 
+def _kind(told: Settings) -> str:
+    """The kind of the constants that a job makes or uses; `zeros`, which take no room, where there are none."""
+    if isinstance(told, AverageOf):
+        return told.kind or "average"
+    if isinstance(told, LambdaOf):
+        return Constant.parse(told.constant).start
+    constant = Variant.parse(told.variant).constant if isinstance(told, HiddenOf | ProbeOf) else None
+    return "average" if isinstance(told, ResampleOf) else "zeros" if constant is None else constant.start
+
+
 def _trained(told: Settings) -> bool:
     """Whether gradients go through the model."""
     return isinstance(told, LambdaOf) or (isinstance(told, ProbeOf) and Variant.parse(told.variant).trained)
@@ -311,7 +330,7 @@ def _of_probe(job: Job[Any], config: Config, sizes: Sizes) -> float:
     decoded = 4 * FLOAT * _metric(job, config)[0] * max(batch, scored) * sizes.vocabulary
     # probes that are done wait until all are written, and are in memory once more as a file
     probe = 0 if direct else sizes.probe
-    learned = probe + _trained(told) * sizes.constants
+    learned = probe + _trained(told) * sizes.constants(_kind(told))
     done = 0 if isinstance(told, LambdaOf) else 2 * FLOAT * len(told.seeds) * learned
     return BYTES_OF_A_TOKEN * sizes.tokens + FLOAT * OPTIMISER * probe + done + states + decoded
 

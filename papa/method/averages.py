@@ -7,7 +7,7 @@ a token, 0 if no example has both. Sums and counts are all that is needed, and b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -18,19 +18,21 @@ import torch
 from torch import Tensor
 
 from papa.config.settings import Machine
-from papa.config.stages import AverageOf, MergeOf
+from papa.config.stages import AverageOf, MergeOf, ResampleOf
 from papa.config.study import Job
-from papa.config.variant import WHOLE, parts_of, rows_of
+from papa.config.variant import AVERAGED, RESAMPLED, WHOLE, entries_of, parts_of, rows_of
 from papa.data.packed import Examples, Packed
 from papa.data.tokens import Tokens, TokensFile
 from papa.data.weights import sources_of
-from papa.errors import DamagedArtefact, InputError, first_line
+from papa.errors import DamagedArtefact, InputError, count, first_line
 from papa.files import KEY, MEND, PathLike, Trace, check_arrays, provenance_of_arrays, replacing
 from papa.method.fitting import Checkpoint, State
+from papa.method.ladder import TIED, classes_of
 from papa.method.progress import progress
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of
 from papa.model.model import Model, check_model
+from papa.model.replacement import Matrices, Outputs
 
 if TYPE_CHECKING:
     import h5py
@@ -45,32 +47,52 @@ FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
 
 @dataclass
 class ConstantMatrices:
-    """Sums and counts of attention, and where they came from.
+    """Sums and counts of attention, or of what heads give, and where they came from.
 
     Args:
-        sum: float64 `[layer, head, query, key]`, the attention of all examples added up.
-        count: int64 `[query, key]`, how many examples have both slots.
+        sum: float64 `[layer, head, query, key]`, the attention of all examples added up; `[layer, head, class]` if
+            pairs of slots share a value, `[layer, head, slot, channel]` for what heads give.
+        count: int64 `[query, key]`, how many examples have both slots; `[class]` or `[slot]` likewise.
         examples: how many examples were averaged.
         about: what identifies the averages: model, weights, corpus, slots, style, segments.
+        kind: which constants these are, one of `papa.config.variant.AVERAGED`, or `resample`.
+        n: number of slots.
     """
 
     sum: Tensor
     count: Tensor
     examples: int
     about: dict[str, str] = field(default_factory=dict)
+    kind: str = "average"
+    n: int = 0
+
+    def __post_init__(self) -> None:
+        self.n = self.n or self.count.shape[0]
 
     @property
     def mean(self) -> Tensor:
-        """The average attention, float32 `[layer, head, query, key]`; 0 if no example has both slots."""
+        """The average, float32, of the shape of `sum`; 0 where nothing was counted."""
         mean = torch.empty(self.sum.shape)
+        count = self.count.clamp(min=1)
+        count = count.view(*count.shape, *(1,) * (self.sum.ndim - 2 - count.ndim))
         for layer, total in enumerate(self.sum):  # one by one, because a quotient is float64
-            mean[layer] = total / self.count.clamp(min=1)
+            mean[layer] = total / count
         return mean
 
     @property
-    def n(self) -> int:
-        """Number of slots."""
-        return self.count.shape[0]
+    def constants(self) -> Tensor | Matrices | Outputs:
+        """The average as what takes the place of attention."""
+        return _as_constants(self.mean, self.kind, self.n)
+
+    def by_pair(self) -> ConstantMatrices:
+        """The same with an entry for each pair of slots, also where pairs share it; raises `InputError` for outputs."""
+        own = self.constants
+        if isinstance(own, Outputs):
+            raise InputError("What heads give is no matrix, and has no entry for a pair of slots.")
+        if isinstance(own, Tensor):
+            return self
+        count = self.count[own.classes.long()]
+        return ConstantMatrices(own.full.double() * count, count, self.examples, self.about)
 
     def merge(self, other: ConstantMatrices) -> ConstantMatrices:
         """The average over both sets of examples.
@@ -78,14 +100,14 @@ class ConstantMatrices:
         Raises:
             InputError: the averages are of different models, layouts or corpora.
         """
-        if self.sum.shape != other.sum.shape or self.about != other.about:
-            differ = sorted(key for key in self.about | other.about if self.about.get(key) != other.about.get(key)) or [
+        own, others = ({**one.about, "kind": one.kind} for one in (self, other))
+        if self.sum.shape != other.sum.shape or own != others:
+            differ = sorted(key for key in own | others if own.get(key) != others.get(key)) or [
                 f"shape {list(self.sum.shape)} and {list(other.sum.shape)}"
             ]
             raise InputError(f"These averages cannot be merged; they differ in {', '.join(differ)}.")
-        return ConstantMatrices(
-            self.sum + other.sum, self.count + other.count, self.examples + other.examples, dict(self.about)
-        )
+        sums, counts = self.sum + other.sum, self.count + other.count
+        return replace(self, sum=sums, count=counts, examples=self.examples + other.examples, about=dict(self.about))
 
     def save(self, path: PathLike, trace: Trace | None = None) -> None:
         """Write HDF5: the datasets sum (float64), count (int64) and mean (float32), and the provenance."""
@@ -93,6 +115,7 @@ class ConstantMatrices:
 
         arrays = {"sum": self.sum.cpu().numpy(), "count": self.count.cpu().numpy(), "mean": self.mean.cpu().numpy()}
         facts = {**self.about, "examples": self.examples, "shape": list(self.sum.shape)}
+        facts |= {} if self.kind == "average" else {"kind": self.kind, "n": self.n}
         # in memory first, because on a full disk the library ends the process at its exit
         content = BytesIO()
         with h5py.File(content, "w") as store:
@@ -112,28 +135,33 @@ class ConstantMatrices:
             InputError: there is no such file.
             DamagedArtefact: the file is damaged or something else.
         """
-        arrays, about, examples = _read(path, ("sum", "count", "mean"))
-        found = cls(arrays["sum"], arrays["count"], examples, about)
+        found, mean = _read(path, ("sum", "count"))
         if bool((found.count < 0).any()):
             raise DamagedArtefact(f"{path} is damaged (a count of examples is negative); {MEND}.")
-        if not torch.equal(found.mean, arrays["mean"]):
+        if not torch.equal(found.mean, mean):
             raise DamagedArtefact(f"{path} is damaged (its sums, counts and means do not agree); {MEND}.")
         return found
 
     @classmethod
-    def load_mean(cls, path: PathLike) -> tuple[Tensor, dict[str, str]]:
-        """The mean alone, float32 `[layer, head, query, key]`, and `about`: a fifth of the memory that all of it takes.
+    def load_constants(cls, path: PathLike) -> tuple[Tensor | Matrices | Outputs, dict[str, str]]:
+        """What takes the place of attention alone, and `about` with its kind: a fifth of the memory that all takes.
 
         Raises:
             InputError: there is no such file.
             DamagedArtefact: the file is damaged or something else.
         """
-        arrays, about, _ = _read(path, ("mean",))
-        return arrays["mean"], about
+        found, mean = _read(path, ())
+        return _as_constants(mean, found.kind, found.n), found.about | {"kind": found.kind}
 
 
-def _read(path: PathLike, names: Sequence[str]) -> tuple[dict[str, Tensor], dict[str, str], int]:
-    """Some datasets of a file of averages, what identifies them, and how many examples they are of.
+def _as_constants(mean: Tensor, kind: str, slots: int) -> Tensor | Matrices | Outputs:
+    if kind == "mean-output":
+        return Outputs(mean)
+    return Matrices(mean, classes_of(kind, slots)) if kind in TIED else mean
+
+
+def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tensor]:
+    """A file of averages with sum and count if they are named, else without, and its mean.
 
     No link is followed out of the file, and nothing is read that the file cannot contain.
     """
@@ -144,11 +172,20 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[dict[str, Tensor], dict
     try:
         with h5py.File(path, "r") as store:
             size = Path(path).stat().st_size
-            arrays = {name: _dataset(store, name, size) for name in names}
+            arrays = {name: _dataset(store, name, size) for name in (*names, "mean")}
             facts = check_arrays(path, str(store.attrs[KEY]), arrays)
-        shape = tuple(facts.pop("shape"))
-        shapes = {"sum": shape, "mean": shape, "count": shape[2:]}
-        if len(shape) != 4 or shape[2] != shape[3] or any(arrays[name].shape != shapes[name] for name in names):
+        shape, kind = tuple(facts.pop("shape")), str(facts.pop("kind", "average"))
+        if kind not in (*AVERAGED, RESAMPLED):
+            raise ValueError(f"there are no constants {kind}")
+        slots = int(facts.pop("n", shape[2]))
+        counted = {"mean-output": (slots,)}.get(kind, (entries_of(kind, slots),) if kind in TIED else (slots, slots))
+        shapes = {"sum": shape, "mean": shape, "count": counted}
+        fits = len(shape) == 3 if kind in TIED else len(shape) == 4
+        if (
+            not fits
+            or shape[2 : 2 + len(counted)] != counted
+            or any(arrays[own].shape != shapes[own] for own in arrays)
+        ):
             raise ValueError(f"its datasets are not {list(shape)}")
         examples = int(facts.pop("examples"))
     except DamagedArtefact:
@@ -156,11 +193,14 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[dict[str, Tensor], dict
     except Exception as error:  # a file of somebody else's may contain anything
         raise DamagedArtefact(f"{path} contains no averages of papa ({first_line(error)}); {MEND}.") from error
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
-    if "mean" in tensors and tensors["mean"].numel():
-        low, high = (float(value) for value in tensors["mean"].aminmax())
+    mean, nothing = tensors.pop("mean"), torch.empty(0)
+    if mean.numel() and kind != "mean-output":
+        low, high = (float(value) for value in mean.aminmax())
         if not (low >= -TOLERANCE and high <= 1 + TOLERANCE):
             raise DamagedArtefact(f"{path} is damaged (a mean of attention is not in [0, 1]); {MEND}.")
-    return tensors, {key: str(value) for key, value in facts.items()}, examples
+    about = {key: str(value) for key, value in facts.items()}
+    sums, count = tensors.get("sum", nothing), tensors.get("count", nothing)
+    return ConstantMatrices(sums, count, examples, about, kind, slots), mean
 
 
 def _dataset(store: h5py.File, name: str, size: int) -> np.ndarray:
@@ -183,43 +223,62 @@ def _dataset(store: h5py.File, name: str, size: int) -> np.ndarray:
 
 
 class Averaging:
-    """Attention being added up, batch by batch."""
+    """Attention being added up, batch by batch, or what heads give; `kind` as in `ConstantMatrices`."""
 
-    def __init__(self, model: Model, n: int):
-        self.model, self.n, self.examples = model, n, 0
-        self.total = torch.zeros(model.layers, n * n, model.heads, dtype=torch.float64, device=model.device)
-        """`[layer, query * key, head]`"""
-        self.count = torch.zeros(n * n, dtype=torch.long, device=model.device)
+    def __init__(self, model: Model, n: int, kind: str = "average"):
+        self.model, self.n, self.kind, self.examples = model, n, kind, 0
+        self.outputs, self.places = kind == "mean-output", n if kind == "mean-output" else entries_of(kind, n)
+        self.classes = classes_of(kind, n).long().flatten().to(model.device) if kind in TIED else None
+        self.count = torch.zeros(self.places, dtype=torch.long, device=model.device)
+        self.total = torch.zeros(0)
+        """`[layer, query * key, head]`, `[layer, class, head]` or `[layer, slot, head * channel]`; empty before the
+        first batch."""
         self.added = 0
         """Layers of the last batch that are in the sums."""
 
     def add(self, batch: Packed, first: int = 0) -> None:
-        """Add the attention of the layers from `first` on in `batch`, which is on the model's device."""
+        """Add the layers from `first` on in `batch`, which is on the model's device."""
         self.added = first
 
-        def observe(layer: int, attention: Tensor, examples: Examples) -> None:
+        def observe(layer: int, seen: Tensor, examples: Examples) -> None:
             if layer < first:
                 return
             # examples that use the same slots add up before they are sent to those slots
-            slots = examples.slots[:1] if examples.alike else examples.slots
-            summed = attention.sum(0, keepdim=True, dtype=torch.float64) if examples.alike else attention.double()
-            where = slots[:, :, None] * self.n + slots[:, None, :]
-            values = summed.permute(0, 2, 3, 1)  # [example, query, key, head]
-            if examples.real is None:
-                where, values = where.flatten(), values.flatten(0, 2)
+            summed = seen.sum(0, keepdim=True, dtype=torch.float64) if examples.alike else seen.double()
+            where, counted = self._places(examples)
+            values = summed.transpose(1, 2).flatten(2) if self.outputs else summed.permute(0, 2, 3, 1)
+            if counted is None:
+                where, values = where.flatten(), values.flatten(0, -2)
             else:
-                both = examples.real[:, :, None] & examples.real[:, None, :]
-                where, values = where[both], values[both]
+                counted = counted.expand(where.shape)
+                where, values = where[counted], values[counted]
             repeats = len(examples.slots) if examples.alike else 1
-            pairs = torch.bincount(where, minlength=self.n**2) * repeats if layer == 0 else None
+            pairs = torch.bincount(where, minlength=self.places) * repeats if layer == 0 else None
+            if not self.total.numel():
+                shape = (self.model.layers, self.places, values.shape[-1])
+                self.total = torch.zeros(shape, dtype=torch.float64, device=self.model.device)
             self.total[layer].index_add_(0, where, values)
             if pairs is not None:  # last, when no more memory is asked for: a layer is in with its counts, or not
                 self.count += pairs
             self.added = layer + 1
 
         with torch.no_grad():
-            self.model.observe(batch, observe)
+            self.model.observe(batch, observe, contexts=self.outputs)
         self.examples += len(batch.lengths)
+
+    def _places(self, examples: Examples) -> tuple[Tensor, Tensor | None]:
+        """Where in the sums the slots or pairs of slots of examples go, and which of them count (None: all)."""
+        slots, real = examples.slots[:1] if examples.alike else examples.slots, examples.real
+        if self.outputs:
+            return slots, real
+        where = slots[:, :, None] * self.n + slots[:, None, :]  # [example, query, key]
+        counted = None if real is None else real[:, :, None] & real[:, None, :]
+        if self.classes is None:
+            return where, counted
+        if self.model.causal:  # pairs that no query sees would count as zeros of their class
+            seen = slots[:, :, None] >= slots[:, None, :]
+            counted = seen if counted is None else counted & seen
+        return self.classes[where], counted
 
     def over(self, group: Tokens, budget: TokenBudget) -> Iterator[Tensor]:
         """Add all examples of a group, and yield the numbers of those that are in, batch by batch."""
@@ -231,37 +290,50 @@ class Averaging:
 
     def go_on(self, state: State) -> int:
         """Take up what `state` gave; return over how many groups it is."""
-        self.total.copy_(state.tensors["total"])
+        self.total = state.tensors["total"].to(self.count.device)
         self.count.copy_(state.tensors["count"])
         self.examples = state.values["examples"]
         return int(state.values["groups"])
 
     def constants(self) -> ConstantMatrices:
         """Sums and counts of all that was added."""
-        sums = self.total.transpose(1, 2).reshape(self.model.layers, self.model.heads, self.n, self.n)
-        return ConstantMatrices(sums.cpu(), self.count.view(self.n, self.n).cpu(), self.examples)
+        heads, layers = self.model.heads, self.model.layers
+        if self.outputs:
+            sums, axes = self.total.view(layers, self.n, heads, -1).transpose(1, 2), [self.n]
+        else:
+            axes = [self.n, self.n] if self.classes is None else [self.places]
+            sums = self.total.transpose(1, 2).reshape(layers, heads, *axes)
+        return ConstantMatrices(sums.cpu(), self.count.view(axes).cpu(), self.examples, {}, self.kind, self.n)
 
 
-def average_attention(model: Model, batches: Iterable[dict[str, Tensor] | Packed]) -> ConstantMatrices:
+def average_attention(
+    model: Model, batches: Iterable[dict[str, Tensor] | Packed], kind: str = "average"
+) -> ConstantMatrices:
     """Average the attention of all heads over batches, which are read once (Sec. 3.1).
 
     Args:
         model: a model that `load_model` gave.
         batches: inputs `[example, slot]` as `lay_out` returns them, of one number of slots.
+        kind: `average`; or, for much less memory and information, `sink` or `by-distance`, in which pairs of slots
+            share entries, or `mean-output`, the average of what heads give in each slot.
 
     Returns:
-        Sums `[layer, head, query, key]` and counts `[query, key]`, whose `mean` is the average.
+        Sums `[layer, head, query, key]` and counts `[query, key]`, whose `mean` is the average; their shapes for other
+        kinds stand at `ConstantMatrices`.
 
     Raises:
-        InputError: there is no batch, one batch is given instead of several, or the number of slots changes.
+        InputError: there is no batch, one batch is given instead of several, the number of slots changes, or there is
+            no such kind.
     """
     check_model(model)
+    if kind not in AVERAGED:
+        raise InputError(f"There is no average {kind!r}; there are {', '.join(AVERAGED)}.")
     if isinstance(batches, Mapping | Packed):
         raise InputError("average_attention takes several batches, and one was given; put it into a list.")
     averaging: Averaging | None = None
     for inputs in batches:
         batch = model.pack(inputs)
-        averaging = averaging or Averaging(model, batch.n)
+        averaging = averaging or Averaging(model, batch.n, kind)
         if batch.n != averaging.n:
             raise InputError(
                 f"A batch has {batch.n} slots after batches of {averaging.n}; one average needs one layout."
@@ -283,7 +355,7 @@ def average_corpus(job: Job[AverageOf]) -> str:
         train = file.extent("train")
         begin, end = (train.first + row for row in rows_of(part, train.rows))
         facts = file.provenance
-        averaging, groups = Averaging(model, int(facts["slots"])), 0
+        averaging, groups = Averaging(model, int(facts["slots"]), job.settings.kind or "average"), 0
         if (state := checkpoint.restore()) is not None:
             groups = averaging.go_on(state)
             checkpoint.resumed = f", resumed after {averaging.examples:,}"
@@ -305,7 +377,52 @@ def average_corpus(job: Job[AverageOf]) -> str:
     }
     average.save(job.output("constants"), trace)
     checkpoint.discard()
-    return f"averaged attention over {average.examples:,} examples{checkpoint.resumed}"
+    what = "what heads give" if averaging.outputs else "attention"
+    return f"averaged {what} over {average.examples:,} examples{checkpoint.resumed}"
+
+
+def resample_attention(job: Job[ResampleOf]) -> str:
+    """Stage *resample*: attention to single training texts, which shows what averaging adds."""
+    encoding = job.settings.model
+    model = model_of(encoding)
+    train = Tokens.read(job.input("tokens"), "train")["train"]
+    found = drawn_attention(model, train)
+    found.about = {
+        "model": encoding.model.name,
+        "weights": str(model.weights),
+        **{key: str(train.provenance[key]) for key in ("corpus", "style", "segments", "slots")},
+    }
+    found.save(job.output("constants"), job.trace(**sources_of(encoding.model, str(model.weights))))
+    return f"attention to {count(found.examples, 'text')}"
+
+
+def drawn_attention(model: Model, train: Tokens, seed: int = 0) -> ConstantMatrices:
+    """Each row of the matrices, that of the query in a slot, is its attention to a text of its own.
+
+    The text is drawn from all that have a token in the slot, and is the same for all heads. `count` is 1 in the rows
+    that there are, and `examples` the number of texts that were drawn.
+    """
+    chance = torch.Generator().manual_seed(seed)
+    example_of = torch.arange(len(train)).repeat_interleave(train.lengths)
+    rows_of_text: dict[int, list[int]] = {}
+    for slot in train.slots.unique().tolist():
+        having = example_of[train.slots == slot]
+        drawn = int(having[torch.randint(len(having), (1,), generator=chance)])
+        rows_of_text.setdefault(drawn, []).append(slot)
+    matrices = torch.zeros(model.layers, model.heads, train.n, train.n, dtype=torch.float64)
+    filled = torch.zeros(train.n, train.n, dtype=torch.long)
+    for number, slots in rows_of_text.items():
+        batch, rows = train.batch(torch.tensor([number])), torch.tensor(slots)
+
+        def observe(layer: int, attention: Tensor, _: Examples) -> None:
+            own = attention[0].double().cpu()  # [head, query, key], of the tokens of one text
+            chosen = torch.searchsorted(batch.slots, rows)  # noqa: B023  called before the next text
+            matrices[layer][:, rows[:, None], batch.slots] = own[:, chosen]  # noqa: B023
+
+        with torch.no_grad():
+            model.observe(batch.to(model.device), observe)
+        filled[rows] = 1
+    return ConstantMatrices(matrices, filled, len(rows_of_text), {}, RESAMPLED)
 
 
 def merge_averages(job: Job[MergeOf]) -> str:
@@ -328,4 +445,5 @@ def merge_averages(job: Job[MergeOf]) -> str:
             f"those given are of {', '.join(found) or 'none'}."
         )
     merged.save(job.output("constants"), job.trace())
-    return f"averaged attention over {merged.examples:,} examples in {len(parts)} parts"
+    what = "what heads give" if merged.kind == "mean-output" else "attention"
+    return f"averaged {what} over {merged.examples:,} examples in {len(parts)} parts"

@@ -11,8 +11,9 @@ from papa.config.variant import DATA_FREE, Constant
 from papa.errors import InputError
 from papa.files import JSON, PathLike
 from papa.method.averages import ConstantMatrices
+from papa.method.ladder import classes_of
 from papa.model.model import Model
-from papa.model.replacement import Head
+from papa.model.replacement import Head, Matrices, Outputs
 
 
 def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
@@ -22,7 +23,7 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
 
     Args:
         kind: `identity` looks at the slot itself, `toeplitz` at key k from query q in proportion to 1 / (1 + |q - k|),
-            `zeros` at nothing.
+            `zeros` at nothing, `uniform` at all slots alike.
         layers: layers of the model.
         heads: heads of each layer.
         slots: slots of the layout.
@@ -38,43 +39,52 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
     """
     if kind not in DATA_FREE:
         raise InputError(f"There are no constants {kind!r} that need no text; there are {', '.join(DATA_FREE)}.")
-    slot = torch.arange(slots)
-    own = {
-        "identity": torch.eye(slots),
-        "toeplitz": 1 / (1 + (slot[:, None] - slot).abs()),
-        "zeros": torch.zeros(slots, slots),
-    }[kind]
+    own = Matrices(_values(kind, slots), classes_of(kind, slots)).full
     return torch.nn.functional.normalize(own, p=1, dim=-1).expand(layers, heads, slots, slots)
 
 
-def matrices_for(constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, JSON]) -> Tensor:
-    """The matrices of a constant for texts that are laid out as the `facts` of their tokens say.
+def _values(kind: str, slots: int) -> Tensor:
+    """The value of each class of a kind of constants that need no text."""
+    if kind == "toeplitz":
+        return 1 / (1 + torch.arange(slots))
+    return {"zeros": torch.zeros(1), "uniform": torch.ones(1), "identity": torch.tensor([0.0, 1.0])}[kind]
+
+
+def constants_for(
+    constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, JSON]
+) -> Tensor | Matrices | Outputs:
+    """What replaces attention for texts that are laid out as the `facts` of their tokens say.
 
     Args:
-        constant: which matrices.
-        averages: the file of the averages; None if the constant needs no text.
+        constant: which constants.
+        averages: the file that they are read from; None if they need no text.
         model: the model whose attention is replaced.
         facts: corpus, slots and style of the texts.
 
     Returns:
-        float32 `[layer, head, query, key]`.
+        float32 matrices `[layer, head, query, key]`; as `Matrices` if entries are tied, as `Outputs` if they are what
+        heads give.
 
     Raises:
-        InputError: the averages were made with other weights, slots or layout, or over other texts than the constant
-            says.
+        InputError: the file was made with other weights, slots or layout, over other texts than the constant says, or
+            is one of other constants.
     """
     if constant.data_free:
-        return constant_matrices(constant.start, model.layers, model.heads, int(facts["slots"]))
+        kind, slots = constant.start, int(facts["slots"])
+        if constant.trained:  # which begins where rows are normalised
+            return constant_matrices(kind, model.layers, model.heads, slots)
+        values = _values(kind, slots).expand(model.layers, model.heads, -1)
+        return Matrices(values, classes_of(kind, slots))
     if averages is None:
         raise InputError(f"The constant {constant.name} is read from a file of averages, and none was given.")
-    mean, about = ConstantMatrices.load_mean(averages)
+    found, about = ConstantMatrices.load_constants(averages)
     if "part" in about:
         raise InputError(f"{averages} is the average over a part of a corpus, {about['part']}; give that of all parts.")
-    expected = {"weights": model.weights, "slots": facts["slots"], "style": facts["style"]}
+    expected = {"weights": model.weights, "slots": facts["slots"], "style": facts["style"], "kind": constant.start}
     if constant.corpus is None:
         expected["corpus"] = facts["corpus"]
     must_agree(averages, about, expected)
-    return mean
+    return found
 
 
 def must_agree(path: PathLike, found: Mapping[str, JSON], expected: Mapping[str, JSON]) -> None:
@@ -90,21 +100,26 @@ def must_agree(path: PathLike, found: Mapping[str, JSON], expected: Mapping[str,
 class TrainedConstants(nn.Module):
     """Constants of the replaced heads, learned with the probe (Sec. 5.2).
 
-    `matrices` `[replaced, query, key]` is what is learned, and is masked and normalised when it is used; `heads` int64
-    `[replaced, 2]` says whose they are, (layer, head). The matrices of heads that are not replaced do not exist.
+    `matrices` `[replaced, query, key]` is what is learned, or `[replaced, class]` if entries are tied, and is masked
+    and normalised when it is used; `heads` int64 `[replaced, 2]` says whose they are, (layer, head). The matrices of
+    heads that are not replaced do not exist.
     """
 
     heads: Tensor
+    classes: Tensor | None
 
-    def __init__(self, start: Tensor, heads: list[Head]):
-        """`start` `[layer, head, query, key]` are the matrices to begin with."""
+    def __init__(self, start: Tensor | Matrices, heads: list[Head]):
+        """`start` `[layer, head, ...]` are the matrices to begin with."""
         super().__init__()
         where = torch.tensor(heads, dtype=torch.long).view(-1, 2)
         self.register_buffer("heads", where)
-        self.matrices = nn.Parameter(start[where[:, 0], where[:, 1]].clone())
-        self.shape = start.shape
+        values = start if isinstance(start, Tensor) else start.values
+        self.register_buffer("classes", None if isinstance(start, Tensor) else start.classes, persistent=False)
+        self.matrices = nn.Parameter(values[where[:, 0], where[:, 1]].clone())
+        self.shape = values.shape
 
-    def forward(self) -> Tensor:
-        """All matrices `[layer, head, query, key]`, zero for heads that are not replaced; differentiable."""
+    def forward(self) -> Tensor | Matrices:
+        """Those of all heads, zero for heads that are not replaced; differentiable."""
         everything = self.matrices.new_zeros(self.shape)
-        return everything.index_put((self.heads[:, 0], self.heads[:, 1]), self.matrices)
+        values = everything.index_put((self.heads[:, 0], self.heads[:, 1]), self.matrices)
+        return values if self.classes is None else Matrices(values, self.classes)

@@ -18,7 +18,7 @@ from papa.data.tokens import TokensFile
 from papa.data.weights import sources_of
 from papa.errors import InputError
 from papa.files import JSON, write_json
-from papa.method.constants import matrices_for
+from papa.method.constants import constants_for
 from papa.method.hidden import Extent, HiddenWriter, writing_hidden
 from papa.method.probes import Sizes
 from papa.method.progress import progress
@@ -26,7 +26,7 @@ from papa.method.ranking import heads_to_replace
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of
 from papa.model.model import Model
-from papa.model.replacement import Head, Replacement, replaced_in
+from papa.model.replacement import Head, Matrices, Outputs, Replacement, replaced_in
 
 
 def extract_features(job: Job[HiddenOf]) -> str:
@@ -85,7 +85,7 @@ def names_of(variant: Variant) -> dict[str, str | None]:
 
 def replaced_by(
     job: Job[HiddenOf] | Job[ProbeOf], model: Model, facts: Mapping[str, JSON]
-) -> tuple[Tensor | None, list[Head] | None]:
+) -> tuple[Tensor | Matrices | Outputs | None, list[Head] | None]:
     """What takes the place of attention in a job, and in which heads: what `Model.replacement` takes.
 
     Args:
@@ -94,17 +94,17 @@ def replaced_by(
         facts: corpus, slots and style of the texts.
 
     Returns:
-        Matrices float32 `[layer, head, query, key]`, None if nothing is replaced; and the heads, None for all.
+        What `constants_for` gives, None if nothing is replaced; and the heads, None for all.
     """
     variant, order = Variant.parse(job.settings.variant), job.maybe("order")
     if variant.constant is None:
         return None, None
-    matrices = matrices_for(variant.constant, job.maybe("constants"), model, facts)
+    constants = constants_for(variant.constant, job.maybe("constants"), model, facts)
     if variant.order is None:
-        return matrices, None
+        return constants, None
     if order is None:
         raise InputError(f"The variant {variant.path} needs an order of heads, and none was given.")
-    return matrices, heads_to_replace(order, variant, model)
+    return constants, heads_to_replace(order, variant, model)
 
 
 def _written(

@@ -16,7 +16,7 @@ from papa.data.tokens import Tokens
 from papa.data.weights import sources_of, weights_digest
 from papa.errors import InputError, count
 from papa.files import JSON, PathLike, Trace, provenance_of, read_table, write_table
-from papa.method.constants import matrices_for, must_agree
+from papa.method.constants import constants_for, must_agree
 from papa.method.fitting import Checkpoint, Kept, Lesson, fit
 from papa.method.objectives import Through, objective_of
 from papa.method.probes import Sizes
@@ -38,7 +38,7 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     split = Tokens.read(job.input("tokens"), "train")
     train, facts = split["train"], split["train"].provenance
     model, constant = model_of(settings.model), Constant.parse(settings.constant)
-    matrices = matrices_for(constant, job.maybe("constants"), model, facts).to(model.device)
+    matrices = constants_for(constant, job.maybe("constants"), model, facts).to(model.device)
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, Sizes.of(model, train.n), model, job.settings.seed)
     units = {"group": model.groups, "layer": 1}.get(settings.unit or "head", model.heads)

@@ -47,7 +47,7 @@ from papa.method.objectives import Batch, States, Through, objective_of
 from papa.method.probes import Sizes
 from papa.model.load import model_of
 from papa.model.model import Model
-from papa.model.replacement import Replacement, replaced_in
+from papa.model.replacement import Outputs, Replacement, replaced_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -306,13 +306,13 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
             "constant."
         )
     model = model_of(settings.model)
-    matrices, heads = replaced_by(job, model, tokens.provenance)
-    fixed, trained = model.replacement(matrices, heads), list[TrainedConstants]()
+    constants, heads = replaced_by(job, model, tokens.provenance)
+    fixed, trained = model.replacement(constants, heads), list[TrainedConstants]()
     replaced = replaced_in(fixed)
 
     def beside() -> list[TrainedConstants]:
-        if variant.trained and matrices is not None:
-            trained[:] = [TrainedConstants(matrices, replaced).to(model.device)]
+        if variant.trained and constants is not None and not isinstance(constants, Outputs):
+            trained[:] = [TrainedConstants(constants, replaced).to(model.device)]
         return trained
 
     def replacement() -> Replacement:

@@ -20,12 +20,15 @@ from papa.data.packed import Examples
 from papa.errors import InputError
 from papa.model.replacement import (
     Attending,
+    Constant,
     Mix,
     Observer,
+    Outputs,
     Replace,
     Replacement,
     kept_context,
     mixed_context,
+    outputs_at,
     replaced_context,
     restrict,
 )
@@ -53,7 +56,8 @@ class Session:
         replacement: what each layer does; empty before the number of layers is known.
         examples: where the tokens of the examples stand.
         late: whether it is the model that tells where they stand, when it makes its mask or attends.
-        observer: sees the attention of every layer.
+        observer: sees the attention of every layer, or the contexts of its heads.
+        contexts: whether it sees contexts.
         last: the layer after whose attention nothing is needed; None if everything is.
         called: layers that called attention since the pass began.
         numbers: the number that the model itself gives to each layer that attends, None where it gives none; empty
@@ -66,6 +70,7 @@ class Session:
     replacement: Replacement = field(default_factory=list)
     examples: Examples | None = None
     observer: Observer | None = None
+    contexts: bool = False
     last: int | None = None
     called: int = 0
     numbers: tuple[int | None, ...] = ()
@@ -341,28 +346,44 @@ class Layer:
     allowed: Tensor | None
     dropout: float
 
-    def constants(self, matrices: Tensor) -> Tensor:
-        """Constants `[head, query, key]` as the examples use them."""
-        return restrict(matrices, self.examples, self.allowed)
+    def replaced(self, constant: Constant, heads: Tensor | None) -> Tensor:
+        """The context of the given heads (None: all), whose constants these are."""
+        values = self.values(heads)
+        if isinstance(constant, Outputs):
+            return outputs_at(constant, self.examples).expand(len(values), -1, -1, -1)
+        return replaced_context(restrict(constant, self.examples, self.allowed), values, self.dropout)
+
+    def mixed(self, weights: Tensor, constant: Constant) -> Tensor:
+        """The context of all heads, which use so much of their attention and else their constant."""
+        heads, values = self.attending(None), self.values(None)
+        if isinstance(constant, Outputs):
+            own, outputs = kept_context(heads, values, self.dropout), outputs_at(constant, self.examples)
+            return outputs + weights[:, None, None] * (own - outputs)
+        constants = restrict(constant, self.examples, self.allowed)
+        return mixed_context(weights, constants, heads, values, self.dropout)
 
 
 def context_of(session: Session, layer: Layer) -> Tensor:
     """What all heads of a layer make of their values, `[example, head, place, channel]`, as the session says."""
     if session.observer is not None:
-        attention = layer.attending(None).attention()
-        session.observer(layer.number, attention, layer.examples)
-        if layer.number == session.last:
-            raise Observed
-        return attention @ layer.values(None)
+        attention, last = layer.attending(None).attention(), layer.number == session.last
+        if not session.contexts:
+            session.observer(layer.number, attention, layer.examples)
+            if last:
+                raise Observed
+        context = attention @ layer.values(None)
+        if session.contexts:
+            session.observer(layer.number, context, layer.examples)
+            if last:
+                raise Observed
+        return context
     own = session.replacement[layer.number]
     if isinstance(own, Replace):
-        constants = layer.constants(own.matrices)
         if not len(own.kept):
-            return replaced_context(constants, layer.values(None), layer.dropout)
-        replaced = replaced_context(constants, layer.values(own.heads), layer.dropout)
+            return layer.replaced(own.constant, None)
+        replaced = layer.replaced(own.constant, own.heads)
         kept = kept_context(layer.attending(own.kept), layer.values(own.kept), layer.dropout)
         return torch.cat([kept, replaced], dim=1).index_select(1, own.order)
-    heads, values = layer.attending(None), layer.values(None)
     if isinstance(own, Mix):
-        return mixed_context(own.weights, layer.constants(own.matrices), heads, values, layer.dropout)
-    return kept_context(heads, values, layer.dropout)
+        return layer.mixed(own.weights, own.constant)
+    return kept_context(layer.attending(None), layer.values(None), layer.dropout)

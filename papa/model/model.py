@@ -254,7 +254,7 @@ class Model:
             ):
                 yield
         finally:
-            session.replacement, session.examples, session.observer = usual, None, None
+            session.replacement, session.examples, session.observer, session.contexts = usual, None, None, False
             if dropout:
                 self.full.eval()
 
@@ -267,9 +267,13 @@ class Model:
             states = states_of(self.model, self.form.arguments(self.model, packed))
         return [self.form.tokens(state, packed) for state in states]
 
-    def observe(self, packed: Packed, observer: Observer) -> None:
-        """Show `observer` the attention of every layer; what follows the last attention is not computed."""
+    def observe(self, packed: Packed, observer: Observer, contexts: bool = False) -> None:
+        """Show `observer` the attention of every layer; what follows the last attention is not computed.
+
+        With `contexts` it is shown what the heads make of their values instead.
+        """
         with self._running(packed, None, observer), suppress(Observed):
+            self.session.contexts = contexts
             self.model(**self.form.arguments(self.model, packed), **options_of(self.model))
 
     def hidden_states(
@@ -283,8 +287,8 @@ class Model:
 
         Args:
             inputs: `input_ids` and `attention_mask` `[example, slot]`, as `lay_out` returns them.
-            constants: `ConstantMatrices`, or a tensor `[layer, head, query, key]`, differentiable, that replace the
-                attention of `heads`.
+            constants: averages, or a tensor `[layer, head, query, key]`, differentiable, that replace the attention of
+                `heads`; or `Matrices` or `Outputs` of all heads.
             heads: pairs (layer, head); None means all.
             mixing: weights `[layer, head]` in [0, 1], differentiable: every head uses mixing * attention +
                 (1 - mixing) * constant instead (Sec. 3.2); not together with `heads`.

@@ -8,7 +8,7 @@ zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -22,18 +22,93 @@ from papa.errors import InputError
 Head = tuple[int, int]
 """A layer, and a head of it."""
 Observer = Callable[[int, Tensor, Examples], None]
-"""Called with the layer, its attention `[example, head, query, key]` (zero rows at padding) and the examples."""
+"""Called with the layer, its attention `[example, head, query, key]` (zero rows at padding) and the examples; or with
+the contexts `[example, head, place, channel]` of its heads in place of attention, if these are asked for."""
 
 
-class HasMean(Protocol):
-    """What has matrices as its mean, as `ConstantMatrices` have."""
+@dataclass(frozen=True)
+class Matrices:
+    """Matrices in which pairs of slots may share an entry, so that they need not be as large as they are.
+
+    Args:
+        values: `[..., class]`, the entry of each class of pairs; the axes before it are layers and heads.
+        classes: whole numbers `[query, key]`, the class of each pair of slots.
+
+    >>> Matrices(torch.tensor([0.5, 2.0]), torch.tensor([[0, 1], [1, 0]])).full
+    tensor([[0.5000, 2.0000],
+            [2.0000, 0.5000]])
+    """
+
+    values: Tensor
+    classes: Tensor
 
     @property
-    def mean(self) -> Tensor: ...
+    def slots(self) -> int:
+        """Number of slots."""
+        return len(self.classes)
+
+    @property
+    def full(self) -> Tensor:
+        """All entries, `[..., query, key]`."""
+        return self.values[..., self.classes.long()]
+
+    def to(self, like: Tensor | torch.device) -> Matrices:
+        """The same on a device; or on that of a tensor, and in its type."""
+        return Matrices(self.values.to(like), self.classes.to(like if isinstance(like, torch.device) else like.device))
+
+    def at(self, places: Tensor) -> Tensor:
+        """The entries `[head, place]` at places in the rows of a matrix, one row after another; of `[head, class]`."""
+        return self.values.index_select(1, self.classes.flatten().index_select(0, places))
 
 
-Constants = Tensor | HasMean
-"""Matrices `[layer, head, query, key]`, or what has such a `mean`."""
+@dataclass(frozen=True)
+class Full:
+    """Matrices `values` `[..., query, key]` as they are."""
+
+    values: Tensor
+
+    @property
+    def slots(self) -> int:
+        """Number of slots."""
+        return self.values.shape[-1]
+
+    def to(self, like: Tensor | torch.device) -> Full:
+        """See `Matrices`."""
+        return Full(self.values.to(like))
+
+    def at(self, places: Tensor) -> Tensor:
+        """See `Matrices`; of `[head, query, key]`."""
+        return self.values.flatten(1).index_select(1, places)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What heads give whatever they read, `values` `[..., slot, channel]`: no matrix, but what it makes of values."""
+
+    values: Tensor
+
+    @property
+    def slots(self) -> int:
+        """Number of slots."""
+        return self.values.shape[-2]
+
+    def to(self, like: Tensor | torch.device) -> Outputs:
+        """The same on a device; or on that of a tensor, and in its type."""
+        return Outputs(self.values.to(like))
+
+
+class HasConstants(Protocol):
+    """What has constants, as averages have."""
+
+    @property
+    def constants(self) -> Tensor | Matrices | Outputs: ...
+
+
+Constants = Tensor | Matrices | Outputs | HasConstants
+"""Matrices `[layer, head, query, key]`; such in which entries are shared; outputs of heads; or what has such
+`constants`."""
+Constant = Full | Matrices | Outputs
+"""The same of the heads of a layer."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +118,10 @@ class Keep:
 
 @dataclass(frozen=True)
 class Replace:
-    """`heads` `[replaced]` use `matrices` `[replaced, query, key]`; the heads in `kept` attend."""
+    """`heads` `[replaced]` use their `constant`; the heads in `kept` attend."""
 
     heads: Tensor
-    matrices: Tensor
+    constant: Constant
     kept: Tensor
 
     @cached_property
@@ -62,13 +137,10 @@ class Replace:
 
 @dataclass(frozen=True)
 class Mix:
-    """Every head uses weight * attention + (1 - weight) * constant.
-
-    `weights` are `[head]`, `matrices` `[head, query, key]`.
-    """
+    """Every head uses weight * attention + (1 - weight) * constant; `weights` are `[head]`."""
 
     weights: Tensor
-    matrices: Tensor
+    constant: Constant
 
 
 Replacement = list[Keep | Replace | Mix]
@@ -86,7 +158,7 @@ def replacement_of(
     """What every layer of a model of `shape` (layers, heads per layer) does.
 
     Args:
-        constants: a tensor `[layer, head, query, key]` or what has such a `mean`; without it nothing is replaced.
+        constants: see `Constants`; without them nothing is replaced.
         heads: the replaced (layer, head) pairs; None means all.
         mixing: weights `[layer, head]` in [0, 1] of the heads' own attention; not together with `heads`.
         like: a tensor of the device and the type that matrices and weights are to have.
@@ -98,8 +170,8 @@ def replacement_of(
         if heads is not None or mixing is not None:
             raise InputError("heads or mixing were given without constants; say what replaces attention.")
         return [Keep() for _ in range(shape[0])]
-    matrices = _matrices(constants, shape)
-    matrices = matrices if like is None else matrices.to(like)
+    own = _constants(constants, shape)
+    own = own if like is None else own.to(like)
     if mixing is not None:
         if heads is not None:
             raise InputError("mixing and heads exclude each other; heads not to be mixed have a weight of 1.")
@@ -107,26 +179,38 @@ def replacement_of(
             raise InputError(f"mixing is {list(mixing.shape)}; this model needs [layer, head] = {list(shape)}.")
         if not bool(((mixing >= 0) & (mixing <= 1)).all()):
             raise InputError("mixing contains weights outside [0, 1].")
-        return [Mix(*own) for own in zip(mixing.to(matrices), matrices, strict=True)]
-    chosen = (torch.ones(shape, dtype=torch.bool) if heads is None else _chosen(heads, shape)).to(matrices.device)
+        weights = mixing.to(own.values)
+        return [Mix(weights[layer], _of_layer(own, layer)) for layer in range(shape[0])]
+    chosen = (torch.ones(shape, dtype=torch.bool) if heads is None else _chosen(heads, shape)).to(own.values.device)
     replacement: Replacement = []
     for layer in range(shape[0]):
         replaced, kept = chosen[layer].nonzero().squeeze(1), (~chosen[layer]).nonzero().squeeze(1)
-        replacement.append(Replace(replaced, matrices[layer, replaced], kept) if len(replaced) else Keep())
+        replacement.append(Replace(replaced, _of_layer(own, layer, replaced), kept) if len(replaced) else Keep())
     return replacement
 
 
-def _matrices(constants: Constants, shape: tuple[int, int]) -> Tensor:
-    matrices = constants if isinstance(constants, Tensor) else getattr(constants, "mean", None)
-    if not isinstance(matrices, Tensor) or matrices.ndim != 4 or tuple(matrices.shape[:2]) != shape:
-        given = list(matrices.shape) if isinstance(matrices, Tensor) else type(constants).__name__
+def _of_layer(constants: Constant, layer: int, heads: Tensor | None = None) -> Constant:
+    """The constants of the given heads (None: all) of a layer."""
+    values = constants.values[layer] if heads is None else constants.values[layer, heads]
+    return replace(constants, values=values)
+
+
+def _constants(given: Constants, shape: tuple[int, int]) -> Constant:
+    """Constants of all heads of a model; raises `InputError` unless they are those of so many."""
+    own = given if isinstance(given, Tensor | Matrices | Outputs) else getattr(given, "constants", None)
+    found: Constant | None = Full(own) if isinstance(own, Tensor) else own
+    axes = {Full: 4, Matrices: 3, Outputs: 4}.get(type(found))
+    if found is None or found.values.ndim != axes or tuple(found.values.shape[:2]) != shape:
+        said = type(given).__name__ if found is None else list(found.values.shape)
         raise InputError(
-            f"The constants are {given}; this model needs [layer, head, query, key] = "
-            f"[{shape[0]}, {shape[1]}, slots, slots]."
+            f"The constants are {said}; this model needs [layer, head, query, key] = "
+            f"[{shape[0]}, {shape[1]}, slots, slots], or a form of them that papa made for it."
         )
-    if matrices.shape[2] != matrices.shape[3]:
-        raise InputError(f"Constant matrices are square, [query, key]; {list(matrices.shape[2:])} were given.")
-    return matrices
+    if not isinstance(found, Outputs):
+        pairs = list((found.values if isinstance(found, Full) else found.classes).shape[-2:])
+        if pairs[0] != pairs[1]:
+            raise InputError(f"Constant matrices are square, [query, key]; {pairs} were given.")
+    return found
 
 
 def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
@@ -149,10 +233,8 @@ def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
 def check_slots(replacement: Replacement, slots: int) -> None:
     """Raise `InputError` unless all matrices are for inputs of so many slots."""
     for own in replacement:
-        if not isinstance(own, Keep) and own.matrices.shape[-1] != slots:
-            raise InputError(
-                f"The constants have {own.matrices.shape[-1]} slots and the inputs {slots}; they must agree."
-            )
+        if not isinstance(own, Keep) and own.constant.slots != slots:
+            raise InputError(f"The constants have {own.constant.slots} slots and the inputs {slots}; they must agree.")
 
 
 def replaced_in(replacement: Replacement) -> list[Head]:
@@ -165,11 +247,11 @@ def replaced_in(replacement: Replacement) -> list[Head]:
     ]
 
 
-def restrict(matrices: Tensor, examples: Examples, allowed: Tensor | None) -> Tensor:
+def restrict(matrices: Full | Matrices, examples: Examples, allowed: Tensor | None) -> Tensor:
     """Constants as examples use them: `[example or 1, head, query, key]`, normalised row by row.
 
     Args:
-        matrices: `[head, query, key]`, by slot.
+        matrices: those of some heads, by slot.
         examples: which slots their tokens stand in.
         allowed: bool `[example or 1, head or 1, query or 1, key]`, the keys that are tokens and that the rule of the
             model lets a query see; None if those are all.
@@ -177,19 +259,29 @@ def restrict(matrices: Tensor, examples: Examples, allowed: Tensor | None) -> Te
     Raises:
         InputError: a token stands in a slot that the constants do not have.
     """
-    heads, n, _ = matrices.shape
-    if examples.slots.numel() and int(examples.slots.max()) >= n:
-        raise InputError(
-            f"The constants have {n} slots and the inputs use slot {int(examples.slots.max())}, counted from 0; "
-            f"cut inputs to {n} tokens, or take constants of more slots."
-        )
-    slots = examples.slots[:1] if examples.alike else examples.slots
-    where = slots[:, -examples.queries :, None] * n + slots[:, None, :]
-    chosen = matrices.reshape(heads, n * n).index_select(1, where.flatten()).view(heads, *where.shape).transpose(0, 1)
+    slots = _slots(matrices, examples)
+    where = slots[:, -examples.queries :, None] * matrices.slots + slots[:, None, :]
+    chosen = matrices.at(where.flatten()).view(-1, *where.shape).transpose(0, 1)
     if allowed is not None:
         chosen = chosen * allowed
     total = chosen.abs().sum(-1, keepdim=True)
     return chosen / torch.where(total > 0, total, 1)
+
+
+def outputs_at(outputs: Outputs, examples: Examples) -> Tensor:
+    """What heads give in place of their context, `[example or 1, head, place, channel]`; errors as of `restrict`."""
+    slots = _slots(outputs, examples)[:, -examples.queries :]
+    return outputs.values[:, slots].transpose(0, 1)
+
+
+def _slots(constant: Constant, examples: Examples) -> Tensor:
+    """Which slots are used, `[example or 1, place]`."""
+    if examples.slots.numel() and int(examples.slots.max()) >= constant.slots:
+        raise InputError(
+            f"The constants have {constant.slots} slots and the inputs use slot {int(examples.slots.max())}, counted "
+            f"from 0; cut inputs to {constant.slots} tokens, or take constants of more slots."
+        )
+    return examples.slots[:1] if examples.alike else examples.slots
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,8 @@ def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> tuple[list[En
         with TokensFile.opened(study.results / study.path("tokens", model=model, laid_out=corpus)) as tokens:
             shape = tokens.provenance["sizes"]["layers"], tokens.provenance["sizes"]["heads"]
         own = summary[summary["model"].eq(model) & summary["task"].eq(task)]
-        averaged = [job.main for job in study.constants(model, corpus, constant) if job.main in there]
+        pictured = [] if constant.start == "mean-output" else study.constants(model, corpus, constant)
+        averaged = [job.main for job in pictured if job.main in there]
         averages |= {path: study.results / path for path in averaged}
         for order in orders or [None]:
             seed = order.draw if order and order.by_lambda else study.config.ranking.seeds[0]
@@ -111,7 +112,9 @@ def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> tuple[list[En
     sizes = {entry["set"]: entry["layers"] * entry["heads"] for entry in entries}
     most = most_slots([sizes[path] for path in averages])
     sets = {
-        path: matrices_of(ConstantMatrices.load(place), special_slots_of(place.with_name("tokens.parquet")), most)
+        path: matrices_of(
+            ConstantMatrices.load(place).by_pair(), special_slots_of(place.with_name("tokens.parquet")), most
+        )
         for path, place in averages.items()
     }
     return entries, sets

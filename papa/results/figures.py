@@ -202,7 +202,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str
     title = alt.Title(wrap(grid.title, room // 9), subtitle=wrap(once(grid), room // 6), fontSize=15, offset=14)
     panels = alt.concat(panel(first, clicks), *map(panel, others), columns=columns, spacing=24, title=title)
     figure = (
-        _styled(panels.properties(usermeta={"margin": margin}))
+        styled(panels.properties(usermeta={"margin": margin}))
         .configure_axisX(labelAngle=0, labelOverlap=False, labelBound=False, labelFlush=False, grid=False)
         .configure_axisY(minExtent=36, tickCount=5)
         .configure_legend(orient="bottom", columns=max(1, room // (60 + 6 * max(map(len, names)))), labelFontSize=12)
@@ -295,7 +295,7 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
         ]
         text = alt.Data(values=[{"text": "\n".join(wrap(" ".join([*said, missing]), width // 6))}])
         words = alt.Chart(text, title=TITLE, width=width, height=40).encode(text="text:N")
-        return _styled(words.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12, lineBreak="\n")), shown
+        return styled(words.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12, lineBreak="\n")), shown
     told = {"text": "model", "tasks_with_drop": "tasks with a drop", "tasks_without_drop": "tasks without"}
     tooltip = [alt.Tooltip(f"{name}:N", title=words) for name, words in told.items()]
     tooltip.insert(1, alt.Tooltip("at:Q", title="mean original score", format=".3f"))
@@ -316,10 +316,10 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
         width=width,
         height=height,
     )
-    return _styled(figure.properties(usermeta={"margin": 90 + 6 * min(30, names.map(len).max())})), shown
+    return styled(figure.properties(usermeta={"margin": 90 + 6 * min(30, names.map(len).max())})), shown
 
 
-def _styled(figure: Any) -> Any:
+def styled(figure: Any) -> Any:
     """A figure whose texts and lines look as those of all others do; what it says of colours the page overrides."""
     return (
         figure.configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6")
@@ -396,8 +396,8 @@ def _pictures(
         return drawn
 
     pictures = alt.concat(*(picture(*head) for head in heads), columns=min(PANELS, len(heads)), data=_values(cells))
-    styled = _styled(pictures.resolve_scale(color="independent")).configure_view(stroke=None, fill="#e6e6e6")
-    figure: alt.ConcatChart = styled.configure_axis(
+    drawn = styled(pictures.resolve_scale(color="independent")).configure_view(stroke=None, fill="#e6e6e6")
+    figure: alt.ConcatChart = drawn.configure_axis(
         labelFontSize=10, titleFontSize=11, titleFontWeight="normal", grid=False
     )
     return figure

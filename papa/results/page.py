@@ -26,7 +26,7 @@ from papa.config.variant import CONTEXTLESS, Constant, Order
 from papa.errors import count
 from papa.files import JSON, opened_table, read_json, read_table, write_page
 from papa.method.metrics import READINGS
-from papa.results import claims, drops, published, stability
+from papa.results import claims, drops, ladder, published, stability
 from papa.results.explorer import explored
 from papa.results.figures import COLORS, PANELS, drop_figure, figure_note, grid_figure
 from papa.results.grids import constant_name, note_on, once, order_name, rows_of, tables_of, varied
@@ -425,11 +425,23 @@ def _sections(study: Study, summary: pd.DataFrame) -> list[Section]:
             caption = f"{figure_note(frame)} {_n(summary)}."
             section = section.drawn(*drop_figure(frame, job.settings.plots), caption)
         sections += [section] if len(frame) > 1 else []
+    if job := wanted.get("ladder"):
+        frame = read_frame(study.results / job.main, ladder.COLUMNS, "table of a ladder")
+        section = Section(job.rule, ladder.TITLE, ladder.NOTE, ladder.tables_of(frame))
+        if frame["loss"].notna().any():
+            figure = ladder.ladder_figure(frame, job.settings.plots)
+            caption = f"{_sentence(ladder.sentence_of(frame))} {_n(summary)}."
+            section = section.drawn(figure, ladder.shown_of(frame), caption)
+        sections.append(section)
     if job := wanted.get("published"):
         rows = read_table(study.results / job.main).to_pandas()
         if len(rows):
             sections.append(Section(job.rule, published.TITLE, published.NOTE, published.tables_of(rows)))
     return sections
+
+
+def _sentence(text: str) -> str:
+    return _unbroken(f"{text[:1].upper()}{text[1:]}")
 
 
 def _grid_section(study: Study, grid: GridOf, summary: pd.DataFrame) -> Section:

@@ -42,8 +42,8 @@ def encoding(model, precision="float32"):
     return Encoding(model=model if isinstance(model, ModelId) else ModelId(name=model), precision=precision)
 
 
-def average(model, tokens, constants, part="1of1", precision="float32"):
-    settings = AverageOf(model=encoding(model, precision), part=part)
+def average(model, tokens, constants, part="1of1", precision="float32", kind=None):
+    settings = AverageOf(model=encoding(model, precision), part=part, kind=kind)
     return average_corpus(job("average", settings, {"tokens": tokens}, constants=constants))
 
 

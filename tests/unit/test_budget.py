@@ -70,7 +70,7 @@ class Scarce:
     def __getattr__(self, name):
         return getattr(self.model, name)
 
-    def observe(self, batch, observer):
+    def observe(self, batch, observer, contexts=False):
         self.alive_at_next_attempt.append(sum(reference() is not None for reference in self.failed))
 
         def short(layer, attention, examples):
@@ -79,7 +79,7 @@ class Scarce:
                 raise torch.OutOfMemoryError("out of memory")
             observer(layer, attention, examples)
 
-        self.model.observe(batch, short)
+        self.model.observe(batch, short, contexts)
 
 
 @pytest.mark.parametrize("layer", [0, 1, LAYERS - 1])

@@ -26,8 +26,12 @@ def test_what_is_saved_is_what_is_loaded(tmp_path, constants):
     assert torch.equal(loaded.sum, constants.sum) and torch.equal(loaded.count, constants.count)
     assert loaded.sum.dtype == torch.float64 and loaded.count.dtype == torch.int64
     assert loaded.about == constants.about and loaded.examples == EXAMPLES
-    mean, about = papa.ConstantMatrices.load_mean(path)
-    assert torch.equal(mean, constants.mean) and mean.dtype == torch.float32 and about == constants.about
+    mean, about = papa.ConstantMatrices.load_constants(path)
+    assert (
+        torch.equal(mean, constants.mean)
+        and mean.dtype == torch.float32
+        and about == constants.about | {"kind": "average"}
+    )
     assert read_provenance(path).facts["examples"] == EXAMPLES
     assert [path.name for path in tmp_path.iterdir()] == ["average.h5"]
 
@@ -60,7 +64,7 @@ def test_a_damaged_or_foreign_file_is_named(tmp_path, constants):
         papa.ConstantMatrices.load(path)
     path.write_text("no HDF5")
     with pytest.raises(papa.DamagedArtefact, match="contains no averages of papa"):
-        papa.ConstantMatrices.load_mean(path)
+        papa.ConstantMatrices.load_constants(path)
     with pytest.raises(papa.InputError, match="does not exist"):
         papa.ConstantMatrices.load(tmp_path / "none.h5")
 
@@ -75,7 +79,7 @@ def test_changed_numbers_are_found(tmp_path, constants, name):
         papa.ConstantMatrices.load(path)
     if name == "mean":
         with pytest.raises(papa.DamagedArtefact, match="its mean is not what was written"):
-            papa.ConstantMatrices.load_mean(path)
+            papa.ConstantMatrices.load_constants(path)
 
 
 def written(path, constants, **datasets):
@@ -120,7 +124,7 @@ def virtual(store, name, values):
 
 
 @pytest.mark.parametrize("make", [raw, linked, soft, virtual])
-@pytest.mark.parametrize("load", [papa.ConstantMatrices.load, papa.ConstantMatrices.load_mean])
+@pytest.mark.parametrize("load", [papa.ConstantMatrices.load, papa.ConstantMatrices.load_constants])
 def test_nothing_is_read_from_outside_of_the_file(tmp_path, constants, make, load):
     path = written(tmp_path / "average.h5", constants, mean=make)
     with h5py.File(path) as store:  # the library itself would follow
@@ -138,7 +142,7 @@ def test_sizes_that_a_file_cannot_contain_are_refused_before_they_are_read(tmp_p
     with pytest.raises(
         papa.DamagedArtefact, match=r"mean is declared as \[6, 8, 4096, 4096\], which .* cannot contain"
     ):
-        papa.ConstantMatrices.load_mean(path)
+        papa.ConstantMatrices.load_constants(path)
     assert tracemalloc.get_traced_memory()[1] < 10**7
     tracemalloc.stop()
 
@@ -157,7 +161,7 @@ def test_numbers_that_are_no_averages_are_refused(tmp_path, constants):
         changed = mean.copy()
         changed[1, 2, 3, 5] = wrong
         with pytest.raises(papa.DamagedArtefact, match=r"a mean of attention is not in \[0, 1\]"):
-            papa.ConstantMatrices.load_mean(written(path, constants, mean=changed))
+            papa.ConstantMatrices.load_constants(written(path, constants, mean=changed))
     with pytest.raises(papa.DamagedArtefact, match="a count of examples is negative"):
         papa.ConstantMatrices.load(written(path, constants, count=-constants.count.numpy()))
     with pytest.raises(papa.DamagedArtefact, match="do not agree"):
@@ -175,7 +179,7 @@ def test_the_mean_alone_takes_a_fraction_of_the_memory(tmp_path):
     papa.ConstantMatrices(total, torch.ones(slots, slots, dtype=torch.long), 1).save(path)
     script = (
         "import resource, sys, torch, h5py, papa; from papa.method.averages import ConstantMatrices;"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; ConstantMatrices.load_mean(sys.argv[1]);"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; ConstantMatrices.load_constants(sys.argv[1]);"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )
     found = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)

@@ -1,6 +1,7 @@
 """Decoders and other models that BERT's form does not fit: one attention function, against their stock models."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from families import close
 from sizes import LAYERS, SLOTS, VOCABULARY
 
 import papa
+from papa.config.stages import ModelId
+from papa.data.tokenize import shape_of_model
 from papa.errors import InputError
 from papa.model.check import distance
 from papa.model.model import Model
@@ -233,7 +236,7 @@ def test_what_projections_compute_of_kept_heads_is_all_that_these_need(name, apa
     close(found, model.hidden_states(inputs, constants, heads))
 
 
-def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are(constants):
+def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are(constants, tmp_path, monkeypatch):
     def mixed():
         torch.manual_seed(0)
         layers = ["conv", "full_attention", "conv", "conv", "full_attention"]
@@ -251,6 +254,9 @@ def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are
         close(padded_last(plain, inputs), states[:, -1])
     with pytest.raises(InputError, match=r"this model needs \[layer, head, query, key\] = \[2, 4"):
         model.hidden_states(inputs, constants)
+    plain.save_pretrained(tmp_path)
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"mixed": {"path": str(tmp_path)}}}))
+    assert shape_of_model(ModelId(name="mixed")) == (2, 4, plain.config.num_key_value_heads)
 
 
 def padded_last(model, inputs):
@@ -280,7 +286,7 @@ def test_a_model_without_a_head_has_no_logits():
 def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is_refused(monkeypatch, constants):
     model = stock("llama").train()
     before = [module.training for module in model.modules()]
-    monkeypatch.setattr("papa.model.attention.restrict", lambda matrices, *_: 0.9 * matrices[None])
+    monkeypatch.setattr("papa.model.attention.restrict", lambda matrices, *_: 0.9 * matrices.values[None])
     with (
         pytest.raises(papa.InputError, match="from what the formula gives"),
         papa.replaced_attention(model, constants),

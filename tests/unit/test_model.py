@@ -10,7 +10,7 @@ from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 import papa
 from papa.data.packed import Examples, Packed
 from papa.model.model import Model, check_model
-from papa.model.replacement import restrict
+from papa.model.replacement import Full, restrict
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_unused_slots_give_zero_rows_not_nan(ours, inputs):
 def test_rows_sum_to_one_or_zero(inputs, matrices):
     for examples in (Examples.of_mask(inputs["attention_mask"]), Examples.of_packed(Packed.of(inputs))):
         real = None if examples.real is None else examples.real[:, None, None, :]
-        total = restrict(matrices[0], examples, real).abs().sum(-1)
+        total = restrict(Full(matrices[0]), examples, real).abs().sum(-1)
         assert bool(((total - 1).abs().lt(1e-5) | (total == 0)).all())
 
 

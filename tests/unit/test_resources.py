@@ -113,7 +113,7 @@ def test_the_missing_file_is_one_that_the_job_reads(tmp_path):
     config = copy.deepcopy(TINY)
     config["corpora"]["words"]["shards"] = 2
     study = Study(config_of(config), tmp_path)
-    job = study.job("merge_averages", model="tiny", laid_out="words")
+    job = study.job("merge_averages", model="tiny", laid_out="words", averaged="average")
     for asks in (memory, walltime):
         with pytest.raises(FileNotFoundError) as error:
             asks(study, job)
@@ -175,7 +175,9 @@ def test_walltime_follows_data_epochs_threads_parts_and_gpus():
 
 
 def test_precision_saves_memory_and_the_time_of_a_gpu():
-    half = job(HiddenOf(model=Encoding(model=ModelId(name="bert"), precision="bfloat16"), variant="x", part="1of1"))
+    half = job(
+        HiddenOf(model=Encoding(model=ModelId(name="bert"), precision="bfloat16"), variant="average/all", part="1of1")
+    )
     larger = config(device="cuda", token_budget=8192)
     assert memory_of(half, larger, LONG) < memory_of(HIDDEN, larger, LONG)
     assert seconds(half, larger, LARGER, 2) < seconds(HIDDEN, larger, LARGER, 2) / 2

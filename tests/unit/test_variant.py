@@ -4,10 +4,23 @@ from fractions import Fraction
 
 import pytest
 
-from papa.config.variant import CONSTANT, ORDERS, Constant, Order, Variant, parts_of, rows_of
+from papa.config.variant import (
+    AVERAGED,
+    CONSTANT,
+    DATA_FREE,
+    ORDERS,
+    RESAMPLED,
+    STARTS,
+    Constant,
+    Order,
+    Variant,
+    parts_of,
+    rows_of,
+)
 from papa.errors import InputError
 
-CONSTANTS = ("average", "average-of-mnli", "identity", "toeplitz", "zeros", "average-trained", "toeplitz-trained")
+CONSTANTS = ("average", "average-of-mnli", *AVERAGED[1:], RESAMPLED, *DATA_FREE)
+CONSTANTS += tuple(f"{start}-trained" for start in STARTS)
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
@@ -15,16 +28,16 @@ def test_a_constant_is_what_its_name_says(name: str) -> None:
     constant = Constant.parse(name)
     assert constant.name == name
     assert constant.trained == name.endswith("-trained")
-    assert constant.data_free == (constant.start in ("identity", "toeplitz", "zeros"))
+    assert constant.data_free == (constant.start in ("identity", "toeplitz", "zeros", "uniform"))
     assert constant.corpus == ("mnli" if name == "average-of-mnli" else None)
     assert Constant.parse(constant.untrained).trained is False
 
 
-@pytest.mark.parametrize("name", ["", "mean", "average-of-", "identity-trained", "zeros-trained", "Average"])
+@pytest.mark.parametrize(
+    "name", ["", "mean", "average-of-", "identity-trained", "zeros-trained", "Average", "mean-output-trained"]
+)
 def test_another_name_is_no_constant(name: str) -> None:
-    with pytest.raises(
-        InputError, match=r"There are no constants '.*'; there are average, average-of-CORPUS, identity"
-    ):
+    with pytest.raises(InputError, match=r"There are no constants '.*'; there are average, average-of-CORPUS, sink"):
         Constant.parse(name)
 
 

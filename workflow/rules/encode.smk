@@ -56,6 +56,21 @@ rule merge_averages:
         "../scripts/job.py"
 
 
+use rule tokenize as resample with:
+    input:
+        unpack(needs("resample")),
+    output:
+        constants=made("resample"),
+    log:
+        log("resample"),
+    benchmark:
+        benchmark("resample")
+    resources:
+        **sized("resample"),
+    params:
+        told=told("resample"),
+
+
 rule train_lambda:
     input:
         unpack(needs("train_lambda")),

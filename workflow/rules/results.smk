@@ -121,6 +121,27 @@ use rule prepare_texts as score_and_drop with:
         told=told("score_and_drop"),
 
 
+use rule prepare_texts as ladder with:
+    input:
+        unpack(needs("ladder")),
+    output:
+        table=made("ladder"),
+        markdown=shown("ladder_md", "Tables", table="ladder"),
+        latex=made("ladder_tex"),
+        svg=shown("ladder_svg", "Figures", figure="ladder"),
+        png=made("ladder_png"),
+        html=made("ladder_html"),
+    log:
+        log("ladder"),
+    benchmark:
+        benchmark("ladder")
+    localrule: True
+    resources:
+        **sized("ladder"),
+    params:
+        told=told("ladder"),
+
+
 # Our numbers beside those that the paper prints.
 use rule prepare_texts as published with:
     input:

@@ -1,0 +1,234 @@
+"""The ladder of constants: what every head loses if it may know less and less of the text.
+
+Every rung adds one kind of information, from nothing to the content of the text itself. What it adds is the step from
+the rung below, as a share of what attention contributes to a task; the steps add up to all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from papa.config.settings import Plots
+from papa.config.stages import LadderOf
+from papa.config.study import Job
+from papa.config.variant import LADDER
+from papa.errors import count
+from papa.files import read_table
+from papa.results.claims import Weights, share_of
+from papa.results.figures import OF_SUBSETS, save_figure, styled
+from papa.results.grids import constant_name
+from papa.results.losses import COUNTS, status_of
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setting, measured_in
+from papa.results.statistics import Interval
+from papa.results.table import Table, loss_text, metric_name, score_text, write_frame, write_pages
+
+if TYPE_CHECKING:
+    import altair as alt
+
+OWN = "own attention"
+ADDS = {
+    "zeros": "nothing",
+    "mean-output": "a bias in each slot",
+    "uniform": "which tokens there are",
+    "sink": "the first token",
+    "by-distance": "the distance of two slots",
+    "average": "the slots themselves",
+    OWN: "the content of the text",
+}
+"""What each rung knows that the one below it does not."""
+OWNER = ["model", "task", "title", "metric", "subset"]
+COLUMNS = dict.fromkeys((*OWNER, "rung", "adds", "status"), "string")
+COLUMNS |= dict.fromkeys(("score", "loss", "low", "high", "step", "step_low", "step_high"), "float64")
+TITLE = "Ladder of constants"
+NOTE = (
+    "In each line every head is replaced by a constant that knows as much of the text, and no more; in the last none "
+    "is. Loss: (original - score) / (original - contextless). Step: how much less is lost than on the line above, "
+    "which is what this knowledge is worth; all steps together are what attention contributes. In brackets 95 % "
+    "intervals over probe seeds and validation examples. A step can be negative, because constants that know more may "
+    "also mislead more."
+)
+
+
+def climb(job: Job[LadderOf]) -> str:
+    """Stage *ladder*: write what is lost at each rung, and what each adds, as Parquet, Markdown and LaTeX; draw it."""
+    told = job.settings
+    metrics = {name: task.metric for name, task in told.tasks.items()}
+    titles = {name: task.title for name, task in told.tasks.items()}
+    frame = ladder_of(measured_in(read_table(job.input("all_outcomes")), metrics), titles)
+    write_frame(frame, COLUMNS, job.output("table"), {"table": "ladder"}, job.trace())
+    write_pages(TITLE, tables_of(frame), NOTE, job.output("markdown"), job.output("latex"))
+    save_figure(ladder_figure(frame, told.plots), job.outputs, told.plots)
+    return sentence_of(frame)
+
+
+def ladder_of(measured: Iterable[Measured], titles: dict[str, str]) -> pd.DataFrame:
+    """A row for each rung of each model, task and subset, with `COLUMNS`, in the order of the ladder.
+
+    Args:
+        measured: all outcomes.
+        titles: what people call the tasks.
+    """
+    rows = [row for own in measured for row in _rows(own, titles[own.task])]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _rows(measured: Measured, title: str) -> Iterator[dict[str, object]]:
+    for subset, part in measured.subsets().items():
+        if not part.any():
+            continue
+        sample = measured.sample(measured.metric, part)
+        rungs: dict[str, Setting] = {kind: (kind, None, "0") for kind in LADDER} | {OWN: ORIGINALS}
+        there = [kind for kind, setting in rungs.items() if setting in sample.settings]
+        if len(there) < 4:  # the two ends and the average are there anyway
+            continue
+        about = dict(zip(OWNER, (measured.model, measured.task, title, measured.metric, subset), strict=True))
+        about["status"] = status_of(sample, measured, measured.metric)
+        for below, kind in zip([None, *there], there, strict=False):
+            row: dict[str, object] = about | {"rung": kind, "adds": ADDS[kind], "score": sample.mean(rungs[kind])}
+            if about["status"] == COUNTS:
+                row |= _share(sample, _less({ORIGINALS: 1.0}, {rungs[kind]: 1.0}), ("loss", "low", "high"))
+            if about["status"] == COUNTS and below is not None:
+                step = _less({rungs[kind]: 1.0}, {rungs[below]: 1.0})
+                row |= _share(sample, step, ("step", "step_low", "step_high"))
+            yield row
+
+
+def _less(one: Weights, other: Weights) -> Weights:
+    return {setting: one.get(setting, 0.0) - other.get(setting, 0.0) for setting in {**one, **other}}
+
+
+def _share(sample: Sample, weights: Weights, names: tuple[str, str, str]) -> dict[str, float]:
+    """A difference of scores as a share of what attention contributes, with its interval; nothing if none is known."""
+    if weights == {ORIGINALS: 1.0, FLOOR: -1.0}:  # all of it, whatever it is
+        return dict.fromkeys(names, 1.0)
+    if not any(weights.values()):
+        return dict.fromkeys(names, 0.0)
+    if (share := share_of(sample, weights)) is None:
+        return {}
+    found: Interval = share.spread.ratio(share.above, share.below)
+    return dict(zip(names, (found.mean, found.low, found.high), strict=True))
+
+
+def tables_of(frame: pd.DataFrame) -> list[Table]:
+    """The ladder of each model as people read it."""
+    tables = []
+    for model, own in frame.groupby("model", sort=False):
+        steps = zip(own["step"], own["step_low"], own["step_high"], strict=True)
+        losses = zip(own["loss"], own["low"], own["high"], strict=True)
+        named = own["title"].where(own["subset"].eq(ALL), own["title"] + ", " + own["subset"])
+        text = pd.DataFrame(
+            {
+                "task": named.to_numpy(),
+                "knows also": own["adds"].to_numpy(),
+                "constants": own["rung"].map(constant_name).to_numpy(),
+                "score": [score_text(score, float("nan")) for score in own["score"]],
+                "loss": [loss_text(*loss) for loss in losses],
+                "step": [loss_text(*step) for step in steps],
+            }
+        )
+        first = own[["task", "subset"]].ne(own[["task", "subset"]].shift()).any(axis=1)
+        rules = tuple(first.to_numpy().nonzero()[0].tolist())
+        tables.append(Table(str(model), text, 3, rules=rules))
+    return tables
+
+
+def sentence_of(frame: pd.DataFrame) -> str:
+    """What the largest step of each task says, on all its examples."""
+    said = []
+    several = frame["model"].nunique() > 1
+    for (model, title), own in frame[frame["subset"].eq(ALL)].groupby(["model", "title"], sort=False):
+        name = f"{title} ({model})" if several else str(title)
+        if own["step"].isna().all():
+            said.append(f"{name}: {own['status'].iloc[0]}, so that no step can be told")
+            continue
+        row = own.sort_values("step").dropna(subset="step").iloc[-1]
+        worth = loss_text(row["step"], row["step_low"], row["step_high"])
+        said.append(f"{name}: {row['adds']} is worth most, {worth} of what attention contributes")
+    return "; ".join(said) + "." if said else "No model has several rungs."
+
+
+def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
+    """What is lost on each rung: a panel for each task and model, a line for each subset of its examples."""
+    import altair as alt
+
+    several = frame["model"].nunique() > 1
+    known = frame[frame["loss"].notna()]
+    width, height = 1.5 * plots.width, plots.height
+    rungs = [kind for kind in ADDS if kind in set(frame["rung"])]
+    labels = {kind: wrap(ADDS[kind], 13) for kind in rungs}
+    subsets = list(dict.fromkeys(known["subset"]))
+    spare = [color for color in ("#009E73", "#CC79A7", "#E69F00", "#56B4E9") if color not in OF_SUBSETS.values()]
+    colors = [OF_SUBSETS.get(subset, spare[number % len(spare)]) for number, subset in enumerate(subsets)]
+    legend = alt.Legend(title="examples", symbolType="stroke", symbolSize=400) if len(subsets) > 1 else None
+    color = alt.Color("subset:N", scale=alt.Scale(domain=subsets, range=colors), legend=legend)
+    top = max([1.0, *(known["high"].where(known["high"] < 2).dropna()), *known["loss"].clip(upper=2)])
+    bottom = min([0.0, *(known["low"].where(known["low"] > -1).dropna()), *known["loss"].clip(lower=-1)])
+    percents = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'", tickCount=5)
+    scale = alt.Scale(domain=[bottom, top], nice=False, clamp=True)
+    axis = alt.Axis(labelExpr=f"{labels}[datum.value]", labelAngle=0, labelFontSize=9, labelLineHeight=10)
+    x = alt.X("rung:N", sort=rungs, scale=alt.Scale(domain=rungs), title="known beside what stands left", axis=axis)
+    tooltip = [alt.Tooltip(f"{name}:N", title=title) for name, title in _TOLD.items()]
+
+    def panel(model: str, task: str) -> alt.LayerChart | alt.FacetChart:
+        own = known[known["model"].eq(model) & known["task"].eq(task)]
+        data = [{str(name): value for name, value in row.items()} for row in _told(own).to_dict("records")]
+        base = alt.Chart(alt.InlineData(data)).encode(x, color)
+        y = alt.Y("loss:Q", title="loss", axis=percents, scale=scale)
+        title = own["title"].iloc[0]
+        bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.2, opacity=0.8)
+        return alt.layer(
+            bars.encode(alt.Y("low:Q", scale=scale, axis=percents, title="loss"), alt.Y2("high:Q")),
+            base.mark_line(strokeWidth=1.8).encode(y),
+            base.mark_circle(size=36, opacity=1).encode(y, tooltip=tooltip),
+            title=wrap(f"{title} ({model})" if several else title, max(12, int(width // 7))),
+            width=width,
+            height=height,
+        )
+
+    pairs = known[["model", "task"]].drop_duplicates().itertuples(index=False)
+    panels = [panel(*pair) for pair in pairs]
+    if not panels:
+        text = alt.Data(values=[{"text": wrap(sentence_of(frame), int(width // 6))}])
+        words = alt.Chart(text, title=TITLE, width=width, height=40).encode(text="text:N")
+        return styled(words.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12))
+    return styled(alt.concat(*panels, columns=2, spacing=24, title=TITLE)).configure_legend(orient="bottom")
+
+
+_TOLD = {"knows": "knows also", "constant": "constants", "subset": "examples", "of": "score", "lost": "loss"}
+_TOLD |= {"worth": "step", "reading": "metric"}
+"""What is shown of a point, and what it is called."""
+
+
+def _told(own: pd.DataFrame) -> pd.DataFrame:
+    steps = zip(own["step"], own["step_low"], own["step_high"], strict=True)
+    losses = zip(own["loss"], own["low"], own["high"], strict=True)
+    finite = own[["low", "high"]].abs().max(axis=1) < float("inf")
+    return (
+        pd.DataFrame(
+            {
+                "rung": own["rung"],
+                "subset": own["subset"],
+                "loss": own["loss"],
+                "low": own["low"].where(finite),
+                "high": own["high"].where(finite),
+                "knows": own["adds"],
+                "constant": own["rung"].map(constant_name),
+                "of": own["score"].map("{:.3f}".format),
+                "lost": [loss_text(*loss) for loss in losses],
+                "worth": [loss_text(*step) for step in steps],
+                "reading": own["metric"].map(metric_name),
+            }
+        )
+        .astype(object)
+        .where(lambda frame: frame.notna(), None)
+    )
+
+
+def shown_of(frame: pd.DataFrame) -> str:
+    """What the figure shows, for who does not see it."""
+    panels: Sequence[object] = list(frame.groupby(["model", "task"], sort=False).groups)
+    return f"Loss on each rung of the ladder: {count(len(panels), 'panel')}"

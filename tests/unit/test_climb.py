@@ -1,0 +1,77 @@
+"""What is lost on each rung of the ladder of constants, against outcomes whose losses are known by construction."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from papa.config.settings import Plots
+from papa.results.ladder import ADDS, COLUMNS, OWN, ladder_figure, ladder_of, sentence_of, shown_of, tables_of
+from papa.results.outcomes import RUN, Measured
+
+EXAMPLES = 400
+RIGHT = {"zeros": 200, "uniform": 240, "sink": 240, "average": 280, OWN: 360}
+"""How many examples are right: attention contributes 160 of 400."""
+
+
+def measured(task: str = "t", right: dict[str, int] = RIGHT, seeds: int = 5) -> Measured:
+    gold = (np.arange(EXAMPLES) % 5 > 2).astype(int)
+    runs, values = [], []
+    for seed in range(seeds):
+        for kind, number in right.items():
+            setting = (None, None, "1") if kind == OWN else (kind, None, "0")
+            runs.append(dict(zip(RUN, (*setting, seed), strict=True)))
+            wrong = np.arange(EXAMPLES) * 7 % EXAMPLES >= number + seed % 3 - 1
+            values.append(np.where(wrong, 1 - gold, gold))
+    items = pd.DataFrame({"split": "validation", "example": range(EXAMPLES), "gold": gold})
+    items["subset"] = np.where(np.arange(EXAMPLES) % 2, "lookup", "position")
+    told = {"predicted": np.stack(values)}
+    return Measured("m", task, "accuracy", ("no", "yes"), (60, 40), pd.DataFrame(runs, dtype=object), items, told)
+
+
+def test_losses_fall_by_steps_that_add_up_to_all_that_attention_contributes() -> None:
+    frame = ladder_of([measured()], {"t": "T"})
+    own = frame[frame["subset"] == "all"].set_index("rung")
+    assert list(own.index) == ["zeros", "uniform", "sink", "average", OWN]
+    assert own["loss"].tolist() == pytest.approx([1, 0.75, 0.75, 0.5, 0], abs=0.01)
+    assert own["step"].tolist()[1:] == pytest.approx([0.25, 0, 0.25, 0.5], abs=0.01) and np.isnan(own["step"].iloc[0])
+    assert own["step"].sum() == pytest.approx(1)
+    between = own.loc[["uniform", "average"]]
+    assert (between["low"] < between["loss"]).all() and (between["loss"] < between["high"]).all()
+    assert (between["step_low"] < between["step"]).all() and (between["step"] < between["step_high"]).all()
+    assert own.loc["zeros", ["low", "high"]].tolist() == [1, 1] and own.loc[OWN, "loss"] == 0
+    assert set(frame["subset"]) == {"all", "lookup", "position"} and list(frame.columns) == list(COLUMNS)
+    assert own["adds"].tolist() == [ADDS[kind] for kind in own.index]
+
+
+def test_the_largest_step_is_told() -> None:
+    other = measured("u", RIGHT | {"sink": 330, "average": 340})
+    silent = measured("v", dict.fromkeys(RIGHT, 300))
+    frame = ladder_of([measured(), other, silent], {"t": "T", "u": "U", "v": "V"})
+    said = sentence_of(frame)
+    assert said.startswith("T: the content of the text is worth most, 50 % (")
+    assert "; U: the first token is worth most, 56 % (" in said
+    assert said.endswith("; V: attention contributes nothing measurable, so that no step can be told.")
+    assert frame.loc[frame["task"] == "v", ["loss", "step"]].isna().all().all()
+
+
+def test_two_ends_and_the_average_are_no_ladder() -> None:
+    few = {kind: RIGHT[kind] for kind in ("zeros", "average", OWN)}
+    frame = ladder_of([measured(right=few)], {"t": "T"})
+    assert frame.empty and sentence_of(frame) == "No model has several rungs."
+
+
+def test_tables_and_figure_show_each_rung_once() -> None:
+    frame = ladder_of([measured()], {"t": "T"})
+    (table,) = tables_of(frame)
+    assert table.title == "m" and len(table.lines) == 15 and table.rules == (0, 5, 10)
+    assert table.lines[0] == ["T", "nothing", "zeros", "0.499", "100 % (100 to 100)", "-"]
+    assert table.lines[4][:3] == ["T", "the content of the text", OWN] and table.lines[4][4] == "0 % (0 to 0)"
+    assert table.lines[5][0] == "T, lookup"
+    specification = ladder_figure(frame, Plots()).to_dict()
+    drawn = specification["concat"][0]["layer"][1]
+    assert drawn["mark"]["type"] == "line"
+    rungs = specification["concat"][0]["layer"][0]["encoding"]["x"]["sort"]
+    assert rungs == ["zeros", "uniform", "sink", "average", OWN]
+    assert shown_of(frame) == "Loss on each rung of the ladder: 1 panel"
+    nothing = ladder_of([measured(right=dict.fromkeys(RIGHT, 300))], {"t": "T"})
+    assert "text" in ladder_figure(nothing, Plots()).to_dict()["mark"]["type"]

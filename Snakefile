@@ -23,6 +23,7 @@ wildcard_constraints:
     owner=f"(corpora|tasks)/{NAME}",
     constant=CONSTANT,
     order=ORDER,
+    weights=WEIGHTS,
     variant=f"{OF_CORPUS}|{OF_TASK}|{OF_TRAINED}",
     seed="[0-9]+",
     part=PART,

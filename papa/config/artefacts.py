@@ -47,6 +47,7 @@ ARTEFACTS = {
     "average_part": Artefact(f"{_LAID_OUT}/average/{{part}}.h5", "average"),
     "lambda": Artefact(f"{_TASK}/{{constant}}/lambda-{{seed}}.parquet", "lambda"),
     "lambda_half": Artefact(f"{_TASK}/{{constant}}/lambda-{{seed}}/{{part}}.parquet", "lambda"),
+    "weights": Artefact(f"{_TASK}/{{constant}}/{{weights}}.parquet", "weights"),
     "order": Artefact(f"{_TASK}/{{constant}}/{{order}}/order.parquet", "rank"),
     "heads_in_order": Artefact(f"{_MODEL}/orders/{{order}}.parquet", "order"),
     "index": Artefact(f"{_MODEL}/{{owner}}/features/{{variant}}/{{part}}.json", "hidden"),

@@ -21,7 +21,6 @@ from papa.errors import InputError
 from papa.model.replacement import (
     Attending,
     Mix,
-    Observer,
     Replace,
     Replacement,
     kept_context,
@@ -53,7 +52,7 @@ class Session:
         replacement: what each layer does; empty before the number of layers is known.
         examples: where the tokens of the examples stand.
         late: whether it is the model that tells where they stand, when it makes its mask or attends.
-        observer: sees the attention of every layer.
+        observer: sees every layer and its attention `[example, head, query, key]`.
         last: the layer after whose attention nothing is needed; None if everything is.
         called: layers that called attention since the pass began.
         numbers: the number that the model itself gives to each layer that attends, None where it gives none; empty
@@ -65,7 +64,7 @@ class Session:
 
     replacement: Replacement = field(default_factory=list)
     examples: Examples | None = None
-    observer: Observer | None = None
+    observer: Callable[[Layer, Tensor], None] | None = None
     last: int | None = None
     called: int = 0
     numbers: tuple[int | None, ...] = ()
@@ -350,7 +349,7 @@ def context_of(session: Session, layer: Layer) -> Tensor:
     """What all heads of a layer make of their values, `[example, head, place, channel]`, as the session says."""
     if session.observer is not None:
         attention = layer.attending(None).attention()
-        session.observer(layer.number, attention, layer.examples)
+        session.observer(layer, attention)
         if layer.number == session.last:
             raise Observed
         return attention @ layer.values(None)

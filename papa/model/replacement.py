@@ -64,7 +64,7 @@ class Replace:
 class Mix:
     """Every head uses weight * attention + (1 - weight) * constant.
 
-    `weights` are `[head]`, `matrices` `[head, query, key]`.
+    `weights` are `[head]`, or `[example, head]`; `matrices` `[head, query, key]`.
     """
 
     weights: Tensor
@@ -257,8 +257,8 @@ def replaced_context(constants: Tensor, values: Tensor, dropout: float) -> Tenso
 
 
 def mixed_context(weights: Tensor, constants: Tensor, heads: Attending, values: Tensor, dropout: float) -> Tensor:
-    """The context of heads that use their attention and their constant, `weights` `[head]` of the first (Sec. 3.2)."""
-    mixed = constants + weights[:, None, None] * (heads.attention() - constants)
+    """The context of heads that use their attention and their constant, `weights` of the first (Sec. 3.2)."""
+    mixed = constants + weights[..., None, None] * (heads.attention() - constants)
     return _dropped(mixed, len(values), dropout) @ values
 
 

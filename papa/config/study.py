@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -206,8 +207,9 @@ class Study:
         return [_of_weights(job) | {"path": job.main} for job in self._weights() if "part" not in job.wildcards]
 
     def stability(self) -> list[AnyJob]:
-        """The job that compares orders, if a task has several weights of a head: of seeds, halves or other measures."""
-        several = len({tuple(map(job.wildcards.get, ("seed", "part", "weights"))) for job in self._weights()}) > 1
+        """The job that compares orders, if a task has several weights of heads: of seeds, halves or other measures."""
+        of = Counter(tuple(map(job.wildcards.get, ("model", "task", "constant"))) for job in self._weights())
+        several = max(of.values(), default=0) > 1
         return [self.job("stability")] if several else []
 
     def analyses(self) -> list[AnyJob]:

@@ -86,19 +86,21 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
         constant = Constant.parse(settings.constant)
         matrices = matrices_for(constant, job.maybe("constants"), model, facts).to(model.device)
     begin = time.monotonic()
-    examples, trained = len(train), begin
+    examples, of_probe = len(train), ""
     if settings.by in OBSERVED:
         of_rows = distances_to(matrices) if settings.by == "variance" else norms_of_contexts
         values = mean_over_tokens(model, train, of_rows).view(model.layers, units, -1).mean(2)  # [layer, unit]
     else:
         probed = _probed(job, split, model, checkpoint)
-        trained = time.monotonic()
+        if settings.training.epochs:
+            of_probe = f" after {time.monotonic() - begin:.1f} s of its probe"
+        begin = time.monotonic()
         if settings.by == "gradient":
             values = probed.gradients(matrices, units)
         else:
             examples = min(examples, LEFT_OUT_OF)
             values = probed.left_out(matrices, units)
-    took = f"{time.monotonic() - trained:.1f} s" + (f" after {trained - begin:.1f} s of its probe" * (trained > begin))
+    took = f"{time.monotonic() - begin:.1f} s{of_probe}"
     if not bool(values.isfinite().all()):
         raise InputError(
             f"The {settings.by} of a head of {identity.name} is not finite; lower the learning rate of the task, or "

@@ -452,12 +452,9 @@ class Ranking(Block):
         key("passes over the training split in that training (if not given, as many as the task has)", "epochs"),
     ] = None
     start: Annotated[
-        Literal["open"] | None,
-        key(
-            "where λ starts: open is 0.95, so that heads begin with their own attention (if not given, 0.5, as in the "
-            "paper)"
-        ),
-    ] = None
+        Literal["half", "open"],
+        key("where λ starts: at 0.5, as in the paper, or open at 0.95, so that heads begin with their own attention"),
+    ] = "half"
     l1: Annotated[
         float | None,
         Field(gt=0, allow_inf_nan=False),

@@ -473,7 +473,7 @@ class Study:
             encoder_dropout=self.config.encoder_dropout,
             unit=self._unit(),
             direct=given.direct or None,
-            start=ranking.start,
+            start=None if ranking.start == "half" else ranking.start,
             l1=ranking.l1,
         )
         needs: Needs = {

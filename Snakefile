@@ -24,6 +24,7 @@ wildcard_constraints:
     averaged="|".join(AVERAGED),
     constant=CONSTANT,
     order=ORDER,
+    weights=WEIGHTS,
     variant=f"{OF_CORPUS}|{OF_TASK}|{OF_TRAINED}",
     seed="[0-9]+",
     part=PART,

@@ -157,6 +157,13 @@ def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, **changes:
             averages().save(job.main)
         elif job.stage == "lambda":
             _write_lambda(job)
+        elif job.stage == "weights":
+            swap = len(job.settings.by) + (job.settings.seed or 0)
+            values = [
+                (layer, head, learned(swap, layer * HEADS + head)) for layer in range(LAYERS) for head in range(HEADS)
+            ]
+            rows = [{"epoch": 1, "layer": layer, "head": head, "value": value} for layer, head, value in values]
+            write_table(pa.Table.from_pylist(rows), job.main, {})
         elif job.stage in ("rank", "order"):
             heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
             rows = [{"rank": rank, "layer": layer, "head": head} for rank, (layer, head) in enumerate(heads)]
@@ -167,6 +174,9 @@ def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, **changes:
         "tables/summary": "s\th:m:s\tmax_rss\n1.5\t0:00:01\t101.25\n",
         "models/small/tasks/first/runs/original/runs": "s\tmax_rss\n1.25\t300\n",
         "models/small/tasks/first/runs/zeros/all/runs": "s\tmax_rss\n2.25\t-\n",  # over before its memory was seen
+        "models/small/tasks/first/average/lambda-0": "s\tmax_rss\n100\t300\n",
+        "models/small/tasks/first/average/gradient-0": "s\tmax_rss\n20.4\t300\n",
+        "models/small/tasks/first/average/gradient-1": "s\tmax_rss\n30.4\t300\n",
         "models/small/tasks/gone/runs/original/runs": "s\tmax_rss\n1000\t1000\n",  # of a config of before
     }
     for name, text in took.items():

@@ -46,6 +46,7 @@ ARTEFACTS = {
     "average": Artefact(f"{_LAID_OUT}/{{averaged}}.h5", "average"),
     "average_part": Artefact(f"{_LAID_OUT}/{{averaged}}/{{part}}.h5", "average"),
     "resample": Artefact(f"{_LAID_OUT}/resample.h5", "resample"),
+    "weights": Artefact(f"{_TASK}/{{constant}}/{{weights}}.parquet", "weights"),
     "lambda": Artefact(f"{_TASK}/{{constant}}/lambda-{{seed}}.parquet", "lambda"),
     "lambda_half": Artefact(f"{_TASK}/{{constant}}/lambda-{{seed}}/{{part}}.parquet", "lambda"),
     "order": Artefact(f"{_TASK}/{{constant}}/{{order}}/order.parquet", "rank"),

@@ -102,7 +102,17 @@ Random = Literal[
     "qwen2",
     "modernbert-decoder",
 ]
-OrderName = Literal["lambda", "lambda-reversed", "first-layer-first", "last-layer-first", "random"]
+OrderName = Literal[
+    "lambda",
+    "lambda-reversed",
+    "first-layer-first",
+    "last-layer-first",
+    "random",
+    "gradient",
+    "leave-one-out",
+    "variance",
+    "output-norm",
+]
 
 
 def fraction(written: object) -> str:
@@ -414,8 +424,8 @@ class Ranking(Block):
     seeds: Annotated[
         Seeds,
         key(
-            "seeds of the training that gives every head its weight, one order of heads for each; with several, "
-            "intervals include how much orders differ",
+            "seeds of the training that gives every head its λ, gradient or leave-one-out, one order of heads for "
+            "each; with several, intervals include how much orders differ",
             "none",
         ),
     ] = (0,)
@@ -441,6 +451,15 @@ class Ranking(Block):
     epochs: Annotated[
         Positive | None,
         key("passes over the training split in that training (if not given, as many as the task has)", "epochs"),
+    ] = None
+    start: Annotated[
+        Literal["half", "open"],
+        key("where λ starts: at 0.5, as in the paper, or open at 0.95, so that heads begin with their own attention"),
+    ] = "half"
+    l1: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False),
+        key("weight of the mean of all λ, which is added to the loss that λ is learned on (if not given, 0)", "none"),
     ] = None
 
 

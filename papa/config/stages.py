@@ -207,10 +207,38 @@ class LambdaOf(_OfEncoding):
     """What has one λ; None stands for a head."""
     direct: Literal[True] | None = None
     """Whether the loss is that of the model's own head, which guesses the next token, and no probe is trained."""
+    start: Literal["open"] | None = None
+    """Where λ starts; None stands for a half."""
+    l1: float | None = None
+    """The weight of the mean of all λ in the loss; None stands for none."""
+
+
+LEFT_OUT_OF = 1000
+"""Training examples on which *leave-one-out* measures, at most, because it passes over them once for each unit."""
+
+
+class WeightsOf(_OfEncoding):
+    """Stage *weights*: what every head weighs by another measure than λ, on the training texts of a task.
+
+    What a measure does not depend on is None, and is not recorded.
+    """
+
+    stage = "weights"
+    runs = "papa.method.weights:weigh_heads"
+
+    by: Literal["gradient", "leave-one-out", "variance", "output-norm"]
+    constant: str | None = None
+    seed: int | None = None
+    training: Training = Training.none()
+    """How the probe is trained that has the loss."""
+    encoder_dropout: bool | None = None
+    """Whether the encoder drops while that probe is trained."""
+    unit: Literal["group", "layer"] | None = None
+    direct: Literal[True] | None = None
 
 
 class RankOf(Settings):
-    """Stage *rank*: heads in an order that is made of λ."""
+    """Stage *rank*: heads in an order that is made of their weights."""
 
     stage = "rank"
     runs = "papa.method.ranking:rank_heads"
@@ -288,13 +316,15 @@ class RunsOf(Settings):
 
 
 class StabilityOf(Settings):
-    """Stage *stability*: how alike the orders are that λ gives with other seeds and other texts.
+    """Stage *stability*: how alike orders of heads are: with other seeds and other texts, by other weights, on other
+    tasks.
 
-    `learned` says of each λ which model, task, constant, seed and part it is of, and the title of the task; `fractions`
-    which numbers of heads are compared.
+    `learned` says of each file of weights which model, task, constant, order, seed and part it is of, and the title of
+    the task; `fractions` which numbers of heads are compared.
     """
 
     stage = "stability"
+    version = 2
     runs = "papa.results.stability:compare_orders"
 
     learned: tuple[dict[str, str], ...]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -22,13 +23,13 @@ from papa.config import stages
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN, Config, Corpus, Grid
 from papa.config.variant import (
-    BY_LAMBDA,
     CONTEXTLESS,
     LADDER,
     OF,
     ORIGINAL,
     RANDOM,
     RESAMPLED,
+    SEEDED,
     WHOLE,
     Constant,
     Order,
@@ -159,7 +160,7 @@ class Study:
 
     def orders(self, grid: Grid) -> list[Order]:
         """The orders of a grid, each draw of a random one by itself."""
-        drawn = dict.fromkeys(BY_LAMBDA, self.config.ranking.seeds) | {RANDOM: range(1, self.config.ranking.draws + 1)}
+        drawn = dict.fromkeys(SEEDED, self.config.ranking.seeds) | {RANDOM: range(1, self.config.ranking.draws + 1)}
         return [Order(name, draw) for name in grid.orders for draw in drawn.get(name, (None,))]
 
     @cache  # noqa: B019  a study lives as long as its process
@@ -214,10 +215,15 @@ class Study:
         """The jobs that a run of the workflow ends with; everything else is made for them."""
         return [self.job("summarise"), self.job("claims"), *self.stability(), *self.analyses(), self.job("page")]
 
+    def weights(self) -> list[dict[str, str]]:
+        """The `path` of all weights that orders are made of, and of which model, task, constant, order and seed."""
+        return [_of_weights(job) | {"path": job.main} for job in self._weights() if "part" not in job.wildcards]
+
     def stability(self) -> list[AnyJob]:
-        """The job that compares orders, if several λ were learned for one of them."""
-        several = len(self.config.ranking.seeds) > 1 or self.config.ranking.halves
-        return [self.job("stability")] if several and self._learned() else []
+        """The job that compares orders, if a task has several weights of heads: of seeds, halves or other measures."""
+        of = Counter(tuple(map(job.wildcards.get, ("model", "task", "constant"))) for job in self._weights())
+        several = max(of.values(), default=0) > 1
+        return [self.job("stability")] if several else []
 
     def analyses(self) -> list[AnyJob]:
         """The jobs of the tables and figures that the config asks for."""
@@ -488,6 +494,8 @@ class Study:
             encoder_dropout=self.config.encoder_dropout,
             unit=self._unit(),
             direct=given.direct or None,
+            start=None if ranking.start == "half" else ranking.start,
+            l1=ranking.l1,
         )
         needs: Needs = {
             "tokens": [self._tokens(model, task)],
@@ -496,11 +504,33 @@ class Study:
         }
         return self._made(settings, needs, {"lambdas": "lambda"}, model=model, task=task, constant=constant, seed=seed)
 
+    def _weigh_heads(self, model: str, task: str, constant: str, weights: str) -> Job[stages.WeightsOf]:
+        given, by = self.config.tasks[task], Order.parse(weights)
+        needs: Needs = {"tokens": [self._tokens(model, task)]}
+        told: dict[str, object] = {"by": by.base, "unit": self._unit()}
+        if by.draw is not None:  # it follows from a loss
+            training = self._training(task)
+            if given.direct:  # no probe is trained
+                training = stages.Training.none().model_copy(update={"batch_size": training.batch_size})
+            told |= {"seed": by.draw, "training": training, "direct": given.direct or None}
+            told["encoder_dropout"] = self.config.encoder_dropout
+            needs["labels"] = self._labels(task)
+        if by.base != "output-norm":
+            told["constant"] = constant
+            needs["constants"] = self.constants(model, given.corpus, Constant.parse(constant))
+        encoding = self._encoding(model, learning=by.draw is not None)
+        settings = stages.WeightsOf.model_validate({"model": encoding, **told})
+        wildcards = {"model": model, "task": task, "constant": constant, "weights": weights}
+        return self._made(settings, needs, {"weights": "weights"}, **wildcards)
+
     def _rank(self, model: str, task: str, constant: str, order: str) -> Job[stages.RankOf]:
-        seed = str(Order.parse(order).draw)
-        learned = self.job("train_lambda", model=model, task=task, constant=constant, seed=seed)
-        own = {"model": model, "task": task, "constant": constant, "order": order}
-        return self._made(stages.RankOf(order=order), {"lambdas": [learned]}, {"order": "order"}, **own)
+        made_of, own = Order.parse(order), {"model": model, "task": task, "constant": constant}
+        if made_of.by_lambda:
+            weights = self.job("train_lambda", **own, seed=str(made_of.draw))
+        else:
+            weights = self.job("weigh_heads", **own, weights=order)
+        # finished orders record that they read `lambdas`, whatever the weights are
+        return self._made(stages.RankOf(order=order), {"lambdas": [weights]}, {"order": "order"}, **own, order=order)
 
     def _order_heads(self, model: str, order: str) -> Job[stages.OrderOf]:
         seed = self.config.ranking.seeds[0] if Order.parse(order).draw is not None else 0
@@ -565,24 +595,28 @@ class Study:
         return self._made(settings, needs, outputs)
 
     def _stability(self) -> Job[stages.StabilityOf]:
-        learned, titles = self._learned(), self._told_tasks()
+        weights, titles = self._weights(), self._told_tasks()
         fractions = dict.fromkeys(fraction for grid in self.grids.values() for fraction in grid.fractions)
         settings = stages.StabilityOf(
-            learned=tuple(dict(job.wildcards) | {"title": titles[job.wildcards["task"]].title} for job in learned),
+            learned=tuple(_of_weights(job) | {"title": titles[job.wildcards["task"]].title} for job in weights),
             fractions=tuple(fraction for fraction in fractions if fraction not in ("0", "1")),
         )
-        return self._made(settings, {"lambdas": learned}, _forms("stability", TABLE))
+        return self._made(settings, {"lambdas": weights}, _forms("stability", TABLE))
 
     @cache  # noqa: B019  a study lives as long as its process
-    def _learned(self) -> list[AnyJob]:
-        """All λ that are learned, those on halves of the texts included."""
+    def _weights(self) -> list[AnyJob]:
+        """All weights of heads that orders are made of, and λ on halves of the texts."""
         ranks = {job for probe in self._probes() for hidden in probe.needed for job in (hidden, *hidden.needed)}
         whole = dict.fromkeys(job for rank in ranks if rank.rule == "rank" for job in rank.needed)
         own = sorted(whole, key=lambda job: job.main)
         if not self.config.ranking.halves:
             return own
-        halves = [self.job("half_lambda", **job.wildcards, part=part) for job in own for part in parts_of(2)]
-        return [*own, *halves]
+        learned = [job for job in own if job.rule == "train_lambda"]
+        return [*own, *(self.job("half_lambda", **job.wildcards, part=part) for job in learned for part in parts_of(2))]
+
+    def _learned(self) -> list[AnyJob]:
+        """All λ that are learned, those on halves of the texts included."""
+        return [job for job in self._weights() if isinstance(job.settings, stages.LambdaOf)]
 
     def _told_tasks(self) -> dict[str, stages.TaskOf]:
         given = self.config.tasks
@@ -697,8 +731,8 @@ class Study:
         return [self.averaged(model, source if own else f"{source}/slots-{slots}", constant.start)]
 
     def order(self, model: str, task: str, constant: Constant, order: Order) -> AnyJob:
-        """The job of an order of heads: under the λ of a task and a constant, or of the model alone."""
-        if not order.by_lambda:
+        """The job of an order of heads: by their weights for a task and a constant, or of the model alone."""
+        if not order.by_weight:
             return self.job("order_heads", model=model, order=order.name)
         return self.job("rank", model=model, task=task, constant=constant.untrained, order=order.name)
 
@@ -803,6 +837,13 @@ class Roots:
 def _output_for(name: str, job: AnyJob) -> str:
     """The output of a job that an input of this name is: the runs of a variant, the table of a summary."""
     return job.outputs.get(name, job.main)
+
+
+def _of_weights(job: AnyJob) -> dict[str, str]:
+    """Of which model, task, constant and part the weights of a job are, and of which order and seed."""
+    made = dict(job.wildcards)
+    order = Order.parse(made.pop("weights", f"lambda-{made.pop('seed', '')}"))
+    return made | {"order": order.base} | ({} if order.draw is None else {"seed": str(order.draw)})
 
 
 def _forms(artefact: str, endings: tuple[str, ...]) -> dict[str, str]:

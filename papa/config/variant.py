@@ -24,10 +24,13 @@ STARTS = ("average", "toeplitz", "sink", "by-distance")
 """Constants that can be trained on."""
 TRAINED, OF = "-trained", "average-of-"
 BY_LAMBDA = ("lambda", "lambda-reversed")
+PROBED, OBSERVED = ("gradient", "leave-one-out"), ("variance", "output-norm")
+"""Weights of heads beside λ: those that follow from a loss, and so from a seed, and those that attention itself has."""
+SEEDED = (*BY_LAMBDA, *PROBED)
 RANDOM = "random"
-ORDERS = (*BY_LAMBDA, "first-layer-first", "last-layer-first", RANDOM)
-DRAWN = (*BY_LAMBDA, RANDOM)
-"""Orders of which there are several: one for each seed of λ, or for each draw."""
+ORDERS = (*BY_LAMBDA, "first-layer-first", "last-layer-first", RANDOM, *PROBED, *OBSERVED)
+DRAWN = (*SEEDED, RANDOM)
+"""Orders of which there are several: one for each seed of the weights that they are made of, or for each draw."""
 
 ORIGINAL, ALL_REPLACED = "original", "all"
 CONTEXTLESS = f"zeros/{ALL_REPLACED}"
@@ -35,6 +38,8 @@ CONTEXTLESS = f"zeros/{ALL_REPLACED}"
 CONSTANT = f"(?:{'|'.join((*DATA_FREE, *AVERAGED, RESAMPLED))}|{OF}[a-z0-9_-]+)"
 """Pattern of constants that are not trained, so that hidden states under them can be stored."""
 ORDER, KEPT = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
+WEIGHTS = f"(?:{'|'.join(PROBED)})-[0-9]+|{'|'.join(OBSERVED)}"
+"""Pattern of the names of weights of heads other than λ, which are those of the orders made of them."""
 OF_CORPUS = f"{ORIGINAL}|{CONSTANT}/{ALL_REPLACED}"
 """Pattern of variants that depend on texts alone: nothing is replaced, or every head."""
 OF_TASK = f"{CONSTANT}/{ORDER}/{KEPT}"
@@ -100,7 +105,7 @@ class Order:
 
     Args:
         base: one of `ORDERS`.
-        draw: which draw a random order is, counted from 1; or the seed of the λ that the order is made of.
+        draw: which draw a random order is, counted from 1; or the seed of the weights that the order is made of.
     """
 
     base: str
@@ -108,13 +113,13 @@ class Order:
 
     @classmethod
     def parse(cls, name: str) -> Order:
-        """The order called `name`; one that is drawn or learned names its draw or seed: random-1, lambda-0, …"""
+        """The order called `name`; one that is drawn or has a seed names it: random-1, lambda-0, …"""
         drawn = re.fullmatch(f"({'|'.join(DRAWN)})-(0|[1-9][0-9]*)", name)
         order = cls(drawn[1], int(drawn[2])) if drawn else cls(name)
         if order.base not in ORDERS or (order.base in DRAWN) != (order.draw is not None) or name == f"{RANDOM}-0":
             raise InputError(
-                f"The order {name!r} does not exist; it is one of {', '.join(ORDERS)} (drawn: random-1, …; learned "
-                "with a seed: lambda-0, …)."
+                f"The order {name!r} does not exist; it is one of {', '.join(ORDERS)} (drawn: random-1, …; with a "
+                "seed: lambda-0, …)."
             )
         return order
 
@@ -127,6 +132,11 @@ class Order:
     def by_lambda(self) -> bool:
         """Whether the order is made of the λ of a task."""
         return self.base in BY_LAMBDA
+
+    @property
+    def by_weight(self) -> bool:
+        """Whether the order is made of weights of heads that follow from a task: λ, or another."""
+        return self.base in (*SEEDED, *OBSERVED)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ WORDS = {
     "average": "Average attention over a corpus",
     "resample": "Attention to single texts of a corpus",
     "lambda": "Learned weights λ of heads",
-    "rank": "Order of heads by λ",
+    "weights": "Weights of heads by a measure other than λ",
+    "rank": "Order of heads by their weights",
     "order": "Order of heads that needs no text",
     "hidden": "Hidden states",
     "probe": "Runs of a variant, one for each seed",
@@ -110,8 +111,10 @@ def _rows(path: Path, trace: Trace | None) -> Shown:
     shown = {"rows": table.num_rows, **facts}
     if trace and trace.stage == "probe":
         shown["scores"] = _scores(table, facts)
-    if trace and trace.stage in ("lambda", "rank", "order"):
+    if trace and trace.stage in ("lambda", "weights", "rank", "order"):
         frame, title, name = table.to_pandas(), "Rank: the head with 0 is replaced first", "rank"
+        if trace.stage == "weights":
+            title, name = f"{trace.settings['by']}: heads of small values are replaced first", "value"
         if trace.stage == "lambda":
             frame, name = frame[frame["epoch"] == frame["epoch"].max()], "value"
             part = f" of part {trace.settings['part']} of the texts" if trace.settings.get("part") else ""

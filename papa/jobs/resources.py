@@ -14,6 +14,7 @@ from typing import Any
 
 from papa.config.settings import METRICS, Config, Corpus
 from papa.config.stages import (
+    LEFT_OUT_OF,
     AverageOf,
     HiddenOf,
     LabelsOf,
@@ -25,9 +26,10 @@ from papa.config.stages import (
     SubsetsOf,
     TextsOf,
     TokensOf,
+    WeightsOf,
 )
 from papa.config.study import Job, Study
-from papa.config.variant import Constant, Variant, entries_of
+from papa.config.variant import OBSERVED, Constant, Variant, entries_of
 from papa.files import PathLike, footer_of
 
 MB = 10**6
@@ -185,6 +187,7 @@ def memory_of(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
     - probe through the model: that; weights; constants, and for those that are trained a gradient and two means;
       activations of a batch in all layers if constants are trained, or of one layer while it is scored
     - lambda: as with trained constants, without scoring
+    - weights: the same where a loss is passed back, of one layer where attention is looked at or heads are left out
 
     Neither average nor hidden has a corpus in memory.
     """
@@ -192,7 +195,7 @@ def memory_of(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
     if sizes is not None and isinstance(told, MergeOf):
         constants = sizes.constants(_kind(job.needs["parts"][0].settings))
         return _rounded_up(MARGIN * (START_MB + (2 * DOUBLE + FLOAT) * constants / MB), 100)
-    if sizes is None or not isinstance(told, AverageOf | ResampleOf | HiddenOf | LambdaOf | ProbeOf):
+    if sizes is None or not isinstance(told, AverageOf | ResampleOf | HiddenOf | LambdaOf | WeightsOf | ProbeOf):
         return UNKNOWN_MB if job.inputs.get("tokens") else TABLES_MB
     if isinstance(told, ProbeOf) and not told.streamed:
         return _rounded_up(MARGIN * (START_MB + _of_probe(job, config, sizes) / MB), 100)
@@ -203,11 +206,14 @@ def memory_of(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
         held += (2 * DOUBLE + FLOAT) * constants + DOUBLE * classes + activations * config.token_budget
     elif isinstance(told, HiddenOf):
         held += CONSTANT * constants + (activations + (2 * FLOAT + HALF) * sizes.states) * config.token_budget
+    elif isinstance(told, WeightsOf) and told.by in OBSERVED:
+        held += CONSTANT * constants + activations * config.token_budget
     else:
-        trained = _trained(told)
-        held += (CONSTANT + FLOAT * (OPTIMISER - 1) * (trained and not isinstance(told, LambdaOf))) * constants
-        batch = sizes.tokens_of(told.training.batch_size) * activations * (sizes.layers if trained else 1)
-        scored = 0.0 if isinstance(told, LambdaOf) else sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored)) * activations
+        trained, scores = _trained(told), isinstance(told, ProbeOf)
+        held += (CONSTANT + FLOAT * (OPTIMISER - 1) * (trained and scores)) * constants
+        through = trained or (isinstance(told, WeightsOf) and told.by == "gradient")
+        batch = sizes.tokens_of(told.training.batch_size) * activations * (sizes.layers if through else 1)
+        scored = sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored)) * activations if scores else 0.0
         held += max(batch, scored) + _of_probe(job, config, sizes)
     cuda = START_CUDA_MB * config.device.startswith("cuda")
     return _rounded_up(MARGIN * (START_ENCODER_MB + cuda + held / MB), 100)
@@ -226,7 +232,7 @@ def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) ->
     reading of hidden states by their bytes. All of it as often as there are epochs.
     """
     told = job.settings
-    if sizes is None or not isinstance(told, AverageOf | HiddenOf | LambdaOf | ProbeOf):
+    if sizes is None or not isinstance(told, AverageOf | HiddenOf | LambdaOf | WeightsOf | ProbeOf):
         return START_SECONDS
     stored = isinstance(told, ProbeOf) and not told.streamed
     of_gpu = FLOPS_GPU if told.model.precision == "float32" else FLOPS_GPU_HALF
@@ -234,11 +240,15 @@ def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) ->
     encoding = (2 * sizes.matrices + 4 * sizes.layers * sizes.slots * sizes.hidden) * sizes.tokens / flops
     if isinstance(told, AverageOf | HiddenOf):
         return START_SECONDS + encoding / int(told.part.split("of")[1])
+    if isinstance(told, WeightsOf) and told.by in OBSERVED:
+        return START_SECONDS + encoding
     decoded, of_tokens = _metric(job, config)
     of_probe = 6 * sizes.probe * (sizes.tokens if of_tokens else sizes.examples)
     decoding = int(decoded * 6 * sizes.vocabulary * sizes.hidden * sizes.tokens)
     if told.direct and isinstance(told, ProbeOf):  # validation texts alone, each twice: replaced, and as it is
         return START_SECONDS + 2 * (encoding + decoding / 3 / flops) * sizes.scored / max(sizes.examples, 1)
+    if told.direct and isinstance(told, WeightsOf):
+        return START_SECONDS + _passes(told, sizes) * (encoding + decoding / 3 / flops)
     if told.direct:
         return START_SECONDS + told.training.epochs * (3 * encoding + decoding / flops)
     if decoded:
@@ -246,7 +256,8 @@ def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) ->
     epoch = of_probe / flops + sizes.examples / told.training.batch_size * sizes.probe * STEP
     epoch += HALF * sizes.states * sizes.tokens / BYTES_A_SECOND if stored else (3 if _trained(told) else 1) * encoding
     seeds = len(told.seeds) if isinstance(told, ProbeOf) else 1
-    return START_SECONDS + seeds * told.training.epochs * epoch
+    measured = _passes(told, sizes) * (encoding + of_probe / 3 / flops) if isinstance(told, WeightsOf) else 0.0
+    return START_SECONDS + seeds * told.training.epochs * epoch + measured
 
 
 def disk(job: Job[Any], sizes: Sizes | None) -> int:
@@ -303,15 +314,23 @@ def _kind(told: Settings) -> str:
     """The kind of the constants that a job makes or uses; `zeros`, which take no room, where there are none."""
     if isinstance(told, AverageOf):
         return told.kind or "average"
-    if isinstance(told, LambdaOf):
-        return Constant.parse(told.constant).start
+    if isinstance(told, LambdaOf | WeightsOf):
+        return Constant.parse(told.constant).start if told.constant else "zeros"
     constant = Variant.parse(told.variant).constant if isinstance(told, HiddenOf | ProbeOf) else None
     return "average" if isinstance(told, ResampleOf) else "zeros" if constant is None else constant.start
 
 
 def _trained(told: Settings) -> bool:
-    """Whether gradients go through the model."""
+    """Whether something is trained by gradients that go through the model."""
     return isinstance(told, LambdaOf) or (isinstance(told, ProbeOf) and Variant.parse(told.variant).trained)
+
+
+def _passes(told: WeightsOf, sizes: Sizes) -> float:
+    """How many times the training texts go through the model to weigh heads by a loss; backwards counts twice."""
+    if told.by == "gradient":
+        return 3.0
+    units = sizes.layers * (1 if told.unit == "layer" else sizes.heads)
+    return (1 + units) * min(1.0, LEFT_OUT_OF / max(sizes.examples, 1))
 
 
 def _metric(job: Job[Any], config: Config) -> tuple[float, bool]:
@@ -324,14 +343,14 @@ def _of_probe(job: Job[Any], config: Config, sizes: Sizes) -> float:
     """Bytes of token ids, of a probe with all that is in memory of its parameters, and of what it reads at a time."""
     told, direct = job.settings, bool(job.settings.direct)
     batch = sizes.tokens_of(told.training.batch_size) if told.training.epochs else 0.0
-    scored = 0.0 if isinstance(job.settings, LambdaOf) else sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored))
+    scored = sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored)) if isinstance(told, ProbeOf) else 0.0
     scored = float(config.token_budget) if direct and scored else scored
     states = 0.0 if direct else (3 * FLOAT + HALF) * sizes.states * max(batch, scored)
     decoded = 4 * FLOAT * _metric(job, config)[0] * max(batch, scored) * sizes.vocabulary
     # probes that are done wait until all are written, and are in memory once more as a file
     probe = 0 if direct else sizes.probe
     learned = probe + _trained(told) * sizes.constants(_kind(told))
-    done = 0 if isinstance(told, LambdaOf) else 2 * FLOAT * len(told.seeds) * learned
+    done = 2 * FLOAT * len(told.seeds) * learned if isinstance(told, ProbeOf) else 0
     return BYTES_OF_A_TOKEN * sizes.tokens + FLOAT * OPTIMISER * probe + done + states + decoded
 
 

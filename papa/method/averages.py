@@ -29,6 +29,7 @@ from papa.files import KEY, MEND, PathLike, Trace, check_arrays, provenance_of_a
 from papa.method.fitting import Checkpoint, State
 from papa.method.ladder import TIED, classes_of
 from papa.method.progress import progress
+from papa.model.attention import Layer
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of
 from papa.model.model import Model, check_model
@@ -240,9 +241,11 @@ class Averaging:
         """Add the layers from `first` on in `batch`, which is on the model's device."""
         self.added = first
 
-        def observe(layer: int, seen: Tensor, examples: Examples) -> None:
+        def watch(of: Layer, attention: Tensor) -> None:
+            layer, examples = of.number, of.examples
             if layer < first:
                 return
+            seen = attention @ of.values(None) if self.outputs else attention
             # examples that use the same slots add up before they are sent to those slots
             summed = seen.sum(0, keepdim=True, dtype=torch.float64) if examples.alike else seen.double()
             where, counted = self._places(examples)
@@ -263,7 +266,7 @@ class Averaging:
             self.added = layer + 1
 
         with torch.no_grad():
-            self.model.observe(batch, observe, contexts=self.outputs)
+            self.model.watch(batch, watch)
         self.examples += len(batch.lengths)
 
     def _places(self, examples: Examples) -> tuple[Tensor, Tensor | None]:

@@ -19,7 +19,7 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differe
 from torch.nn.functional import cross_entropy, pad
 
 from papa.config.settings import Machine
-from papa.config.stages import LambdaOf, ProbeOf
+from papa.config.stages import LambdaOf, ProbeOf, WeightsOf
 from papa.config.study import Job
 from papa.data.masking import VALIDATION, Masking, Masks, masked_batch
 from papa.data.packed import Packed
@@ -164,7 +164,11 @@ class Objective(ABC):
 
 
 def objective_of(
-    job: Job[LambdaOf] | Job[ProbeOf], splits: Mapping[str, Tokens], sizes: Sizes, model: Model | None, seed: int
+    job: Job[LambdaOf] | Job[ProbeOf] | Job[WeightsOf],
+    splits: Mapping[str, Tokens],
+    sizes: Sizes,
+    model: Model | None,
+    seed: int,
 ) -> Objective:
     """The objective of a job with a new probe: labelled, or if it has no labels next or masked tokens.
 

@@ -1,4 +1,4 @@
-"""Which heads are replaced first: a weight for each, learned with a probe, and the orders made of it (Sec. 3.2)."""
+"""Which heads are replaced first: λ of each, learned with a probe, and the orders made of weights (Sec. 3.2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from papa.config.stages import LambdaOf, OrderOf, RankOf
 from papa.config.study import Job
-from papa.config.variant import BY_LAMBDA, Constant, Order, Variant
+from papa.config.variant import BY_LAMBDA, OBSERVED, PROBED, Constant, Order, Variant
 from papa.data.tokenize import shape_of_model
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of, weights_digest
@@ -20,9 +20,13 @@ from papa.method.constants import constants_for, must_agree
 from papa.method.fitting import Checkpoint, Kept, Lesson, fit
 from papa.method.objectives import Through, objective_of
 from papa.method.probes import Sizes
+from papa.method.weights import units_of, write_weights
 from papa.model.load import model_of
 from papa.model.model import Model
 from papa.model.replacement import Head, Replacement
+
+START = {None: 0.5, "open": 0.95}
+"""Where λ starts, by the name of the setting."""
 
 
 def train_lambda(job: Job[LambdaOf]) -> str:
@@ -30,10 +34,9 @@ def train_lambda(job: Job[LambdaOf]) -> str:
 
     Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2). Heads of one
     unit (`ranking.unit`) have one λ. The probe that is learned on the way is thrown away; of next tokens the model's
-    own head has the loss, and λ alone is learned.
+    own head has the loss, and λ alone is learned. The settings may say that λ starts open (`START`), and that the mean
+    of all λ times `l1` is added to the loss.
     """
-    import pyarrow as pa
-
     settings, identity = job.settings, job.settings.model.model
     split = Tokens.read(job.input("tokens"), "train")
     train, facts = split["train"], split["train"].provenance
@@ -41,8 +44,9 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     matrices = constants_for(constant, job.maybe("constants"), model, facts).to(model.device)
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, Sizes.of(model, train.n), model, job.settings.seed)
-    units = {"group": model.groups, "layer": 1}.get(settings.unit or "head", model.heads)
-    raw = nn.Parameter(torch.zeros(model.layers, units, device=model.device))
+    units = units_of(settings.unit, model.heads, model.groups)
+    start = torch.tensor(START[settings.start]).logit().item()
+    raw = nn.Parameter(torch.full((model.layers, units), start, device=model.device))
 
     def lambdas() -> Tensor:
         return raw.sigmoid().repeat_interleave(model.heads // units, dim=1)  # [layer, head]
@@ -54,7 +58,12 @@ def train_lambda(job: Job[LambdaOf]) -> str:
         return {"lambda": lambdas().detach().cpu()}
 
     through = Through(model, mixed, settings.encoder_dropout, direct=bool(settings.direct))
-    loss, parameters = objective.loss_on(through), objective.probe.parameters()
+    task_loss, parameters = objective.loss_on(through), objective.probe.parameters()
+
+    def loss(examples: Tensor) -> Tensor:
+        own = task_loss(examples)
+        return own if settings.l1 is None else own + settings.l1 * raw.sigmoid().mean()
+
     rows = torch.arange(len(train))
     if settings.part is not None:  # drawn, because files are often sorted
         number, parts = map(int, settings.part.split("of"))
@@ -66,16 +75,8 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     checkpoint = Checkpoint(job.output("lambdas"), trace, model.device.type)
     epochs = fit(lesson, settings.training, settings.seed, checkpoint)
     values = torch.stack([epoch.kept["lambda"] for epoch in epochs])  # [epoch, layer, head]
-    epoch, layer, head = torch.meshgrid(*map(torch.arange, values.shape), indexing="ij")
-    columns = {"epoch": epoch + 1, "layer": layer, "head": head, "value": values}
-    table = pa.table({name: column.flatten().numpy() for name, column in columns.items()})
-    about = {
-        "model": identity.name,
-        "weights": model.weights,
-        "unit_size": model.heads // units,
-        **{key: facts[key] for key in ("corpus", "slots", "style")},
-    }
-    write_table(table, job.output("lambdas"), about, trace)
+    about = {"model": identity.name, "weights": model.weights, "unit_size": model.heads // units}
+    write_weights(values, job.output("lambdas"), about, facts, trace)
     checkpoint.discard()
     low, high = float(values[-1].min()), float(values[-1].max())
     return (
@@ -88,14 +89,18 @@ def rank_heads(job: Job[RankOf]) -> str:
     """Stage *rank*: the heads in the order in which they are replaced; rank 0 goes first.
 
     `lambda-SEED` goes from the smallest λ after the last epoch up, over all layers together, ties by layer, then head
-    (the paper's order, Sec. 3.2); `lambda-reversed-SEED` is the same backwards.
+    (the paper's order, Sec. 3.2); `lambda-reversed-SEED` is the same backwards. Orders by other weights likewise go
+    from the smallest up.
 
     Raises:
-        InputError: the order is not made of λ.
+        InputError: the order is not made of weights.
     """
     name = job.settings.order
-    if not Order.parse(name).by_lambda:
-        raise InputError(f"The order {name!r} is not made of λ; those made of it are {', '.join(BY_LAMBDA)}.")
+    if not Order.parse(name).by_weight:
+        raise InputError(
+            f"The order {name!r} is not made of λ or other weights; those made of them are "
+            f"{', '.join((*BY_LAMBDA, *PROBED, *OBSERVED))}."
+        )
     table = read_table(job.input("lambdas"))
     rows = zip(*(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")), strict=True)
     learned = sorted(rows, key=lambda row: (-row[0], *row[1:]))  # the last epoch first
@@ -111,13 +116,13 @@ def order_heads(job: Job[OrderOf]) -> str:
     their own, each the same for a seed whatever other draws there are.
 
     Raises:
-        InputError: the order is made of λ, or there is no such order.
+        InputError: the order is made of weights, or there is no such order.
     """
     settings, order = job.settings, Order.parse(job.settings.order)
-    if order.by_lambda:
-        raise InputError(f"The order {order.name!r} needs λ, which is learned on a task.")
+    if order.by_weight:
+        raise InputError(f"The order {order.name!r} needs λ or other weights of heads, which depend on a task.")
     layers, heads, groups = shape_of_model(settings.model)
-    units = {"group": groups, "layer": 1}.get(settings.unit or "head", heads)
+    units = units_of(settings.unit, heads, groups)
     listed = [(layer, unit) for layer in range(layers) for unit in range(units)]
     if order.base == "last-layer-first":
         listed.sort(key=lambda unit: -unit[0])

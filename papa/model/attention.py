@@ -22,7 +22,6 @@ from papa.model.replacement import (
     Attending,
     Constant,
     Mix,
-    Observer,
     Outputs,
     Replace,
     Replacement,
@@ -56,8 +55,7 @@ class Session:
         replacement: what each layer does; empty before the number of layers is known.
         examples: where the tokens of the examples stand.
         late: whether it is the model that tells where they stand, when it makes its mask or attends.
-        observer: sees the attention of every layer, or the contexts of its heads.
-        contexts: whether it sees contexts.
+        observer: sees every layer and its attention `[example, head, query, key]`.
         last: the layer after whose attention nothing is needed; None if everything is.
         called: layers that called attention since the pass began.
         numbers: the number that the model itself gives to each layer that attends, None where it gives none; empty
@@ -69,8 +67,7 @@ class Session:
 
     replacement: Replacement = field(default_factory=list)
     examples: Examples | None = None
-    observer: Observer | None = None
-    contexts: bool = False
+    observer: Callable[[Layer, Tensor], None] | None = None
     last: int | None = None
     called: int = 0
     numbers: tuple[int | None, ...] = ()
@@ -346,6 +343,14 @@ class Layer:
     allowed: Tensor | None
     dropout: float
 
+    def distances(self, attention: Tensor, constant: Constant) -> Tensor:
+        """How far all heads, which attend so, are from their constant: squared, `[example, head, query]`."""
+        if isinstance(constant, Outputs):
+            own, other = attention @ self.values(None), outputs_at(constant, self.examples)
+        else:
+            own, other = attention, restrict(constant, self.examples, self.allowed)
+        return (own.float() - other.float()).square().sum(-1)
+
     def replaced(self, constant: Constant, heads: Tensor | None) -> Tensor:
         """The context of the given heads (None: all), whose constants these are."""
         values = self.values(heads)
@@ -358,7 +363,7 @@ class Layer:
         heads, values = self.attending(None), self.values(None)
         if isinstance(constant, Outputs):
             own, outputs = kept_context(heads, values, self.dropout), outputs_at(constant, self.examples)
-            return outputs + weights[:, None, None] * (own - outputs)
+            return outputs + weights[..., None, None] * (own - outputs)
         constants = restrict(constant, self.examples, self.allowed)
         return mixed_context(weights, constants, heads, values, self.dropout)
 
@@ -366,17 +371,11 @@ class Layer:
 def context_of(session: Session, layer: Layer) -> Tensor:
     """What all heads of a layer make of their values, `[example, head, place, channel]`, as the session says."""
     if session.observer is not None:
-        attention, last = layer.attending(None).attention(), layer.number == session.last
-        if not session.contexts:
-            session.observer(layer.number, attention, layer.examples)
-            if last:
-                raise Observed
-        context = attention @ layer.values(None)
-        if session.contexts:
-            session.observer(layer.number, context, layer.examples)
-            if last:
-                raise Observed
-        return context
+        attention = layer.attending(None).attention()
+        session.observer(layer, attention)
+        if layer.number == session.last:
+            raise Observed
+        return attention @ layer.values(None)
     own = session.replacement[layer.number]
     if isinstance(own, Replace):
         if not len(own.kept):

@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from papa.data.packed import Examples, Given, Packed
 from papa.errors import InputError, first_line
-from papa.model.attention import Facts, Observed, Session, running
+from papa.model.attention import Facts, Layer, Observed, Session, running
 from papa.model.check import TOLERANCE, distance, states_of, tiny_batch, tiny_given
 from papa.model.forms import MODULES, Form, dense, forms_of, given_name, options_of, patch, slots_limit, takes_text
 from papa.model.linear import freeze_linears
@@ -237,7 +237,11 @@ class Model:
 
     @contextmanager
     def _running(
-        self, packed: Packed, replacement: Replacement | None, observer: Observer | None = None, dropout: bool = False
+        self,
+        packed: Packed,
+        replacement: Replacement | None,
+        observer: Callable[[Layer, Tensor], None] | None = None,
+        dropout: bool = False,
     ) -> Iterator[None]:
         session, usual = self.session, self.session.replacement
         if replacement is not None:
@@ -254,7 +258,7 @@ class Model:
             ):
                 yield
         finally:
-            session.replacement, session.examples, session.observer, session.contexts = usual, None, None, False
+            session.replacement, session.examples, session.observer = usual, None, None
             if dropout:
                 self.full.eval()
 
@@ -267,13 +271,13 @@ class Model:
             states = states_of(self.model, self.form.arguments(self.model, packed))
         return [self.form.tokens(state, packed) for state in states]
 
-    def observe(self, packed: Packed, observer: Observer, contexts: bool = False) -> None:
-        """Show `observer` the attention of every layer; what follows the last attention is not computed.
+    def observe(self, packed: Packed, observer: Observer) -> None:
+        """Show `observer` the attention of every layer; what follows the last attention is not computed."""
+        self.watch(packed, lambda layer, attention: observer(layer.number, attention, layer.examples))
 
-        With `contexts` it is shown what the heads make of their values instead.
-        """
+    def watch(self, packed: Packed, observer: Callable[[Layer, Tensor], None]) -> None:
+        """Show `observer` every layer and its attention, as `observe` does: so it also sees values, and constants."""
         with self._running(packed, None, observer), suppress(Observed):
-            self.session.contexts = contexts
             self.model(**self.form.arguments(self.model, packed), **options_of(self.model))
 
     def hidden_states(

@@ -22,8 +22,7 @@ from papa.errors import InputError
 Head = tuple[int, int]
 """A layer, and a head of it."""
 Observer = Callable[[int, Tensor, Examples], None]
-"""Called with the layer, its attention `[example, head, query, key]` (zero rows at padding) and the examples; or with
-the contexts `[example, head, place, channel]` of its heads in place of attention, if these are asked for."""
+"""Called with the layer, its attention `[example, head, query, key]` (zero rows at padding) and the examples."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ class Replace:
 
 @dataclass(frozen=True)
 class Mix:
-    """Every head uses weight * attention + (1 - weight) * constant; `weights` are `[head]`."""
+    """Every head uses weight * attention + (1 - weight) * constant; `weights` are `[head]`, or `[example, head]`."""
 
     weights: Tensor
     constant: Constant
@@ -349,8 +348,8 @@ def replaced_context(constants: Tensor, values: Tensor, dropout: float) -> Tenso
 
 
 def mixed_context(weights: Tensor, constants: Tensor, heads: Attending, values: Tensor, dropout: float) -> Tensor:
-    """The context of heads that use their attention and their constant, `weights` `[head]` of the first (Sec. 3.2)."""
-    mixed = constants + weights[:, None, None] * (heads.attention() - constants)
+    """The context of heads that use their attention and their constant, `weights` of the first (Sec. 3.2)."""
+    mixed = constants + weights[..., None, None] * (heads.attention() - constants)
     return _dropped(mixed, len(values), dropout) @ values
 
 

@@ -46,6 +46,10 @@ ORDERED = {
     "first-layer-first": ("from the first layer to the last", ""),
     "last-layer-first": ("from the last layer to the first", ""),
     "random": ("in a random order", "over {} random orders"),
+    "gradient": ("in the order of gradients", "over {} orders of gradients"),
+    "leave-one-out": ("in the order of leave-one-out", "over {} orders of leave-one-out"),
+    "variance": ("in the order of variances", ""),
+    "output-norm": ("in the order of output norms", ""),
 }
 """In which order heads are replaced, in words: in one of this name, and in several."""
 

@@ -22,7 +22,7 @@ from papa import __version__
 from papa.config.settings import RUN, Config
 from papa.config.stages import GridOf, PageOf
 from papa.config.study import Job, Study
-from papa.config.variant import CONTEXTLESS, Constant, Order
+from papa.config.variant import CONTEXTLESS, SEEDED, Constant, Order
 from papa.errors import count
 from papa.files import JSON, opened_table, read_json, read_table, write_page
 from papa.method.metrics import READINGS
@@ -142,6 +142,7 @@ def write_report(job: Job[PageOf]) -> str:
         "data": _data(study, summary),
         "models": _models(study),
         "jobs": _jobs(study),
+        "weights": _weights(study),
         "config": _yaml(job.settings.config),
         "told": {
             "figures": figures,
@@ -268,7 +269,7 @@ def _claim_sections(study: Study, summary: pd.DataFrame, told: Mapping[str, JSON
         sections.append(Section("_areas", "Differences between lines", ABOUT_AREA, [_areas(told["areas"], titles)]))
     if study.stability():
         pairs = read_frame(study.results / study.path("stability"), stability.COLUMNS, "table of stability")
-        taus = pairs.drop_duplicates([*stability.OWNER, "a", "b"])["tau"]
+        taus = pairs.drop_duplicates(stability.PAIR)["tau"]
         caption = f"Kendall's τ is {taus.min():.2f} to {taus.max():.2f} over {count(len(taus), 'pair')} of orders."
         compared = stability.tables_of(pairs)
         sections.append(Section("_stability", stability.TITLE, stability.NOTE, compared, caption=caption))
@@ -514,7 +515,8 @@ def _analyses(study: Study) -> Table:
                 "constants": ", ".join(constant_name(Constant.parse(own).name) for own in grid.constants),
                 "fractions": ", ".join(grid.fractions),
                 "orders": ", ".join(dict.fromkeys(order_name(own.base) for own in orders)) or "–",
-                "seeds of λ": ", ".join(dict.fromkeys(str(own.draw) for own in orders if own.by_lambda)) or "–",
+                "seeds of orders": ", ".join(dict.fromkeys(str(own.draw) for own in orders if own.base in SEEDED))
+                or "–",
                 "seeds of probes": ", ".join(map(str, grid.seeds)),
             }
         )
@@ -568,11 +570,7 @@ def _jobs(study: Study) -> Table:
     """What the jobs of each rule took and when they ended, as far as files tell; what is not known is –."""
     jobs = pd.DataFrame([{"rule": job.rule, "path": job.main} for job in study.jobs() if job.stage != "page"])
     there = [study.results / path for path in jobs["path"]]
-    left = [path.with_suffix(".benchmark.tsv") for path in there]
-    took = [
-        pd.read_csv(path, sep="\t", na_values="-").iloc[:1] if path.exists() else pd.DataFrame([{}]) for path in left
-    ]
-    took = pd.concat(took, ignore_index=True).reindex(columns=["s", "max_rss"]).apply(pd.to_numeric, errors="coerce")
+    took = _took(there)
     took["ended"] = [path.stat().st_mtime if path.exists() else float("nan") for path in there]
     jobs = pd.concat([jobs, took], axis=1)
     every = pd.concat([jobs, jobs.assign(rule="all")])
@@ -589,6 +587,37 @@ def _jobs(study: Study) -> Table:
     printed = printed.reset_index(names="stage")
     printed["stage"] = printed["stage"].str.replace("_", " ")
     return Table("", printed.rename(columns={"memory": "most memory, MB", "ended": "last ended, UTC"}), 1)
+
+
+def _took(there: Sequence[Path]) -> pd.DataFrame:
+    """Seconds `s` and most memory `max_rss` of the jobs that made these files, as far as files beside them tell."""
+    left = [path.with_suffix(".benchmark.tsv") for path in there]
+    took = [
+        pd.read_csv(path, sep="\t", na_values="-").iloc[:1] if path.exists() else pd.DataFrame([{}]) for path in left
+    ]
+    every = pd.concat(took, ignore_index=True).reindex(columns=["s", "max_rss"])
+    return pd.DataFrame({name: pd.to_numeric(values, errors="coerce") for name, values in every.items()})
+
+
+def _weights(study: Study) -> Table | None:
+    """What the weights that orders are made of took, if there are several measures; a mean over seeds and tasks."""
+    known = study.weights()
+    if len({own["order"] for own in known}) < 2:
+        return None
+    frame = pd.DataFrame(known).assign(s=_took([study.results / own["path"] for own in known])["s"])
+    titles = {task: study.config.tasks[task].title or task for task in frame["task"]}
+    groups = frame.groupby(["task", "model", "constant", "order"], sort=False)["s"].agg(["size", "mean", "min", "max"])
+    shown = groups.reset_index()
+    columns = {
+        "task": shown["task"].map(titles),
+        "model": shown["model"],
+        "constants": shown["constant"].map(constant_name),
+        "order": shown["order"].map(order_name),
+        "jobs": shown["size"].map(str),
+    }
+    for what in ("mean", "min", "max"):
+        columns[f"seconds, {what}"] = shown[what].map(lambda number: "–" if pd.isna(number) else f"{number:,.0f}")
+    return Table("", pd.DataFrame(columns), 4)
 
 
 def _date(seconds: float) -> str:

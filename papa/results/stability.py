@@ -1,11 +1,12 @@
-"""How stable orders of heads are: those that λ gives with other seeds, and with each half of the texts.
+"""How alike orders of heads are: with other seeds, each half of the texts, by other weights, and on other tasks.
 
-Only the order of λ matters, so it is orders that are compared: by Kendall's τ over all heads, and by the share of the
-kept heads that two orders have in common at each fraction.
+Only the order of weights matters, so it is orders that are compared: by Kendall's τ over all heads, and by the share of
+the kept heads that two orders have in common at each fraction.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations
 from math import floor
@@ -17,19 +18,19 @@ from papa.config.study import Job
 from papa.config.variant import parts_of
 from papa.errors import count
 from papa.files import provenance_of, read_table
-from papa.results.grids import constant_name
+from papa.results.grids import constant_name, order_name
 from papa.results.table import Table, write_frame, write_pages
 
-Key = tuple[str, str | None]
-"""The seed of a λ, and of which part of the texts it is; None stands for all of them."""
-OWNER = ["model", "task", "title", "constant"]
-COLUMNS = dict.fromkeys((*OWNER, "a", "b", "fraction"), "string")
+PAIR = ["between", "model", "task", "title", "constant", "order", "seed", "a", "b"]
+"""What tells a pair of orders from others; what its two have not in common is null."""
+COLUMNS = dict.fromkeys((*PAIR, "fraction"), "string")
 COLUMNS |= dict.fromkeys(("tau", "overlap", "by_chance"), "float64")
 TITLE = "Stability of orders"
 NOTE = (
-    "Kendall's τ between the λ of two trainings over all heads: 1 for the same order, 0 for unrelated ones. Kept in "
+    "Kendall's τ between two weights of heads over all heads: 1 for the same order, 0 for unrelated ones. Kept in "
     "common: of the heads that both would keep at a fraction, the share that is the same; by chance it would be the "
-    "fraction itself. Halves: λ learned on each of two random halves of the training texts."
+    "fraction itself. Halves: λ learned on each of two random halves of the training texts. Orders of several seeds "
+    "are compared seed by seed, and what is shown is the mean over these pairs, with the smallest and the largest τ."
 )
 
 
@@ -37,57 +38,70 @@ def compare_orders(job: Job[StabilityOf]) -> str:
     """Stage *stability*: write how alike the `lambdas` are, in pairs, as Parquet, Markdown and LaTeX."""
     told = job.settings
     learned = pd.DataFrame(told.learned).assign(path=job.inputs["lambdas"])
-    if "part" not in learned:
-        learned["part"] = None
     frame = stability_of(learned, told.fractions)
     write_frame(frame, COLUMNS, job.output("table"), {"table": "stability"}, job.trace())
     write_pages(TITLE, tables_of(frame), NOTE, job.output("markdown"), job.output("latex"))
     if frame.empty:
-        return "one λ of each kind, so none to compare"
-    taus = frame.drop_duplicates([*OWNER, "a", "b"])["tau"]
+        return "one order of each kind, so none to compare"
+    taus = frame.drop_duplicates(PAIR)["tau"]
     return f"{count(len(taus), 'pair')} of orders: Kendall's τ {taus.min():.2f} to {taus.max():.2f}"
 
 
 def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFrame:
-    """A row for each pair of λ and each fraction, with `COLUMNS`.
+    """A row for each pair of weights and each fraction, with `COLUMNS`.
 
     Args:
-        learned: `model`, `task`, its `title`, `constant`, `seed`, `part` (null for all texts) and `path` of each λ.
-            Seeds are compared with each other, and the halves of one seed.
+        learned: `model`, `task`, its `title`, `constant`, `order`, `seed` (null if it has none), `part` (null for all
+            texts) and `path` of each file of weights. Compared are the seeds of an order; the halves of a seed; the
+            orders of a task, with the same seed if both have one; and the same order and seed on two tasks.
         fractions: the shares of kept heads.
     """
     from scipy.stats import kendalltau
 
+    known = learned.reindex(columns=["model", "task", "title", "constant", "order", "seed", "part", "path"])
+    known = known.astype(object).where(known.notna(), None)
+    weights = {path: _last(path) for path in known["path"]}
     rows = []
-    for owner, own in learned.groupby(OWNER, sort=False):
-        paths: dict[Key, str] = {
-            (str(seed), part if isinstance(part, str) else None): str(path)
-            for seed, part, path in zip(own["seed"], own["part"], own["path"], strict=True)
-        }
-        seeds = list(dict.fromkeys(seed for seed, part in paths if part is None))
-        pairs: list[tuple[Key, Key, str, str]] = [
-            ((one, None), (other, None), f"seed {one}", f"seed {other}") for one, other in combinations(seeds, 2)
-        ]
-        first_half, second_half = parts_of(2)
-        for seed in seeds:
-            if (seed, first_half) in paths and (seed, second_half) in paths:
-                names = f"half 1, seed {seed}", f"half 2, seed {seed}"
-                pairs.append(((seed, first_half), (seed, second_half), *names))
-        for one, other, a, b in pairs:
-            first, second = _last(paths[one]), _last(paths[other])
-            about = dict(zip(OWNER, owner, strict=True)) | {"a": a, "b": b}
-            about["tau"] = float(kendalltau(first, second).statistic)
-            for fraction in fractions:
-                kept = floor(Fraction(fraction) * len(first))
-                if kept:
-                    both = set(first.nlargest(kept).index) & set(second.nlargest(kept).index)
-                    chance = kept / len(first)
-                    rows.append(about | {"fraction": fraction, "overlap": len(both) / kept, "by_chance": chance})
+    for about, one, other in _pairs(known):
+        first, second = weights[one], weights[other]
+        about["tau"] = float(kendalltau(first, second).statistic)
+        for fraction in fractions:
+            kept = floor(Fraction(fraction) * len(first))
+            if kept:
+                both = set(first.nlargest(kept).index) & set(second.nlargest(kept).index)
+                chance = kept / len(first)
+                rows.append(about | {"fraction": fraction, "overlap": len(both) / kept, "by_chance": chance})
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+def _pairs(known: pd.DataFrame) -> Iterator[tuple[dict[str, object], str, str]]:
+    """What is compared: what is said of a pair, and the two files."""
+    halves = parts_of(2)
+    for one, other in combinations(known.to_dict("records"), 2):
+        differ = {key for key in ("model", "task", "constant", "order", "seed", "part") if one[key] != other[key]}
+        whole = one["part"] is None and other["part"] is None
+        same_seed = "seed" not in differ or None in (one["seed"], other["seed"])
+        seed = one["seed"] or other["seed"]
+        about = {key: one[key] for key in ("model", "task", "title", "constant", "order")} | {"seed": None}
+        if differ == {"seed"} and whole:
+            names = f"seed {one['seed']}", f"seed {other['seed']}"
+            about |= {"between": "seeds"}
+        elif differ == {"part"} and {one["part"], other["part"]} == set(halves):
+            names = f"half 1, seed {seed}", f"half 2, seed {seed}"
+            about |= {"between": "halves"}
+        elif "order" in differ and differ <= {"order", "seed"} and same_seed and whole:
+            names = one["order"], other["order"]
+            about |= {"between": "orders", "order": None, "seed": seed}
+        elif differ == {"task"} and whole:
+            names = one["title"], other["title"]
+            about |= {"between": "tasks", "task": None, "title": None, "seed": seed}
+        else:
+            continue
+        yield about | dict(zip("ab", names, strict=True)), one["path"], other["path"]
+
+
 def _last(path: str) -> pd.Series[float]:
-    """λ of each head, or of each unit of heads, after the last epoch, in the order of layers and heads."""
+    """The weight of each head, or of each unit of heads, after the last epoch, in the order of layers and heads."""
     table = read_table(path)
     rows, size = table.to_pandas(), int(provenance_of(table).get("unit_size", 1))
     rows = rows[rows["epoch"] == rows["epoch"].max()].sort_values(["layer", "head"])
@@ -95,17 +109,44 @@ def _last(path: str) -> pd.Series[float]:
 
 
 def tables_of(frame: pd.DataFrame) -> list[Table]:
-    """Kendall's τ and overlaps as people read them."""
-    text = pd.DataFrame(
+    """Kendall's τ and overlaps as people read them: pairs of seeds and halves, of orders, and of tasks."""
+    alone = frame["between"].isin(["seeds", "halves"])
+    tables = []
+    for title, rows in (
+        ("Seeds and halves", frame[alone]),
+        ("Orders", frame[frame["between"].eq("orders")]),
+        ("Tasks", frame[frame["between"].eq("tasks")]),
+    ):
+        if len(rows):
+            tables.append(Table(title, _text_of(rows), 5))
+    return tables
+
+
+def _text_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """A line for each pair and fraction, with the mean over seeds if a pair has several."""
+    keys = [name for name in (*PAIR, "fraction") if name != "seed"]
+    means = rows.groupby(keys, sort=False, dropna=False).agg(
+        tau=("tau", "mean"),
+        least=("tau", "min"),
+        most=("tau", "max"),
+        pairs=("tau", "size"),
+        overlap=("overlap", "mean"),
+        by_chance=("by_chance", "first"),
+    )
+    means = means.reset_index()
+    spread = means["least"].map("{:.2f}".format) + " to " + means["most"].map("{:.2f}".format)
+    several = means["pairs"].gt(1)
+    pairs = means["a"].map(order_name) + " and " + means["b"].map(order_name)
+    return pd.DataFrame(
         {
-            "task": frame["title"],
-            "model": frame["model"],
-            "constants": frame["constant"].map(constant_name),
-            "orders": frame["a"] + " and " + frame["b"],
-            "τ": frame["tau"].map("{:.2f}".format),
-            "fraction kept": frame["fraction"],
-            "kept in common": frame["overlap"].map("{:.0%}".format),
-            "by chance": frame["by_chance"].map("{:.0%}".format),
+            "task": means["title"].fillna("–"),
+            "model": means["model"],
+            "constants": means["constant"].map(constant_name),
+            "order": means["order"].map(order_name, na_action="ignore").fillna("–"),
+            "compared": pairs.where(means["between"].eq("orders"), means["a"] + " and " + means["b"]),
+            "τ": means["tau"].map("{:.2f}".format) + (" (" + spread + ")").where(several, ""),
+            "fraction kept": means["fraction"],
+            "kept in common": means["overlap"].map("{:.0%}".format),
+            "by chance": means["by_chance"].map("{:.0%}".format),
         }
     )
-    return [Table("", text, 4)]

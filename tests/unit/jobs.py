@@ -15,6 +15,7 @@ from papa.config.stages import (
     ProbeOf,
     RankOf,
     Training,
+    WeightsOf,
 )
 from papa.config.study import Job
 from papa.files import provenance_of, read_json, read_table, read_tensors
@@ -23,6 +24,7 @@ from papa.method.features import extract_features
 from papa.method.metrics import READINGS, counts_of
 from papa.method.ranking import order_heads, rank_heads, train_lambda
 from papa.method.training import train_probe
+from papa.method.weights import weigh_heads
 
 TRAINING = Training(learning_rate=1e-2, batch_size=5, epochs=3)
 
@@ -64,6 +66,12 @@ def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_drop
         **told,
     )
     return train_lambda(job("lambda", settings, inputs, lambdas=lambdas))
+
+
+def weigh(model, weights, by, told=None, **inputs):
+    """`told` are further settings."""
+    settings = WeightsOf(model=encoding(model), by=by, **(told or {}))
+    return weigh_heads(job("weights", settings, inputs, weights=weights))
 
 
 def rank(lambdas, order, name="lambda-0"):

@@ -128,6 +128,8 @@ def test_nothing_can_be_changed_afterwards():
         (["run", "constants"], ["zeros-trained"], "There are no constants 'zeros-trained'"),
         (["run", "constants"], ["average-of-mnli"], "no corpus is called 'mnli'; defined are sentences, words"),
         (["run", "orders"], ["alphabetical"], "'alphabetical'; it must be one of lambda, lambda-reversed, first-layer"),
+        (["ranking"], {"start": "shut"}, "ranking.start is 'shut'; it must be one of half, open"),
+        (["ranking"], {"l1": 0}, r"ranking.l1 is 0, but must be above 0.0"),
         (["models", "tiny"], {"random": "bert", "path": "a"}, "models.tiny is random, so .* leave out path"),
         (["models", "tiny"], {"random": "gpt"}, "must be one of bert, roberta, deberta, electra"),
         (["name"], "../up", "a name is 1 to 64 characters"),

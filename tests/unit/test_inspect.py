@@ -71,6 +71,7 @@ FILES = {
     "lambda.parquet": lambda path: by_head(
         path, "lambda", "value", [0.5] * 6 + [0.4891, 0.5113, 0.5, 0.5, 0.5, 0.5], 2
     ),
+    "weights.parquet": lambda path: by_head(path, "weights", "value", [0.5, 1.5, 2.5, 3.5, 4.5, 5.5], by="gradient"),
     "order.parquet": lambda path: by_head(path, "rank", "rank", [5, 4, 3, 2, 1, 0]),
     "1of2.parquet": lambda path: by_head(path, "lambda", "value", [0.5] * 6, part="1of2"),
     "runs.json": lambda path: write_json({"runs": [RUN, OTHER]}, path, trace("probe")),
@@ -214,6 +215,12 @@ def test_tables_of_all_runs_and_claims_are_told_apart(file):
 
 def test_lambda_of_a_part_says_so(file):
     assert content_of(file("1of2.parquet"))["heads"]["title"].startswith("λ after 1 epoch of part 1of2 of the texts;")
+
+
+def test_weights_of_heads_say_what_they_are(file):
+    heads = content_of(file("weights.parquet"))["heads"]
+    assert heads["title"] == "gradient: heads of small values are replaced first"
+    assert heads["values"] == [[0.5, 1.5, 2.5], [3.5, 4.5, 5.5]]
 
 
 def test_heads_are_chosen(file):

@@ -132,7 +132,7 @@ def test_orders_are_compared_by_rank(tmp_path: Path) -> None:
         write_table(pa.Table.from_pylist(rows), tmp_path / name, {}, TRACE)
         return str(tmp_path / name)
 
-    owner = {"model": "m", "task": "t", "title": "Tags", "constant": "average"}
+    owner = {"model": "m", "task": "t", "title": "Tags", "constant": "average", "order": "lambda"}
     learned = pd.DataFrame(
         [
             owner | {"seed": "0", "part": None, "path": write("a", [0.1, 0.2, 0.3, 0.4])},
@@ -145,6 +145,43 @@ def test_orders_are_compared_by_rank(tmp_path: Path) -> None:
     [table] = tables_of(found)
     assert {line[0] for line in table.lines} == {"Tags"}, "tasks are called by their titles"
     rows = found.set_index("a")
+    assert set(found["between"]) == {"seeds", "halves"}
     assert rows.loc["seed 0", "tau"] == pytest.approx((5 - 1) / 6) and rows.loc["seed 0", "overlap"] == 1.0
     half = rows.loc["half 1, seed 0"]
     assert (half["tau"], half["overlap"], half["by_chance"]) == (-1.0, 0.0, 0.5)
+
+
+def test_weights_are_compared_seed_by_seed_and_task_by_task(tmp_path: Path) -> None:
+    def write(name: str, values: list[float]) -> str:
+        rows = [{"epoch": 1, "layer": 0, "head": head, "value": value} for head, value in enumerate(values)]
+        write_table(pa.Table.from_pylist(rows), tmp_path / name, {}, TRACE)
+        return str(tmp_path / name)
+
+    up, down, swapped = [0.1, 0.2, 0.3, 0.4], [4.0, 3.0, 2.0, 1.0], [0.2, 0.1, 0.3, 0.4]
+    owner = {"model": "m", "task": "t", "title": "Tags", "constant": "average"}
+    other = owner | {"task": "u", "title": "Types"}
+    learned = pd.DataFrame(
+        [
+            owner | {"order": "lambda", "seed": "0", "path": write("a", up)},
+            owner | {"order": "lambda", "seed": "1", "path": write("b", down)},
+            owner | {"order": "gradient", "seed": "0", "path": write("c", down)},
+            owner | {"order": "gradient", "seed": "1", "path": write("d", swapped)},
+            owner | {"order": "variance", "path": write("e", up)},
+            other | {"order": "variance", "path": write("f", swapped)},
+            other | {"order": "lambda", "seed": "0", "path": write("g", swapped)},
+        ]
+    )
+    found = stability_of(learned, ("1/2",))
+    near = pytest.approx
+    taus = found.fillna({"seed": ""}).set_index(["between", "a", "b", "seed"])["tau"].to_dict()
+    assert taus["orders", "lambda", "gradient", "0"] == near(-1)
+    assert taus["orders", "lambda", "gradient", "1"] == near(-(5 - 1) / 6)
+    assert taus["tasks", "Tags", "Types", ""] == taus["tasks", "Tags", "Types", "0"] == near((5 - 1) / 6)
+    orders = found[found["between"].eq("orders") & found["task"].eq("t")]
+    assert len(orders) == 2 + 2 + 2, "seeds meet their own, and what has no seed meets all"
+    assert len(found[found["between"].eq("seeds")]) == 2
+    tables = {table.title: table.lines for table in tables_of(found)}
+    assert list(tables) == ["Seeds and halves", "Orders", "Tasks"]
+    one = next(line for line in tables["Orders"] if line[0] == "Tags" and line[4] == "λ and gradient")
+    assert one[5] == "-0.83 (-1.00 to -0.67)"
+    assert [line[3:5] for line in tables["Tasks"]] == [["λ", "Tags and Types"], ["variance", "Tags and Types"]]

@@ -232,11 +232,35 @@ def test_tasks_to_be_wary_of_are_named(wary: Page) -> None:
 
 def test_several_orders_of_lambda_are_compared_and_the_first_is_shown(wary: Page) -> None:
     header, *lines = wary.tables["_stability-0"]
-    assert header[:5] == ["task", "model", "constants", "orders", "τ"]
+    assert header[:6] == ["task", "model", "constants", "order", "compared", "τ"]
     assert {line[0] for line in lines} == {"Easy", "Long", "Constant"}
-    assert "over 3 pairs of orders" in words_of(wary)
+    assert {line[4] for line in wary.tables["_stability-1"][1:]} == {
+        "Constant and Easy",
+        "Constant and Long",
+        "Easy and Long",
+    }
+    assert "over 9 pairs of orders" in words_of(wary)
     [analysis] = wary.tables["analyses-0"][1:]
     assert analysis[-3:] == ["λ", "2, 0", "1, 2, 3"]
+
+
+def test_orders_by_several_weights_are_compared_with_what_they_cost(tmp_path: Path) -> None:
+    run = CONFIG["run"] | {"models": ["small"], "tasks": ["first"], "orders": ["lambda", "gradient", "variance"]}
+    study = write_results(tmp_path, run=run, grids={}, ranking={"seeds": [0, 1]})
+    page = Page(text_of(study))
+    _, orders = page.tables["_stability-0"], page.tables["_stability-1"]
+    assert [line[3:5] for line in orders[1:]] == [
+        ["–", "gradient and λ"],
+        ["–", "gradient and variance"],
+        ["–", "λ and variance"],
+    ]
+    assert all("(" in line[5] for line in orders[1:]), "a mean over seeds has its range"
+    costs = {line[3]: line[4:] for line in page.tables["weights-0"][1:]}
+    assert costs["gradient"] == ["2", "25", "20", "30"] and costs["λ"] == ["2", "100", "100", "100"]
+    assert costs["variance"] == ["1", "–", "–", "–"]
+    areas = read_json(study.results / study.path("claims_json"))["areas"]
+    assert {(own["a"], own["b"]) for own in areas} == {("λ", "gradient"), ("λ", "variance"), ("gradient", "variance")}
+    assert all(own["low"] < own["difference"] < own["high"] for own in areas)
 
 
 @pytest.fixture(scope="module")

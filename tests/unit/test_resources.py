@@ -11,7 +11,7 @@ from tiny import CONFIG as TINY
 
 from papa.config.reading import config_of
 from papa.config.settings import Config
-from papa.config.stages import AverageOf, Encoding, HiddenOf, LambdaOf, ModelId, ProbeOf, RankOf, Training
+from papa.config.stages import AverageOf, Encoding, HiddenOf, LambdaOf, ModelId, ProbeOf, RankOf, Training, WeightsOf
 from papa.config.study import Job, Study
 from papa.files import write_table
 from papa.jobs.resources import (
@@ -74,6 +74,11 @@ def learning(encoding=ENCODING, **more):
 def probing(variant="original", streamed=False, task="mood", **more):
     told = {"task": task, "metric": "accuracy", "seeds": (1,), "encoder_dropout": False}
     return job(ProbeOf(model=ENCODING, training=training(**more), variant=variant, streamed=streamed, **told), task)
+
+
+def weighing(by, unit=None, **more):
+    told = {} if by in ("variance", "output-norm") else {"training": training(**more), "seed": 0}
+    return job(WeightsOf(model=ENCODING, by=by, constant="average", unit=unit, **told))
 
 
 AVERAGE = job(AverageOf(model=ENCODING, part="1of1"))
@@ -148,6 +153,21 @@ def test_memory_of_averages_and_hidden_states_is_flat_in_the_corpus(of):
 def test_memory_of_training_grows_with_token_ids_alone(of):
     more = LARGER.tokens - BERT_BASE.tokens
     assert 12 * more / 1e6 < memory_of(of, CONFIG, LARGER) - memory_of(of, CONFIG, BERT_BASE) < 60 * more / 1e6
+
+
+def test_weights_of_heads_ask_for_the_passes_that_they_make():
+    def hours(of, sizes=BERT_BASE):
+        return (seconds(of, CONFIG, sizes, 2) - 10) / (seconds(AVERAGE, CONFIG, sizes, 2) - 10)
+
+    assert hours(weighing("variance")) == hours(weighing("output-norm")) == 1
+    # four passes of the probe's training, and one forward and backward; λ goes backward in every epoch
+    assert 7 < hours(weighing("gradient")) < 9 < 12 < hours(learning()) < 14
+    # 144 heads and the original, on 1,000 of 10,000 examples; of a million they cost no more
+    assert 18.5 < hours(weighing("leave-one-out")) < 20 and hours(weighing("leave-one-out"), LARGER) < 5.5
+    assert hours(weighing("leave-one-out", unit="layer")) < 7
+    through = [memory_of(weighing(by), CONFIG, LONG) for by in ("leave-one-out", "gradient")]
+    assert through[0] < through[1] <= memory_of(learning(), CONFIG, LONG) + 100
+    assert memory_of(weighing("variance"), CONFIG, BERT_BASE) == memory_of(weighing("variance"), CONFIG, LARGER)
 
 
 def test_memory_follows_slots_budget_batch_and_what_is_trained():

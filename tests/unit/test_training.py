@@ -268,8 +268,27 @@ def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus, data):
     backwards = read_table(corpus / "reversed.parquet").to_pandas()
     pairs = [list(zip(table.layer, table["head"], strict=True)) for table in (ranked, backwards)]
     assert pairs[1] == pairs[0][::-1] and backwards["rank"].tolist() == list(range(LAYERS * HEADS))
-    with pytest.raises(papa.InputError, match="'random-1' is not made of λ; those made of it are lambda, lambda-rev"):
+    with pytest.raises(
+        papa.InputError, match="'random-1' is not made of λ or other weights; those made of them are la"
+    ):
         jobs.rank(lambdas, order, "random-1")
+
+
+def test_lambda_may_start_open_and_pay_for_what_is_open(tiny, corpus, data):
+    """DuoAttention's recipe: open gates, and an L1 weight that closes those that the loss does not hold."""
+    mean, still = {}, training(learning_rate=1e-9, epochs=1)
+    for name, how, told in (
+        ("half", still, {}),
+        ("open", still, {"start": "open"}),
+        ("free", jobs.TRAINING, {"start": "open"}),
+        ("light", jobs.TRAINING, {"start": "open", "l1": 0.05}),
+        ("heavy", jobs.TRAINING, {"start": "open", "l1": 100.0}),
+    ):
+        jobs.learn(tiny, corpus / "lambda.parquet", how, seed=3, constant="zeros", told=told, **data)
+        table = read_table(corpus / "lambda.parquet").to_pandas()
+        mean[name] = table[table.epoch == table.epoch.max()].value.mean()
+    assert mean["half"] == pytest.approx(0.5, abs=1e-6) and mean["open"] == pytest.approx(0.95, abs=1e-6)
+    assert mean["heavy"] < mean["light"] < mean["free"] and mean["heavy"] < mean["open"] - 0.01
 
 
 def test_lambda_of_a_part_is_learned_from_its_share_of_the_texts(tiny, corpus, data, monkeypatch):

@@ -108,6 +108,22 @@ use rule train_lambda as half_lambda with:
         told=told("half_lambda"),
 
 
+# What heads weigh by other measures than λ.
+use rule train_lambda as weigh_heads with:
+    input:
+        unpack(needs("weigh_heads")),
+    output:
+        weights=made("weights"),
+    log:
+        log("weights"),
+    benchmark:
+        benchmark("weights")
+    resources:
+        **sized("weigh_heads"),
+    params:
+        told=told("weigh_heads"),
+
+
 use rule prepare_texts as rank with:
     input:
         unpack(needs("rank")),

@@ -70,16 +70,16 @@ class Scarce:
     def __getattr__(self, name):
         return getattr(self.model, name)
 
-    def observe(self, batch, observer, contexts=False):
+    def watch(self, batch, observer):
         self.alive_at_next_attempt.append(sum(reference() is not None for reference in self.failed))
 
-        def short(layer, attention, examples):
-            if layer == self.layer and len(batch.ids) > self.most:
+        def short(layer, attention):
+            if layer.number == self.layer and len(batch.ids) > self.most:
                 self.failed.append(weakref.ref(attention))
                 raise torch.OutOfMemoryError("out of memory")
-            observer(layer, attention, examples)
+            observer(layer, attention)
 
-        self.model.observe(batch, short, contexts)
+        self.model.watch(batch, short)
 
 
 @pytest.mark.parametrize("layer", [0, 1, LAYERS - 1])

@@ -35,13 +35,18 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
     have the `row` of their question, `begin` is the first token of the choice, `characters` how long the choice is.
 
     Raises:
-        InputError: The texts cannot be laid out so.
+        InputError: The texts cannot be laid out so, or choices are for a model that is no decoder.
     """
     settings, model = job.settings, job.settings.model
     texts = read_table(job.input("texts"))
     about, words, choices = provenance_of(texts), "words" in texts.column_names, "choices" in texts.column_names
-    if is_decoder(model) or choices:
+    if is_decoder(model):
         settings = settings.model_copy(update={"style": "contiguous"})
+    elif choices:
+        raise InputError(
+            f"Model {model.name} is no decoder, and only a decoder's own head chooses between choices of questions; "
+            "leave it out of this task."
+        )
     if settings.blocks and (words or "second" in texts.column_names):
         raise InputError(
             f"{job.input('texts')} contains pairs of texts or lists of words; only single texts can be cut in blocks."

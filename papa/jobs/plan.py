@@ -166,12 +166,13 @@ class Noise:
     examples: int | None = None
 
     @classmethod
-    def assumed(cls) -> Noise:
-        """What is taken for granted before a run."""
+    def assumed(cls, seeded: bool = True) -> Noise:
+        """What is taken for granted before a run of probes; or of a model's own head, which has no seeds."""
         from papa.results.statistics import RARE
 
+        seed = SEED_SPREAD / CONTRIBUTION if seeded else 0.0
         # both the original and what is compared with it count a few units as if they had differed
-        return cls(SEED_SPREAD / CONTRIBUTION, math.sqrt(DISCORDANT) / CONTRIBUTION, 2 * RARE / CONTRIBUTION**2)
+        return cls(seed, math.sqrt(DISCORDANT) / CONTRIBUTION, 2 * RARE / CONTRIBUTION**2)
 
     def smallest(self, seeds: int, examples: int) -> float:
         """The smallest loss that a task which loses nothing can be shown to stay under."""
@@ -218,7 +219,7 @@ def smallest_losses(study: Study, rows: Mapping[str, Mapping[str, int]]) -> list
         entry |= {"measured": bool(known), "smallest": None, "helps": None, "why": None}
         found.append(entry)
         if not known and _has_range(given.metric):
-            noises = [Noise.assumed()]
+            noises = [Noise.assumed(seeded=not given.direct)]
         examples = counted or min((own.examples or 0 for own in noises), default=0)
         if not config.contextless:
             entry["why"] = "without `contextless` no loss is measured"

@@ -559,7 +559,8 @@ class Choice(_Guessed):
         gold = batch.gold.to(hidden.device)
         own = (gold != IGNORED).nonzero().squeeze(1)
         choice = torch.repeat_interleave(batch.packed.lengths).to(hidden.device)[own]
-        nats = cross_entropy(hidden[own], gold[own], reduction="none")
+        parts = [cross_entropy(hidden[rows], gold[rows], reduction="none") for rows in own.split(DECODED_AT_ONCE)]
+        nats = torch.cat(parts)
         return nats.new_zeros(len(batch.examples)).index_add(0, choice, -nats)
 
 

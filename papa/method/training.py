@@ -302,8 +302,8 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
     variant, unlabelled = Variant.parse(settings.variant), job.maybe("labels") is None
     if variant.trained and (unlabelled or settings.direct):
         raise InputError(
-            f"The constant of {variant.path} is trained, which needs a probe of labels; give a task without labels, or "
-            "without a probe, another constant."
+            f"The constant of {variant.path} is trained, which needs labels and a probe; give a task without them "
+            "another constant."
         )
     model = model_of(settings.model)
     matrices, heads = replaced_by(job, model, tokens.provenance)

@@ -313,12 +313,8 @@ def _assembled(
     runs: Sequence[tuple[Mapping[str, JSON], PathLike]], metric: str, labels: PathLike | None, subsets: PathLike | None
 ) -> Measured:
     items: pd.DataFrame | None = None
-    names, corpus, values, frames = (
-        (),
-        "",
-        list[pd.DataFrame](),
-        dict[PathLike, tuple[pd.DataFrame, Mapping[str, JSON]]](),
-    )
+    names: tuple[str, ...] = ()
+    corpus, values, frames = "", list[pd.DataFrame](), dict[PathLike, tuple[pd.DataFrame, Mapping[str, JSON]]]()
     for about, path in runs:
         if path not in frames:
             table = read_table(path)

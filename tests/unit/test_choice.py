@@ -1,10 +1,13 @@
 """Questions with choices, by a decoder's own head: against the stock model, floors, λ, what is refused."""
 
 import json
+from dataclasses import replace
 
 import jobs
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
@@ -15,11 +18,13 @@ import papa
 from papa.config.reading import config_of
 from papa.config.settings import Corpus
 from papa.config.stages import LabelsOf, ModelId, TextsOf, TokensOf, Training
+from papa.data.generated.models import DECODERS, random_model
 from papa.data.layout import place_choices
 from papa.data.prepare import prepare_labels, prepare_texts
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table
+from papa.jobs.resources import sizes_of
 from papa.method.objectives import Choice, _taken
 from papa.results.losses import losses_of
 from papa.results.outcomes import FLOOR, ORIGINALS, assembled
@@ -270,6 +275,36 @@ def test_the_loss_is_the_cross_entropy_over_the_choices_of_each_question(corpus)
     assert own == pytest.approx(np.mean(nats), rel=1e-5)
 
 
+@pytest.mark.parametrize("family", DECODERS)
+def test_every_small_decoder_finds_choices_as_likely_as_its_stock_model(
+    family, tmp_path, tmp_path_factory, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    folder = random_model(family)
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"tiny": {"path": str(folder)}}, "device": "cpu"}))
+    rows = [
+        {"first": "the old nurse near the doctors", "choices": ["sees the cat", "is here", "and the tall doctor"]},
+        {"first": "who is that ?", "choices": ["the nurse near the doctor .", "today"]},
+    ]
+    for split in ROWS:
+        lines = "\n".join(map(json.dumps, rows))
+        (tmp_path / f"{split}.jsonl").write_text(lines + "\n", encoding="utf-8")
+    plain = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    tokenizer, model = transformers.AutoTokenizer.from_pretrained(folder), papa.load_model(folder, device="cpu")
+    for asked in ({"first": "first"}, {}):
+        corpus = corpus_of(tmp_path, choices="choices", **asked)
+        tokens = laid_out(tmp_path, prepare(tmp_path, corpus)[0])
+        table = read_table(tokens).to_pandas().query("split == 'validation'")
+        by_hand = []
+        for ids, begin in zip(table["ids"], table["begin"], strict=True):
+            with torch.no_grad():
+                likely = plain(torch.tensor(ids)[None].long()).logits[0].double().log_softmax(-1)
+            by_hand.append(sum(float(likely[place - 1, ids[place]]) for place in range(begin, len(ids))))
+        np.testing.assert_allclose(scored(tokens, None, model), by_hand, rtol=1e-5)
+        choices = [choice for row in rows for choice in row["choices"]]
+        assert [tokenizer.decode(ids[begin:]).strip() for ids, begin in zip(table["ids"], table["begin"])] == choices
+
+
 def test_an_encoder_is_not_asked_for_choices(tmp_path, model, corpus):
     model.save_pretrained(tmp_path / "encoder")
     with pytest.raises(papa.InputError, match=r"sees later tokens.* choice_accuracy needs a decoder"):
@@ -321,6 +356,22 @@ def test_choices_of_a_question_have_its_row(corpus):
     assert provenance_of(table)["rows"] == ROWS and provenance_of(table)["style"] == "contiguous"
     some = torch.tensor([4, 0, 7])
     assert split.questions.question[split.questions.choices_of(some)].unique_consecutive().tolist() == some.tolist()
+
+
+def test_what_a_batch_of_questions_takes_counts_all_of_their_choices(corpus):
+    choices = sum(len(split.lengths) for split in Tokens.read(corpus[0]).values())
+    sizes = sizes_of(corpus[0])
+    assert (sizes.examples, sizes.choices) == (choices, choices / sum(ROWS.values()))
+    assert sizes.tokens_of(3) == pytest.approx(sizes.choices * replace(sizes, choices=1).tokens_of(3))
+
+
+def test_questions_are_not_laid_out_for_an_encoder(tmp_path, model, tokenizer, data, monkeypatch):
+    model.save_pretrained(tmp_path / "tiny")
+    tokenizer.save_pretrained(tmp_path / "tiny")
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"tiny": {"path": str(tmp_path / "tiny")}}}))
+    texts, _ = prepare(data, corpus_of(data, **BLIMP))
+    with pytest.raises(papa.InputError, match="Model tiny is no decoder"):
+        laid_out(data, texts)
 
 
 # -- labels -----------------------------------------------------------------------------------------------------------
@@ -383,6 +434,55 @@ def test_rows_that_are_in_training_too_are_counted_by_question(tmp_path):
     rows = [{"choices": choices, "answer": answer} for choices, answer in zip(PLAIN, "BCA", strict=True)]
     labelled(tmp_path, rows)
     assert provenance_of(read_table(tmp_path / "texts.parquet"))["shared"] == {"validation": 3}
+
+
+# -- the hub ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A mirror with the two datasets in the forms that the hub has them in."""
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"hub_mirror": str(tmp_path / "hub")}))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    lists = pa.list_(pa.string())
+    arc = pa.schema(
+        {
+            "id": pa.string(),
+            "question": pa.string(),
+            "choices": pa.struct({"text": lists, "label": lists}),
+            "answerKey": pa.string(),
+        }
+    )
+    for number, split in enumerate(ROWS):
+        rows = [
+            {name: row[name] for name in arc.names if name != "id"} | {"id": ""} for row in questions(split, number)
+        ]
+        path = tmp_path / f"hub/allenai/ai2_arc/ARC-Easy/{split}-00000-of-00001.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows, arc), path)
+    pairs = [{"sentence_good": row["good"], "sentence_bad": row["bad"]} for row in questions("train", 0)]
+    path = tmp_path / "hub/nyu-mll/blimp/adjunct_island/train-00000-of-00001.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(pairs), path)
+    return tmp_path
+
+
+def test_arc_is_read_as_the_hub_has_it(hub):
+    corpus = Corpus.model_validate({"hub": "allenai/ai2_arc", "config": "ARC-Easy", "slots": SLOTS, **ARC})
+    texts, labels = prepare(hub, corpus, "answerKey")
+    rows = [row for number, split in enumerate(ROWS) for row in questions(split, number)]
+    assert read_table(texts)["choices"].to_pylist() == [row["choices"]["text"] for row in rows]
+    assert read_table(labels)["label"].to_pylist() == [row["choices"]["label"].index(row["answerKey"]) for row in rows]
+
+
+def test_blimp_is_read_as_the_hub_has_it(hub):
+    """Its one split is taken for both; the stage says that every row is in training too."""
+    given = {"hub": "nyu-mll/blimp", "config": "adjunct_island", "validation": "train", "slots": SLOTS}
+    corpus = Corpus.model_validate(given | {"choices": ["sentence_good", "sentence_bad"]})
+    texts, _ = prepare(hub, corpus)
+    own = [[row["good"], row["bad"]] for row in questions("train", 0)]
+    assert read_table(texts)["choices"].to_pylist() == own * 2
+    assert provenance_of(read_table(texts))["shared"] == {"validation": ROWS["train"]}
 
 
 # -- the config -------------------------------------------------------------------------------------------------------

@@ -284,7 +284,7 @@ def test_every_small_decoder_finds_choices_as_likely_as_its_stock_model(
     monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"tiny": {"path": str(folder)}}, "device": "cpu"}))
     rows = [
         {"first": "the old nurse near the doctors", "choices": ["sees the cat", "is here", "and the tall doctor"]},
-        {"first": "who is that ?", "choices": ["the nurse near the doctor .", "today"]},
+        {"first": "who is that ?", "choices": ["the nurse near the doctor", "today"]},
     ]
     for split in ROWS:
         lines = "\n".join(map(json.dumps, rows))
@@ -302,7 +302,9 @@ def test_every_small_decoder_finds_choices_as_likely_as_its_stock_model(
             by_hand.append(sum(float(likely[place - 1, ids[place]]) for place in range(begin, len(ids))))
         np.testing.assert_allclose(scored(tokens, None, model), by_hand, rtol=1e-5)
         choices = [choice for row in rows for choice in row["choices"]]
-        assert [tokenizer.decode(ids[begin:]).strip() for ids, begin in zip(table["ids"], table["begin"])] == choices
+        assert [
+            tokenizer.decode(ids[begin:]).strip() for ids, begin in zip(table["ids"], table["begin"], strict=True)
+        ] == choices
 
 
 def test_an_encoder_is_not_asked_for_choices(tmp_path, model, corpus):

@@ -153,7 +153,7 @@ def _config_of(model: ModelId) -> PreTrainedConfig:
     return found
 
 
-def _schema(words: bool, choices: bool) -> pa.Schema:
+def _schema(words: bool, choices: bool = False) -> pa.Schema:
     import pyarrow as pa
 
     lists = ["ids", "slots", "segments", *(["words"] if words else [])]

@@ -58,7 +58,7 @@ ONLY_WITH = {
 }
 """Keys of a corpus that mean something for one source alone."""
 
-METRICS: dict[str, Literal["text", "token", "masked", "next"]] = {
+METRICS: dict[str, Literal["text", "token", "masked", "next", "choice"]] = {
     "accuracy": "text",
     "f1": "text",
     "matthews_correlation": "text",
@@ -66,6 +66,7 @@ METRICS: dict[str, Literal["text", "token", "masked", "next"]] = {
     "token_accuracy": "token",
     "negative_log_perplexity": "masked",
     "log_likelihood": "next",
+    "choice_accuracy": "choice",
 }
 """The metrics, and what the tasks that they score have labels on."""
 
@@ -74,8 +75,12 @@ LABELLED = {
     "token": "with one label per word (on a corpus of words)",
     "masked": "without labels (masked language modelling)",
     "next": "without labels (language modelling, by a decoder's own head)",
+    "choice": "with one right choice per question (on a corpus with choices, by a decoder's own head)",
 }
 """How messages name tasks by what has a label."""
+
+DIRECT = tuple(metric for metric, labelled in METRICS.items() if labelled in ("next", "choice"))
+"""The metrics of a model's own head, for which no probe is trained."""
 
 Metric = Literal[
     "accuracy",
@@ -85,6 +90,7 @@ Metric = Literal[
     "token_accuracy",
     "negative_log_perplexity",
     "log_likelihood",
+    "choice_accuracy",
 ]
 Random = Literal[
     "bert",
@@ -295,6 +301,13 @@ class Corpus(Block):
     ] = None
     second: Annotated[Text | None, key("column of the second texts of pairs")] = None
     words: Annotated[Text | None, key("column of lists of words, for tasks that label words")] = None
+    choices: Annotated[
+        Text | Texts | None,
+        key(
+            "column of the choices of each question, a list of texts or {text, label} of the hub's ARC, or a list of "
+            "columns with one choice each; first is then the column of the questions, and may be missing"
+        ),
+    ] = None
     slots: Annotated[
         int | None,
         Field(ge=4, le=100_000),
@@ -337,6 +350,16 @@ class Corpus(Block):
         return given | {"first": "text"} if lines and all(lines) else given
 
     @property
+    def labelled(self) -> Literal["text", "token", "choice"]:
+        """What a label belongs to, in the words of `METRICS`."""
+        return "token" if self.words else "text" if self.choices is None else "choice"
+
+    @property
+    def columns_of_choices(self) -> tuple[str, ...]:
+        """The columns that contain choices; none if the corpus has no questions."""
+        return (self.choices,) if isinstance(self.choices, str) else self.choices or ()
+
+    @property
     def splits(self) -> tuple[str, ...]:
         """Training, validation if there is one, and those under `more_validation`."""
         named = (self.train, self.validation) if self.files is None else (self.files.train, self.files.validation)
@@ -346,8 +369,8 @@ class Corpus(Block):
 class Task(Block):
     """A task: labels on a corpus, a metric and the training of its probes.
 
-    Without labels it is masked language modelling, or language modelling, which the model's own head does: no probe is
-    trained, and learning rate, batch size and epochs are those of λ.
+    Without labels it is masked language modelling, or language modelling by the model's own head, which also chooses
+    between the choices of questions: no probe is trained, and learning rate, batch size and epochs are those of λ.
     """
 
     title: Annotated[Text | None, key("what tables and figures call the task (if not given, its name)")] = None
@@ -356,7 +379,8 @@ class Task(Block):
         Text | None,
         key(
             "column of the labels, one per example, or a list with one per word; a task without it is masked "
-            "language modelling, or language modelling if its metric is log_likelihood"
+            "language modelling, or language modelling if its metric is log_likelihood; of questions, which choice is "
+            "right (if not given, the first)"
         ),
     ] = None
     labels: Annotated[
@@ -395,8 +419,13 @@ class Task(Block):
 
     @property
     def direct(self) -> bool:
-        """Whether the task is language modelling by the model's own head, for which no probe is trained."""
-        return METRICS[self.metric] == "next"
+        """Whether the model's own head is measured, on next tokens or on choices, so that no probe is trained."""
+        return self.metric in DIRECT
+
+    @property
+    def unlabelled(self) -> bool:
+        """Whether the task is language modelling, masked or not, which has no labels."""
+        return METRICS[self.metric] in ("masked", "next")
 
 
 class Layout(Block):
@@ -804,8 +833,12 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
                 f"{where}.files.{split} is {path!r}, a file that papa cannot read; convert it to one of these: "
                 f"{', '.join(FORMATS)}."
             )
-    if (corpus.first is None) == (corpus.words is None):
-        raise InputError(f"{where} needs either first (a column of texts) or words (a column of lists of words).")
+    if corpus.choices is not None:
+        _check_choices(where, corpus)
+    elif (corpus.first is None) == (corpus.words is None):
+        raise InputError(
+            f"{where} needs either first (a column of texts) or words (a column of lists of words), or choices."
+        )
     if corpus.second and corpus.words:
         raise InputError(f"{where}.second is for pairs of texts, but {where} has words; leave out one of them.")
     taken = ["train", "validation", "all", corpus.train, corpus.validation]
@@ -820,6 +853,19 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
         raise InputError(f"{where}.blocks is for running text, a column of single texts; leave out words and second.")
 
 
+def _check_choices(where: str, corpus: Corpus) -> None:
+    other = next((key for key in ("second", "words", "blocks") if getattr(corpus, key)), None)
+    if other:
+        raise InputError(f"{where} has choices, which belong to the questions under first; leave out {other}.")
+    columns = corpus.columns_of_choices
+    _check_once(f"{where}.choices", (*columns, *([corpus.first] if corpus.first else [])))
+    if not isinstance(corpus.choices, str) and len(columns) < 2:
+        raise InputError(
+            f"{where}.choices lists the column {columns[0]} alone; list two columns or more, or write "
+            f"choices: {columns[0]} if it contains lists."
+        )
+
+
 def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
     if task.corpus not in corpora:
         raise InputError(f"{where}.corpus is {task.corpus!r}, which is not defined; defined are {', '.join(corpora)}.")
@@ -832,7 +878,10 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
             f"averaged (average-of-{task.corpus}) can do without."
         )
     _check_once(f"{where}.labels", task.labels or ())
-    if task.masked or task.direct:
+    if METRICS[task.metric] == "choice" or corpus.choices is not None:
+        _check_task_of_choices(where, task, corpus)
+        return
+    if task.unlabelled:
         extra = next((key for key in ("label", "labels", "subset", "published") if getattr(task, key)), None)
         if extra:
             what = "masked language modelling" if task.masked else "language modelling"
@@ -851,27 +900,58 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
             f"{where} has labels, but its corpus {task.corpus!r} is cut into blocks, which labels do not belong to; "
             "give it a corpus without blocks."
         )
-    column = next((key for key in ("first", "second", "words") if getattr(corpus, key) == task.label), None)
+    _check_label(where, task, corpus)
+    try:
+        check_metric(task.metric, corpus.labelled)
+    except InputError as error:
+        raise InputError(f"{where}.metric: {error}") from None
+
+
+def _check_label(where: str, task: Task, corpus: Corpus) -> None:
+    columns = {"first": corpus.first, "second": corpus.second, "words": corpus.words}
+    columns |= dict.fromkeys(("choices",), task.label if task.label in corpus.columns_of_choices else None)
+    column = next((key for key, named in columns.items() if named == task.label), None)
     if column:
         raise InputError(
             f"{where}.label is {task.label!r}, but that column contains texts, because it is {column} of "
             f"corpora.{task.corpus}; name the column of the labels."
         )
-    try:
-        check_metric(task.metric, "token" if corpus.words else "text")
-    except InputError as error:
-        raise InputError(f"{where}.metric: {error}") from None
+
+
+def _check_task_of_choices(where: str, task: Task, corpus: Corpus) -> None:
+    if corpus.choices is None:
+        raise InputError(
+            f"{where}.metric is {task.metric}, but corpora.{task.corpus} has no choices; name their columns there, or "
+            "take another metric."
+        )
+    if METRICS[task.metric] != "choice":
+        raise InputError(
+            f"{where}.metric is {task.metric}, but corpora.{task.corpus} has choices; take choice_accuracy, or a "
+            "corpus without choices."
+        )
+    if task.published:
+        raise InputError(
+            f"{where}.published is for tasks of the paper, which has no questions with choices; leave it out."
+        )
+    if task.labels and task.label is None:
+        raise InputError(
+            f"{where}.labels names the choices in order, but no label says which is right; give it a label, or leave "
+            "labels out if the first is."
+        )
+    if task.label is not None:
+        _check_label(where, task, corpus)
 
 
 def _check_trained(config: Config) -> None:
-    """Constants are trained with labels only, and what changes in every epoch cannot be stored."""
+    """Constants are trained with the labels of probes only, and what changes in every epoch cannot be stored."""
     for name, grid in config.analyses.items():
         trained = next((constant for constant in grid.constants if Constant.parse(constant).trained), None)
-        unlabelled = next((task for task in grid.tasks if config.tasks[task].label is None), None)
-        if trained and unlabelled:
+        unfit = next((task for task in grid.tasks if (own := config.tasks[task]).unlabelled or own.direct), None)
+        if trained and unfit:
             where = "run" if name == RUN else f"grids.{name}"
+            lacks = "labels" if config.tasks[unfit].unlabelled else "probe"
             raise InputError(
-                f"{where} runs {unlabelled}, which has no labels, with {trained}, but constants are trained with "
+                f"{where} runs {unfit}, which has no {lacks}, with {trained}, but constants are trained with "
                 "labels only; give such tasks a grid of their own under grids, with other constants."
             )
         why = ""

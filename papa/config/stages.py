@@ -206,7 +206,7 @@ class LambdaOf(_OfEncoding):
     unit: Literal["group", "layer"] | None = None
     """What has one λ; None stands for a head."""
     direct: Literal[True] | None = None
-    """Whether the loss is that of the model's own head, which guesses the next token, and no probe is trained."""
+    """Whether the loss is that of the model's own head, of next tokens or of choices, and no probe is trained."""
     start: Literal["open"] | None = None
     """Where λ starts; None stands for a half."""
     l1: float | None = None

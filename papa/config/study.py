@@ -187,11 +187,12 @@ class Study:
     def streamed(self, task: str, variant: Variant) -> bool:
         """Whether a probe takes hidden states from the model as it goes.
 
-        It does if the task says so or has no labels, if its texts are dropped from anew in every epoch, and if
+        It does if the task says so or has no probe of labels, if its texts are dropped from anew in every epoch, and if
         constants are trained with it.
         """
         given = self.config.tasks[task]
-        return given.label is None or self.config.encoder_dropout or given.features == "stream" or variant.trained
+        without = given.label is None or given.direct
+        return without or self.config.encoder_dropout or given.features == "stream" or variant.trained
 
     def in_parts(self, sharded: bool) -> str:
         """Pattern of the corpora, in any layout, that have several shards, or of those that have one."""

@@ -1,13 +1,14 @@
-"""Columns of a source read as what they should be: texts, lists of words, classes by name; or refused, saying why."""
+"""Columns of a source read as what they should be: texts, words, choices, classes by name; or refused, saying why."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
+from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
 from papa.data.readers import Rows
@@ -67,6 +68,73 @@ class Columns:
         self._refuse([not row for row in words], f"no words in column {name}")
         self._refuse([any(map(_is_blank, row)) for row in words], f"an empty word in column {name}")
         return words
+
+    def choices(self, names: str | Sequence[str]) -> list[list[str]]:
+        """Choices [row][choice], two or more in each row and none of them empty: of one column, or one of each."""
+        if not isinstance(names, str):
+            return [list(row) for row in zip(*map(self.texts, names), strict=True)]
+        choices = self._lists_of_choices(names, "text")
+        self._refuse([row is None or len(row) < 2 for row in choices], f"fewer than two choices in column {names}")
+        self._refuse([any(map(_is_blank, row)) for row in choices], f"an empty choice in column {names}")
+        return choices
+
+    def right(
+        self, name: str, names: str | Sequence[str], choices: Sequence[Sequence[str]], given: Sequence[str] | None
+    ) -> tuple[str, list[int]]:
+        """Which of its `choices` is right in each row: how the labels of a column are read, and indices [row].
+
+        A label is one of those that stand beside the choices of its row, if `names` is a column that has such. Else it
+        is one of the names that are `given`, in the order of the choices; if none are, a number from 0, or in a column
+        of strings the text of a choice, a number from 0 or a letter from A, the first of these that fits every row.
+        """
+        values = [_written(row[0]) for row in self._values(name, None, "label")]
+        most = range(max(map(len, choices), default=0))
+        numbers = {str(number): number for number in most}
+        letters = dict(zip(ascii_uppercase, most, strict=False))
+        ways: dict[str, Sequence[Mapping[str, int]]] = {}
+        if isinstance(names, str) and self._has_labels(names):
+            ways["a label of the choices"] = [_places(row) for row in self._lists_of_choices(names, "label")]
+        elif given:
+            ways["a name under labels"] = [_places(given)] * len(values)
+        else:
+            if _is_string(self._column(name).type):
+                ways["the text of a choice"] = [_places(row) for row in choices]
+            ways["a number from 0"] = [numbers] * len(values)
+            if _is_string(self._column(name).type):
+                ways["a letter from A"] = [letters] * len(values)
+        found = {
+            way: [places.get(value, -1) for value, places in zip(values, rows, strict=True)]
+            for way, rows in ways.items()
+        }
+        wrong = {
+            way: [not 0 <= place < len(row) for place, row in zip(places, choices, strict=True)]
+            for way, places in found.items()
+        }
+        best = min(wrong, key=lambda way: sum(wrong[way]))
+        self._refuse(wrong[best], f"a label in column {name} that is no choice (it has to be {' or '.join(ways)})")
+        return best, found[best]
+
+    def _has_labels(self, name: str) -> bool:
+        """Whether a column of choices has labels beside their texts."""
+        from pyarrow import types
+
+        form = self._column(name).type
+        return bool(types.is_struct(form)) and form.get_field_index("label") >= 0
+
+    def _lists_of_choices(self, name: str, part: str) -> list[list[str]]:
+        """A list in each row of a column; of {text, label} that of one part."""
+        import pyarrow.compute as pc
+        from pyarrow import types
+
+        column = self._column(name)
+        if types.is_struct(column.type) and column.type.get_field_index(part) >= 0:
+            column = pc.struct_field(column, part)
+        if not (_is_list(column.type) and _is_string(column.type.value_type)):
+            raise self._wrong_type(
+                name, column.type, "a list of choices in each row (one choice each: list the columns)"
+            )
+        found: list[list[str]] = column.to_pylist()
+        return found
 
     def class_names(self, name: str) -> list[str] | None:
         """The names that the data itself gives the numbered classes of a column, in order."""
@@ -164,6 +232,18 @@ def _is_class(data_type: pa.DataType) -> bool:
 
 def _is_blank(text: str | None) -> bool:
     return text is None or not text.strip()
+
+
+def _written(value: Value) -> str:
+    return "" if value is None else str(value).strip()
+
+
+def _places(names: Iterable[str] | None) -> dict[str, int]:
+    """Where each name stands; of several alike the first."""
+    found: dict[str, int] = {}
+    for place, name in enumerate(names or ()):
+        found.setdefault(_written(name), place)
+    return found
 
 
 def _is_number(text: str) -> bool:

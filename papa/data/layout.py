@@ -2,8 +2,9 @@
 
 One text: `[CLS] tokens` from slot 0, padding, `[SEP]` in slot n-1. Two texts: the first from slot 0, the separators
 between them from slot n/2, the second right after, `[SEP]` in slot n-1. Running text is cut in blocks that fill all
-slots. Which special tokens a tokenizer puts where (one separator between two texts, or RoBERTa's two) is read off the
-tokenizer itself, with one exception. Decoders read their tokens one after another, from slot 0 and with no slot free.
+slots. A choice stands right behind its question. Which special tokens a tokenizer puts where (one separator between two
+texts, or RoBERTa's two) is read off the tokenizer itself, with one exception. Decoders read their tokens one after
+another, from slot 0 and with no slot free.
 """
 
 from __future__ import annotations
@@ -28,13 +29,19 @@ CHUNK = 4096
 
 @dataclass(frozen=True)
 class Placed:
-    """The real tokens of one example: what they are and where they stand. `cut` counts tokens that found no slot."""
+    """The real tokens of one example: what they are and where they stand. `cut` counts tokens that found no slot.
+
+    Of a choice, which stands behind its question, `begin` is the number of its first token, and `characters` says how
+    long it is.
+    """
 
     ids: list[int]
     slots: list[int]
     segments: list[int]
     words: list[int]
     cut: int
+    begin: int = 0
+    characters: int = 0
 
 
 @dataclass(frozen=True)
@@ -185,6 +192,66 @@ def texts_in_blocks(
         waiting = waiting[full:]
     if waiting:
         yield block(waiting)
+
+
+def place_choices(
+    tokenizer: PreTrainedTokenizerBase, questions: Sequence[str] | None, choices: Sequence[Sequence[str]], slots: int
+) -> Iterator[list[Placed]]:
+    """Yield the choices of each question, each behind its question: from slot 0 on, no slot free, no end of text.
+
+    Question, a space and choice are tokenized together. What is more than the tokens of the question alone is the
+    choice, as lm-evaluation-harness has it. A pair of more tokens than there are slots loses the first of the question.
+    A choice without a question stands behind the token that begins texts, or if there is none, the one that ends them,
+    because its first token is guessed as well.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+        questions: The questions [row]; None if there are none.
+        choices: The choices of each question [row][choice].
+        slots: Number of slots.
+
+    Raises:
+        InputError: A choice has no token, or more than the slots take.
+    """
+    template = _template(tokenizer, slots)
+    for begin in range(0, len(choices), CHUNK):
+        chunk = [[choice.strip() for choice in row] for row in choices[begin : begin + CHUNK]]
+        asked = [text.rstrip() for text in questions[begin : begin + CHUNK]] if questions else [""] * len(chunk)
+        whole = [
+            f"{text} {choice}" if text else choice for text, row in zip(asked, chunk, strict=True) for choice in row
+        ]
+        contexts = [ids for ids, _ in _sub_tokens(tokenizer, asked, False)]
+        wholes = iter(ids for ids, _ in _sub_tokens(tokenizer, whole, False))
+        for context, row in zip(contexts, chunk, strict=True):
+            start = template.start or ([] if context else [_beginning(tokenizer)])
+            yield [_behind(start, context, next(wholes)[len(context) :], choice, slots) for choice in row]
+
+
+def _beginning(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The token behind which a text begins."""
+    found = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    if found is None:
+        raise InputError(
+            f"{type(tokenizer).__name__} has no token that begins or ends texts, behind which a choice could stand; "
+            "give the choices a question (first)."
+        )
+    return int(found)
+
+
+def _behind(start: list[int], context: list[int], own: list[int], choice: str, slots: int) -> Placed:
+    """The tokens of a choice behind as many of the last ones of its question as there is room for."""
+    room = slots - len(start) - len(own)
+    if not own or room < (not start):
+        shown = repr(choice if len(choice) <= 40 else f"{choice[:37]}...")
+        raise InputError(
+            f"The choice {shown} has {len(own)} tokens, which {slots} slots do not take; take more slots."
+            if own
+            else f"The choice {shown} adds no token to its question; mend or remove it."
+        )
+    cut = max(0, len(context) - room)
+    before = [*start, *context[cut:]]
+    ids = [*before, *own]
+    return Placed(ids, list(range(len(ids))), [0] * len(ids), [-1] * len(ids), cut, len(before), len(choice))
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, slots: int) -> Template:

@@ -50,6 +50,8 @@ class Part:
 def prepare_texts(job: Job[TextsOf]) -> str:
     """Stage *texts*: write the corpus's texts as the table `texts`: split, row, and first [, second] or words.
 
+    Of a corpus with choices these are the question (`first`), if there is one, and the list of its `choices`.
+
     `row` is the row's number in the source's split, from 0. `train_limit` takes that many training rows at random:
     always the same ones, kept in their order, those of a smaller limit among those of a larger one. All rows are
     checked, whatever `train_limit` is. Of a corpus with `blocks`, which is running text, rows without text are left out
@@ -96,6 +98,8 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
     may be positions in the list of the task. The second of two names is the positive class of `f1` (for MRPC
     "equivalent").
 
+    Of a corpus with choices, `label` is the index of the right one, and `label_names` are these indices as text.
+
     Raises:
         InputError: A column is unknown, labels are missing, out of range or not one per word, there is a single class,
             a label is in validation rows alone (unless the task lists it), or the metric does not fit.
@@ -104,14 +108,16 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
     import pyarrow as pa
 
     corpus, column = job.settings.corpus, job.settings.label
-    check_metric(job.settings.metric, "token" if corpus.words else "text")
+    check_metric(job.settings.metric, corpus.labelled)
     parts, table = _beside_texts(corpus, column, job.input("texts"))
+    if corpus.choices is not None:
+        return _label_questions(job, corpus.choices, parts, table)
     words = [part.columns.words(corpus.words) if corpus.words else None for part in parts]
     given = _given_names(job.settings.labels)
     classes = [part.columns.classes(column, given, its) for part, its in zip(parts, words, strict=True)]
     names = given or _names_in_data(parts[0].columns, column) or _sorted(_distinct(classes[0]))
     _check_classes(column, given, parts, classes)
-    check_metric(job.settings.metric, "token" if corpus.words else "text", names)
+    check_metric(job.settings.metric, corpus.labelled, names)
     for group in alike(names):
         log.warning("Column %s has %s as different labels; if they are one, mend the data.", column, _few(group))
 
@@ -132,6 +138,38 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
     facts = {"label_names": names, "train_counts": counts, "fingerprint": digest_of_table(table), "column": column}
     write_table(beside, job.output("labels"), facts, job.trace())
     return f"{count(table.num_rows, 'row')}, {count(len(names), 'label')} in column {column}"
+
+
+def _label_questions(job: Job[LabelsOf], names: str | Sequence[str], parts: Sequence[Part], table: pa.Table) -> str:
+    """Write which choice of each question is right."""
+    import pyarrow as pa
+
+    column, given, numbered = job.settings.label, _given_names(job.settings.labels), list[list[int]]()
+    choices = [part.columns.choices(names) for part in parts]
+    ways = {}
+    for part, its in zip(parts, choices, strict=True):
+        way, right = part.columns.right(column, names, its, given)
+        ways[part.columns.where] = way
+        numbered.append(part.taken(right))
+    if len(set(ways.values())) > 1:
+        said = ", in ".join(f"{where} {way}" for where, way in ways.items())
+        raise InputError(f"A label in column {column} is not the same everywhere (in {said}); write all of them alike.")
+    taught = Counter(numbered[0])
+    if len(taught) < 2:
+        raise InputError(
+            f"All training rows have the same right choice in column {column}, which a guess would get right too; "
+            "leave label out if it is the first, and put the right one first if it is another."
+        )
+    most = max(len(row) for its in choices for row in its)
+    label = pa.array(list(chain.from_iterable(numbered)), pa.int64())
+    facts = {
+        "label_names": [str(number) for number in range(most)],
+        "train_counts": [taught[number] for number in range(most)],
+        "fingerprint": digest_of_table(table),
+        "column": column,
+    }
+    write_table(table.select(BESIDE).append_column("label", label), job.output("labels"), facts, job.trace())
+    return f"{count(table.num_rows, 'question')}; a label in column {column} is {way}"
 
 
 def prepare_subsets(job: Job[SubsetsOf]) -> str:
@@ -168,8 +206,9 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
 
 def _parts(corpus: Corpus, *columns: str) -> list[Part]:
     """The splits of a corpus, with the columns of its texts and `columns`."""
-    wanted = {name for name in (corpus.first, corpus.second, corpus.words, *columns) if name}
-    if not corpus.first and not corpus.words:
+    named = (corpus.first, corpus.second, corpus.words, *corpus.columns_of_choices, *columns)
+    wanted = {name for name in named if name}
+    if not corpus.first and not corpus.words and corpus.choices is None:
         raise InputError(
             "A corpus names its column of texts under first (and second), or its lists of words under words."
         )
@@ -208,6 +247,9 @@ def _texts(corpus: Corpus, parts: Sequence[Part]) -> pa.Table:
         if column:
             texts = [text for part in parts for text in part.taken(part.columns.texts(column, corpus.blocks))]
             columns[name] = pa.array(texts, pa.string())
+    if corpus.choices is not None:
+        choices = [row for part in parts for row in part.taken(part.columns.choices(corpus.choices))]
+        columns["choices"] = pa.array(choices, pa.list_(pa.string()))
     return pa.table(columns)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from papa.config.stages import ModelId, TokensOf
 from papa.config.study import Job
-from papa.data.layout import CHUNK, Placed, parts_words, place, texts_in_blocks
+from papa.data.layout import CHUNK, Placed, parts_words, place, place_choices, texts_in_blocks
 from papa.data.weights import not_loaded, place_of, revision_of, sources_of, weights_digest
 from papa.errors import InputError, count
 from papa.files import PathLike, Trace, provenance_of, read_table, writing_table
@@ -31,22 +31,29 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
     """Stage *tokens*: lay the prepared texts of a corpus out for a model; Parquet of real tokens only.
 
     With `blocks` the texts of each split are running text, cut in blocks that fill all slots whatever the style; `row`
-    then counts blocks, and no labels fit.
+    then counts blocks, and no labels fit. Each choice of a question is an example of its own: they stand together and
+    have the `row` of their question, `begin` is the first token of the choice, `characters` how long the choice is.
 
     Raises:
-        InputError: The texts cannot be laid out so.
+        InputError: The texts cannot be laid out so, or choices are for a model that is no decoder.
     """
     settings, model = job.settings, job.settings.model
+    texts = read_table(job.input("texts"))
+    about, words, choices = provenance_of(texts), "words" in texts.column_names, "choices" in texts.column_names
     if is_decoder(model):
         settings = settings.model_copy(update={"style": "contiguous"})
-    texts = read_table(job.input("texts"))
-    about, words = provenance_of(texts), "words" in texts.column_names
+    elif choices:
+        raise InputError(
+            f"Model {model.name} is no decoder, and only a decoder's own head chooses between choices of questions; "
+            "leave it out of this task."
+        )
     if settings.blocks and (words or "second" in texts.column_names):
         raise InputError(
             f"{job.input('texts')} contains pairs of texts or lists of words; only single texts can be cut in blocks."
         )
     tokenizer = tokenizer_of(model, words=words)
-    rows = _blocks_of_splits(tokenizer, texts, settings) if settings.blocks else _rows(tokenizer, texts, settings)
+    form = _blocks_of_splits if settings.blocks else _choices if choices else _rows
+    rows, schema = form(tokenizer, texts, settings), _schema(words, choices)
     facts = {
         "model": model.name,
         "sizes": sizes_of_model(model),
@@ -62,15 +69,15 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
 
     def counted() -> Iterator[pa.Table]:
         nonlocal laid_out, total, cut
-        for group in _groups(rows, _schema(words)):
+        for group in _groups(rows, schema):
             laid_out += group.num_rows
             total += len(group.column("ids").combine_chunks().flatten())
             cut += sum(number > 0 for number in group.column("cut").to_pylist())
             yield group
 
     trace = job.trace(**sources_of(model, weights_digest(model)))
-    write_groups(counted(), _schema(words), job.output("tokens"), facts, trace)
-    what = "block" if settings.blocks else "example"
+    write_groups(counted(), schema, job.output("tokens"), facts, trace)
+    what = "block" if settings.blocks else "choice" if choices else "example"
     return f"laid out {count(laid_out, what)}, {total:,} tokens in {settings.slots} slots; {count(cut, what)} cut"
 
 
@@ -152,12 +159,13 @@ def _config_of(model: ModelId) -> PreTrainedConfig:
     return found
 
 
-def _schema(words: bool) -> pa.Schema:
+def _schema(words: bool, choices: bool = False) -> pa.Schema:
     import pyarrow as pa
 
     lists = ["ids", "slots", "segments", *(["words"] if words else [])]
-    types = {"split": pa.string(), "row": pa.int64(), **dict.fromkeys(lists, pa.list_(pa.int32())), "cut": pa.int32()}
-    return pa.schema(types)
+    numbers = ["cut", *(["begin", "characters"] if choices else [])]
+    types = {"split": pa.string(), "row": pa.int64(), **dict.fromkeys(lists, pa.list_(pa.int32()))}
+    return pa.schema(types | dict.fromkeys(numbers, pa.int32()))
 
 
 def _rows(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, told: TokensOf) -> Iterator[Row]:
@@ -169,6 +177,15 @@ def _rows(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, told: TokensOf) -
             tokenizer, first, columns.get("second"), slots=told.slots, style=told.style, segments=told.segments
         )
         yield from zip(columns["split"], columns["row"], laid_out, strict=True)
+
+
+def _choices(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, told: TokensOf) -> Iterator[Row]:
+    """Each choice of each question laid out behind it."""
+    for chunk in texts.to_batches(CHUNK):
+        columns = dict(zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True))
+        laid_out = place_choices(tokenizer, columns.get("first"), columns["choices"], told.slots)
+        for split, row, choices in zip(columns["split"], columns["row"], laid_out, strict=True):
+            yield from ((split, row, choice) for choice in choices)
 
 
 def _blocks_of_splits(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, told: TokensOf) -> Iterator[Row]:

@@ -25,8 +25,45 @@ def whole_numbers(values: pa.Array) -> Tensor:
     return torch.from_dlpack(values)  # values.to_numpy() would load pandas
 
 
+@dataclass(frozen=True)
+class Questions:
+    """The choices of questions, each an example; those of a question stand together.
+
+    Args:
+        question: int64 `[example]`, the number of the question of each choice, from 0.
+        begin: int64 `[example]`, the number of the first token of each choice in its example.
+        characters: int64 `[example]`, how long each choice is.
+        sizes: int64 `[question]`, how many choices each question has.
+    """
+
+    question: Tensor
+    begin: Tensor
+    characters: Tensor
+    sizes: Tensor
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Questions:
+        """From a table of choices, in which those of a question have the same `row`."""
+        row, *own = (
+            whole_numbers(table.column(name).combine_chunks()).long() for name in ("row", "begin", "characters")
+        )
+        _, question, sizes = torch.unique_consecutive(row, return_inverse=True, return_counts=True)
+        return cls(question, own[0], own[1], sizes)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def choices_of(self, questions: Tensor) -> Tensor:
+        """Numbers of the choices of some questions, one question after another."""
+        sizes = self.sizes[questions]
+        begin = (self.sizes.cumsum(0) - self.sizes)[questions] - (sizes.cumsum(0) - sizes)
+        return torch.arange(int(sizes.sum())) + begin.repeat_interleave(sizes)
+
+
 class Tokens:
     """Laid-out examples that stand together in one split of a corpus, as *tokenize* left them: all of it, or a part.
+
+    An example is a text, or a choice behind its question; `questions` is then which belong together, else None.
 
     `offsets[i]:offsets[i+1]` are the tokens of example i in `ids`, `slots`, `segments` and `words` (None for texts),
     all int32; `rows` are the number of the first example and how many there are, in the tables of the corpus.
@@ -44,6 +81,7 @@ class Tokens:
         self.lengths = whole_numbers(lists["ids"].value_lengths()).long()
         self.offsets = torch.cat([torch.zeros(1, dtype=torch.long), self.lengths.cumsum(0)])
         self.cut = int(whole_numbers(table.column("cut").combine_chunks()).count_nonzero())
+        self.questions = Questions.of(table) if "begin" in table.column_names else None
 
     @classmethod
     def read(cls, path: PathLike, *splits: str) -> dict[str, Tokens]:

@@ -131,7 +131,7 @@ def _scores(outcomes: pa.Table, facts: Mapping[str, JSON]) -> dict[str, dict[str
 
     from papa.method.metrics import READINGS, counts_of
 
-    marks = {"kl": "next", "tokens": "masked", "word": "token"}
+    marks = {"kl": "next", "tokens": "masked", "word": "token", "normalised": "choice"}
     labelled = next((its for column, its in marks.items() if column in outcomes.column_names), "text")
     names, found = facts.get("label_names", ()), dict[str, dict[str, float]]()
     for metric in METRICS:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import Config, Corpus, Machine
@@ -166,12 +166,13 @@ class Noise:
     examples: int | None = None
 
     @classmethod
-    def assumed(cls) -> Noise:
-        """What is taken for granted before a run."""
+    def assumed(cls, seeded: bool = True) -> Noise:
+        """What is taken for granted before a run of probes; or of a model's own head, which has no seeds."""
         from papa.results.statistics import RARE
 
+        seed = SEED_SPREAD / CONTRIBUTION if seeded else 0.0
         # both the original and what is compared with it count a few units as if they had differed
-        return cls(SEED_SPREAD / CONTRIBUTION, math.sqrt(DISCORDANT) / CONTRIBUTION, 2 * RARE / CONTRIBUTION**2)
+        return cls(seed, math.sqrt(DISCORDANT) / CONTRIBUTION, 2 * RARE / CONTRIBUTION**2)
 
     def smallest(self, seeds: int, examples: int) -> float:
         """The smallest loss that a task which loses nothing can be shown to stay under."""
@@ -218,7 +219,7 @@ def smallest_losses(study: Study, rows: Mapping[str, Mapping[str, int]]) -> list
         entry |= {"measured": bool(known), "smallest": None, "helps": None, "why": None}
         found.append(entry)
         if not known and _has_range(given.metric):
-            noises = [Noise.assumed()]
+            noises = [Noise.assumed(seeded=not given.direct)]
         examples = counted or min((own.examples or 0 for own in noises), default=0)
         if not config.contextless:
             entry["why"] = "without `contextless` no loss is measured"
@@ -347,7 +348,7 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
     Rows are those of each split of each corpus.
     """
     config = study.config
-    problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, tuple[int, float]]]()
+    problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, Counted]]()
     for model in dict.fromkeys(model for model, _ in config.pairs):
         given = config.models[model]
         try:
@@ -374,7 +375,7 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
         elif corpus in corpora:
             own = config.corpora[corpus]
             sizes[model, layout] = _laid_out(models[model], corpora[corpus], int(slots or own.slots or 0), own.blocks)
-    rows = {name: {split: number for split, (number, _) in own.items()} for name, own in corpora.items()}
+    rows = {name: {split: counted.rows for split, counted in own.items()} for name, own in corpora.items()}
     return problems, sizes, rows
 
 
@@ -385,8 +386,16 @@ def _of_model(model: ModelId) -> dict[str, int]:
     return sizes_of_model(model)
 
 
-def _counted(corpus: Corpus, texts: Path, columns: Sequence[str]) -> dict[str, tuple[int, float]]:
-    """Rows of each split of a corpus, and words of a row on average.
+class Counted(NamedTuple):
+    """Rows of a split, and words of an example on average; of questions, each of the `choices` is an example."""
+
+    rows: int
+    words: float
+    choices: float = 1.0
+
+
+def _counted(corpus: Corpus, texts: Path, columns: Sequence[str]) -> dict[str, Counted]:
+    """What is in each split of a corpus.
 
     Raises `InputError` if that is not known here, or if one of the `columns`, which tasks read, is not there.
     """
@@ -404,31 +413,42 @@ def _counted(corpus: Corpus, texts: Path, columns: Sequence[str]) -> dict[str, t
         number = rows.get(split, own.table.num_rows)
         if split == "train" and corpus.train_limit is not None:
             number = min(number, corpus.train_limit)
-        found[split] = (number, _words(corpus, own, columns))
+        found[split] = Counted(number, *_words(corpus, own, columns))
     return found
 
 
-def _words(corpus: Corpus, rows: Rows, columns: Sequence[str]) -> float:
-    """Words of a row on average, in its first rows."""
+def _words(corpus: Corpus, rows: Rows, columns: Sequence[str]) -> tuple[float, float]:
+    """Words of an example on average, and choices of a row, in the first rows."""
+    from papa.data.columns import Columns
+    from papa.data.readers import Rows as Few
+
     names = [name for name in (corpus.first, corpus.second, corpus.words) if name is not None]
-    for name in (*names, *columns):
+    for name in (*names, *corpus.columns_of_choices, *columns):
         if name not in rows.names:
             raise InputError(f"it has no column {name!r}; its columns are {', '.join(rows.names)}.")
-    first = rows.table.slice(0, SAMPLE).select(names).to_pylist()
-    return fmean(
-        sum(len(text if isinstance(text, list) else str(text).split()) for text in row.values()) for row in first
+    few = rows.table.slice(0, SAMPLE)
+    words = sum(
+        fmean(len(text if isinstance(text, list) else str(text).split()) for text in few.column(name).to_pylist())
+        for name in names
     )
+    if corpus.choices is None:
+        return words, 1.0
+    choices = Columns("it", Few(few, rows.names)).choices(corpus.choices)
+    return words + fmean(len(choice.split()) for row in choices for choice in row), fmean(map(len, choices))
 
 
-def _laid_out(model: Mapping[str, int], splits: Mapping[str, tuple[int, float]], slots: int, blocks: bool) -> Sizes:
+def _laid_out(model: Mapping[str, int], splits: Mapping[str, Counted], slots: int, blocks: bool) -> Sizes:
     """The sizes of a corpus in so many slots, from its rows and words."""
     examples, tokens = dict[str, int](), 0.0
-    for split, (rows, words) in splits.items():
+    choices = max(counted.choices for counted in splits.values())
+    for split, (questions, words, own) in splits.items():
+        rows = round(questions * own)
         each = words * TOKENS_OF_A_WORD + (0 if blocks else SPECIAL_TOKENS)
         examples[split] = max(1, round(rows * each / slots)) if blocks else rows
         tokens += rows * each if blocks else rows * min(each, slots)
     scored = max((number for split, number in examples.items() if split != "train"), default=0)
-    return Sizes(**model, slots=slots, examples=sum(examples.values()), tokens=round(tokens), scored=scored)
+    found = {"slots": slots, "examples": sum(examples.values()), "tokens": round(tokens), "scored": scored}
+    return Sizes(**model, **found, choices=choices)
 
 
 def _sizes_of(job: Job[Any], sizes: Mapping[tuple[str, str], Sizes | None]) -> tuple[Sizes | None, bool]:

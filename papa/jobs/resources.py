@@ -71,7 +71,10 @@ OPTIMISER = 4
 
 @dataclass(frozen=True)
 class Sizes:
-    """A model and a corpus laid out for it: `examples` and `tokens` of all splits, examples `scored` in the largest."""
+    """A model and a corpus laid out for it: `examples` and `tokens` of all splits, examples `scored` in the largest.
+
+    Of questions every choice is an example; `choices` is how many there are of a question, else 1.
+    """
 
     layers: int
     heads: int
@@ -82,6 +85,7 @@ class Sizes:
     examples: int
     tokens: int
     scored: int
+    choices: float = 1.0
 
     @property
     def matrices(self) -> int:
@@ -119,8 +123,8 @@ class Sizes:
         return self.states * self.hidden
 
     def tokens_of(self, examples: int) -> float:
-        """Tokens of a batch of so many examples, of the longer ones."""
-        return examples * min(self.slots, LONGER * self.tokens / max(self.examples, 1))
+        """Tokens of a batch of so many examples (or questions with all their choices), of the longer ones."""
+        return examples * self.choices * min(self.slots, LONGER * self.tokens / max(self.examples, 1))
 
 
 def sizes_of(tokens: PathLike) -> Sizes | None:
@@ -137,8 +141,9 @@ def _sizes_of(tokens: str, changed: int) -> Sizes | None:
     try:
         facts, values = footer_of(tokens)
         scored = max((rows for split, rows in facts["rows"].items() if split != "train"), default=0)
-        own = {"slots": facts["slots"], "examples": values["split"], "tokens": values["ids"], "scored": scored}
-        return Sizes(**facts["sizes"], **own)
+        choices = values["split"] / sum(facts["rows"].values()) if "begin" in values else 1.0
+        own = {"slots": facts["slots"], "examples": values["split"], "tokens": values["ids"]}
+        return Sizes(**facts["sizes"], **own, scored=round(choices * scored), choices=choices)
     except Exception:  # a damaged footer may contain anything
         return None
 
@@ -336,7 +341,7 @@ def _passes(told: WeightsOf, sizes: Sizes) -> float:
 def _metric(job: Job[Any], config: Config) -> tuple[float, bool]:
     """The share of the tokens that are guessed among all words of the vocabulary, and whether probes read tokens."""
     of = METRICS[config.tasks[job.wildcards["task"]].metric]
-    return {"masked": MASKED, "next": 1.0}.get(of, 0.0), of != "text"
+    return {"masked": MASKED, "next": 1.0, "choice": 1.0}.get(of, 0.0), of != "text"
 
 
 def _of_probe(job: Job[Any], config: Config, sizes: Sizes) -> float:

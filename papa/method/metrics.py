@@ -97,7 +97,8 @@ def counts_of(metric: str, outcomes: pa.Table, names: Sequence[str], epoch: int 
     columns = {name: outcomes.column(name).to_numpy() for name in outcomes.column_names if name != "split"}
     if "tokens" in columns:
         return np.stack([columns[f"{READINGS[metric].column}{suffix}"], columns["tokens"].astype(float)], axis=1)
-    gold, predicted, unit = (columns[name].astype(np.int64) for name in ("gold", f"predicted{suffix}", "example"))
+    own = f"{READINGS[metric].column}{suffix}"
+    gold, predicted, unit = (columns[name].astype(np.int64) for name in ("gold", own, "example"))
     return READINGS[metric].counts(Outcomes(gold, predicted, unit, names))
 
 
@@ -223,6 +224,8 @@ READINGS: dict[str, Metric] = {
     "log_likelihood": Metric(_no_labels, _nats, low=-np.inf, high=0.0, column="loss"),
     "perplexity": Metric(_no_labels, _perplexity, low=1.0, high=np.inf, column="loss", floors=False),
     "kl_to_original": Metric(_no_labels, _share, high=np.inf, column="kl", floors=False),
+    "choice_accuracy": Metric(_right, _share),
+    "normalised_choice_accuracy": Metric(_right, _share, column="normalised"),
 }
 """All metrics by name. `chunk_f1` takes label names as they are, bare tags too, as the published code does. Those of
 texts without labels are of a token, in nats: a mean log-likelihood, and the mean divergence from the original."""
@@ -233,6 +236,7 @@ BESIDE = {
     "entity_f1": ("token_accuracy",),
     "token_accuracy": ("chunk_f1",),
     "log_likelihood": ("perplexity", "kl_to_original"),
+    "choice_accuracy": ("normalised_choice_accuracy",),
 }
 """Further readings of the same outcomes."""
 

@@ -2,8 +2,8 @@
 
 An objective says which tokens it needs of each batch, what the loss of a batch is, and what became of every example
 that is scored: its outcomes, of which all scores are made later. It does not know where hidden states come from: from a
-store, or through the model. The head of a decoder, which guesses every next token, takes the place of a probe: then
-logits come through the model, and nothing is trained.
+store, or through the model. The head of a decoder, which guesses every next token, takes the place of a probe, of texts
+and of the choices of questions: then logits come through the model, and nothing is trained.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 OUTCOMES = """
 Columns of outcomes: `seed`, that of the probe; `split`; `example`, the number of a row in its split; for labels `gold`
 and `predicted`, indices of the label names, and for labels of words `word`, the number of the word in its row; for
-masked or next tokens `tokens`, their summed `loss` in nats, and that of a guess that ignores the text, `trivial`; for
-next tokens `kl`, the Kullback-Leibler divergence of what is guessed from what the original guesses, in nats, likewise
-summed. `predicted` and `loss` are those after the last epoch, and those after epoch N are called `predicted_N` and
-`loss_N`.
+questions these are indices of choices, `normalised` is the choice that is predicted by log-likelihood per character,
+and `trivial` is how much of this question a guess gets right that knows none; for masked or next tokens `tokens`, their
+summed `loss` in nats, and that of a guess that ignores the text, `trivial`; for next tokens `kl`, the Kullback-Leibler
+divergence of what is guessed from what the original guesses, in nats, likewise summed. `predicted` and `loss` are those
+after the last epoch, and those after epoch N are called `predicted_N` and `loss_N`.
 """
 IGNORED = -100
 """The label of a token that has none."""
@@ -114,6 +115,12 @@ class Objective(ABC):
     """What is measured on the splits of a corpus, and the new probe that is trained for it, if there is one."""
 
     probe: nn.Module
+    splits: Mapping[str, Tokens]
+
+    @property
+    def examples(self) -> int:
+        """How many training examples there are."""
+        return len(self.splits["train"])
 
     @property
     def facts(self) -> dict[str, JSON]:
@@ -170,7 +177,7 @@ def objective_of(
     model: Model | None,
     seed: int,
 ) -> Objective:
-    """The objective of a job with a new probe: labelled, or if it has no labels next or masked tokens.
+    """The objective of a job with a new probe: labelled, or if it has no labels next or masked tokens, or choices.
 
     Args:
         job: may read `labels`.
@@ -180,10 +187,12 @@ def objective_of(
         seed: what masks follow from.
     """
     labels, identity = job.maybe("labels"), job.settings.model.model
-    if labels is not None:
+    if labels is not None and not job.settings.direct:
         found: Objective = Labelled(splits, sizes, labels)
     elif model is None:
-        raise InputError("A task without labels needs the model; stream the hidden states.")
+        raise InputError("A task without a probe of labels needs the model; stream the hidden states.")
+    elif splits["train"].questions is not None:
+        found = Choice(splits, model, labels)
     elif job.settings.direct:
         found = Next(splits, model)
     elif model.causal:
@@ -312,30 +321,33 @@ def _must_belong(path: PathLike, facts: Mapping[str, JSON], splits: Mapping[str,
 # -- tokens that are guessed -------------------------------------------------------------------------------------------
 
 
-class _Unlabelled(Objective):
-    """Tokens that are guessed: the texts of the validation split are scored by a loss each, and need no labels."""
-
-    splits: Mapping[str, Tokens]
+class _Guessed(Objective):
+    """Tokens that are guessed: each text that is scored has a loss. Without labels it is those of one split."""
 
     def batch(self, examples: Tensor) -> Batch:
         return self._batch("train", examples)
 
+    def scored_splits(self) -> list[str]:
+        """The splits whose texts are scored."""
+        return ["validation"]
+
     def scored(self) -> Iterator[Batch]:
-        yield from (self._batch("validation", examples) for examples in self._scored_together())
+        for split in self.scored_splits():
+            yield from (self._batch(split, examples) for examples in self._scored_together(split))
 
-    def in_order(self, of_texts: Tensor) -> Tensor:
-        """What became of the validation texts, `[example, ...]` in the order of `scored`, by their numbers."""
-        return of_texts[torch.cat(list(self._scored_together())).argsort()]
+    def in_order(self, of_texts: Tensor, split: str = "validation") -> Tensor:
+        """What became of the texts of a split, `[example, ...]` in the order of `scored`, by their numbers."""
+        return of_texts[torch.cat(list(self._scored_together(split))).argsort()]
 
-    def _scored_together(self) -> Iterator[Tensor]:
-        return self.splits["validation"].batches(Machine.current().token_budget)
+    def _scored_together(self, split: str) -> Iterator[Tensor]:
+        return self.splits[split].batches(Machine.current().token_budget)
 
     @abstractmethod
     def _batch(self, split: str, examples: Tensor) -> Batch:
         """Examples of a split, and which of their tokens are guessed."""
 
 
-class Masked(_Unlabelled):
+class Masked(_Guessed):
     """Masked tokens, to be guessed: those of training texts are drawn anew in every epoch, from (seed, epoch).
 
     Only masked tokens are decoded, and never more than `DECODED_AT_ONCE` of them together, because what bounds memory
@@ -405,7 +417,7 @@ class Masked(_Unlabelled):
         return summed_loss(self.probe, hidden, batch.gold)
 
 
-class Next(_Unlabelled):
+class Next(_Guessed):
     """Next tokens, guessed by the model's own head from those before: nothing is trained.
 
     The first token of a text has none before it, and is not guessed; every other token is, special ones too.
@@ -419,11 +431,7 @@ class Next(_Unlabelled):
     """
 
     def __init__(self, splits: Mapping[str, Tokens], model: Model):
-        if not model.causal:
-            raise InputError(
-                f"{type(model.full).__name__} sees later tokens, so that it cannot be asked for the next one; "
-                "log_likelihood needs a decoder, and negative_log_perplexity masks tokens."
-            )
+        _must_be_causal(model, "log_likelihood needs a decoder, and negative_log_perplexity masks tokens")
         if "validation" in splits and not bool((splits["validation"].lengths > 1).any()):
             raise InputError("No text of the validation split has a next token: each is one token long.")
         self.splits, self.model, self.probe = splits, model, nn.Identity()
@@ -460,9 +468,154 @@ class Next(_Unlabelled):
     def _batch(self, split: str, examples: Tensor) -> Batch:
         tokens = self.splits[split]
         packed = tokens.batch(examples)
-        gold = packed.ids.roll(-1)
-        gold[packed.lengths.cumsum(0) - 1] = IGNORED  # after the last token of a text there is none
-        return Batch(tokens, examples, packed, gold)
+        return Batch(tokens, examples, packed, _next_tokens(packed))
+
+
+class Choice(_Guessed):
+    """Choices behind their questions, of which the model's own head finds one the most likely: nothing is trained.
+
+    The likelihood of a choice is that of its tokens given the question. The loss is the cross-entropy in nats of the
+    right choice among those of its question, to which they are as likely as the softmax of their log-likelihoods says.
+    Training examples are questions; choices are scored one by one.
+
+    Args:
+        splits: the tokens of all splits, which are of choices.
+        model: a causal model with its head.
+        labels: the file that says which choices are right; if there is none, the first of each question is.
+
+    Raises:
+        InputError: the model sees later tokens.
+        DamagedArtefact: labels are those of other texts.
+    """
+
+    def __init__(self, splits: Mapping[str, Tokens], model: Model, labels: PathLike | None):
+        _must_be_causal(model, "choice_accuracy needs a decoder")
+        self.splits, self.model, self.probe = splits, model, nn.Identity()
+        self.questions = {split: tokens.questions for split, tokens in splits.items() if tokens.questions is not None}
+        self.right = {split: torch.zeros(len(own), dtype=torch.long) for split, own in self.questions.items()}
+        self.usual: int | None = None
+        """The choice that is right most often in training; None if nothing says so."""
+        if labels is not None:
+            self.right, self.usual = _right_choices(splits, labels)
+
+    @property
+    def facts(self) -> dict[str, JSON]:
+        """Numbers of choices as names of labels, as many as the largest question has."""
+        most = max(int(own.sizes.max()) for own in self.questions.values())
+        return {"label_names": [str(number) for number in range(most)]}
+
+    @property
+    def examples(self) -> int:
+        """How many training questions there are."""
+        return len(self.questions["train"])
+
+    def batch(self, examples: Tensor) -> Batch:
+        """All choices of some training questions, by the numbers of the questions."""
+        return self._batch("train", self.questions["train"].choices_of(examples))
+
+    def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Mean cross-entropy in nats of the right choices; differentiable in the logits `hidden` `[token, word]`."""
+        split = batch.tokens.split
+        questions, sizes = self.questions[split].question[batch.examples].unique_consecutive(return_counts=True)
+        likely = _by_question(self._log_likelihoods(batch, hidden), sizes)
+        return cross_entropy(likely, self.right[split][questions].to(likely.device))
+
+    def scored_splits(self) -> list[str]:
+        return [split for split in self.splits if split != "train"]
+
+    def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """The log-likelihood of each choice in nats, `[example]`."""
+        return self._log_likelihoods(batch, hidden).double()
+
+    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+        """A row for each question: which choice is right, and which is the most likely, in all and per character.
+
+        `trivial` is 1 if the choice that is right most often in the training rows is right here too, and else 0; if
+        nothing says which that is, one divided by the number of choices.
+        """
+        import pyarrow as pa
+
+        parts = []
+        for split in self.scored_splits():
+            own, right = self.questions[split], self.right[split]
+            likely = self.in_order(epochs[-1][split], split)
+            columns = {
+                "example": torch.arange(len(own)),
+                "gold": right,
+                "trivial": 1 / own.sizes.double() if self.usual is None else (right == self.usual).double(),
+                "predicted": _taken(_by_question(likely, own.sizes), right),
+                "normalised": _taken(_by_question(likely / own.characters, own.sizes), right),
+            }
+            forms = {"example": pa.int32(), "trivial": pa.float64()}
+            made = {name: pa.array(values.numpy(), forms.get(name, pa.int16())) for name, values in columns.items()}
+            parts.append(pa.table({"split": pa.array([split] * len(own)).dictionary_encode()} | made))
+        return pa.concat_tables(parts).unify_dictionaries()
+
+    def _batch(self, split: str, examples: Tensor) -> Batch:
+        tokens = self.splits[split]
+        packed = tokens.batch(examples)
+        first = packed.lengths.cumsum(0) - packed.lengths + self.questions[split].begin[examples]
+        of_choice = torch.arange(len(packed.ids)) >= (first - 1).repeat_interleave(packed.lengths)
+        return Batch(tokens, examples, packed, _next_tokens(packed).where(of_choice, IGNORED))
+
+    def _log_likelihoods(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """The log-likelihoods of choices in nats, summed over their tokens, `[example]`."""
+        gold = batch.gold.to(hidden.device)
+        own = (gold != IGNORED).nonzero().squeeze(1)
+        choice = torch.repeat_interleave(batch.packed.lengths).to(hidden.device)[own]
+        parts = [cross_entropy(hidden[rows], gold[rows], reduction="none") for rows in own.split(DECODED_AT_ONCE)]
+        nats = torch.cat(parts)
+        return nats.new_zeros(len(batch.examples)).index_add(0, choice, -nats)
+
+
+def _right_choices(splits: Mapping[str, Tokens], labels: PathLike) -> tuple[dict[str, Tensor], int]:
+    """Which choice of each question is right, `[question]` by split, and which is most often in the training rows."""
+    import pyarrow.compute as pc
+
+    table = read_table(labels)
+    facts = provenance_of(table)
+    _must_belong(labels, facts, splits)
+    rows = {split: table.filter(pc.equal(table["split"], split)) for split in splits}
+    right = {split: whole_numbers(own.column("label").combine_chunks()).long() for split, own in rows.items()}
+    counts = list(facts["train_counts"])
+    return right, counts.index(max(counts))
+
+
+def _by_question(values: Tensor, sizes: Tensor) -> Tensor:
+    """A value of each choice as `[question, choice]`, -inf where a question has no such choice.
+
+    Args:
+        values: `[example]`, one question after another.
+        sizes: how many choices each of the questions has, `[question]`.
+    """
+    there = torch.arange(int(sizes.max())) < sizes[:, None]
+    return values.new_full(there.shape, -torch.inf).masked_scatter(there.to(values.device), values)
+
+
+def _taken(likely: Tensor, right: Tensor) -> Tensor:
+    """The most likely choice of each question; where the right one is no likelier than another, that other.
+
+    Args:
+        likely: how likely each choice is, `[question, choice]`.
+        right: the right one, `[question]`.
+    """
+    own = right[:, None]
+    best, other = likely.scatter(1, own, -torch.inf).max(1)
+    return torch.where(likely.gather(1, own).squeeze(1) > best, right, other)
+
+
+def _must_be_causal(model: Model, needed: str) -> None:
+    if not model.causal:
+        raise InputError(
+            f"{type(model.full).__name__} sees later tokens, so that it cannot be asked for the next one; {needed}."
+        )
+
+
+def _next_tokens(packed: Packed) -> Tensor:
+    """The token that follows each token of a packed row in its text, IGNORED after the last one, `[token]`."""
+    gold = packed.ids.roll(-1)
+    gold[packed.lengths.cumsum(0) - 1] = IGNORED
+    return gold
 
 
 def _has_before(tokens: Tokens) -> Tensor:

@@ -33,9 +33,9 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     """Stage *train λ*: learn how much each head needs its own attention, together with a probe; Parquet per epoch.
 
     Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2). Heads of one
-    unit (`ranking.unit`) have one λ. The probe that is learned on the way is thrown away; of next tokens the model's
-    own head has the loss, and λ alone is learned. The settings may say that λ starts open (`START`), and that the mean
-    of all λ times `l1` is added to the loss.
+    unit (`ranking.unit`) have one λ. The probe that is learned on the way is thrown away; of next tokens and of choices
+    the model's own head has the loss, and λ alone is learned. The settings may say that λ starts open (`START`), and
+    that the mean of all λ times `l1` is added to the loss.
     """
     settings, identity = job.settings, job.settings.model.model
     split = Tokens.read(job.input("tokens"), "train")
@@ -64,12 +64,14 @@ def train_lambda(job: Job[LambdaOf]) -> str:
         own = task_loss(examples)
         return own if settings.l1 is None else own + settings.l1 * raw.sigmoid().mean()
 
-    rows = torch.arange(len(train))
+    rows = torch.arange(objective.examples)
     if settings.part is not None:  # drawn, because files are often sorted
         number, parts = map(int, settings.part.split("of"))
         rows = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[number - 1 :: parts]
         if not len(rows):
-            raise InputError(f"{len(train)} training examples cannot be cut in {parts} parts to learn λ from each.")
+            raise InputError(
+                f"{objective.examples} training examples cannot be cut in {parts} parts to learn λ from each."
+            )
     lesson = Lesson("learning λ", [raw, *parameters], len(rows), lambda own: loss(rows[own]), objective.begin, learned)
     trace = job.trace(**sources_of(identity, str(model.weights)))
     checkpoint = Checkpoint(job.output("lambdas"), trace, model.device.type)

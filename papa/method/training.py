@@ -191,7 +191,7 @@ def _train(
     lesson = Lesson(
         what=f"probe, seed {seed}",
         parameters=[values for module in modules for values in module.parameters()],
-        examples=len(splits["train"]),
+        examples=objective.examples,
         loss=objective.loss_on(source.states),
         before_epoch=objective.begin,
         after_epoch=lambda: objective.outcomes_on(source.states),
@@ -300,10 +300,10 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
     """
     settings, tokens = job.settings, splits["train"]
     variant, unlabelled = Variant.parse(settings.variant), job.maybe("labels") is None
-    if variant.trained and unlabelled:
+    if variant.trained and (unlabelled or settings.direct):
         raise InputError(
-            f"The constant of {variant.path} is trained, which needs labels; give a task without labels another "
-            "constant."
+            f"The constant of {variant.path} is trained, which needs labels and a probe; give a task without them "
+            "another constant."
         )
     model = model_of(settings.model)
     constants, heads = replaced_by(job, model, tokens.provenance)

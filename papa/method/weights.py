@@ -98,7 +98,7 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
         if settings.by == "gradient":
             values = probed.gradients(constants, units)
         else:
-            examples = min(examples, LEFT_OUT_OF)
+            examples = min(probed.examples, LEFT_OUT_OF)
             values = probed.left_out(constants, units)
     took = f"{time.monotonic() - begin:.1f} s{of_probe}"
     if not bool(values.isfinite().all()):
@@ -125,18 +125,28 @@ class Probed:
     Args:
         model: the frozen model.
         objective: has the loss, by a probe that is trained or by the model's own head; what it draws is drawn.
-        examples: how many training examples there are.
-        batch_size: how many pass at once.
+        train: the training texts.
+        batch_size: how many examples pass at once.
         seed: what a sample of them follows from.
         direct: whether the loss is that of the model's own head.
     """
 
     model: Model
     objective: Objective
-    examples: int
+    train: Tokens
     batch_size: int
     seed: int
     direct: bool
+
+    @property
+    def examples(self) -> int:
+        """How many training examples there are."""
+        return self.objective.examples
+
+    def _owners(self, examples: Tensor) -> Tensor:
+        """The place among some examples that each text of their batch belongs to: of questions, each choice is one."""
+        places, questions = torch.arange(len(examples)), self.train.questions
+        return places if questions is None else places.repeat_interleave(questions.sizes[examples])
 
     def gradients(self, constants: Constants, units: int) -> Tensor:
         """The mean over training examples of |∂loss/∂gate| of a gate on each unit, float64 `[layer, unit]`.
@@ -155,9 +165,11 @@ class Probed:
         loss = self.objective.loss_on(Through(self.model, lambda: mixed, direct=self.direct))
         total = torch.zeros(self.model.layers, units, dtype=torch.float64, device=self.model.device)
         for own in progress(torch.arange(self.examples).split(self.batch_size), "gradients", self.examples):
-            gates[:] = [mix.weights.new_ones(len(own), self.model.heads).requires_grad_() for mix in mixes]
+            owners = self._owners(own).to(self.model.device)
+            gates[:] = [mix.weights.new_ones(len(owners), self.model.heads).requires_grad_() for mix in mixes]
             mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
-            slopes = torch.stack(torch.autograd.grad(loss(own), gates)).double()  # [layer, example, head]
+            of_texts = torch.stack(torch.autograd.grad(loss(own), gates)).double()  # [layer, text, head]
+            slopes = of_texts.new_zeros(len(gates), len(own), self.model.heads).index_add(1, owners, of_texts)
             # the loss is a mean over the batch, in which each example has its share
             total += slopes.unflatten(2, (units, -1)).sum(3).abs().sum(1) * len(own)
         return total / self.examples
@@ -203,7 +215,7 @@ def _probed(job: Job[WeightsOf], split: Mapping[str, Tokens], model: Model, chec
         lesson = Lesson(
             what="probe of the original",
             parameters=list(objective.probe.parameters()),
-            examples=len(train),
+            examples=objective.examples,
             loss=objective.loss_on(states),
             before_epoch=objective.begin,
             after_epoch=dict,
@@ -211,7 +223,7 @@ def _probed(job: Job[WeightsOf], split: Mapping[str, Tokens], model: Model, chec
         fit(lesson, settings.training, settings.seed, checkpoint)
     objective.probe.eval()
     objective.begin(settings.training.epochs + 1)  # masks that the probe has not seen
-    return Probed(model, objective, len(train), settings.training.batch_size, settings.seed, direct)
+    return Probed(model, objective, train, settings.training.batch_size, settings.seed, direct)
 
 
 # -- what is seen in attention ----------------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ OF_SUBSETS = {ALL: COLORS[-1], "position": COLORS[0], "lookup": COLORS[1]}
 """Colours of subsets where there is one line alone; others have colours that are left."""
 MOST_BANDS = 2
 """More curves than this have error bars, because bands would cover each other."""
+OF_HEADS = {"log_likelihood": ("log-likelihoods", "texts"), "choice_accuracy": ("choice accuracies", "questions")}
+"""What scores of a model's own head are called, and of what."""
 RAMP = ["white", "#0072B2", "#00213a"]
 """From no attention to the most."""
 
@@ -222,8 +224,9 @@ def figure_note(frame: pd.DataFrame) -> str:
         seeds = " to ".join(dict.fromkeys(f"{number:.0f}" for number in (own.min(), own.max())))
         over = f"{shape} are 95 % Student-t intervals over {seeds} probe seeds, cut at the metric's ends"
         sure.append("one probe seed, so no interval" if seeds == "1" else over)
-    if direct.any():
-        sure.append(f"{shape} of log-likelihoods are 95 % intervals over texts and orders")
+    for metric, (scores, units) in OF_HEADS.items():
+        if rows["metric"].eq(metric).any():
+            sure.append(f"{shape} of {scores} are 95 % intervals over {units} and orders")
     floors = [f"{name.replace('_', ' ')} ({words})" for name, words in FLOORS.items() if rows[name].notna().any()]
     dashed = f" Dashed floors: {'; '.join(floors)}." if floors else ""
     above = f" A loss above 100 %: {MORE_THAN_ALL}." if (rows["loss"] > 1).any() else ""

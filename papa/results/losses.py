@@ -114,6 +114,9 @@ def status_of(sample: Sample, measured: Measured, metric: str) -> str:
 
 def _guess(measured: Measured, metric: str) -> str:
     """What the trivial classifier is, in words."""
+    if measured.of_choices:
+        counts = measured.train_counts
+        return f"taking choice {counts.index(max(counts)) + 1} of each question" if counts else "chance"
     if not measured.labelled:
         return "a guess from how frequent tokens are"
     if metric == "f1":

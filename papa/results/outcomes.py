@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from papa.config.settings import METRICS
+from papa.config.settings import DIRECT, METRICS
 from papa.config.variant import CONTEXTLESS, ORIGINAL, Order
 from papa.errors import DamagedArtefact
 from papa.files import JSON, MEND, PathLike, provenance_of, read_table
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """The subset of all validation examples."""
-MADE = ("predicted", "loss", "kl")
-"""What a run makes of an item: the label that was given, or a loss and perhaps a divergence from the original."""
+MADE = ("predicted", "normalised", "loss", "kl")
+"""What a run makes of an item: the label that was given, of questions also the one per character, or a loss and perhaps
+a divergence from the original."""
 OF_VARIANT = ["constant", "order", "fraction"]
 RUN = [*OF_VARIANT, "seed"]
 """What tells the runs of one model and task from each other."""
@@ -32,7 +33,7 @@ ITEM = ["split", "example", "word", "gold", "by_word", "tokens", "trivial", "sub
 COLUMNS = dict.fromkeys(("model", "task", "constant", "order", "fraction"), "string") | {"seed": "int64"}
 COLUMNS |= {"split": "string", "example": "int32", "word": "int32", "gold": "int16", "by_word": "int16"}
 COLUMNS |= {"tokens": "int32", "trivial": "float64", "subset": "string", "predicted": "int16", "loss": "float64"}
-COLUMNS |= {"kl": "float64"}
+COLUMNS |= {"kl": "float64", "normalised": "int16"}
 """The columns of the table of all outcomes; see `papa.method.objectives.OUTCOMES`. `by_word` is what a tagger says that
 knows the most frequent label of each word and nothing else; `subset` is empty for what is in none."""
 
@@ -45,7 +46,7 @@ assert (ORIGINAL, CONTEXTLESS) == ("original", "zeros/all")
 
 def is_direct(metrics: pd.Series[str]) -> pd.Series[bool]:
     """Which metrics are of a model's own head, for which nothing is trained."""
-    return metrics.map(METRICS.get).eq("next")
+    return metrics.isin(DIRECT)
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,12 @@ class Measured:
     @property
     def direct(self) -> bool:
         """Whether the model's own head was measured, so that there are no seeds."""
-        return METRICS[self.metric] == "next"
+        return self.metric in DIRECT
+
+    @property
+    def of_choices(self) -> bool:
+        """Whether items are questions, of which a choice is taken."""
+        return METRICS[self.metric] == "choice"
 
     def subsets(self) -> dict[str, np.ndarray]:
         """The items of each part that is scored, bool `[item]`: all validation examples first, further splits last."""
@@ -117,14 +123,25 @@ class Measured:
         gold, unit = items["gold"].to_numpy(np.int64), items["example"].to_numpy(np.int64)
         return np.stack([own.counts(Outcomes(gold, row[part].astype(np.int64), unit, self.names)) for row in values])
 
-    def trivial(self, metric: str) -> np.ndarray:
-        """The outcomes `[1, item]` of the best guess that ignores the input, by the labels of the training rows.
+    def trivial(self, metric: str, part: np.ndarray) -> Counts:
+        """What the best guess that ignores the input adds to a metric, by the labels of the training rows.
 
-        For F1 everything is of the second class, for entities there are none, else all have the most frequent label.
+        For F1 everything is of the second class, for entities there are none, else all have the most frequent label. Of
+        questions whose labels say nothing, it gets the share right that chance does.
+
+        Args:
+            metric: one of `READINGS`.
+            part: the items that are scored, bool `[item]`.
+
+        Returns:
+            `[1, unit, count]`.
         """
-        if not self.labelled:
-            return self.items["trivial"].to_numpy(float)[None]
-        return np.full((1, len(self.items)), self.trivial_label(metric))
+        if self.labelled and not self.of_choices:
+            return self.counts(metric, part, np.full((1, len(self.items)), self.trivial_label(metric)))
+        guess = self.items["trivial"].to_numpy(float)
+        if self.of_choices:
+            return np.stack([guess[part], np.ones(int(part.sum()))], axis=-1)[None]
+        return self.counts(metric, part, guess[None])
 
     def trivial_label(self, metric: str) -> int:
         """The label that the trivial classifier always gives."""
@@ -160,7 +177,7 @@ class Measured:
         """
         own = READINGS[metric]
         counts, settings = self.counts(metric, part), self.settings()
-        trivial = self.counts(metric, part, self.trivial(metric))
+        trivial = self.trivial(metric, part)
         floors = [float(own.score(trivial.sum(1))[0])]
         if (tagger := self.by_word()) is not None:
             floors.append(float(own.score(self.counts(metric, part, tagger).sum(1))[0]))
@@ -296,6 +313,7 @@ def _assembled(
     runs: Sequence[tuple[Mapping[str, JSON], PathLike]], metric: str, labels: PathLike | None, subsets: PathLike | None
 ) -> Measured:
     items: pd.DataFrame | None = None
+    names: tuple[str, ...] = ()
     corpus, values, frames = "", list[pd.DataFrame](), dict[PathLike, tuple[pd.DataFrame, Mapping[str, JSON]]]()
     for about, path in runs:
         if path not in frames:
@@ -307,13 +325,13 @@ def _assembled(
             raise DamagedArtefact(f"{path} has the outcomes of another run; {MEND}.")
         own = frame[[name for name in ITEM if name in frame]]
         if items is None:
-            items, corpus = own, facts["corpus"]
+            items, corpus, names = own, facts["corpus"], tuple(facts.get("label_names", ()))
         elif not own.equals(items):
             raise DamagedArtefact(f"{path} has outcomes of other examples than others of its task; {MEND}.")
         values.append(frame[frame.columns.intersection(MADE)])
     assert items is not None
     about = runs[0][0]
-    names, counts = (), ()
+    counts: tuple[int, ...] = ()
     if labels is not None:
         beside = _beside(labels, corpus)
         names, counts = (tuple(provenance_of(beside)[name]) for name in ("label_names", "train_counts"))

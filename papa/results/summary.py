@@ -60,10 +60,17 @@ ABOUT_DROPS = (
     " contains 0 or is not known."
 )
 ABOUT_MEANS = "Its mean is over the tasks for which it is defined."
-ABOUT_DIRECT = (
+ABOUT_NEXT = (
     "Log-likelihood: of a validation token by the model's own head, in nats, ± half width of the 95 % interval over "
-    "texts and orders; nothing is trained, so there are no seeds. A head that does worse with zeros than the trivial "
-    "guess has that guess as its floor."
+    "texts and orders."
+)
+ABOUT_CHOICES = (
+    "Choice accuracy: the share of the questions whose right choice is likelier by the model's own head than every "
+    "other, ± half width of the 95 % interval over questions and orders."
+)
+ABOUT_DIRECT = (
+    "Of the model's own head nothing is trained, so there are no seeds. A head that does worse with zeros than the "
+    "trivial guess has that guess as its floor."
 )
 ABOUT_DATA = "Rows used of those available; examples cut are those of which tokens did not fit into their slots."
 
@@ -366,7 +373,13 @@ def about_scores(rows: pd.DataFrame) -> str:
     """What cells with scores mean."""
     main = rows[is_main(rows)]
     direct = is_direct(main["metric"])
-    return " ".join(filter(None, [_about_probes(main[~direct]), ABOUT_DIRECT if direct.any() else ""]))
+    return " ".join(filter(None, [_about_probes(main[~direct]), _about_direct(main)]))
+
+
+def _about_direct(main: pd.DataFrame) -> str:
+    there = {"log_likelihood": ABOUT_NEXT, "choice_accuracy": ABOUT_CHOICES}
+    said = [words for metric, words in there.items() if main["metric"].eq(metric).any()]
+    return " ".join([*said, ABOUT_DIRECT] if said else [])
 
 
 def _about_probes(main: pd.DataFrame) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
+from papa.config.settings import DIRECT
 from papa.config.stages import (
     AverageOf,
     Encoding,
@@ -98,7 +99,7 @@ def probe_job(model, run, metric="accuracy", how=TRAINING, seed=1, variant="orig
         variant=variant,
         encoder_dropout=encoder_dropout,
         streamed="index" not in inputs,
-        direct=True if metric == "log_likelihood" else None,
+        direct=True if metric in DIRECT else None,
     )
     outputs = {"runs": run, "outcomes": outcomes_of(run), "probes": Path(run).with_suffix(".safetensors")}
     return job("probe", settings, inputs, **outputs)

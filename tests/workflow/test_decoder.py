@@ -3,12 +3,13 @@
 import copy
 import html
 import json
+import random
 import shutil
 
 import pytest
 import torch
 import transformers
-from tiny import CONFIG, Copy
+from tiny import CONFIG, ROWS, WORDS, Copy
 from tokenizers import pre_tokenizers
 
 from papa.files import provenance_of, read_table
@@ -24,6 +25,68 @@ def write_decoder(folder):
     torch.manual_seed(0)
     made = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, initializer_range=0.4)
     transformers.GPT2LMHeadModel(made).save_pretrained(folder)
+
+
+def write_questions(folder):
+    """Pairs of sentences as BLiMP has them, and questions with three or four choices as the hub has those of ARC."""
+    chance = random.Random(1)
+    for split, rows in ROWS.items():
+        pairs, questions = [], []
+        for row in range(rows):
+            good = chance.sample(WORDS, 5)
+            field = "morphology" if row % 2 else "syntax"
+            pairs.append({"sentence_good": " ".join(good), "sentence_bad": " ".join(reversed(good)), "field": field})
+            texts = chance.sample(WORDS, 3 + row % 2)
+            labels = list("ABCD" if row % 3 else "1234")[: len(texts)]
+            right = labels[chance.randrange(len(texts))]
+            question = " ".join(chance.sample(WORDS, 4))
+            questions.append({"question": question, "choices": {"text": texts, "label": labels}, "answerKey": right})
+        for name, lines in (("pairs", pairs), ("science", questions)):
+            (folder / f"{name}.{split}.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_questions_with_choices_go_through_the_workflow(fresh, tmp_path):
+    shutil.copytree(fresh.folder, tmp_path / "papa", symlinks=True)
+    workflow = Copy(tmp_path / "papa")
+    shutil.rmtree(workflow.folder / "models/tiny")
+    write_decoder(workflow.folder / "models/tiny")
+    write_questions(workflow.folder / "data")
+    config = copy.deepcopy(CONFIG)
+    config["ranking"] = {"halves": True}
+    config["run"] |= {"tasks": ["grammar", "science"], "seeds": [1, 2]}
+    config["corpora"] = {
+        name: {"files": {split: f"data/{name}.{split}.jsonl" for split in ROWS}, "slots": 64}
+        for name in ("pairs", "science")
+    }
+    config["corpora"]["pairs"]["choices"] = ["sentence_good", "sentence_bad"]
+    config["corpora"]["science"] |= {"first": "question", "choices": "choices", "shards": 2}
+    how = {"metric": "choice_accuracy", "learning_rate": 0.01, "batch_size": 8, "epochs": 1}
+    config["tasks"] = {
+        "grammar": how | {"corpus": "pairs", "subset": "field"},
+        "science": how | {"corpus": "science", "label": "answerKey"},
+    }
+    process = workflow.snakemake("--cores", "2", "--configfile", workflow.write(config))
+    assert process.returncode == 0, process.stdout + process.stderr
+    results = workflow.folder / "results/tiny"
+    texts = read_table(results / "corpora/pairs/texts.parquet")
+    assert texts.column_names == ["split", "row", "choices"] and texts.num_rows == sum(ROWS.values())
+    summary = read_table(results / "tables/summary.parquet").to_pandas()
+    assert set(summary["metric"]) == {"choice_accuracy", "normalised_choice_accuracy"}
+    assert (summary["seeds"] == 1).all() and summary["mean"].between(0, 1).all()
+    assert set(summary.query("task == 'grammar'")["subset"]) == {"all", "morphology", "syntax"}
+    main = summary[summary["main"] & summary["subset"].eq("all")].set_index("task")
+    assert (main.loc["grammar", "trivial"] == 1 / 2).all() and main["examples"].eq(ROWS["validation"]).all()
+    assert set(main["fraction"]) == {"1", "1/2", "0"} and set(main["contextless"].notna()) == {True}
+    outcomes = read_table(results / "tables/outcomes.parquet").to_pandas()
+    original = outcomes[outcomes["task"].eq("science") & outcomes["constant"].isna()]
+    share = (original["gold"] == original["predicted"]).mean()
+    assert main.loc["science"].query("fraction == '1'")["mean"].tolist() == [pytest.approx(share)]
+    assert read_table(results / "tables/stability.parquet").num_rows
+    assert json.loads((results / "tables/claims.json").read_text())["sentence"]
+    page = html.unescape((results / "report/index.html").read_text())
+    assert "by the model's own head" in page and "Choice accuracy" in page
+    assert workflow.planned(config) == {}
 
 
 @pytest.mark.slow

@@ -4,11 +4,14 @@ import copy
 import json
 import math
 import re
+from dataclasses import replace
+from unittest.mock import ANY
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from test_decoder import write_questions
 from tiny import CONFIG, ROWS, write_data, write_model
 from typer.testing import CliRunner
 
@@ -16,7 +19,7 @@ from papa.cli import app
 from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.files import Trace, write_table
-from papa.jobs.plan import ASSUMED, Noise, told_of
+from papa.jobs.plan import ASSUMED, Noise, _counted, _laid_out, told_of
 from papa.results.outcomes import RUN, Measured, table_of
 from papa.results.statistics import RARE, smallest_loss
 
@@ -168,6 +171,31 @@ def test_the_smallest_loss_before_a_run_is_worked_out_by_hand(plan):
     assert "standard deviation of 0.005 of the score's range, 5 % of the examples" in ASSUMED
     wide = " ".join(plan(config | {"margin": 0.2}).stdout.split())
     assert "MRPC 15 %" in wide and "cannot be shown" not in wide
+
+
+def test_questions_are_counted_with_all_their_choices(plan, folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    write_questions(folder / "data")  # 3 and 4 choices in turn, of a word each, and questions of 4 words
+    files = {split: f"data/science.{split}.jsonl" for split in ROWS}
+    task = {"corpus": "questions", "label": "answerKey", "metric": "choice_accuracy"}
+    config = CONFIG | {
+        "models": {"tiny": {"random": "gpt2"}},
+        "corpora": {"questions": {"files": files, "first": "question", "choices": "choices", "slots": 13}},
+        "tasks": {"answers": CONFIG["tasks"]["tags"] | task},
+        "run": CONFIG["run"] | {"tasks": ["answers"]},
+    }
+    found = json.loads(plan(config, "--json").stdout)
+    assert not found["problems"] and not found["total"]["unknown"]
+    [entry] = found["smallest_losses"]
+    expected = smallest_loss(1, 0, ((0.05 + 2 * RARE / ROWS["validation"]) / ROWS["validation"]) ** 0.5 / 0.2)
+    assert (entry["seeds"], entry["examples"]) == (None, ROWS["validation"])
+    assert entry["smallest"] == pytest.approx(expected)
+    counted = _counted(config_of(config).corpora["questions"], tmp_path / "none", ["answerKey"])
+    assert counted == dict.fromkeys(ROWS, (ANY, 5, 3.5)) and counted["train"].rows == ROWS["train"]
+    model = dict.fromkeys(("layers", "heads", "hidden", "intermediate", "vocabulary"), 1)
+    sizes = _laid_out(model, counted, 64, False)
+    assert (sizes.examples, sizes.scored, sizes.choices) == (3.5 * sum(ROWS.values()), 3.5 * ROWS["validation"], 3.5)
+    assert sizes.tokens_of(2) == 3.5 * replace(sizes, choices=1).tokens_of(2)
 
 
 def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):

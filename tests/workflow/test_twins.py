@@ -2,7 +2,8 @@
 
 import pytest
 import yaml
-from tiny import REPOSITORY, copy_of_repository
+from test_decoder import write_questions
+from tiny import REPOSITORY, ROWS, copy_of_repository
 
 from papa.files import read_json, read_table
 
@@ -23,7 +24,7 @@ TYPES = {
     "xlm": "xlm-roberta",
     "multibert": "bert",
 }
-DIRECT = "wikitext"
+DIRECT = ("wikitext", "arc")
 
 
 def kind_of(model):
@@ -38,9 +39,13 @@ def twin(name):
     config["models"] = {model: {"random": kind_of(model)} for model in config["models"]}
     for grid in (config["run"], *config["grids"].values()):
         grid["models"] = list({kind_of(model): model for model in grid["models"]}.values())
-        grid["tasks"] = [task for task in grid["tasks"] if task in (DIRECT, "mnli", "ner")]
+        grid["tasks"] = [task for task in grid["tasks"] if task in (*DIRECT, "mnli", "ner")]
     config["run"] |= {"fractions": ["1", "1/2", "0"], "seeds": [1, 2]}
     for corpus, given in config["corpora"].items():
+        if "choices" in given:
+            files = {split: f"data/science.{split}.jsonl" for split in ROWS}
+            config["corpora"][corpus] = {"files": files, "first": "question", "choices": "choices", "slots": 64}
+            continue
         text = {name: given[name] for name in ("blocks", "words", "first", "second") if name in given}
         form = "reading" if "words" in text else "roles" if "second" in text else "agreement"
         columns = {"words": "words", "first": "first", "second": "second", "blocks": True}
@@ -48,7 +53,7 @@ def twin(name):
         config["corpora"][corpus] = text | {"generated": form, "rows": {"train": 60, "validation": 30}, "slots": 64}
     for task in config["tasks"].values():
         task |= {"epochs": 1, "learning_rate": 1e-3}
-        if "label" in task:
+        if "label" in task and task["metric"] != "choice_accuracy":
             task["label"] = "entity" if task["metric"] == "entity_f1" else "label"
     return config
 
@@ -58,6 +63,8 @@ def test_the_twin_of_a_config_goes_through_every_rule(name, tmp_path, monkeypatc
     workflow = copy_of_repository(tmp_path / "papa")
     monkeypatch.setenv("XDG_CACHE_HOME", str(workflow.folder / "cache"))
     config = twin(name)
+    (workflow.folder / "data").mkdir()
+    write_questions(workflow.folder / "data")
     process = workflow.snakemake("--cores", "2", "--configfile", workflow.write(config))
     assert process.returncode == 0, process.stdout + process.stderr
     results = workflow.folder / "results/twin"
@@ -68,6 +75,6 @@ def test_the_twin_of_a_config_goes_through_every_rule(name, tmp_path, monkeypatc
     }
     # nothing replaced, averages at 1/2 and 0, the contextless floor
     assert (main.groupby(["model", "task"]).size() == 4).all() and main["mean"].notna().all()
-    direct = main[main["task"].eq(DIRECT)]
-    assert (set(direct["model"]) == set(config["run"]["models"])) == (name == "decoders")
+    for task in DIRECT if name == "decoders" else ():
+        assert set(main.loc[main["task"].eq(task), "model"]) == set(config["run"]["models"])
     assert read_json(results / "tables/claims.json")["sentence"]

@@ -70,7 +70,7 @@ def known_model(name: str) -> Path:
     """The folder of the known model `name`, one of `KNOWN`; made in the user's cache when first asked for."""
     if name not in KNOWN:
         raise InputError(f"There is no known model {name!r}; there is {', '.join(KNOWN)}.")
-    return made_once(f"known-{name}", [RECIPE, WORDS, SLOTS], _induction)
+    return made_once(f"known-{name}", [RECIPE, WORDS, SLOTS, SHARP, NOTHING_FOUND, SURE, SAID, WHISPER], _induction)
 
 
 def _induction(folder: Path) -> None:

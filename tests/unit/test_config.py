@@ -129,6 +129,8 @@ def test_nothing_can_be_changed_afterwards():
         (["run", "constants"], ["average-of-mnli"], "no corpus is called 'mnli'; defined are sentences, words"),
         (["run", "orders"], ["alphabetical"], "'alphabetical'; it must be one of lambda, lambda-reversed, first-layer"),
         (["models", "tiny"], {"random": "bert", "path": "a"}, "models.tiny is random, so .* leave out path"),
+        (["models", "tiny"], {"known": "induction", "hub": "a"}, "models.tiny is known, so .* leave out hub"),
+        (["models", "tiny"], {"known": "deduction"}, "models.tiny.known is 'deduction'; it must be one of induction"),
         (["models", "tiny"], {"random": "gpt"}, "must be one of bert, roberta, deberta, electra"),
         (["name"], "../up", "a name is 1 to 64 characters"),
         (["name"], "/root", "a name is 1 to 64 characters"),

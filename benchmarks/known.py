@@ -1,7 +1,7 @@
 """What papa says of a model whose answer is known: which orders find the head that needs its input, and what it claims.
 
     python benchmarks/known.py results/known     # what each head costs, and the AUROC of every order of a run
-    python benchmarks/known.py --studies 200     # claims of studies of new texts: a quarter of an hour on a free core
+    python benchmarks/known.py --studies 200     # claims of studies of new texts: 9 minutes of processor time
 
 A run is one of config/known.yaml. A study is that config with few texts, generated with a seed of its own; its jobs are
 those of the workflow, one after another in this process. Nine of the ten heads are replaceable: to claim ten is an

@@ -25,7 +25,7 @@ from papa.errors import InputError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
-    from pydantic_core.core_schema import NullableSchema, WithDefaultSchema
+    from pydantic_core.core_schema import LiteralSchema, NullableSchema, WithDefaultSchema
 
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Control characters, line breaks and halves of characters."""
@@ -214,6 +214,12 @@ class _Plain(GenerateJsonSchema):
 
     def nullable_schema(self, schema: NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
+
+    def literal_schema(self, schema: LiteralSchema) -> JsonSchemaValue:
+        rules = super().literal_schema(schema)
+        if "const" in rules:  # one legal value is a list of legal values like any other
+            rules["enum"] = [rules.pop("const")]
+        return rules
 
     def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
         rules = super().default_schema(schema)

@@ -108,6 +108,7 @@ Random = Literal[
     "qwen2",
     "modernbert-decoder",
 ]
+Known = Literal["induction"]
 OrderName = Literal[
     "lambda",
     "lambda-reversed",
@@ -214,7 +215,7 @@ class Grid(Run):
 
 
 class Model(Block):
-    """A model: its identity (hub, revision, sha256 or random) and its place on this machine (path or package)."""
+    """A model: its identity (hub, revision, sha256, random, known) and its place on this machine (path, package)."""
 
     hub: Annotated[HubId | None, key("id on the hub, owner/name; also the name of the folder in a mirror")] = None
     revision: Annotated[Revision | None, key("branch, tag or commit on the hub")] = None
@@ -235,6 +236,13 @@ class Model(Block):
         Random | None,
         key(
             "type of a small model with random weights, which papa makes itself: to try every stage without a download"
+        ),
+    ] = None
+    known: Annotated[
+        Known | None,
+        key(
+            "a small model whose heads are known, because papa makes it with weights that say what each head does: to "
+            "see that papa finds it"
         ),
     ] = None
 
@@ -805,11 +813,12 @@ def _check_model(where: str, model: Model) -> None:
     given = [key for key, value in model if value is not None]
     if model.path and model.package:
         raise InputError(f"{where} has both path and package; a model is in one place, so keep one of them.")
-    if model.random and len(given) > 1:
-        others = ", ".join(key for key in given if key != "random")
-        raise InputError(f"{where} is random, so it has no other keys; leave out {others}.")
-    if not {"hub", "path", "package", "random"} & set(given):
-        raise InputError(f"{where} does not say what the model is; give it hub, path, package or random.")
+    made = next((key for key in ("random", "known") if key in given), None)
+    if made and len(given) > 1:
+        others = ", ".join(key for key in given if key != made)
+        raise InputError(f"{where} is {made}, so it has no other keys; leave out {others}.")
+    if not {"hub", "path", "package", "random", "known"} & set(given):
+        raise InputError(f"{where} does not say what the model is; give it hub, path, package, random or known.")
     if model.revision and not model.hub:
         raise InputError(f"{where}.revision is a revision on the hub, but {where} has no hub; give it one.")
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from papa.config.settings import Corpus, Plots
+from papa.config.settings import Corpus, Model, Plots
 from papa.files import JSON
 
 
@@ -43,19 +43,27 @@ class ModelId(Settings):
         weights: SHA-256 of the weights, if they are on this machine when the workflow begins.
     """
 
-    places = frozenset({"hub", "revision", "random", "weights"})
+    places = frozenset({"hub", "revision", "random", "known", "weights"})
 
     name: str
     hub: str | None = None
     revision: str | None = None
     random: str | None = None
+    known: str | None = None
     weights: str | None = None
+
+    @classmethod
+    def of(cls, name: str, given: Model) -> ModelId:
+        """The model that a config calls `name`; what its weights are is not known yet."""
+        return cls(name=name, hub=given.hub, revision=given.revision, random=given.random, known=given.known)
 
     @property
     def origin(self) -> str:
         """Where the model comes from, in one line."""
         if self.random is not None:
             return f"random {self.random}"
+        if self.known is not None:
+            return f"known {self.known}"
         return "a folder" if self.hub is None else f"{self.hub}@{self.revision or 'main'}"
 
 

@@ -780,7 +780,7 @@ class Study:
 
     def _model(self, name: str) -> stages.ModelId:
         given = self.config.models[name]
-        own = stages.ModelId(name=name, hub=given.hub, revision=given.revision, random=given.random)
+        own = stages.ModelId.of(name, given)
         return own.model_copy(update={"weights": given.sha256 or self._roots.weights(own)})
 
     def _encoding(self, name: str, learning: bool = False) -> stages.Encoding:

@@ -38,8 +38,8 @@ HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
 def place_of(model: ModelId) -> str:
     """Find the folder of a model on this machine, or its hub id if it has to come from the hub (at `revision_of`).
 
-    A random model is made in the user's cache. Other models are looked for in this order: the place that the machine
-    gives this name (a path, or a package with `get_model_path()`), the mirror folder, the hub.
+    Random and known models are made in the user's cache. Other models are looked for in this order: the place that the
+    machine gives this name (a path, or a package with `get_model_path()`), the mirror folder, the hub.
 
     Raises:
         InputError: The folder is missing, has no model in it, or is recorded as another revision.
@@ -48,6 +48,10 @@ def place_of(model: ModelId) -> str:
         from papa.data.generated.models import random_model
 
         return str(random_model(model.random))
+    if model.known is not None:
+        from papa.data.generated.known import known_model
+
+        return str(known_model(model.known))
     here = Machine.current()
     place = here.models.get(model.name, {})
     if place.get("path"):

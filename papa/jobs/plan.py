@@ -350,9 +350,8 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
     config = study.config
     problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, Counted]]()
     for model in dict.fromkeys(model for model, _ in config.pairs):
-        given = config.models[model]
         try:
-            models[model] = _of_model(ModelId(name=model, hub=given.hub, revision=given.revision, random=given.random))
+            models[model] = _of_model(ModelId.of(model, config.models[model]))
         except InputError as error:
             problems.append(f"Model {model}: {error}")
     for corpus in config.corpora_run:

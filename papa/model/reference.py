@@ -68,10 +68,12 @@ class Reference:
             seen = attention_mask
         elif attention_mask is not None:
             scores, seen = scores + attention_mask, attention_mask > torch.finfo(attention_mask.dtype).min / 2
-        weights = torch.where(seen, (scores - scores.amax(-1, keepdim=True)).exp(), 0)
+        # of the keys that are seen: a far higher score of another would leave nothing of theirs
+        highest = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
+        weights = torch.where(seen, (scores - highest).exp(), 0)
         total = weights.sum(-1, keepdim=True)
         if (sinks := more.get("s_aux")) is not None:
-            total = total + (sinks.view(1, -1, 1, 1) - scores.amax(-1, keepdim=True)).exp()
+            total = total + (sinks.view(1, -1, 1, 1) - highest).exp()
         attention = weights / total.clamp(min=1e-30)
         own = self.constants[layer, self.heads[layer]] * seen
         attention[:, self.heads[layer]] = own / own.sum(-1, keepdim=True).clamp(min=1e-30)

@@ -20,7 +20,7 @@ import pandas as pd
 
 from papa import __version__
 from papa.config.settings import RUN, Config
-from papa.config.stages import GridOf, PageOf
+from papa.config.stages import GridOf, ModelId, PageOf
 from papa.config.study import Job, Study
 from papa.config.variant import CONTEXTLESS, SEEDED, Constant, Order
 from papa.errors import count
@@ -159,7 +159,7 @@ def write_report(job: Job[PageOf]) -> str:
 def _config(told: Mapping[str, JSON]) -> Config:
     """The config that the page is told, which does not say where models lie; finished results need no model."""
     models = {
-        name: given if {"hub", "random"} & given.keys() else {"path": "elsewhere", **given}
+        name: given if {"hub", "random", "known"} & given.keys() else {"path": "elsewhere", **given}
         for name, given in told["models"].items()
     }
     return Config.model_validate({**told, "models": models})
@@ -558,7 +558,7 @@ def _models(study: Study) -> Table:
     for name in dict.fromkeys(model for model, _ in study.config.pairs):
         given, run = study.config.models[name], runs_in(study.results / first[name])[0]
         made = run.provenance.model_dump(exclude_none=True)
-        origin = given.hub or (f"random {given.random}" if given.random else "a folder")
+        origin = given.hub or ModelId.of(name, given).origin
         line = {"model": name, "hub id": origin, "revision": given.revision or ""}
         line |= {"SHA-256 of the weights": made.get("weights", "")}
         line |= {key.removesuffix("_version"): made[key] for key in sorted(made) if key.endswith("_version")}

@@ -131,6 +131,8 @@ def test_nothing_can_be_changed_afterwards():
         (["ranking"], {"start": "shut"}, "ranking.start is 'shut'; it must be one of half, open"),
         (["ranking"], {"l1": 0}, r"ranking.l1 is 0, but must be above 0.0"),
         (["models", "tiny"], {"random": "bert", "path": "a"}, "models.tiny is random, so .* leave out path"),
+        (["models", "tiny"], {"known": "induction", "hub": "a"}, "models.tiny is known, so .* leave out hub"),
+        (["models", "tiny"], {"known": "deduction"}, "models.tiny.known is 'deduction'; it must be one of induction"),
         (["models", "tiny"], {"random": "gpt"}, "must be one of bert, roberta, deberta, electra"),
         (["name"], "../up", "a name is 1 to 64 characters"),
         (["name"], "/root", "a name is 1 to 64 characters"),

@@ -10,6 +10,7 @@ from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 import papa
 from papa.data.packed import Examples, Packed
 from papa.model.model import Model, check_model
+from papa.model.reference import Reference
 from papa.model.replacement import Full, restrict
 
 
@@ -185,3 +186,13 @@ def test_a_name_that_papa_does_not_have_is_answered_with_those_it_has():
     with pytest.raises(AttributeError, match=r"papa has no 'load_modell'; it has .*lay_out, load_model") as refusal:
         papa.load_modell  # noqa: B018
     assert (refusal.value.name, refusal.value.obj) == ("load_modell", papa)
+
+
+def test_in_the_formula_a_key_that_is_not_seen_counts_for_nothing_however_high_its_score():
+    """Sharp heads of decoders have scores of later tokens that are higher by a hundred."""
+    query, key = torch.full((1, 1, 2, 1), 10.0), torch.tensor([1.0, 20.0]).view(1, 1, 2, 1)
+    value = torch.tensor([3.0, 5.0]).view(1, 1, 2, 1)
+    formula = Reference(None, torch.zeros(1, 1, 2, 2), [], torch.ones(1, 2))
+    formula.called = 0
+    context, _ = formula.attention(None, query, key, value, torch.ones(1, 1, 2, 2).tril().bool())
+    assert context.flatten().tolist() == [3.0, 5.0]

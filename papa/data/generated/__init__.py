@@ -14,6 +14,9 @@ the kind is given per word, "" for words that are not ambiguous. Text is in lowe
 
 Labels are balanced, each kind makes up half (in reading about half) of a split, no example occurs twice, and the splits
 share no fillers (`lexicon`). The grammars are in `single`, `pairs` and `reading`.
+
+`repeats` and `no-repeats` (one column, first) have no labels: they are what the known models read, and are described in
+`recall`. There, too, no example occurs twice; both splits have the same words, which is all that these models know.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from typing import TYPE_CHECKING
 from papa.data.generated.lexicon import Fillers
 from papa.data.generated.pairs import inference, roles
 from papa.data.generated.reading import reading
+from papa.data.generated.recall import no_repeats, repeats
 from papa.data.generated.single import agreement, negation
 from papa.errors import InputError
 
@@ -43,6 +47,7 @@ LABELLED: dict[str, tuple[Write, tuple[str, ...]]] = {
     "inference": (inference, ("entailment", "neutral", "contradiction")),
 }
 NAMES = (*LABELLED, "reading")
+RECALL: dict[str, Callable[[Random], dict[str, str]]] = {"repeats": repeats, "no-repeats": no_repeats}
 KINDS = ("position", "lookup")
 GRAMMAR_VERSION = 1
 """Raised whenever the grammars write other texts for the same seed."""
@@ -55,13 +60,14 @@ MOST_ROWS = {"train": 20_000, "validation": 4_000}
 def generate(name: str, split: str, rows: int, seed: int) -> pd.DataFrame:
     """Return `rows` examples of a corpus: always the same for a name, split and seed, and more rows only add to them.
 
-    name: one of `NAMES`; split: "train" or "validation". Columns are those of the table above.
+    name: one of `NAMES` or `RECALL`; split: "train" or "validation". Columns are those of the table above.
     Raises `InputError` for an unknown name or split, and for rows under 1 or over `MOST_ROWS`.
     """
     import pandas as pd
 
-    if name not in NAMES:
-        raise InputError(f"There is no generated corpus {name!r}; there are {', '.join(NAMES)}.")
+    names = (*NAMES, *RECALL)
+    if name not in names:
+        raise InputError(f"There is no generated corpus {name!r}; there are {', '.join(names)}.")
     if split not in MOST_ROWS:
         raise InputError(f"Generated corpora have no split {split!r}; they have {', '.join(MOST_ROWS)}.")
     if not 1 <= rows <= MOST_ROWS[split]:
@@ -73,6 +79,8 @@ def generate(name: str, split: str, rows: int, seed: int) -> pd.DataFrame:
     random, fillers = Random(int.from_bytes(digest)), Fillers(split)
     if name == "reading":
         draws: list[Callable[[], Example]] = [partial(reading, random, fillers)]
+    elif name in RECALL:
+        draws = [partial(RECALL[name], random)]
     else:
         write, labels = LABELLED[name]
         draws = [partial(_labelled, write, random, fillers, label, kind) for kind, label in product(KINDS, labels)]

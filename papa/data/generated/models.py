@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,14 +44,19 @@ def random_model(family: str) -> Path:
     """The folder of the random model of `family`, one of `FAMILIES`; made in the user's cache when first asked for."""
     if family not in FAMILIES:
         raise InputError(f"There is no random model {family!r}; there are {', '.join(FAMILIES)}.")
+    recipe = [RECIPE, GRAMMAR_VERSION, SLOTS, VOCABULARY, SIZES]
+    return made_once(f"random-{family}", recipe, lambda folder: _make(family, folder))
+
+
+def made_once(name: str, recipe: Sequence[object], make: Callable[[Path], None]) -> Path:
+    """The folder of a model in the user's cache, which `make` fills where it is not there yet; a recipe has its own."""
     cache = user_cache()
-    recipe = hashlib.sha256(json.dumps([RECIPE, GRAMMAR_VERSION, SLOTS, VOCABULARY, SIZES]).encode())
-    folder = cache / f"random-{family}-{recipe.hexdigest()[:12]}"
+    folder = cache / f"{name}-{hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]}"
     if not (folder / "model.safetensors").exists():
         cache.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=cache, prefix=f".{family}-"))
+        made = Path(tempfile.mkdtemp(dir=cache, prefix=f".{name}-"))
         try:
-            _make(family, made)
+            make(made)
             os.rename(made, folder)
         except OSError:
             if not (folder / "model.safetensors").exists():  # else another job was faster

@@ -1,0 +1,158 @@
+"""What papa says of a model whose answer is known: which orders find the head that needs its input, and what it claims.
+
+    python benchmarks/known.py results/known     # what each head costs, and the AUROC of every order of a run
+    python benchmarks/known.py --studies 200     # claims of studies of new texts: 9 minutes of processor time
+
+A run is one of config/known.yaml. A study is that config with few texts, generated with a seed of its own; its jobs are
+those of the workflow, one after another in this process. Nine of the ten heads are replaceable: to claim ten is an
+error, to claim fewer is a lack of power. Prints Markdown; docs/known-answers.md explains it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import yaml
+from torch.nn.functional import cross_entropy
+from transformers import AutoTokenizer
+
+import papa
+from papa.config.reading import config_of
+from papa.config.study import AnyJob, Job, Study
+from papa.data.generated import generate
+from papa.data.generated.known import HEADS, LAYERS, NEEDED, SLOTS, known_model
+from papa.errors import count
+from papa.files import JSON, PathLike, read_table
+from papa.method import averages, ranking, training
+from papa.model.replacement import Constants
+
+CONFIG = Path(__file__).parents[1] / "config/known.yaml"
+FRACTIONS = ["1", "5/10", "2/10", "1/10", "0"]
+ROWS = {"train": 48, "validation": 32}
+"""Texts of a study."""
+STEPS = {"batch_size": 8, "epochs": 2}
+Claim = tuple[int, dict[str, float]]
+"""How many heads a study calls replaceable, and the AUROC of each of its orders."""
+
+
+def auroc(order: PathLike, needed: Collection[tuple[int, int]]) -> float:
+    """How well an order tells heads that need their input from others: 1 if all of these are replaced before those.
+
+    Of all pairs of a head (layer, head) in `needed` and one that is not, the share in which the latter goes first.
+    """
+    table = read_table(order)
+    ranks = {
+        (layer, head): rank
+        for rank, layer, head in zip(
+            *(table.column(name).to_pylist() for name in ("rank", "layer", "head")), strict=True
+        )
+    }
+    pairs = [ranks[one] > rank for one in needed for other, rank in ranks.items() if other not in needed]
+    return sum(pairs) / len(pairs)
+
+
+def orders(results: Path) -> Iterator[tuple[str, float]]:
+    """Every order of a run of config/known.yaml: where it lies below its model, and its AUROC."""
+    for name, needed in NEEDED.items():
+        folder = results / "models" / name
+        for path in sorted([*folder.rglob("order.parquet"), *folder.glob("orders/*.parquet")]):
+            yield str(path.relative_to(folder)).removesuffix(".parquet").removesuffix("/order"), auroc(path, needed)
+
+
+def costs(results: Path) -> Iterator[tuple[str, float, float]]:
+    """What averages and zeros cost in each head of the decoder alone, in nats a word that comes again."""
+    folder = known_model("induction")
+    model, tokenizer = papa.load_model(folder, device="cpu"), AutoTokenizer.from_pretrained(folder)
+    average = papa.ConstantMatrices.load(
+        results
+        / Study(config_of(yaml.safe_load(CONFIG.read_text())), "").path(
+            "average", model="induction", laid_out="repeats"
+        )
+    )
+    zeros = torch.zeros_like(average.mean)
+    texts = generate("repeats", "validation", 300, seed=0)["first"].tolist()
+    inputs = papa.lay_out(tokenizer, texts, slots=SLOTS, style="contiguous")
+
+    def loss(constants: Constants, heads: list[tuple[int, int]]) -> float:
+        logits, ids = model.logits(inputs, constants, heads)[:, :-1], inputs["input_ids"][:, 1:]
+        again = (ids[:, :, None] == ids[:, None]).tril(-1).any(-1) & inputs["attention_mask"][:, 1:].bool()
+        again[:, 1:] &= again[:, :-1].clone()  # the first that comes again follows no word that came before
+        return cross_entropy(logits[again], ids[again]).item()
+
+    original = loss(average, [])
+    for layer, head in product(range(LAYERS), range(HEADS)):
+        yield f"{layer}, {head}", *(loss(own, [(layer, head)]) - original for own in (average, zeros))
+
+
+def study(seed: int, folder: Path) -> Claim:
+    """One study, whose texts have this seed; its results go to an empty folder."""
+    given = small(seed)
+    made = Study(config_of(given), folder)
+    finish(made, made.job("claims"))
+    (line,) = json.loads((folder / made.path("claims_json")).read_text(encoding="utf-8"))["lines"]
+    return int(line["replaceable"]), dict(orders(folder))
+
+
+def small(seed: int) -> dict[str, JSON]:
+    """config/known.yaml with few texts of this seed, and with few numbers of heads."""
+    given: dict[str, Any] = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
+    given["run"] |= {"tasks": ["repeats"], "fractions": FRACTIONS}
+    given["corpora"]["repeats"] |= {"rows": ROWS, "seed": seed}
+    given["tasks"]["repeats"] |= STEPS
+    return {key: own for key, own in given.items() if key not in ("grids", "patterns")}
+
+
+def finish(study: Study, target: AnyJob) -> None:
+    """Run a job and all that it needs, one after another in this process, where their outputs are not there yet."""
+    for needed in target.needed:
+        finish(study, needed)
+    if (study.results / target.main).exists():
+        return
+    module, _, name = target.settings.runs.partition(":")
+    call = cast(Callable[[Job[Any]], str], getattr(import_module(module), name))
+    inputs = {key: tuple(str(study.results / path) for path in paths) for key, paths in target.inputs.items()}
+    outputs = {key: str(study.results / path) for key, path in target.outputs.items()}
+    for path in outputs.values():
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    call(replace(target, inputs=inputs, outputs=outputs))
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("results", nargs="?", type=Path, help="the results of config/known.yaml")
+    asked.add_argument("--studies", type=int, default=0, help="how many studies are made")
+    given = asked.parse_args()
+    torch.set_num_threads(1)
+    if given.results is not None:
+        print("| layer, head | averages | zeros |\n|---|--:|--:|")
+        for head, of_average, of_zeros in costs(given.results):
+            print(f"| {head} | {round(of_average, 3) + 0.0:.3f} | {round(of_zeros, 3) + 0.0:.3f} |")  # no -0
+        print("\n| order | AUROC |\n|---|--:|")
+        for name, found in orders(given.results):
+            print(f"| {name} | {found:.2f} |")
+    for stages in (averages, ranking, training):  # a model is loaded once for all jobs of this process
+        stages.model_of = cache(stages.model_of)
+    claimed, ranked = Counter[int](), Counter[str]()
+    for seed in range(1, given.studies + 1):
+        with tempfile.TemporaryDirectory() as folder:
+            replaceable, found = study(seed, Path(folder))
+        claimed[replaceable] += 1
+        ranked.update(name for name, share in found.items() if share == 1)
+        if seed % 10 == 0 or seed == given.studies:
+            heads = ", ".join(f"{number} heads in {times}" for number, times in sorted(claimed.items()))
+            print(f"{count(seed, 'study', 'studies')}: replaceable are {heads}; last in {dict(ranked)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Models whose heads are known: their attention on the stock model, and what papa has to find of them."""
+
+import math
+
+import pyarrow as pa
+import pytest
+import torch
+import transformers
+from torch.nn.functional import cross_entropy
+
+import papa
+from benchmarks import known
+from papa.config.stages import ModelId
+from papa.data.generated import generate
+from papa.data.generated.known import FIRST, INDUCTION, KNOWN, NEEDED, PREVIOUS, known_model
+from papa.data.generated.recall import AGAIN, FIRST_TIME, LONGEST, WORDS
+from papa.data.weights import place_of, weights_digest
+from papa.files import read_table, write_table
+
+SLOTS, TEXTS = 48, 200
+UNIFORM = math.log(len(WORDS))
+ALL = [(layer, head) for layer in range(2) for head in range(5)]
+IDLE = [head for head in ALL if head not in (PREVIOUS, FIRST, INDUCTION)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def tokenizer(cache):
+    return transformers.AutoTokenizer.from_pretrained(known_model("induction"))
+
+
+@pytest.fixture(scope="module")
+def stock(cache):
+    folder = known_model("induction")
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+
+
+@pytest.fixture(scope="module")
+def model(cache):
+    return papa.load_model(known_model("induction"), device="cpu")
+
+
+def texts(name, split="validation", rows=TEXTS):
+    return generate(name, split, rows, seed=0)["first"].tolist()
+
+
+@pytest.fixture(scope="module", params=["repeats", "no-repeats"])
+def read(request, tokenizer, model):
+    """A corpus: its name, its validation texts laid out, and the averages over its training texts."""
+    validation, train = (
+        papa.lay_out(tokenizer, texts(request.param, split, rows), slots=SLOTS, style="contiguous")
+        for split, rows in (("validation", TEXTS), ("train", 1000))
+    )
+    return request.param, validation, papa.average_attention(model, [train])
+
+
+def again(inputs):
+    """For every slot with a word that the text had before, the slot behind that word; else 0: `[example, slot]`."""
+    found = torch.zeros_like(inputs["input_ids"])
+    for row, ids in enumerate(inputs["input_ids"].tolist()):
+        for slot, token in enumerate(ids[: int(inputs["attention_mask"][row].sum())]):
+            before = [place for place in range(slot) if ids[place] == token]
+            found[row, slot] = before[-1] + 1 if before else 0
+    return found
+
+
+def losses(model, inputs, **replaced):
+    """The loss of every token that can be told from those before, and of every other, in nats: two of `[token]`."""
+    logits, ids = model.logits(inputs, **replaced)[:, :-1], inputs["input_ids"][:, 1:]
+    real, told = inputs["attention_mask"][:, 1:].bool(), again(inputs)[:, :-1] > 0
+    nats = cross_entropy(logits.transpose(1, 2), ids, reduction="none")
+    return nats[real & told], nats[real & ~told]
+
+
+# -- the model, without papa -------------------------------------------------------------------------------------------
+
+
+def test_texts_repeat_what_they_should():
+    for text in texts("repeats"):
+        words = text.split()
+        new = len(set(words))
+        assert FIRST_TIME[0] <= new <= FIRST_TIME[1] and AGAIN[0] <= len(words) - new <= AGAIN[1]
+        assert f" {' '.join(words[new:])} " in f" {' '.join(words[:new])} "
+    distances = {len(set(words)) - words.index(words[len(set(words))]) for words in map(str.split, texts("repeats"))}
+    assert len(distances) >= 20
+    assert all(len(set(text.split())) == len(text.split()) <= LONGEST for text in texts("no-repeats"))
+
+
+@pytest.mark.parametrize("name", ["repeats", "no-repeats"])
+def test_heads_of_the_stock_model_look_where_they_should(name, stock, tokenizer):
+    inputs = papa.lay_out(tokenizer, texts(name), slots=SLOTS, style="contiguous")
+    del inputs["token_type_ids"]
+    with torch.no_grad():
+        attentions = stock(**inputs, output_attentions=True).attentions
+    real, slots = inputs["attention_mask"].bool(), torch.arange(SLOTS)
+
+    def looked_at(head, keys):
+        """How much a head looks at a key `[example, slot]` of every query, where there is a token."""
+        return attentions[head[0]][:, head[1]].gather(2, keys[..., None])[..., 0][real]
+
+    assert looked_at(PREVIOUS, (slots - 1).clamp(min=0).expand_as(real)).min() > 0.999
+    assert looked_at(FIRST, torch.zeros_like(inputs["input_ids"])).min() > 0.999
+    assert looked_at(INDUCTION, again(inputs)).min() > 0.999
+    for layer, head in IDLE:
+        assert attentions[layer][:, head][real].amax(-1).median() < 0.5
+    # an even idle head looks at other tokens in every text, an odd one at all alike
+    assert attentions[1][:, 0, 20, :20].std(0).max() > 0.01 > 1e-6 > attentions[1][:, 1, 20, :20].std(0).max()
+
+
+def test_the_stock_model_knows_what_comes_again_and_nothing_else(stock, tokenizer):
+    for text in texts("repeats", rows=20):
+        ids = torch.tensor([tokenizer(text).input_ids])
+        with torch.no_grad():
+            nats = cross_entropy(stock(ids).logits[0, :-1], ids[0, 1:], reduction="none")
+        told = len(ids[0]) - len(set(ids[0].tolist())) - 1  # the first that comes again follows nothing known
+        assert nats[-told:].max() < 1e-3
+        assert nats[:-told].tolist() == pytest.approx([UNIFORM] * (len(nats) - told), abs=1e-4)
+
+
+def test_it_is_one_model_wherever_it_is_made(monkeypatch, tmp_path):
+    model = ModelId(name="tiny", known="induction")
+    digests = [weights_digest(model)]
+    assert place_of(model) == str(known_model("induction")) and model.origin == "known induction"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert digests == [weights_digest(model)]
+
+
+def test_unknown_known_models_are_listed():
+    with pytest.raises(papa.InputError, match="there is induction"):
+        known_model("deduction")
+    assert set(NEEDED) == set(KNOWN)
+
+
+# -- what papa finds ---------------------------------------------------------------------------------------------------
+
+
+def test_constants_in_all_heads_but_the_induction_head_cost_nothing(model, read):
+    name, inputs, average = read
+    others = [head for head in ALL if head != INDUCTION]
+    original, replaced = losses(model, inputs), losses(model, inputs, constants=average, heads=others)
+    assert (torch.cat(replaced) - torch.cat(original)).abs().max() < 1e-3
+    assert (len(original[0]) > 1000) == (name == "repeats")
+
+
+@pytest.mark.parametrize("head", ALL)
+def test_what_constants_and_zeros_cost_in_each_head(model, read, head):
+    name, inputs, average = read
+    zeros = torch.zeros(2, 5, SLOTS, SLOTS)
+    for constants, destroying in ((average, [INDUCTION]), (zeros, [INDUCTION, PREVIOUS])):
+        told, others = losses(model, inputs, constants=constants, heads=[head])
+        assert others.mean() == pytest.approx(UNIFORM, abs=1e-4)
+        if name == "repeats":
+            assert told.mean() == pytest.approx(UNIFORM if head in destroying else 0, abs=1e-2)
+
+
+# -- what a study says of it -------------------------------------------------------------------------------------------
+
+
+def test_a_study_claims_all_heads_but_the_one_that_needs_its_input(tmp_path):
+    assert known.study(3, tmp_path) == (9, {"tasks/repeats/average/lambda-0": 1.0})
+    summary = read_table(next(tmp_path.rglob("summary.parquet"))).to_pandas().query("main")
+    scores = summary[summary["constant"].ne("zeros")].groupby("fraction")["mean"].first()
+    # by hand: the first time a word stands there, and the first that comes again, are as likely as any other
+    rows = generate("repeats", "validation", known.ROWS["validation"], seed=3)["first"].map(str.split)
+    told = sum(len(words) - len(set(words)) - 1 for words in rows)
+    kept = -UNIFORM * (1 - told / rows.map(len).sum())
+    expected = {fraction: kept for fraction in ("1", "1/2", "1/5", "1/10")} | {"0": -UNIFORM}
+    assert scores.to_dict() == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(("place", "share"), [(9, 1.0), (7, 7 / 9), (0, 0.0)])
+def test_the_area_of_an_order_is_the_share_of_heads_that_go_before_the_one_that_is_needed(place, share, tmp_path):
+    heads = [head for head in ALL if head != INDUCTION]
+    heads.insert(place, INDUCTION)
+    columns = {"rank": range(10), "layer": [layer for layer, _ in heads], "head": [head for _, head in heads]}
+    write_table(pa.table(columns), tmp_path / "order.parquet", {})
+    assert known.auroc(tmp_path / "order.parquet", [INDUCTION]) == pytest.approx(share)

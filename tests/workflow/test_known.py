@@ -1,0 +1,72 @@
+"""The config of the known decoder, really run from start to page: what comes out is what was predicted by hand."""
+
+import json
+import math
+
+import pytest
+import yaml
+from tiny import REPOSITORY, copy_of_repository
+
+from benchmarks.known import auroc
+from papa.data.generated import generate
+from papa.data.generated.known import INDUCTION
+from papa.data.generated.recall import WORDS
+from papa.files import read_table
+
+pytestmark = pytest.mark.slow
+ROWS = {"train": 120, "validation": 80}
+UNIFORM = -math.log(len(WORDS))
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    workflow = copy_of_repository(tmp_path_factory.mktemp("known"))
+    config = yaml.safe_load((REPOSITORY / "config/known.yaml").read_text(encoding="utf-8"))
+    for corpus in config["corpora"].values():
+        corpus["rows"] = ROWS
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(workflow.folder / "cache"))
+        process = workflow.snakemake("--cores", "2", "--configfile", workflow.write(config))
+    assert process.returncode == 0, process.stdout + process.stderr
+    return workflow.folder / "results/known"
+
+
+def scores(results, task, constant, order):
+    """The scores of a line, from all heads to none."""
+    rows = read_table(results / "tables/summary.parquet").to_pandas()
+    rows = rows[rows["main"] & rows["task"].eq(task) & rows["constant"].isin([constant, None])]
+    rows = rows[rows["order"].isin([order, None])].sort_values("kept", ascending=False)
+    return dict(zip(rows["kept"], rows["mean"], strict=True))
+
+
+def told():
+    """The score of the induction head: words that come again are sure, all others as likely as any."""
+    rows = generate("repeats", "validation", ROWS["validation"], 0)["first"].map(str.split)
+    sure = sum(len(words) - len(set(words)) - 1 for words in rows)
+    return UNIFORM * (1 - sure / rows.map(len).sum())
+
+
+@pytest.mark.parametrize(
+    ("task", "constant", "order", "needed"),
+    [
+        ("repeats", "average", "lambda", 1),  # the induction head is replaced last
+        ("repeats", "average", "first-layer-first", 3),  # it is the third from the end
+        ("repeats", "zeros", "first-layer-first", 9),  # the previous-token head is the second of all
+        ("no-repeats", "average", "lambda", None),  # nothing is needed
+    ],
+)
+def test_the_curve_is_the_one_predicted_by_hand(results, task, constant, order, needed):
+    expected = {kept: told() if needed is not None and kept >= needed else UNIFORM for kept in range(11)}
+    assert scores(results, task, constant, order) == pytest.approx(expected, abs=2e-3)
+
+
+def test_all_heads_but_one_are_claimed(results):
+    assert auroc(results / "models/induction/tasks/repeats/average/lambda-0/order.parquet", [INDUCTION]) == 1
+    claims = json.loads((results / "tables/claims.json").read_text())
+    lines = {(line["grid"], line["constant"]): line for line in claims["lines"]}
+    assert lines["score_by_fraction", "average"]["replaceable"] == 9
+    assert lines["averages-and-zeros", "average"]["replaceable"] == 7
+    assert lines["averages-and-zeros", "zeros"]["replaceable"] == 1
+    assert [own["task"] for own in lines["score_by_fraction", "average"]["without"]] == ["Texts without repeats"]
+    assert "9 heads" in claims["sentence"] or "9 of" in claims["sentence"]
+    assert "induction" in (results / "report/index.html").read_text()

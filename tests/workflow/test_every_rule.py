@@ -37,8 +37,8 @@ def test_every_family_has_every_score(families):
     rows = read_table(families.folder / "results/families/tables/summary.parquet").to_pandas()
     main = rows[rows.main & (rows.subset == "all")]
     settings = main.groupby(["task", "model"]).size()
-    # nothing replaced, averages at 1/2 and 0, the contextless floor; one order more, and trained matrices at 0
-    assert dict(settings["roles"]) == {"deberta": 4, "electra": 5, "roberta": 5}
+    # nothing replaced, averages at 1/2 and 0, the contextless floor; trained matrices at 0; one order more, and rungs
+    assert dict(settings["roles"]) == {"deberta": 4, "electra": 5, "roberta": 11}
     assert dict(settings["entities"]) == {"deberta": 3} and dict(settings["masked"]) == {"electra": 4}
     assert main.contextless.notna().all() and main.trivial.notna().all() and main.loss.isna().all()
     assert set(main.status) == {"one seed, so no interval"}
@@ -67,6 +67,18 @@ def test_every_grid_has_its_table_and_figure(families):
     for name in ("score_by_fraction", "orders", "score_and_drop"):
         assert (results / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG")
         assert r"\toprule" in (results / f"tables/{name}.tex").read_text(encoding="utf-8")
+
+
+def test_the_ladder_has_every_rung_that_was_run(families):
+    results = families.folder / "results/families"
+    ladder = read_table(results / "tables/ladder.parquet").to_pandas()
+    own = ladder[(ladder["model"] == "roberta") & (ladder["subset"] == "all")]
+    rungs = ["zeros", "mean-output", "uniform", "sink", "by-distance", "average", "own attention"]
+    assert own["rung"].tolist() == rungs and set(ladder["model"]) == {"roberta"}
+    assert own["loss"].isna().all() and own["score"].between(0, 1).all() and own["score"].nunique() > 1
+    assert (results / "figures/ladder.png").read_bytes().startswith(b"\x89PNG")
+    for part in ("1of2", "2of2"):
+        assert (results / f"models/roberta/corpora/roles/by-distance/{part}.h5").exists()
 
 
 def test_orders_of_other_seeds_and_of_halves_of_the_texts(finished_copy):

@@ -263,6 +263,40 @@ def measure(
     out.print(f"Page: {found.page}", soft_wrap=True)
 
 
+@app.command(
+    epilog="Examples:\n\n- `papa heads results/mine --fraction 1/4`\n"
+    "- `papa heads results/mine --of bert/mood/average --order lambda-0 --tsv > full_attention_heads.tsv`\n\n"
+    "Exit codes: 0 shown, 2 there is no such order, or several, or a wrong command."
+)
+def heads(
+    results: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of results.")],
+    of: Annotated[
+        str | None, typer.Option(metavar="MODEL/TASK/CONSTANT", help="Whose heads, if there are several orders.")
+    ] = None,
+    order: Annotated[
+        str | None, typer.Option(help="Which order, if there are several: lambda-0, gradient-1, …")
+    ] = None,
+    fraction: Annotated[str, typer.Option(help="The share of heads that keep their attention.")] = "1/2",
+    as_tsv: Annotated[bool, typer.Option("--tsv", help="Print what heads weigh, as DuoAttention reads it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say which heads keep their attention at a fraction and which are replaced, in forms that other tools read.
+
+    JSON has the heads to `prune` of each layer, pairs (layer, head), and what each head weighs. With --tsv there is a
+    line for each layer and a number for each head.
+    """
+    from papa.jobs import heads as asked
+
+    with _wrong_input():
+        found = asked.heads_of(results, of, order, fraction)
+    if as_tsv:
+        typer.echo(asked.as_tsv(found))
+    elif as_json:
+        _print_json(found)
+    else:
+        asked.print_heads(found, _console())
+
+
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # where λ cannot be written, a question mark is
         if hasattr(stream, "reconfigure"):

@@ -14,13 +14,10 @@ import argparse
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
-from functools import cache
-from importlib import import_module
+from collections.abc import Collection, Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import yaml
@@ -29,12 +26,13 @@ from transformers import AutoTokenizer
 
 import papa
 from papa.config.reading import config_of
-from papa.config.study import AnyJob, Job, Study
+from papa.config.study import Study
 from papa.data.generated import generate
 from papa.data.generated.known import HEADS, LAYERS, NEEDED, SLOTS, known_model
+from papa.data.roots import LocalRoots
 from papa.errors import count
 from papa.files import JSON, PathLike, read_table
-from papa.method import averages, ranking, training
+from papa.jobs.measure import run_here
 from papa.model.replacement import Constants
 
 CONFIG = Path(__file__).parents[1] / "config/known.yaml"
@@ -77,7 +75,7 @@ def costs(results: Path) -> Iterator[tuple[str, float, float]]:
     average = papa.ConstantMatrices.load(
         results
         / Study(config_of(yaml.safe_load(CONFIG.read_text())), "").path(
-            "average", model="induction", laid_out="repeats"
+            "average", model="induction", laid_out="repeats", averaged="average"
         )
     )
     zeros = torch.zeros_like(average.mean)
@@ -98,8 +96,8 @@ def costs(results: Path) -> Iterator[tuple[str, float, float]]:
 def study(seed: int, folder: Path) -> Claim:
     """One study, whose texts have this seed; its results go to an empty folder."""
     given = small(seed)
-    made = Study(config_of(given), folder)
-    finish(made, made.job("claims"))
+    made = Study(config_of(given), folder, LocalRoots())
+    run_here(made, made.job("claims"))
     (line,) = json.loads((folder / made.path("claims_json")).read_text(encoding="utf-8"))["lines"]
     return int(line["replaceable"]), dict(orders(folder))
 
@@ -111,21 +109,6 @@ def small(seed: int) -> dict[str, JSON]:
     given["corpora"]["repeats"] |= {"rows": ROWS, "seed": seed}
     given["tasks"]["repeats"] |= STEPS
     return {key: own for key, own in given.items() if key not in ("grids", "patterns")}
-
-
-def finish(study: Study, target: AnyJob) -> None:
-    """Run a job and all that it needs, one after another in this process, where their outputs are not there yet."""
-    for needed in target.needed:
-        finish(study, needed)
-    if (study.results / target.main).exists():
-        return
-    module, _, name = target.settings.runs.partition(":")
-    call = cast(Callable[[Job[Any]], str], getattr(import_module(module), name))
-    inputs = {key: tuple(str(study.results / path) for path in paths) for key, paths in target.inputs.items()}
-    outputs = {key: str(study.results / path) for key, path in target.outputs.items()}
-    for path in outputs.values():
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-    call(replace(target, inputs=inputs, outputs=outputs))
 
 
 def main() -> None:
@@ -141,8 +124,6 @@ def main() -> None:
         print("\n| order | AUROC |\n|---|--:|")
         for name, found in orders(given.results):
             print(f"| {name} | {found:.2f} |")
-    for stages in (averages, ranking, training):  # a model is loaded once for all jobs of this process
-        stages.model_of = cache(stages.model_of)
     claimed, ranked = Counter[int](), Counter[str]()
     for seed in range(1, given.studies + 1):
         with tempfile.TemporaryDirectory() as folder:

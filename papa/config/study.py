@@ -238,8 +238,8 @@ class Study:
             wanted.append(self.job("published"))
         return [*wanted, *self._patterns()]
 
-    def jobs(self) -> list[AnyJob]:
-        """All jobs, each once, inputs before what is made of them."""
+    def jobs(self, *targets: AnyJob) -> list[AnyJob]:
+        """All jobs that end with some targets (by default all), each once, inputs before what is made of them."""
         found: dict[AnyJob, None] = {}
 
         def add(job: AnyJob) -> None:
@@ -248,7 +248,7 @@ class Study:
                     add(needed)
                 found[job] = None
 
-        for job in self.targets():
+        for job in targets or self.targets():
             add(job)
         return list(found)
 

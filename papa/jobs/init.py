@@ -41,7 +41,12 @@ MAJORITY = 0.75
 """If one of two classes is as common as this, accuracy says little."""
 MANY_ROWS, SMALL_HIDDEN = 10_000, 768
 SMALL_NAMES = re.compile("mini|small|tiny|distil|xs", re.IGNORECASE)
-METRIC_TASKS = {"entity_f1": "entities", "token_accuracy": "tagging", "negative_log_perplexity": "masked"}
+METRIC_TASKS = {
+    "entity_f1": "entities",
+    "token_accuracy": "tagging",
+    "negative_log_perplexity": "masked",
+    "log_likelihood": "next",
+}
 
 
 @dataclass(frozen=True)

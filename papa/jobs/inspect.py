@@ -32,7 +32,7 @@ WORDS = {
     "probe": "Runs of a variant, one for each seed",
     "summary": "Runs and their means",
     "claims": "Claims: what may be concluded at a margin",
-    "stability": "How alike the orders are that λ gives",
+    "stability": "How alike orders of heads are",
     "grid": "Table of a grid of runs",
     "ladder": "Loss on each rung of the ladder of constants",
     "drops": "Original scores and drops",

@@ -12,17 +12,19 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from papa.config.reading import config_of
 from papa.config.settings import RUN, Config, Machine, check_files
+from papa.config.stages import ModelId
 from papa.config.study import FRESH, AnyJob, Job, Study
 from papa.data.roots import LocalRoots
 from papa.errors import InputError
-from papa.files import JSON, PathLike, read_json, read_table
+from papa.files import JSON, PathLike, read_json, read_table, replacing
 from papa.jobs.init import Data, columns_of, look_at, text_of
 from papa.jobs.stage import performed
 from papa.model.load import keeping_models, saved
@@ -39,7 +41,8 @@ Labels: TypeAlias = Sequence[str] | Sequence[int] | Sequence[Sequence[str]] | Se
 
 SPLITS = ("train", "validation")
 HELD_OUT = 5
-"""One in so many texts is held out for validation if none is given."""
+"""One in so many different texts is held out for validation if none is given."""
+HEADS = ["constant", "seed", "layer", "head", "value", "rank"]
 BLOCK, MASKED = 128, "negative_log_perplexity"
 """Slots of running text, and the metric of encoders on texts without labels."""
 _WHY = {"slots": "the paper's", "metric": "texts without labels"}
@@ -52,8 +55,8 @@ class Measured:
     """What `measure` found.
 
     `claims` is what may be concluded, as `tables/claims.json` has it, and prints as its sentence; `curve` has scores,
-    floors and losses, a row for each fraction; `heads` has λ of each head (the mean over seeds) and its rank, 0 for the
-    head that is replaced first; `folder` has all artefacts, and `page` is the page that tells them.
+    floors and losses, a row for each fraction; `heads` has λ of each head and its rank, 0 for the head that is replaced
+    first; `folder` has all artefacts, and `page` is the page that tells them.
     """
 
     folder: Path
@@ -82,17 +85,17 @@ class Measured:
 
     @property
     def heads(self) -> pd.DataFrame:
-        """λ and rank of every head: `layer`, `head`, `value`, `rank`; empty if no order of heads was learned."""
+        """λ and rank of every head, for each constant and seed of λ; empty if no order of heads was learned."""
         import pandas as pd
 
-        jobs = [job for job in self._study.jobs() if job.stage == "lambda"]
-        frames = [read_table(self.folder / job.main).to_pandas() for job in jobs]
-        if not frames:
-            return pd.DataFrame(columns=["layer", "head", "value", "rank"])
-        last = [frame[frame["epoch"] == frame["epoch"].max()] for frame in frames]
-        found: pd.DataFrame = pd.concat(last).groupby(["layer", "head"], as_index=False)["value"].mean()
-        found["rank"] = found["value"].rank(method="first").astype(int) - 1
-        return found
+        frames = []
+        for job in self._study.jobs():
+            if job.rule == "train_lambda":
+                own = read_table(self.folder / job.main).to_pandas()
+                own = own[own["epoch"] == own["epoch"].max()].sort_values(["value", "layer", "head"])
+                about = {"constant": job.settings.constant, "seed": job.settings.seed}
+                frames.append(own.assign(rank=range(len(own)), **about)[HEADS].sort_values(["layer", "head"]))
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=HEADS)
 
     @property
     def page(self) -> Path:
@@ -163,8 +166,8 @@ def measure(
         train: texts to average attention over, to learn λ from and to train probes on.
         labels: what probes learn, a label for each text, or a list for each list of words. Without labels, a decoder
             is measured by the loss of its own head, and an encoder by masked language modelling.
-        validation: texts and their labels, or texts alone if there are no labels. If not given, one in five of the
-            training texts is held out.
+        validation: texts and their labels, or texts alone if there are no labels. If not given, a fifth of the
+            training texts is drawn and held out.
         settings: keys of a config that are to be others, such as `{"run": {"seeds": [1, 2, 3]}, "margin": 0.05}`. A
             key of `tasks` or `corpora` is given without the name of the task or corpus, as there is but one of each:
             `{"tasks": {"epochs": 3}}`.
@@ -206,7 +209,7 @@ def measure_files(
     """
     config = _config(model, files, columns, settings or {})
     check_files(config)
-    with _machine(config.machine), keeping_models():
+    with _machine(config.machine):  # in which the model is found
         study = Study(config, folder, LocalRoots())
         study.check_weights()
         run_here(study)
@@ -221,12 +224,19 @@ def measure_named(
     return measure_files(model, files, columns_of(columns), {}, Path(folder).absolute())
 
 
-def run_here(study: Study) -> None:
-    """Run all jobs of a study that are not done, each after those that it needs, in this process."""
+def run_here(study: Study, *targets: AnyJob) -> None:
+    """Run all jobs of a study that are not done, or those that end with some targets, in this process.
+
+    A job runs after those that it needs, and all of them use one copy of each model.
+    """
     from tqdm.auto import tqdm
 
-    waiting = [job for job in study.jobs() if study.state(job) != FRESH]
-    with tqdm(waiting, unit=" jobs", file=sys.stderr, disable=None) as bar:
+    waiting = [job for job in study.jobs(*targets) if study.state(job) != FRESH]
+    with (
+        _machine(study.config.machine),
+        keeping_models(),
+        tqdm(waiting, unit=" jobs", file=sys.stderr, disable=None) as bar,
+    ):
         for job in bar:
             bar.set_description(f"{job.rule.replace('_', ' ')} {' '.join(job.wildcards.values())}"[:60])
             performed(_placed(study, job))
@@ -266,14 +276,17 @@ def _config(
     unlabelled = given["label"] is None and _lacks_label(files["train"])
     paths = {split: str(path) for split, path in files.items()}
     data = (
-        Data(paths, {}, BLOCK, MASKED, 0, _WHY) if unlabelled else look_at(files["train"], files["validation"], given)
+        Data(paths, {}, BLOCK, MASKED, 0, _WHY)
+        if unlabelled
+        else look_at(files["train"], files.get("validation"), given)
     )
     made = yaml.safe_load(text_of("study", model, data))
-    (name,), (task,), (corpus,) = made["models"], made["tasks"], made["corpora"]
-    if unlabelled:
-        made["corpora"][corpus]["first"] = given["first"] or "first"
-    if data.metric == MASKED and _decodes(config_of(made), name):
-        made["tasks"][task] |= {"metric": "log_likelihood", "learning_rate": 1e-2, "epochs": 1}
+    (name,) = made["models"]
+    if data.metric == MASKED and _decodes(config_of(_with_column(made, unlabelled)), name):
+        made = yaml.safe_load(text_of("study", model, replace(data, metric="log_likelihood")))
+        next(iter(made["tasks"].values())).update({"learning_rate": 1e-2, "epochs": 1})
+    made = _with_column(made, unlabelled)
+    (task,), (corpus,) = made["tasks"], made["corpora"]
     whole = {"models": name, "tasks": task, "corpora": corpus}
     for key, value in settings.items():
         if not isinstance(value, Mapping):
@@ -283,6 +296,13 @@ def _config(
         else:
             made[key] = made.get(key, {}) | dict(value)
     return config_of(made)
+
+
+def _with_column(made: dict[str, JSON], unlabelled: bool) -> dict[str, JSON]:
+    """A config of running text, with the column that `measure` wrote it to."""
+    for corpus in made["corpora"].values() if unlabelled else ():
+        corpus["first"] = "first"
+    return made
 
 
 def _lacks_label(path: PathLike) -> bool:
@@ -296,10 +316,7 @@ def _decodes(config: Config, model: str) -> bool:
     from papa.data.tokenize import is_decoder
 
     with _machine(config.machine):
-        given = config.models[model]
-        from papa.config.stages import ModelId
-
-        return is_decoder(ModelId(name=model, hub=given.hub, revision=given.revision))
+        return is_decoder(ModelId.of(model, config.models[model]))
 
 
 def _splits(
@@ -308,10 +325,16 @@ def _splits(
     """The columns of both splits."""
     own = _columns("train", train, labels)
     if validation is None:
-        rows = len(own["first" if "first" in own else "words"])
-        held = [row % HELD_OUT == HELD_OUT - 1 for row in range(rows)]
+        # texts that are the same stay together, or the validation texts would have been learned
+        texts = list(map(str, zip(*(own[key] for key in ("first", "second", "words") if key in own), strict=True)))
+        different = list(dict.fromkeys(texts))
+        Random(0).shuffle(different)
+        out = set(different[: len(different) // HELD_OUT])
+        held = [text in out for text in texts]
         if not any(held):
-            raise InputError(f"{rows} texts are too few to hold some out; give validation=(texts, labels).")
+            raise InputError(
+                f"{len(different)} different texts are too few to hold some out; give validation=(texts, labels)."
+            )
         parts = [
             {
                 name: [value for value, out in zip(values, held, strict=True) if out == wanted]
@@ -361,5 +384,8 @@ def _write(path: Path, columns: Mapping[str, list[object]]) -> None:
     except pa.ArrowException as error:
         raise InputError(f"Texts and labels must be of one form each ({error}).") from error
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or not pq.read_table(path).equals(table):
-        pq.write_table(table, path)
+    with suppress(FileNotFoundError):
+        if pq.read_table(path).equals(table):
+            return
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary)

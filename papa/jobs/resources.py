@@ -237,12 +237,14 @@ def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) ->
     reading of hidden states by their bytes. All of it as often as there are epochs.
     """
     told = job.settings
-    if sizes is None or not isinstance(told, AverageOf | HiddenOf | LambdaOf | WeightsOf | ProbeOf):
+    if sizes is None or not isinstance(told, AverageOf | ResampleOf | HiddenOf | LambdaOf | WeightsOf | ProbeOf):
         return START_SECONDS
     stored = isinstance(told, ProbeOf) and not told.streamed
     of_gpu = FLOPS_GPU if told.model.precision == "float32" else FLOPS_GPU_HALF
     flops = of_gpu if config.device.startswith("cuda") and not stored else FLOPS_CPU * threads
     encoding = (2 * sizes.matrices + 4 * sizes.layers * sizes.slots * sizes.hidden) * sizes.tokens / flops
+    if isinstance(told, ResampleOf):  # a text for each slot at most
+        return START_SECONDS + encoding * min(1.0, sizes.slots / max(sizes.examples, 1))
     if isinstance(told, AverageOf | HiddenOf):
         return START_SECONDS + encoding / int(told.part.split("of")[1])
     if isinstance(told, WeightsOf) and told.by in OBSERVED:

@@ -86,14 +86,20 @@ class ConstantMatrices:
         return _as_constants(self.mean, self.kind, self.n)
 
     def by_pair(self) -> ConstantMatrices:
-        """The same with an entry for each pair of slots, also where pairs share it; raises `InputError` for outputs."""
+        """The same with an entry for each pair of slots, also where pairs share it; raises `InputError` for outputs.
+
+        Where pairs share it, rows are normalised, as they are when they are used.
+        """
         own = self.constants
         if isinstance(own, Outputs):
             raise InputError("What heads give is no matrix, and has no entry for a pair of slots.")
         if isinstance(own, Tensor):
             return self
-        count = self.count[own.classes.long()]
-        return ConstantMatrices(own.full.double() * count, count, self.examples, self.about)
+        count, full = self.count[own.classes.long()], own.full.double()
+        if self.about.get("causal") == "True":  # what no query sees
+            count, full = count.tril(), full.tril()
+        full = full / full.sum(-1, keepdim=True).clamp(min=1e-30)
+        return ConstantMatrices(full * count, count, self.examples, self.about)
 
     def merge(self, other: ConstantMatrices) -> ConstantMatrices:
         """The average over both sets of examples.
@@ -306,7 +312,8 @@ class Averaging:
         else:
             axes = [self.n, self.n] if self.classes is None else [self.places]
             sums = self.total.transpose(1, 2).reshape(layers, heads, *axes)
-        return ConstantMatrices(sums.cpu(), self.count.view(axes).cpu(), self.examples, {}, self.kind, self.n)
+        about = {"causal": str(self.model.causal)} if self.classes is not None else {}
+        return ConstantMatrices(sums.cpu(), self.count.view(axes).cpu(), self.examples, about, self.kind, self.n)
 
 
 def average_attention(
@@ -371,7 +378,7 @@ def average_corpus(job: Job[AverageOf]) -> str:
         for _ in progress(batches(), "averaging", end - begin, averaging.examples):
             pass
     average = averaging.constants()
-    average.about = {
+    average.about |= {
         "model": encoding.model.name,
         "weights": str(model.weights),
         **({} if part == WHOLE else {"part": part}),

@@ -40,6 +40,7 @@ ADDS = {
     OWN: "the content of the text",
 }
 """What each rung knows that the one below it does not."""
+BLIND = "nothing: a blind guess, because zeros do worse"
 OWNER = ["model", "task", "title", "metric", "subset"]
 COLUMNS = dict.fromkeys((*OWNER, "rung", "adds", "status"), "string")
 COLUMNS |= dict.fromkeys(("score", "loss", "low", "high", "step", "step_low", "step_high"), "float64")
@@ -49,7 +50,7 @@ NOTE = (
     "is. Loss: (original - score) / (original - contextless). Step: how much less is lost than on the line above, "
     "which is what this knowledge is worth; all steps together are what attention contributes. In brackets 95 % "
     "intervals over probe seeds and validation examples. A step can be negative, because constants that know more may "
-    "also mislead more."
+    "also mislead more, and because a bias in each slot is known by mean-output alone and not by what follows it."
 )
 
 
@@ -83,18 +84,31 @@ def _rows(measured: Measured, title: str) -> Iterator[dict[str, object]]:
         sample = measured.sample(measured.metric, part)
         rungs: dict[str, Setting] = {kind: (kind, None, "0") for kind in LADDER} | {OWN: ORIGINALS}
         there = [kind for kind, setting in rungs.items() if setting in sample.settings]
-        if len(there) < 4:  # the two ends and the average are there anyway
+        if len(there) < 4:  # both ends and one constant between them are no ladder
             continue
         about = dict(zip(OWNER, (measured.model, measured.task, title, measured.metric, subset), strict=True))
         about["status"] = status_of(sample, measured, measured.metric)
         for below, kind in zip([None, *there], there, strict=False):
-            row: dict[str, object] = about | {"rung": kind, "adds": ADDS[kind], "score": sample.mean(rungs[kind])}
+            row: dict[str, object] = about | {
+                "rung": kind,
+                "adds": _added(below, kind),
+                "score": sample.mean(rungs[kind]),
+            }
+            if kind == "zeros" and sample.guessed:  # whose values are those of the guess, which is the floor
+                row |= {"adds": BLIND, "score": sample.trivial}
             if about["status"] == COUNTS:
                 row |= _share(sample, _less({ORIGINALS: 1.0}, {rungs[kind]: 1.0}), ("loss", "low", "high"))
             if about["status"] == COUNTS and below is not None:
                 step = _less({rungs[kind]: 1.0}, {rungs[below]: 1.0})
                 row |= _share(sample, step, ("step", "step_low", "step_high"))
             yield row
+
+
+def _added(below: str | None, kind: str) -> str:
+    """What a rung knows and the one below does not: also what rungs between them add that were not run."""
+    kinds = list(ADDS)
+    first = kinds.index(kind) if below is None else kinds.index(below) + 1
+    return ", ".join(ADDS[own] for own in kinds[first : kinds.index(kind) + 1])
 
 
 def _less(one: Weights, other: Weights) -> Weights:
@@ -137,7 +151,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
 
 
 def sentence_of(frame: pd.DataFrame) -> str:
-    """What the largest step of each task says, on all its examples."""
+    """The two largest steps of each task, on all its examples. That one is larger than the other is not tested."""
     said = []
     several = frame["model"].nunique() > 1
     for (model, title), own in frame[frame["subset"].eq(ALL)].groupby(["model", "title"], sort=False):
@@ -145,9 +159,12 @@ def sentence_of(frame: pd.DataFrame) -> str:
         if own["step"].isna().all():
             said.append(f"{name}: {own['status'].iloc[0]}, so that no step can be told")
             continue
-        row = own.sort_values("step").dropna(subset="step").iloc[-1]
-        worth = loss_text(row["step"], row["step_low"], row["step_high"])
-        said.append(f"{name}: {row['adds']} is worth most, {worth} of what attention contributes")
+        steps = own.dropna(subset="step").sort_values("step", ascending=False, kind="stable")
+        worth = [
+            f"{adds}, {loss_text(*step)}"
+            for adds, *step in steps[["adds", "step", "step_low", "step_high"]].itertuples(index=False)
+        ]
+        said.append(f"{name}: of what attention contributes, the largest step is {worth[0]}; the next {worth[1]}")
     return "; ".join(said) + "." if said else "No model has several rungs."
 
 
@@ -170,7 +187,9 @@ def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
     percents = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'", tickCount=5)
     scale = alt.Scale(domain=[bottom, top], nice=False, clamp=True)
     axis = alt.Axis(labelExpr=f"{labels}[datum.value]", labelAngle=0, labelFontSize=9, labelLineHeight=10)
-    x = alt.X("rung:N", sort=rungs, scale=alt.Scale(domain=rungs), title="known beside what stands left", axis=axis)
+    x = alt.X(
+        "rung:N", sort=rungs, scale=alt.Scale(domain=rungs), title="known, and what stands to the left", axis=axis
+    )
     tooltip = [alt.Tooltip(f"{name}:N", title=title) for name, title in _TOLD.items()]
 
     def panel(model: str, task: str) -> alt.LayerChart | alt.FacetChart:

@@ -182,7 +182,8 @@ class Measured:
         if (tagger := self.by_word()) is not None:
             floors.append(float(own.score(self.counts(metric, part, tagger).sum(1))[0]))
         scores, values, guess = own.score(counts.sum(1)), pseudo_values(own, counts), pseudo_values(own, trivial)[0]
-        if self.direct and FLOOR in settings and scores[settings[FLOOR]].mean() < floors[0]:
+        guessed = self.direct and FLOOR in settings and bool(scores[settings[FLOOR]].mean() < floors[0])
+        if guessed:
             values[settings[FLOOR]] = guess
         return Sample(
             own,
@@ -195,6 +196,7 @@ class Measured:
             floors[0],
             floors[1] if len(floors) > 1 else None,
             not self.direct,
+            guessed,
         )
 
 
@@ -213,6 +215,7 @@ class Sample:
         trivial: the score of the trivial classifier.
         by_word: that of the tagger that knows words alone; None for texts.
         seeded: whether runs depend on a seed.
+        guessed: whether the pseudo-values of the contextless floor are those of the trivial classifier.
     """
 
     metric: Metric
@@ -225,6 +228,7 @@ class Sample:
     trivial: float
     by_word: float | None
     seeded: bool = True
+    guessed: bool = False
     _tables: dict[Setting, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     def mean(self, setting: Setting) -> float | None:

@@ -144,7 +144,7 @@ def _text_of(rows: pd.DataFrame) -> pd.DataFrame:
             "constants": means["constant"].map(constant_name),
             "order": means["order"].map(order_name, na_action="ignore").fillna("–"),
             "compared": pairs.where(means["between"].eq("orders"), means["a"] + " and " + means["b"]),
-            "τ": means["tau"].map("{:.2f}".format) + (" (" + spread + ")").where(several, ""),
+            "τ": means["tau"].map("{:.2f}".format).replace("nan", "–") + (" (" + spread + ")").where(several, ""),
             "fraction kept": means["fraction"],
             "kept in common": means["overlap"].map("{:.0%}".format),
             "by chance": means["by_chance"].map("{:.0%}".format),

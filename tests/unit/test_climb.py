@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from papa.config.settings import Plots
-from papa.results.ladder import ADDS, COLUMNS, OWN, ladder_figure, ladder_of, sentence_of, shown_of, tables_of
+from papa.results.ladder import ADDS, BLIND, COLUMNS, OWN, ladder_figure, ladder_of, sentence_of, shown_of, tables_of
 from papa.results.outcomes import RUN, Measured
 
 EXAMPLES = 400
@@ -40,7 +40,9 @@ def test_losses_fall_by_steps_that_add_up_to_all_that_attention_contributes() ->
     assert (between["step_low"] < between["step"]).all() and (between["step"] < between["step_high"]).all()
     assert own.loc["zeros", ["low", "high"]].tolist() == [1, 1] and own.loc[OWN, "loss"] == 0
     assert set(frame["subset"]) == {"all", "lookup", "position"} and list(frame.columns) == list(COLUMNS)
-    assert own["adds"].tolist() == [ADDS[kind] for kind in own.index]
+    told = own["adds"].to_dict()
+    assert told["uniform"] == "a bias in each slot, which tokens there are", "what no rung between them was run for"
+    assert told["average"] == "the distance of two slots, the slots themselves" and told[OWN] == ADDS[OWN]
 
 
 def test_the_largest_step_is_told() -> None:
@@ -48,10 +50,31 @@ def test_the_largest_step_is_told() -> None:
     silent = measured("v", dict.fromkeys(RIGHT, 300))
     frame = ladder_of([measured(), other, silent], {"t": "T", "u": "U", "v": "V"})
     said = sentence_of(frame)
-    assert said.startswith("T: the content of the text is worth most, 50 % (")
-    assert "; U: the first token is worth most, 56 % (" in said
+    assert said.startswith("T: of what attention contributes, the largest step is the content of the text, 50 % (")
+    assert (
+        "; the next " in said
+        and "U: of what attention contributes, the largest step is the first token, 56 % (" in said
+    )
     assert said.endswith("; V: attention contributes nothing measurable, so that no step can be told.")
     assert frame.loc[frame["task"] == "v", ["loss", "step"]].isna().all().all()
+
+
+def test_a_blind_guess_is_the_lowest_rung_of_a_model_that_does_worse_with_zeros() -> None:
+    """Of a model's own head, whose floor is then the guess: a loss of 100 % has the score that it is measured from."""
+    texts, tokens = 60, np.full(60, 10)
+    losses = {"zeros": 6.0, "uniform": 5.0, "average": 3.0, OWN: 2.0}
+    runs, values = [], []
+    for kind, loss in losses.items():
+        setting = (None, None, "1") if kind == OWN else (kind, None, "0")
+        runs.append(dict(zip(RUN, (*setting, 0), strict=True)))
+        values.append(tokens * (loss + 0.05 * np.cos(np.arange(texts))))
+    items = pd.DataFrame({"split": "validation", "example": range(texts), "tokens": tokens, "trivial": 40.0})
+    frame = pd.DataFrame(runs, dtype=object)
+    own = Measured("m", "t", "log_likelihood", (), (), frame, items, {"loss": np.stack(values)})
+    found = ladder_of([own], {"t": "T"}).set_index("rung")
+    assert found["score"].tolist() == pytest.approx([-4, -5, -3, -2], abs=0.01) and found.loc["zeros", "adds"] == BLIND
+    assert found["loss"].tolist() == pytest.approx([1, 1.5, 0.5, 0], abs=0.01)
+    assert found["step"].tolist()[1:] == pytest.approx([-0.5, 1, 0.5], abs=0.01)
 
 
 def test_two_ends_and_the_average_are_no_ladder() -> None:

@@ -205,7 +205,7 @@ def test_tables_of_all_runs_and_claims_are_told_apart(file):
         "Outcomes of all probes",
         "Losses and scores after each epoch",
         *["Claims: what may be concluded at a margin"] * 2,
-        "How alike the orders are that λ gives",
+        "How alike orders of heads are",
     ]
     found = content_of(file("claims.json"))
     assert found["table"]["rows"] == [["g", "tiny", 6, 4, "CoLA, RTE"]]

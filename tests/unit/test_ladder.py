@@ -5,7 +5,7 @@ import copy
 import jobs
 import pytest
 import torch
-from sizes import CORPUS_SLOTS, EXAMPLES, HEADS, LAYERS, SLOTS
+from sizes import CORPUS_SLOTS, HEADS, LAYERS, SLOTS
 from test_decoders import stock
 
 import papa
@@ -66,7 +66,10 @@ def test_tied_averages_are_the_average_of_a_class_over_the_pairs_that_a_model_ca
         assert int(tied.count[number]) == int(full.count[own].sum())
         torch.testing.assert_close(tied.sum[:, :, number], full.sum[:, :, own].sum(-1), rtol=1e-9, atol=1e-12)
     assert tied.sum.shape == (*heads_of(model), entries_of(kind, n))
-    assert torch.equal(tied.by_pair().count, tied.count[classes.long()])
+    pairs = tied.by_pair()
+    assert torch.equal(pairs.count, torch.where(seen, tied.count[classes.long()], 0))
+    total = pairs.mean.sum(-1)
+    assert bool(((total - 1).abs().lt(1e-5) | (total == 0)).all()), "rows are normalised, and see nothing to come"
 
 
 def test_mean_outputs_are_what_the_stock_model_hands_to_its_output_projections(both):
@@ -237,7 +240,7 @@ def test_trained_constants_learn_one_value_for_a_class(model, inputs, kind):
         1, start.classes.flatten().long(), full.matrices.grad.flatten(1)
     )
     torch.testing.assert_close(trained.matrices.grad, own, rtol=1e-3, atol=1e-3)
-    assert list(trained.state_dict()) == ["heads", "matrices"] or set(trained.state_dict()) == {"heads", "matrices"}
+    assert set(trained.state_dict()) == {"heads", "matrices"}
 
 
 def test_what_the_lower_rung_learned_the_upper_one_can_do_and_goes_on_from(model, inputs):
@@ -280,7 +283,7 @@ def test_what_the_lower_rung_learned_the_upper_one_can_do_and_goes_on_from(model
     assert below[2] < below[0]
 
 
-def test_at_a_thousand_slots_a_form_by_distance_takes_a_thousandth():
+def test_at_1024_slots_a_form_by_distance_takes_a_512th():
     slots = 1024
     assert slots**2 / entries_of("by-distance", slots) == slots / 2
     values = torch.rand(12, 12, entries_of("by-distance", slots))
@@ -304,4 +307,3 @@ def test_constants_that_are_no_matrices_are_refused_where_matrices_are_needed(bo
         papa.average_attention(model, [inputs], "uniform")
     with pytest.raises(papa.InputError, match="this model needs"):
         model.hidden_states(inputs, Matrices(torch.rand(1, 1, 2), classes_of("sink", 5)))
-    assert EXAMPLES

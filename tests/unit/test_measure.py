@@ -10,7 +10,7 @@ from test_decoders import stock
 import papa
 from papa.config.settings import Machine
 from papa.files import read_table
-from papa.jobs.measure import Measured
+from papa.jobs.measure import _splits
 from papa.jobs.stage import performed
 from papa.model.load import keeping_models, load_model
 
@@ -51,8 +51,10 @@ def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
     assert repr(study) == f"<papa.measure: {study.claims}>" and "<table" in study._repr_html_()
     assert set(study.curve["fraction"]) == {"1", "1/2", "0"} and study.curve["mean"].between(0, 1).all()
     assert sorted(study.heads["rank"]) == list(range(len(study.heads))) and study.heads["value"].between(0, 1).all()
-    order = study.heads.sort_values("rank")["value"]
-    assert order.is_monotonic_increasing
+    assert study.heads.sort_values("rank")["value"].is_monotonic_increasing
+    (order,) = study.folder.rglob("order.parquet")
+    ranked = read_table(order).to_pandas()[["layer", "head"]].to_numpy().tolist()
+    assert study.heads.sort_values("rank")[["layer", "head"]].to_numpy().tolist() == ranked
     assert study.plot().to_dict()["title"]
     page = study.save(tmp_path / "kept")
     assert page.exists() and page.read_text() == study.page.read_text()
@@ -91,7 +93,7 @@ def test_a_decoder_is_measured_by_its_own_head(decoder):
     texts, _ = texts_of(120)
     study = papa.measure(decoder, texts, settings={"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": 13}})
     curve = study.curve.set_index(["constant", "fraction"])["mean"]
-    assert study.config.tasks["masked"].metric == "log_likelihood"
+    assert study.config.tasks["next"].metric == "log_likelihood"
     assert (curve < 0).all() and len(study.heads) == 12
     place = study.folder
     assert place.exists()
@@ -121,14 +123,22 @@ def test_a_loaded_model_is_taken_with_its_tokenizer(folder, tmp_path):
         ((["a", "b"], ["x"]), "There are 2 texts and 1 labels in train"),
         ((["a", "b"], ["x", "y"]), "too few to hold some out"),
         ((["a b"] * 9, ["x"] * 9, ["c"]), r"validation is a pair \(texts, labels\)"),
-        ((["a b"] * 9, ["x", 1] + ["x"] * 7), "Texts and labels must be of one form"),
+        ((texts_of(9)[0], ["x", 1, *"abcdefg"]), "Texts and labels must be of one form"),
     ],
 )
 def test_wrong_use_gets_a_sentence(folder, given, message):
     with pytest.raises(papa.InputError, match=message):
         papa.measure(folder, *given)
     with pytest.raises(papa.InputError, match="a dict was given"):
-        papa.measure({}, ["a"] * 9, ["x", "y", "z"] * 3)
+        papa.measure({}, *texts_of(20))
+
+
+def test_what_is_held_out_is_drawn_and_no_copy_of_it_is_trained_on():
+    texts = [f"text {number % 30}" for number in range(90)]
+    train, held = _splits(texts, list(range(90)), None)
+    assert len(held["first"]) == 18 and not set(held["first"]) & set(train["first"])
+    assert sorted(held["label"] + train["label"]) == list(range(90))
+    assert held["first"] != [f"text {number}" for number in range(4, 90, 5)]
 
 
 def test_a_model_is_loaded_once_where_models_are_kept(tiny, monkeypatch):
@@ -141,7 +151,7 @@ def test_a_model_is_loaded_once_where_models_are_kept(tiny, monkeypatch):
         first, second = (load.model_of(Encoding(model=tiny)) for _ in range(2))
     assert first is second and len(times) == 1
     assert load.model_of(Encoding(model=tiny)) is not first
-    assert isinstance(first, papa.Model) and Measured.__doc__
+    assert isinstance(first, papa.Model)
 
 
 def test_the_command_measures_files_and_ends_with_the_sentence_and_the_page(folder, tmp_path):
@@ -159,5 +169,7 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_page(fold
     assert f"Page: {tmp_path / 'out' / 'report' / 'index.html'}" in done.output and "Score" in done.output
     again = CliRunner().invoke(app, ["measure", str(folder), *map(str, told), "--json"])
     assert json.loads(again.stdout)["margin"] == 0.1
+    alone = CliRunner().invoke(app, ["measure", str(folder), "--train", str(tmp_path / "validation.csv")])
+    assert alone.exit_code == 2 and "there is no file" in alone.output
     wrong = CliRunner().invoke(app, ["measure", str(folder), *map(str, files), "--column", "label=no"])
     assert wrong.exit_code == 2 and "has no column 'no'" in wrong.output

@@ -9,12 +9,14 @@ import yaml
 from tiny import CONFIG, JOBS, REPOSITORY, Copy
 
 PROFILES = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPOSITORY.glob("profiles/*/*.yaml")}
-ENCODER = {"average", "average_part", "train_lambda", "half_lambda", "weigh_heads", "hidden_states", "stream_probe"}
+ENCODER = {"average", "average_part", "resample", "train_lambda", "half_lambda", "weigh_heads", "hidden_states"}
+ENCODER |= {"stream_probe"}
 MORE = copy.deepcopy(CONFIG)
 MORE["tasks"]["tags"]["features"] = "stream"
 MORE["corpora"]["words"]["shards"] = 2
 MORE["ranking"] = {"halves": True}
 MORE["run"]["orders"] = ["lambda", "variance"]
+MORE["grids"] = {"one-text": {"tasks": ["animals"], "constants": ["resample"], "fractions": ["1", "0"]}}
 MORE["threads"] = {"encoder": 3, "probe": 2}
 """A config that has a job of every rule that runs the encoder."""
 

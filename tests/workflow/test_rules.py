@@ -38,13 +38,13 @@ def test_rules_and_files_are_short():
     assert {name: number for name, number in lines.items() if number > 21} == {}
     assert code(WORKFLOW / "rules/common.smk") < 60
     files = [path for path in WORKFLOW.rglob("*") if path.is_file() and path.suffix != ".rst"]
-    assert sum(code(path) for path in files if "schemas" not in path.parts and path.suffix != ".pyc") < 550
+    assert sum(code(path) for path in files if "schemas" not in path.parts and path.suffix != ".pyc") < 590
 
 
 def test_what_takes_seconds_is_not_queued():
     """A rule made with `use rule` does not inherit `localrule`."""
     queued = {"tokenize", "average", "average_part", "train_lambda", "half_lambda", "weigh_heads", "hidden_states"}
-    queued |= {"probe", "stream_probe", "all", "everything"}
+    queued |= {"resample", "probe", "stream_probe", "all", "everything"}
     assert {name for name, body in BODIES.items() if "localrule: True" not in body} <= queued
 
 

@@ -56,7 +56,7 @@ rule merge_averages:
         "../scripts/job.py"
 
 
-use rule tokenize as resample with:
+use rule average as resample with:
     input:
         unpack(needs("resample")),
     output:
@@ -65,6 +65,8 @@ use rule tokenize as resample with:
         log("resample"),
     benchmark:
         benchmark("resample")
+    wildcard_constraints:
+        laid_out=f"{NAME}(/slots-[0-9]+)?",
     resources:
         **sized("resample"),
     params:

@@ -8,8 +8,8 @@ word the same chance until a word comes again; then it is sure that the word fol
 | 0 | 1 | the token before (by position alone) | which token that is |
 | 0 | 3 | the first token (by position alone) | what nothing reads |
 | 1 | 2 | the place whose token before is this token; if there is none, the first token | the token of that place |
-| both | even ones | some tokens more than others, by their content | the same, whatever they look at |
-| both | odd ones | all tokens alike | the mean of the tokens, which nothing reads |
+| both | other even ones | some tokens more than others, by their content | the same, whatever they look at |
+| 1 | odd ones | all tokens alike | the mean of the tokens, which nothing reads |
 
 A hidden state is cut in parts that have one number for each token or position (`TOKEN` and the others below). The last
 number is minus the sum of all others, so that the mean of every state is 0 and LayerNorm only divides by its length,

@@ -3,9 +3,10 @@
     python benchmarks/known.py results/known     # what each head costs, and the AUROC of every order of a run
     python benchmarks/known.py --studies 200     # claims of studies of new texts: 9 minutes of processor time
 
-A run is one of config/known.yaml. A study is that config with few texts, generated with a seed of its own; its jobs are
-those of the workflow, one after another in this process. Nine of the ten heads are replaceable: to claim ten is an
-error, to claim fewer is a lack of power. Prints Markdown; docs/known-answers.md explains it.
+A run is one of config/known.yaml or config/known-lookup.yaml; what each head costs is printed of the first. A study is
+config/known.yaml with few texts, generated with a seed of its own; its jobs are those of the workflow, one after
+another in this process. Nine of the ten heads are replaceable: to claim ten is an error, to claim fewer is a lack of
+power. Prints Markdown; docs/known-answers.md explains it.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def auroc(order: PathLike, needed: Collection[tuple[int, int]]) -> float:
 
 
 def orders(results: Path) -> Iterator[tuple[str, float]]:
-    """Every order of a run of config/known.yaml: where it lies below its model, and its AUROC."""
+    """Every order of a run of known models: where it lies below its model, and its AUROC."""
     for name, needed in NEEDED.items():
         folder = results / "models" / name
         for path in sorted([*folder.rglob("order.parquet"), *folder.glob("orders/*.parquet")]):
@@ -113,14 +114,15 @@ def small(seed: int) -> dict[str, JSON]:
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("results", nargs="?", type=Path, help="the results of config/known.yaml")
+    asked.add_argument("results", nargs="?", type=Path, help="the results of a config of known models")
     asked.add_argument("--studies", type=int, default=0, help="how many studies are made")
     given = asked.parse_args()
     torch.set_num_threads(1)
     if given.results is not None:
-        print("| layer, head | averages | zeros |\n|---|--:|--:|")
-        for head, of_average, of_zeros in costs(given.results):
-            print(f"| {head} | {round(of_average, 3) + 0.0:.3f} | {round(of_zeros, 3) + 0.0:.3f} |")  # no -0
+        if (given.results / "models/induction").exists():  # only its own head gives a loss in nats
+            print("| layer, head | averages | zeros |\n|---|--:|--:|")
+            for head, of_average, of_zeros in costs(given.results):
+                print(f"| {head} | {round(of_average, 3) + 0.0:.3f} | {round(of_zeros, 3) + 0.0:.3f} |")  # no -0
         print("\n| order | AUROC |\n|---|--:|")
         for name, found in orders(given.results):
             print(f"| {name} | {found:.2f} |")

@@ -108,7 +108,7 @@ Random = Literal[
     "qwen2",
     "modernbert-decoder",
 ]
-Known = Literal["induction"]
+Known = Literal["induction", "lookup"]
 OrderName = Literal[
     "lambda",
     "lambda-reversed",

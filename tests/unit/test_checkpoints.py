@@ -19,7 +19,7 @@ from sizes import TRAIN
 from papa.config.stages import ModelId, TokensOf
 from papa.data.tokenize import tokenize_corpus
 from papa.files import Trace, read_table, write_table
-from papa.method import averages, fitting, objectives, ranking, training
+from papa.method import averages, fitting, objectives, training, weights
 from papa.method.fitting import Checkpoint, Diverged, State
 
 HOW = jobs.training(batch_size=17)
@@ -47,7 +47,7 @@ class Course:
             (fitting._Course, "step", "step"),
             (objectives.Objective, "outcomes_on", "evaluate"),
             (training, "write_tensors", "write"),
-            (ranking, "write_table", "write"),
+            (weights, "write_table", "write"),
             (averages.Averaging, "over", "group"),
             (averages.ConstantMatrices, "save", "write"),
         ):

@@ -10,6 +10,7 @@ ORDER = ["errors", "files", "config", "data", "model", "method", "results", "job
 TRANSFORMERS = {
     "data/tokenize.py",
     "data/generated/known.py",
+    "data/generated/looking.py",
     "data/generated/models.py",
     "model/attention.py",
     "model/load.py",

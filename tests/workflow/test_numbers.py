@@ -86,6 +86,6 @@ def test_numbers_that_change_get_a_new_version(finished) -> None:
 
 
 def test_every_stage_that_computes_has_an_example() -> None:
-    without = {"page", "published", "patterns", "order", "fetch", "stability", "weights"}
+    without = {"page", "published", "patterns", "order", "fetch", "stability", "weights", "resample", "ladder"}
     """Pages and pictures, what has tests of its own against the paper, and what no text or weight has a part in."""
     assert {kind.stage for kind in STAGES.values()} - without == EXAMPLES.keys()

@@ -19,7 +19,7 @@ from papa.cli import app
 from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.files import Trace, write_table
-from papa.jobs.plan import ASSUMED, Noise, _counted, _laid_out, told_of
+from papa.jobs.plan import ASSUMED, Counted, Noise, _counted, _laid_out, told_of
 from papa.results.outcomes import RUN, Measured, table_of
 from papa.results.statistics import RARE, smallest_loss
 
@@ -261,7 +261,7 @@ def measured(path, seeds, shift, floor=0.5, examples=600):
 
 
 def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkeypatch):
-    rows = {"train": (600, 5.0), "validation": (600, 5.0)}
+    rows = dict.fromkeys(("train", "validation"), Counted(600, 5.0))
     monkeypatch.setattr("papa.jobs.plan._counted", lambda corpus, texts, columns: rows)
     path = folder / "results/tiny/tables/outcomes.parquet"
     try:

@@ -15,8 +15,10 @@ the kind is given per word, "" for words that are not ambiguous. Text is in lowe
 Labels are balanced, each kind makes up half (in reading about half) of a split, no example occurs twice, and the splits
 share no fillers (`lexicon`). The grammars are in `single`, `pairs` and `reading`.
 
-`repeats` and `no-repeats` (one column, first) have no labels: they are what the known models read, and are described in
-`recall`. There, too, no example occurs twice; both splits have the same words, which is all that these models know.
+`twice` (first, label, kind; labels once, twice) is made in the same way; the known encoder reads it (`twice`).
+
+`repeats` and `no-repeats` (one column, first) have no labels: the known decoder reads them, and they are described in
+`recall`. There, too, no example occurs twice; both splits have the same words, which is all that this model knows.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from papa.data.generated.pairs import inference, roles
 from papa.data.generated.reading import reading
 from papa.data.generated.recall import no_repeats, repeats
 from papa.data.generated.single import agreement, negation
+from papa.data.generated.twice import twice
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ LABELLED: dict[str, tuple[Write, tuple[str, ...]]] = {
 }
 NAMES = (*LABELLED, "reading")
 RECALL: dict[str, Callable[[Random], dict[str, str]]] = {"repeats": repeats, "no-repeats": no_repeats}
+ASKED: dict[str, tuple[Write, tuple[str, ...]]] = {"twice": (twice, ("once", "twice"))}
 KINDS = ("position", "lookup")
 GRAMMAR_VERSION = 1
 """Raised whenever the grammars write other texts for the same seed."""
@@ -60,12 +64,12 @@ MOST_ROWS = {"train": 20_000, "validation": 4_000}
 def generate(name: str, split: str, rows: int, seed: int) -> pd.DataFrame:
     """Return `rows` examples of a corpus: always the same for a name, split and seed, and more rows only add to them.
 
-    name: one of `NAMES` or `RECALL`; split: "train" or "validation". Columns are those of the table above.
+    name: one of `NAMES`, `ASKED` or `RECALL`; split: "train" or "validation". Columns are those of the table above.
     Raises `InputError` for an unknown name or split, and for rows under 1 or over `MOST_ROWS`.
     """
     import pandas as pd
 
-    names = (*NAMES, *RECALL)
+    names = (*NAMES, *ASKED, *RECALL)
     if name not in names:
         raise InputError(f"There is no generated corpus {name!r}; there are {', '.join(names)}.")
     if split not in MOST_ROWS:
@@ -82,7 +86,7 @@ def generate(name: str, split: str, rows: int, seed: int) -> pd.DataFrame:
     elif name in RECALL:
         draws = [partial(RECALL[name], random)]
     else:
-        write, labels = LABELLED[name]
+        write, labels = (LABELLED | ASKED)[name]
         draws = [partial(_labelled, write, random, fillers, label, kind) for kind, label in product(KINDS, labels)]
     texts: set[str] = set()
     examples: list[Example] = []

@@ -22,46 +22,39 @@ none. So a constant that spreads over many places says nothing, and does not mer
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from papa.data.generated import looking
+from papa.data.generated.heads import HEAD_SIZE, HEADS, LAYERS, SHARP, SIZE, TOKENS, WHISPER, Head
 from papa.data.generated.models import made_once
 from papa.data.generated.recall import LONGEST, WORDS
 from papa.errors import InputError
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
-KNOWN = ("induction",)
+KNOWN = ("induction", "lookup")
 RECIPE = 1
 """Raised whenever the code below makes another model."""
 START = "<s>"
 """The token with which every text begins."""
 SLOTS = 1 + LONGEST
-TOKENS = 1 + len(WORDS)
-LAYERS, HEADS, HEAD_SIZE = 2, 5, 64
 PREVIOUS, FIRST, INDUCTION = (0, 1), (0, 3), (1, 2)
 """The heads of `induction`, (layer, head), counted from 0; the others are idle."""
-NEEDED = {"induction": (INDUCTION,)}
+NEEDED = {"induction": (INDUCTION,), "lookup": (looking.LOOKUP,)}
 """The heads of each known model that need their input: no constant does what they do."""
 
-SHARP = 60.0
-"""How much higher the score of the key is that is looked for than that of any other."""
 NOTHING_FOUND = 0.4
 """The score of the first token in the induction head, as a share of that of a place that is found."""
 SURE = 0.2
 """The share of attention to a token from which on it is said."""
 SAID = 14.0
 """The logit of a token that is said; the others have 0."""
-WHISPER = 0.2
-"""How much idle heads write, as a share of what others write."""
-
 
 TOKEN, BEFORE, COPIED, SAID_HERE = (slice(begin, begin + 64) for begin in (0, 64, 128, 192))
 POSITION, SPARE, REST = slice(256, 304), slice(304, 319), 319
-SIZE = 320
 """Which numbers of a hidden state say what: the token, the one before it, the one copied, the one said, the position,
 what nothing reads, and what makes the mean 0."""
 
@@ -70,6 +63,8 @@ def known_model(name: str) -> Path:
     """The folder of the known model `name`, one of `KNOWN`; made in the user's cache when first asked for."""
     if name not in KNOWN:
         raise InputError(f"There is no known model {name!r}; there is {', '.join(KNOWN)}.")
+    if name == "lookup":
+        return made_once(f"known-{name}", looking.recipe(), looking.make)
     return made_once(f"known-{name}", [RECIPE, WORDS, SLOTS, SHARP, NOTHING_FOUND, SURE, SAID, WHISPER], _induction)
 
 
@@ -136,7 +131,7 @@ def _weights() -> dict[str, Tensor]:
     chance = torch.Generator().manual_seed(0)
     for layer in range(LAYERS):
         scale = scales[layer]
-        parts = {(layer, head): _idle(chance, head % 2 == 0) for head in range(HEADS)}
+        parts = {(layer, head): Head.idle(chance, head % 2 == 0, POSITION, SPARE) for head in range(HEADS)}
         if layer == 0:
             parts |= {PREVIOUS: _previous(), FIRST: _first()}
         else:
@@ -157,32 +152,11 @@ def _weights() -> dict[str, Tensor]:
     return found
 
 
-@dataclass(frozen=True)
-class _Head:
-    """What a head reads for its query, key and value, `[number, HEAD_SIZE]`, and what it writes, `[HEAD_SIZE, number]`.
-
-    The score of a key is their product, times `SHARP`.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    output: Tensor
-
-    @classmethod
-    def empty(cls) -> _Head:
-        """A head that looks at all tokens alike and writes nothing."""
-        import torch
-
-        query, key, value = torch.zeros(3, SIZE, HEAD_SIZE)
-        return cls(query, key, value, torch.zeros(HEAD_SIZE, SIZE))
-
-
-def _previous() -> _Head:
+def _previous() -> Head:
     """A head that looks at the position before, and writes which token stands there."""
     import torch
 
-    head = _Head.empty()
+    head = Head.empty()
     head.query[POSITION, :SLOTS] = torch.eye(SLOTS).roll(-1, 1)
     head.query[POSITION, :SLOTS][0] = torch.eye(SLOTS)[0]  # the first position has none before
     head.key[POSITION, :SLOTS] = torch.eye(SLOTS)
@@ -190,46 +164,27 @@ def _previous() -> _Head:
     return head
 
 
-def _first() -> _Head:
+def _first() -> Head:
     """A head that looks at the first position, and writes a 1 that nothing reads."""
-    head = _Head.empty()
+    head = Head.empty()
     head.query[POSITION, 0] = 1.0
     head.key[POSITION.start, 0] = 1.0
     head.value[TOKEN, 0] = head.output[0, SPARE.start] = 1.0
     return head
 
 
-def _induced() -> _Head:
+def _induced() -> Head:
     """A head that looks for the place whose token before is this token, and copies the token of that place.
 
     Where there is none it looks at the first token, of which it copies nothing.
     """
     import torch
 
-    head = _Head.empty()
+    head = Head.empty()
     head.query[TOKEN] = head.key[BEFORE] = torch.eye(TOKENS)
     head.key[TOKEN.start] = NOTHING_FOUND
     head.value[TOKEN] = head.output[:, COPIED] = torch.eye(TOKENS)
     head.value[TOKEN.start] = 0.0
-    return head
-
-
-def _idle(chance: Generator, by_content: bool) -> _Head:
-    """A head that looks at all tokens alike, and writes which they are, where nothing reads it.
-
-    Or `by_content` a head that looks at some tokens more than at others, and writes the same whatever it looks at.
-    """
-    import torch
-
-    head = _Head.empty()
-    if by_content:
-        for part in (head.query, head.key):  # so that scores differ by about 1
-            part[TOKEN] = torch.randn(TOKENS, HEAD_SIZE, generator=chance) / (SHARP * HEAD_SIZE**0.5) ** 0.5
-        head.value[POSITION, 0], head.output[0, SPARE.start + 1] = 1.0, WHISPER
-    else:
-        unread = slice(SPARE.start + 2, SPARE.stop)
-        head.value[TOKEN] = torch.eye(TOKENS)
-        head.output[:, unread] = WHISPER * torch.randn(TOKENS, SPARE.stop - unread.start, generator=chance)
     return head
 
 

@@ -255,11 +255,9 @@ def test_what_the_lower_rung_learned_the_upper_one_can_do_and_goes_on_from(model
         descent = torch.optim.SGD(trained.parameters(), lr=1e-3)
         for _ in range(steps):
             loss = (papa_model.run(packed, papa_model.replacement(trained(), heads))[-1] - target).square().mean()
-            if float(loss) < best[0]:
-                best = [
-                    float(loss),
-                    trained().values.detach() if isinstance(trained(), Matrices) else trained().detach(),
-                ]
+            if (value := loss.item()) < best[0]:
+                own = trained()
+                best = [value, (own.values if isinstance(own, Matrices) else own).detach()]
             descent.zero_grad()
             loss.backward()
             descent.step()

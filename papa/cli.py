@@ -250,10 +250,10 @@ def measure(
     made again, so a run that was stopped goes on.
     """
     with _wrong_input():
-        from papa.jobs.measure import measure_named
+        from papa.jobs.measure import measure_files
         from papa.results.summary import print_summary
 
-        found = measure_named(model, train, validation, column or [], folder)
+        found = measure_files(model, train, validation, column or [], folder)
     if as_json:
         _print_json({"folder": str(found.folder), "page": str(found.page), **found.claims})
         return

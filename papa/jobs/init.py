@@ -165,7 +165,7 @@ def text_of(name: str, model: str, data: Data) -> str:
         line(key, data.columns[key], data.reasons[key]) for key in ("first", "second", "words") if key in data.columns
     ]
     if masked:
-        texts = ["    blocks: true  # running text"]
+        texts.append("    blocks: true  # running text")
     if data.names:
         texts.append(f"    columns: [{', '.join(map(_scalar, data.names))}]  # of a file without a header")
     return "\n".join(

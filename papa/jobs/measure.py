@@ -45,7 +45,7 @@ HELD_OUT = 5
 HEADS = ["constant", "seed", "layer", "head", "value", "rank"]
 BLOCK, MASKED = 128, "negative_log_perplexity"
 """Slots of running text, and the metric of encoders on texts without labels."""
-_WHY = {"slots": "the paper's", "metric": "texts without labels"}
+_WHY = {"slots": "the paper's", "metric": "texts without labels", "first": "as given"}
 CURVE = ["task", "constant", "order", "fraction", "kept", "heads", "mean", "low", "high"]
 CURVE += ["trivial", "contextless", "status", "loss", "loss_low", "loss_high", "loss_bound"]
 
@@ -183,45 +183,52 @@ def measure(
     kept = tempfile.TemporaryDirectory(prefix="papa-") if folder is None else None
     where = Path(kept.name if kept else os.fspath(folder or "")).absolute()
     rows = dict(zip(SPLITS, _splits(train, labels, validation), strict=True))
+    if labels is None and set(rows["train"]) != {"first"}:
+        raise InputError("Pairs of texts and lists of words were given without labels; give labels, or single texts.")
     files = {split: where / "data" / f"{split}.parquet" for split in SPLITS}
     for split, own in rows.items():
         _write(files[split], own)
     place = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, where / "model")
-    return measure_files(place, files, {}, settings, where, kept)
+    paths = {split: str(path) for split, path in files.items()}
+    if labels is None:
+        data = Data(paths, {"first": "first"}, BLOCK, MASKED, len(rows["train"]["first"]), _WHY)
+    else:
+        data = look_at(files["train"], files["validation"], columns_of(()))
+    return _measured(place, data, settings or {}, where, kept)
 
 
 def measure_files(
-    model: str,
-    files: Mapping[str, PathLike],
-    columns: Mapping[str, str | None],
-    settings: Mapping[str, JSON] | None,
-    folder: Path,
-    kept: tempfile.TemporaryDirectory[str] | None = None,
+    model: str, train: PathLike, validation: PathLike | None, columns: Sequence[str], folder: PathLike
 ) -> Measured:
-    """The same with texts that lie in files.
+    """The same with texts that lie in files, as the command `papa measure` does it.
 
     Args:
         model: an id on the hub, a folder or an installed package.
-        files: the files of `train` and `validation`.
-        columns: which column is `first`, `second` or `label`; the others are guessed.
-        settings, folder: see `measure`.
-        kept: what deletes the folder when it is not needed any more.
+        train, validation: the files; that for validation may have its usual name beside the other.
+        columns: which column is what, as "label=NAME"; the others are guessed.
+        folder: see `measure`.
+
+    Raises:
+        InputError: as `measure`.
     """
-    config = _config(model, files, columns, settings or {})
+    return _measured(model, look_at(train, validation, columns_of(columns)), {}, Path(folder).absolute())
+
+
+def _measured(
+    model: str,
+    data: Data,
+    settings: Mapping[str, JSON],
+    folder: Path,
+    kept: tempfile.TemporaryDirectory[str] | None = None,
+) -> Measured:
+    """Measure a model on what is known of a data set; `kept` deletes the folder when it is not needed any more."""
+    config = _config(model, data, settings)
     check_files(config)
     with _machine(config.machine):  # in which the model is found
         study = Study(config, folder, LocalRoots())
         study.check_weights()
         run_here(study)
     return Measured(folder, config, kept)
-
-
-def measure_named(
-    model: str, train: PathLike, validation: PathLike | None, columns: Sequence[str], folder: PathLike
-) -> Measured:
-    """What the command `papa measure` does, with `columns` as "label=NAME"; raises `InputError` as `measure` does."""
-    files = {"train": str(train)} | ({} if validation is None else {"validation": str(validation)})
-    return measure_files(model, files, columns_of(columns), {}, Path(folder).absolute())
 
 
 def run_here(study: Study, *targets: AnyJob) -> None:
@@ -266,26 +273,15 @@ def _machine(machine: Machine) -> Iterator[None]:
 # -- what is measured -------------------------------------------------------------------------------------------------
 
 
-def _config(
-    model: str, files: Mapping[str, PathLike], columns: Mapping[str, str | None], settings: Mapping[str, JSON]
-) -> Config:
+def _config(model: str, data: Data, settings: Mapping[str, JSON]) -> Config:
     """The config that `papa init` would write for the same model and texts, with other settings."""
     import yaml
 
-    given = dict.fromkeys(("first", "second", "label")) | dict(columns)
-    unlabelled = given["label"] is None and _lacks_label(files["train"])
-    paths = {split: str(path) for split, path in files.items()}
-    data = (
-        Data(paths, {}, BLOCK, MASKED, 0, _WHY)
-        if unlabelled
-        else look_at(files["train"], files.get("validation"), given)
-    )
     made = yaml.safe_load(text_of("study", model, data))
     (name,) = made["models"]
-    if data.metric == MASKED and _decodes(config_of(_with_column(made, unlabelled)), name):
+    if data.metric == MASKED and _decodes(config_of(made), name):
         made = yaml.safe_load(text_of("study", model, replace(data, metric="log_likelihood")))
         next(iter(made["tasks"].values())).update({"learning_rate": 1e-2, "epochs": 1})
-    made = _with_column(made, unlabelled)
     (task,), (corpus,) = made["tasks"], made["corpora"]
     whole = {"models": name, "tasks": task, "corpora": corpus}
     for key, value in settings.items():
@@ -296,20 +292,6 @@ def _config(
         else:
             made[key] = made.get(key, {}) | dict(value)
     return config_of(made)
-
-
-def _with_column(made: dict[str, JSON], unlabelled: bool) -> dict[str, JSON]:
-    """A config of running text, with the column that `measure` wrote it to."""
-    for corpus in made["corpora"].values() if unlabelled else ():
-        corpus["first"] = "first"
-    return made
-
-
-def _lacks_label(path: PathLike) -> bool:
-    """Whether a file that `measure` wrote has texts alone."""
-    import pyarrow.parquet as pq
-
-    return Path(path).suffix == ".parquet" and "label" not in pq.read_schema(path).names
 
 
 def _decodes(config: Config, model: str) -> bool:

@@ -256,10 +256,10 @@ def distances_to(replacement: Replacement) -> RowsOf:
     `replacement` replaces all heads. If a constant is what heads give, the distance is that of what they give.
     """
 
+    constants = [own.constant for own in replacement if isinstance(own, Replace)]
+
     def of_rows(layer: Layer, attention: Tensor) -> Tensor:
-        own = replacement[layer.number]
-        assert isinstance(own, Replace)
-        return layer.distances(attention, own.constant)
+        return layer.distances(attention, constants[layer.number])
 
     return of_rows
 

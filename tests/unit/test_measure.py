@@ -129,6 +129,8 @@ def test_a_loaded_model_is_taken_with_its_tokenizer(folder, tmp_path):
 def test_wrong_use_gets_a_sentence(folder, given, message):
     with pytest.raises(papa.InputError, match=message):
         papa.measure(folder, *given)
+    with pytest.raises(papa.InputError, match="given without labels; give labels, or single texts"):
+        papa.measure(folder, [["a", str(number)] for number in range(9)])
     with pytest.raises(papa.InputError, match="a dict was given"):
         papa.measure({}, *texts_of(20))
 
@@ -169,6 +171,13 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_page(fold
     assert f"Page: {tmp_path / 'out' / 'report' / 'index.html'}" in done.output and "Score" in done.output
     again = CliRunner().invoke(app, ["measure", str(folder), *map(str, told), "--json"])
     assert json.loads(again.stdout)["margin"] == 0.1
+    other = pd.DataFrame({"text": texts_of(60)[0], "mood": texts_of(60)[1]})
+    other.to_parquet(tmp_path / "other.parquet")  # labels may be called something else in any form of file
+    held = ["--validation", str(tmp_path / "other.parquet"), "--folder", str(tmp_path / "other")]
+    told = ["--train", str(tmp_path / "other.parquet"), *held, "--column", "label=mood", "--json"]
+    named = json.loads(CliRunner().invoke(app, ["measure", str(folder), *told]).stdout)
+    assert read_table(tmp_path / "other/tables/summary.parquet").to_pandas()["task"].unique().tolist() == ["mood"]
+    assert named["margin"] == 0.1
     alone = CliRunner().invoke(app, ["measure", str(folder), "--train", str(tmp_path / "validation.csv")])
     assert alone.exit_code == 2 and "there is no file" in alone.output
     wrong = CliRunner().invoke(app, ["measure", str(folder), *map(str, files), "--column", "label=no"])

@@ -6,7 +6,7 @@ a token, 0 if no example has both. Sums and counts are all that is needed, and b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
@@ -32,7 +32,7 @@ from papa.method.progress import progress
 from papa.model.attention import Layer
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of
-from papa.model.model import Model, check_model
+from papa.model.model import Batches, Model, check_model, packed_batches
 from papa.model.replacement import Matrices, Outputs
 
 if TYPE_CHECKING:
@@ -316,9 +316,7 @@ class Averaging:
         return ConstantMatrices(sums.cpu(), self.count.view(axes).cpu(), self.examples, about, self.kind, self.n)
 
 
-def average_attention(
-    model: Model, batches: Iterable[dict[str, Tensor] | Packed], kind: str = "average"
-) -> ConstantMatrices:
+def average_attention(model: Model, batches: Batches, kind: str = "average") -> ConstantMatrices:
     """Average the attention of all heads over batches, which are read once (Sec. 3.1).
 
     Args:
@@ -338,19 +336,11 @@ def average_attention(
     check_model(model)
     if kind not in AVERAGED:
         raise InputError(f"There is no average {kind!r}; there are {', '.join(AVERAGED)}.")
-    if isinstance(batches, Mapping | Packed):
-        raise InputError("average_attention takes several batches, and one was given; put it into a list.")
     averaging: Averaging | None = None
-    for inputs in batches:
-        batch = model.pack(inputs)
+    for batch in packed_batches(model, batches, "average_attention"):
         averaging = averaging or Averaging(model, batch.n, kind)
-        if batch.n != averaging.n:
-            raise InputError(
-                f"A batch has {batch.n} slots after batches of {averaging.n}; one average needs one layout."
-            )
         averaging.add(batch)
-    if averaging is None:
-        raise InputError("There is no batch to average attention over.")
+    assert averaging is not None
     return averaging.constants()
 
 

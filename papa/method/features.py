@@ -148,6 +148,7 @@ class Remembered:
     """
 
     def __init__(self, model: Model, replacement: Replacement, splits: Mapping[str, Tokens]):
+        self.device = model.device
         self.half: dict[str, Tensor] = {}
         """Float16 `[token, L+1, hidden]` by split."""
         budget = TokenBudget(Machine.current().token_budget)
@@ -163,6 +164,7 @@ class Remembered:
             self.half[name] = own
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Float32 `[place, L+1, hidden]`."""
+        """Float32 `[place, L+1, hidden]`, on the model's device."""
         where = batch.tokens.tokens_of(batch.examples)
-        return self.half[batch.tokens.split][where if batch.places is None else where[batch.places]].float()
+        own = self.half[batch.tokens.split][where if batch.places is None else where[batch.places]]
+        return own.to(self.device).float()

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
+Batches = Iterable[Mapping[str, Tensor] | Packed]
+"""Inputs `[example, slot]` as `papa.lay_out` returns them, batch by batch."""
+
+
 class Model:
     """A pretrained transformer whose heads can be replaced. Its weights are frozen, dropout is off unless asked for.
 
@@ -427,6 +431,30 @@ def check_model(value: object) -> Model:
     raise InputError(
         f"A papa.Model is needed, and a {type(value).__name__} was given; papa.load_model(folder or hub id) gives one."
     )
+
+
+def packed_batches(model: Model | None, batches: Batches, asked: str) -> Iterator[Packed]:
+    """Batches as packed rows, on the model's device if there is a model; they are read once.
+
+    Args:
+        model: what is to run on them.
+        batches: several, of one number of slots.
+        asked: the function that asks for batches, which errors name.
+
+    Raises:
+        InputError: no batch is given, or one instead of several, or the number of slots changes.
+    """
+    if isinstance(batches, Mapping | Packed | Tensor):
+        raise InputError(f"{asked} takes several batches, and one was given; put it into a list.")
+    slots: int | None = None
+    for inputs in batches:
+        batch = Packed.of(inputs) if model is None and isinstance(inputs, Mapping) else cast(Model, model).pack(inputs)
+        slots = slots or batch.n
+        if batch.n != slots:
+            raise InputError(f"A batch has {batch.n} slots after batches of {slots}; {asked} needs one layout for all.")
+        yield batch
+    if slots is None:
+        raise InputError(f"{asked} takes a list of batches, and it is empty.")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from papa.method import objectives
 from papa.method.fitting import Diverged
 from papa.method.metrics import score_of_table
 from papa.method.objectives import Batch, Labels, Masked, Through, losses, summed_loss
-from papa.method.probes import MlmProbe, Sizes
+from papa.method.probes import MlmProbe
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
 METRIC = "negative_log_perplexity"

@@ -466,7 +466,7 @@ def packed_batches(model: Model | None, batches: Batches, asked: str) -> Iterato
             raise InputError(f"A batch has {batch.n} slots after batches of {slots}; {asked} needs one layout for all.")
         yield batch
     if slots is None:
-        raise InputError(f"{asked} takes a list of batches, and it is empty.")
+        raise InputError(f"{asked} takes several batches, and there is no batch; give a list of one or more.")
 
 
 @contextmanager

@@ -117,7 +117,7 @@ def sentences(model, train, constants, weights):
     maskless = [{"input_ids": batch["input_ids"]} for batch in batches]
     learn = [
         ((batches[0], labels), "learn_lambda takes several batches, and one was given; put it into a list"),
-        (([], labels), "learn_lambda takes a list of batches, and it is empty"),
+        (([], labels), "learn_lambda takes several batches, and there is no batch"),
         ((maskless, labels), "have no attention_mask; lay_out returns"),
         ((batches[:1] + half[1:], labels), "A batch has 7 slots after batches of 13; learn_lambda needs one layout"),
         ((batches, labels[:-1]), "There are 60 train examples and 59 labels"),

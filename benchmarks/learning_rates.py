@@ -22,7 +22,7 @@ from papa.data.tokens import Tokens
 from papa.method.fitting import Kept, Lesson, fit
 from papa.method.hidden import HiddenStates
 from papa.method.metrics import Outcomes, score_of
-from papa.method.objectives import Batch, Labelled, States
+from papa.method.objectives import Batch, Labelled, Labels, States
 from papa.method.probes import Sizes
 
 
@@ -58,7 +58,7 @@ def search(model: Path, asked: Search, rates: Sequence[float]) -> Iterator[tuple
 
         for rate in rates:
             torch.manual_seed(0)
-            labelled, scores = Labelled(splits, sizes, labels), list[float]()
+            labelled, scores = Labelled(splits, sizes, Labels.read(splits, labels)), list[float]()
             loss = labelled.loss_on(states)
 
             def after_epoch(labelled: Labelled = labelled, scores: list[float] = scores) -> Kept:

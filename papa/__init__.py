@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from papa.jobs.measure import measure
     from papa.method.averages import ConstantMatrices, average_attention
     from papa.method.constants import constant_matrices
+    from papa.method.given import Recipe, fit_probe, learn_lambda
     from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
     from papa.model.load import load_model
     from papa.model.model import Model, replaced_attention
+    from papa.results.sweep import sweep
 
 __version__ = "0.2.0.dev0"
 
@@ -33,6 +35,10 @@ _HOME = {
     "TokenProbe": "papa.method.probes",
     "MlmProbe": "papa.method.probes",
     "replaced_attention": "papa.model.model",
+    "Recipe": "papa.method.given",
+    "learn_lambda": "papa.method.given",
+    "fit_probe": "papa.method.given",
+    "sweep": "papa.results.sweep",
     "measure": "papa.jobs.measure",
     "InputError": "papa.errors",
     "DamagedArtefact": "papa.errors",
@@ -44,14 +50,18 @@ __all__ = [
     "InputError",
     "MlmProbe",
     "Model",
+    "Recipe",
     "SequenceProbe",
     "TokenProbe",
     "average_attention",
     "constant_matrices",
+    "fit_probe",
     "lay_out",
+    "learn_lambda",
     "load_model",
     "measure",
     "replaced_attention",
+    "sweep",
 ]
 
 

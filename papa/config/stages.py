@@ -198,16 +198,11 @@ class ResampleOf(_OfEncoding):
     runs = "papa.method.averages:resample_attention"
 
 
-class LambdaOf(_OfEncoding):
-    """Stage *lambda*: how much every head needs its own attention, learned with a probe."""
-
-    stage = "lambda"
-    runs = "papa.method.ranking:train_lambda"
+class Gating(Settings):
+    """How λ is learned."""
 
     training: Training
-    masked: bool
     seed: int
-    constant: str
     encoder_dropout: bool
     part: str | None = None
     """Which part of the training texts is learned from; None stands for all of them."""
@@ -219,6 +214,16 @@ class LambdaOf(_OfEncoding):
     """Where λ starts; None stands for a half."""
     l1: float | None = None
     """The weight of the mean of all λ in the loss; None stands for none."""
+
+
+class LambdaOf(_OfEncoding, Gating):
+    """Stage *lambda*: how much every head needs its own attention, learned with a probe."""
+
+    stage = "lambda"
+    runs = "papa.method.ranking:train_lambda"
+
+    masked: bool
+    constant: str
 
 
 LEFT_OUT_OF = 1000

@@ -115,7 +115,7 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
     words = [part.columns.words(corpus.words) if corpus.words else None for part in parts]
     given = _given_names(job.settings.labels)
     classes = [part.columns.classes(column, given, its) for part, its in zip(parts, words, strict=True)]
-    names = given or _names_in_data(parts[0].columns, column) or _sorted(_distinct(classes[0]))
+    names = given or _names_in_data(parts[0].columns, column) or in_order(_distinct(classes[0]))
     _check_classes(column, given, parts, classes)
     check_metric(job.settings.metric, corpus.labelled, names)
     for group in alike(names):
@@ -308,14 +308,14 @@ def _check_classes(
     """All names are listed, training rows have two or more, and no name is in validation rows alone."""
     train, validation = _distinct(classes[0]), _distinct(chain.from_iterable(classes[1:]))
     taken = _distinct(parts[0].taken(classes[0]))
-    unknown = _sorted((train | validation).difference(given)) if given else []
+    unknown = in_order((train | validation).difference(given)) if given else []
     if given and unknown:
         raise InputError(f"Column {column} contains {_few(unknown)}, but labels lists only {', '.join(given)}.")
     if len(taken) < 2:
         raise InputError(
-            f"All training rows have the label {_few(_sorted(taken))} in column {column}; a task needs two or more."
+            f"All training rows have the label {_few(in_order(taken))} in column {column}; a task needs two or more."
         )
-    unseen = _sorted(validation - train)
+    unseen = in_order(validation - train)
     if unseen and not given:
         where = next(
             part.columns.where for part, rows in zip(parts, classes, strict=True) if unseen[0] in _distinct(rows)
@@ -325,7 +325,7 @@ def _check_classes(
             "learn that. Use splits with the same labels, or list all names under labels to go on nevertheless."
         )
     if not validation <= taken:
-        untaught = _few(_sorted(validation - taken))
+        untaught = _few(in_order(validation - taken))
         log.warning(
             "Column %s contains %s in validation rows, but in no training row taken: not learned.", column, untaught
         )
@@ -335,7 +335,7 @@ def _distinct(rows: Iterable[Iterable[str]]) -> set[str]:
     return set(chain.from_iterable(rows))
 
 
-def _sorted(names: set[str]) -> list[str]:
+def in_order(names: set[str]) -> list[str]:
     """Names in their order; names that are whole numbers in the order of numbers."""
     try:
         return sorted(names, key=int)

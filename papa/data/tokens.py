@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -82,6 +82,20 @@ class Tokens:
         self.offsets = torch.cat([torch.zeros(1, dtype=torch.long), self.lengths.cumsum(0)])
         self.cut = int(whole_numbers(table.column("cut").combine_chunks()).count_nonzero())
         self.questions = Questions.of(table) if "begin" in table.column_names else None
+
+    @classmethod
+    def of(cls, batches: Iterable[Packed], split: str, of_words: bool = False) -> Tokens:
+        """Examples that lie in no file, batch by batch in one layout; `of_words` makes a word of every token."""
+        import pyarrow as pa
+
+        own = list(batches)
+        flat = {name: torch.cat([getattr(batch, name).cpu() for batch in own]) for name in ("ids", "slots", "segments")}
+        flat |= {"words": flat["slots"]} if of_words else {}
+        lengths = torch.cat([batch.lengths.cpu() for batch in own])
+        offsets = pa.array(torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)]).int().numpy())
+        lists = {name: pa.ListArray.from_arrays(offsets, pa.array(own.int().numpy())) for name, own in flat.items()}
+        table = pa.table(lists | {"cut": pa.array(torch.zeros(len(lengths), dtype=torch.int32).numpy())})
+        return cls(table, split, 0, {"slots": own[0].n})
 
     @classmethod
     def read(cls, path: PathLike, *splits: str) -> dict[str, Tokens]:

@@ -6,9 +6,10 @@ a token, 0 if no example has both. Sums and counts are all that is needed, and b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from html import escape
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,14 +29,16 @@ from papa.errors import DamagedArtefact, InputError, count, first_line
 from papa.files import KEY, MEND, PathLike, Trace, check_arrays, provenance_of_arrays, replacing
 from papa.method.fitting import Checkpoint, State
 from papa.method.ladder import TIED, classes_of
+from papa.method.pictures import pictures
 from papa.method.progress import progress
 from papa.model.attention import Layer
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of
-from papa.model.model import Model, check_model
+from papa.model.model import Batches, Model, check_model, packed_batches
 from papa.model.replacement import Matrices, Outputs
 
 if TYPE_CHECKING:
+    import altair as alt
     import h5py
 
 TOLERANCE = 1e-6
@@ -100,6 +103,30 @@ class ConstantMatrices:
             count, full = count.tril(), full.tril()
         full = full / full.sum(-1, keepdim=True).clamp(min=1e-30)
         return ConstantMatrices(full * count, count, self.examples, self.about)
+
+    def plot(self, layer: int, head: int) -> alt.ConcatChart:
+        """A picture of the average of a head, both counted from 0: rows are queries, columns keys, in slots in use.
+
+        Colours go with the square root of the mean attention, up to the largest of this head. Pairs of slots that no
+        example has are grey.
+
+        Raises:
+            InputError: there is no such head, or these are averages of what heads give.
+
+        >>> constants.plot(2, 4)  # doctest: +SKIP
+        """
+        return pictures(self, [(layer, head)], 260)
+
+    def __repr__(self) -> str:
+        layers, heads = self.sum.shape[:2]
+        what = "" if self.kind == "average" else f"{self.kind} of "
+        return (
+            f"<papa.ConstantMatrices: {what}{count(layers, 'layer')} of {count(heads, 'head')} in "
+            f"{count(self.n, 'slot')}, over {count(self.examples, 'example')}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self)[1:-1])}</p>"
 
     def merge(self, other: ConstantMatrices) -> ConstantMatrices:
         """The average over both sets of examples.
@@ -316,9 +343,7 @@ class Averaging:
         return ConstantMatrices(sums.cpu(), self.count.view(axes).cpu(), self.examples, about, self.kind, self.n)
 
 
-def average_attention(
-    model: Model, batches: Iterable[dict[str, Tensor] | Packed], kind: str = "average"
-) -> ConstantMatrices:
+def average_attention(model: Model, batches: Batches, kind: str = "average") -> ConstantMatrices:
     """Average the attention of all heads over batches, which are read once (Sec. 3.1).
 
     Args:
@@ -338,19 +363,11 @@ def average_attention(
     check_model(model)
     if kind not in AVERAGED:
         raise InputError(f"There is no average {kind!r}; there are {', '.join(AVERAGED)}.")
-    if isinstance(batches, Mapping | Packed):
-        raise InputError("average_attention takes several batches, and one was given; put it into a list.")
     averaging: Averaging | None = None
-    for inputs in batches:
-        batch = model.pack(inputs)
+    for batch in packed_batches(model, batches, "average_attention"):
         averaging = averaging or Averaging(model, batch.n, kind)
-        if batch.n != averaging.n:
-            raise InputError(
-                f"A batch has {batch.n} slots after batches of {averaging.n}; one average needs one layout."
-            )
         averaging.add(batch)
-    if averaging is None:
-        raise InputError("There is no batch to average attention over.")
+    assert averaging is not None
     return averaging.constants()
 
 

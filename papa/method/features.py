@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,12 +15,13 @@ from papa.config.stages import HiddenOf, ProbeOf
 from papa.config.study import Job
 from papa.config.variant import Variant, rows_of
 from papa.data.packed import Packed
-from papa.data.tokens import TokensFile
+from papa.data.tokens import Tokens, TokensFile
 from papa.data.weights import sources_of
 from papa.errors import InputError
 from papa.files import JSON, write_json
 from papa.method.constants import constants_for
 from papa.method.hidden import Extent, HiddenWriter, writing_hidden
+from papa.method.objectives import Batch
 from papa.method.probes import Sizes
 from papa.method.progress import progress
 from papa.method.ranking import heads_to_replace
@@ -113,13 +115,56 @@ def _written(
     """Write the hidden states of the rows of an extent, and yield the numbers of examples that are done."""
     budget = TokenBudget(Machine.current().token_budget)
     for _, group in file.between(extent.begin, extent.end):
-        first = file.tokens_before(group.rows[0])
+        store = partial(writer.write, group, file.tokens_before(group.rows[0]))
+        yield from _encoded(model, replacement, group, budget, store)
 
-        def store(examples: Tensor, batch: Packed, _: int) -> None:
-            states = model.run(batch, replacement)
-            half = torch.stack([state.half() for state in states], dim=1).cpu()  # [token, L+1, hidden]
-            if not torch.isfinite(half).all():
-                raise InputError("A hidden state is not finite in float16; this model cannot be stored so.")
-            writer.write(group, first, examples, half)  # noqa: B023  called before the next group is read
 
-        yield from budget.run(model, group, store)
+def _encoded(
+    model: Model,
+    replacement: Replacement,
+    group: Tokens,
+    budget: TokenBudget,
+    store: Callable[[Tensor, Tensor], None],
+) -> Iterator[Tensor]:
+    """Give `store` examples and their hidden states, float16 `[token, L+1, hidden]`; yield the examples."""
+
+    def work(examples: Tensor, batch: Packed, _: int) -> None:
+        states = model.run(batch, replacement)
+        half = torch.stack([state.half() for state in states], dim=1).cpu()
+        if not torch.isfinite(half).all():
+            raise InputError("A hidden state is not finite in float16; this model cannot be stored so.")
+        store(examples, half)
+
+    yield from budget.run(model, group, work)
+
+
+class Remembered:
+    """Hidden states of all splits in memory, as they would be stored: what probes read.
+
+    Args:
+        model: the frozen model.
+        replacement: what its layers do with their heads.
+        splits: the tokens of all splits.
+    """
+
+    def __init__(self, model: Model, replacement: Replacement, splits: Mapping[str, Tokens]):
+        self.device = model.device
+        self.half: dict[str, Tensor] = {}
+        """Float16 `[token, L+1, hidden]` by split."""
+        budget = TokenBudget(Machine.current().token_budget)
+        for name, tokens in splits.items():
+            own = torch.empty(len(tokens.ids), model.states, model.hidden, dtype=torch.float16)
+
+            def store(examples: Tensor, half: Tensor, own: Tensor = own, tokens: Tokens = tokens) -> None:
+                own[tokens.tokens_of(examples)] = half
+
+            with torch.inference_mode():
+                for _ in progress(_encoded(model, replacement, tokens, budget, store), "encoding", len(tokens)):
+                    pass
+            self.half[name] = own
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Float32 `[place, L+1, hidden]`, on the model's device."""
+        where = batch.tokens.tokens_of(batch.examples)
+        own = self.half[batch.tokens.split][where if batch.places is None else where[batch.places]]
+        return own.to(self.device).float()

@@ -188,7 +188,7 @@ def objective_of(
     """
     labels, identity = job.maybe("labels"), job.settings.model.model
     if labels is not None and not job.settings.direct:
-        found: Objective = Labelled(splits, sizes, labels)
+        found: Objective = Labelled(splits, sizes, Labels.read(splits, labels))
     elif model is None:
         raise InputError("A task without a probe of labels needs the model; stream the hidden states.")
     elif splits["train"].questions is not None:
@@ -210,24 +210,38 @@ def objective_of(
 # -- labels -----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Labels:
+    """What is right for the examples of each split, or for their words.
+
+    Args:
+        values: int64 by split, indices of names: `[example]`, or `[token]` with IGNORED where a token has no label.
+        names: what the labels are called.
+    """
+
+    values: Mapping[str, Tensor]
+    names: Sequence[str]
+
+    @classmethod
+    def read(cls, splits: Mapping[str, Tokens], path: PathLike) -> Labels:
+        """The labels of all splits from their file; raises `DamagedArtefact` if they are those of other texts."""
+        values, facts = _labels_of(splits, path)
+        return cls(values, facts["label_names"])
+
+
 class Labelled(Objective):
     """One label for each text, or one for each word on its first sub-token.
 
     Args:
         splits: the tokens of all splits.
         sizes: of the model whose hidden states are read.
-        labels: the file of the labels.
-
-    Raises:
-        DamagedArtefact: labels are those of other texts.
+        labels: what is right.
     """
 
     probe: SequenceProbe | TokenProbe
 
-    def __init__(self, splits: Mapping[str, Tokens], sizes: Sizes, labels: PathLike):
-        self.splits = splits
-        self.labels, facts = _labels_of(splits, labels)
-        self.names: list[str] = list(facts["label_names"])
+    def __init__(self, splits: Mapping[str, Tokens], sizes: Sizes, labels: Labels):
+        self.splits, self.labels, self.names = splits, labels.values, list(labels.names)
         self.of_words = splits["train"].words is not None
         given = sizes.hidden, len(self.names)
         if self.of_words:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from papa import __version__
-from papa.config.stages import ProbeOf
+from papa.config.stages import ProbeOf, Training
 from papa.config.study import Job, Roots
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
@@ -43,7 +43,7 @@ from papa.method.features import names_of, replaced_by
 from papa.method.fitting import Checkpoint, Diverged, Epoch, Lesson, fit
 from papa.method.hidden import HiddenStates
 from papa.method.metrics import score_of_table
-from papa.method.objectives import Batch, States, Through, objective_of
+from papa.method.objectives import Batch, Objective, States, Through, objective_of
 from papa.method.probes import Sizes
 from papa.model.load import model_of
 from papa.model.model import Model
@@ -188,19 +188,8 @@ def _train(
     torch.manual_seed(seed)
     objective = objective_of(job, splits, source.sizes, source.model, seed)
     modules = [objective.probe, *source.beside()]
-    lesson = Lesson(
-        what=f"probe, seed {seed}",
-        parameters=[values for module in modules for values in module.parameters()],
-        examples=objective.examples,
-        loss=objective.loss_on(source.states),
-        before_epoch=objective.begin,
-        after_epoch=lambda: objective.outcomes_on(source.states),
-    )
     try:
-        if settings.direct:
-            epochs = [Epoch(math.nan, objective.outcomes_on(source.states))]
-        else:
-            epochs = fit(lesson, settings.training, seed, checkpoint)
+        epochs = probe_trained(objective, source.states, modules, settings.training, seed, checkpoint)
     except Diverged as error:
         good = Path(job.output("probes")).with_suffix(f".seed-{seed}.last-good.safetensors")
         write_tensors(_state_of(modules), good, {}, job.trace(**source.sources))
@@ -236,6 +225,41 @@ def _train(
     outcomes = objective.table([epoch.kept for epoch in epochs])
     outcomes = outcomes.add_column(0, "seed", pa.repeat(pa.scalar(seed, pa.int32()), len(outcomes)))
     return Trained(asdict(run), outcomes, about, _state_of(modules))
+
+
+def probe_trained(
+    objective: Objective,
+    states: States,
+    modules: Sequence[nn.Module],
+    training: Training,
+    seed: int,
+    checkpoint: Checkpoint | None = None,
+) -> list[Epoch]:
+    """Train the probe of an objective; each epoch keeps what the probe makes of all that is scored.
+
+    Args:
+        objective: what is measured; it was just made, with this seed.
+        states: hidden states, or logits of the model's own head.
+        modules: the probe, and what is trained beside it. If they have no parameters, nothing is trained.
+        training: learning rate, batch size and epochs.
+        seed: what the order of the examples follows from.
+        checkpoint: where to go on from.
+
+    Raises:
+        Diverged: see `fit`.
+    """
+    parameters = [values for module in modules for values in module.parameters()]
+    if not parameters:
+        return [Epoch(math.nan, objective.outcomes_on(states))]
+    lesson = Lesson(
+        what=f"probe, seed {seed}",
+        parameters=parameters,
+        examples=objective.examples,
+        loss=objective.loss_on(states),
+        before_epoch=objective.begin,
+        after_epoch=lambda: objective.outcomes_on(states),
+    )
+    return fit(lesson, training, seed, checkpoint)
 
 
 def _trained_before(job: Job[ProbeOf], trace: Trace) -> dict[int, Trained]:

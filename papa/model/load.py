@@ -114,7 +114,8 @@ def saved(model: object, folder: Path) -> str:
 
     if not isinstance(model, PreTrainedModel):
         raise InputError(
-            f"A model is an id on the hub, a folder or a model of transformers; a {type(model).__name__} was given."
+            "A model is an id on the hub, a folder or a model of transformers; a "
+            f"{'papa.Model' if isinstance(model, Model) else type(model).__name__} was given."
         )
     origin = str(model.name_or_path)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from html import escape
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -22,6 +23,10 @@ from papa.model.replacement import Constants, Head, Keep, Observer, Replacement,
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
+
+
+Batches = Iterable[Mapping[str, Tensor] | Packed]
+"""Inputs `[example, slot]` as `papa.lay_out` returns them, batch by batch."""
 
 
 class Model:
@@ -43,9 +48,7 @@ class Model:
     """
 
     def __init__(self, model: PreTrainedModel):
-        if not isinstance(model, nn.Module) or getattr(model, "config", None) is None:
-            given = repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
-            raise InputError(f"A model of transformers is needed, such as AutoModel loads; {given} was given.")
+        _check_stock(model)
         if any(isinstance(module, SparingLinear) for module in model.modules()):
             raise InputError(f"This {type(model).__name__} has been given to papa.Model before; load it again.")
         self.full = model.eval().requires_grad_(False)
@@ -188,6 +191,9 @@ class Model:
             f"<papa.Model: {type(self.full).__name__}, {self.layers} layers of {self.heads} heads, "
             f"hidden size {self.hidden}, {str(self.precision).removeprefix('torch.')} on {self.device}>"
         )
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self)[1:-1])}</p>"
 
     @property
     def device(self) -> torch.device:
@@ -429,6 +435,40 @@ def check_model(value: object) -> Model:
     )
 
 
+def _check_stock(value: object) -> None:
+    """Raise `InputError` unless `value` is a model of transformers."""
+    if isinstance(value, nn.Module) and getattr(value, "config", None) is not None:
+        return
+    given = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
+    if isinstance(value, Model):
+        given = "a papa.Model, whose own methods take constants,"
+    raise InputError(f"A model of transformers is needed, such as AutoModel loads; {given} was given.")
+
+
+def packed_batches(model: Model | None, batches: Batches, asked: str) -> Iterator[Packed]:
+    """Batches as packed rows, on the model's device if there is a model; they are read once.
+
+    Args:
+        model: what is to run on them.
+        batches: several, of one number of slots.
+        asked: the function that asks for batches, which errors name.
+
+    Raises:
+        InputError: no batch is given, or one instead of several, or the number of slots changes.
+    """
+    if isinstance(batches, Mapping | Packed | Tensor):
+        raise InputError(f"{asked} takes several batches, and one was given; put it into a list.")
+    slots: int | None = None
+    for inputs in batches:
+        batch = Packed.of(inputs) if model is None and isinstance(inputs, Mapping) else cast(Model, model).pack(inputs)
+        slots = slots or batch.n
+        if batch.n != slots:
+            raise InputError(f"A batch has {batch.n} slots after batches of {slots}; {asked} needs one layout for all.")
+        yield batch
+    if slots is None:
+        raise InputError(f"{asked} takes several batches, and there is no batch; give a list of one or more.")
+
+
 @contextmanager
 def replaced_attention(
     model: PreTrainedModel, constants: Constants, heads: Iterable[Head] | None = None
@@ -444,9 +484,7 @@ def replaced_attention(
         InputError: the attention of the model cannot be replaced, or a tiny batch shows that it is not as the formula
             says; constants or heads do not fit the model.
     """
-    if not isinstance(model, nn.Module) or getattr(model, "config", None) is None:
-        given = repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
-        raise InputError(f"A model of transformers is needed, such as AutoModel loads; {given} was given.")
+    _check_stock(model)
     session = Session(late=not takes_text(model))
 
     def before(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:

@@ -24,7 +24,7 @@ from papa.data.tokens import TokensFile
 from papa.files import PathLike, read_table
 from papa.method.averages import ConstantMatrices
 from papa.method.patterns import measure_patterns, special_slots
-from papa.results.figures import MOST_SLOTS, drawn_slots
+from papa.method.pictures import MOST_SLOTS, drawn_slots
 from papa.results.grids import constant_name, order_name
 
 STEPS, NEVER = 254, 255

@@ -16,6 +16,7 @@ from papa.errors import InputError, count
 from papa.files import PathLike, replacing
 from papa.method.averages import ConstantMatrices
 from papa.method.metrics import READINGS
+from papa.method.pictures import PANELS, drawn_slots, inline, pictures, styled
 from papa.results.drops import TITLE
 from papa.results.grids import constant_name, once, varied
 from papa.results.losses import COUNTS, MORE_THAN_ALL
@@ -26,8 +27,6 @@ from papa.results.table import loss_text, metric_name
 if TYPE_CHECKING:
     import altair as alt
 
-PANELS = 3
-"""How many panels stand side by side."""
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, which colour-blind readers tell apart; without yellow, which vanishes in print."""
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
@@ -37,12 +36,6 @@ MOST_BANDS = 2
 """More curves than this have error bars, because bands would cover each other."""
 OF_HEADS = {"log_likelihood": ("log-likelihoods", "texts"), "choice_accuracy": ("choice accuracies", "questions")}
 """What scores of a model's own head are called, and of what."""
-RAMP = ["white", "#0072B2", "#00213a"]
-"""From no attention to the most."""
-
-MOST_SLOTS = 64
-LEAST_USE = 0.02
-"""The share of the examples that must use a slot before a picture of a head shows the slot."""
 
 
 def draw_grid(frame: pd.DataFrame, grid: GridOf, outputs: Mapping[str, PathLike]) -> str:
@@ -88,15 +81,8 @@ def draw_patterns(
     Raises:
         InputError: there are no such heads.
     """
-    layers, per_layer = averages.sum.shape[:2]
-    for layer, head in heads:
-        if not (0 <= layer < layers and 0 <= head < per_layer):
-            raise InputError(
-                f"There is no head {[layer, head]} in these constants; give heads as [layer, head], "
-                f"layers are 0 to {layers - 1} and heads 0 to {per_layer - 1}."
-            )
     slots = drawn_slots(averages)
-    save_figure(_pictures(averages, heads, slots, plots.width), outputs, plots)
+    save_figure(pictures(averages, heads, plots.width), outputs, plots)
     used = int((averages.count.diagonal() > 0).sum())
     return f"{count(len(heads), 'head')} drawn in {len(slots)} of {count(used, 'used slot')}"
 
@@ -176,11 +162,11 @@ def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str
             alt.Y(f"{name}:Q", title=title, axis=alt.Axis(format=".2f"), scale=scale)
             for name in ("mean", "low", "end", "y")
         )
-        base = alt.Chart(_values(own)).encode(x, y, *curve, detail="subset:N")
+        base = alt.Chart(inline(own)).encode(x, y, *curve, detail="subset:N")
         sure = base.transform_filter("isValid(datum.low)").encode(low, alt.Y2("high:Q"))
         bars = sure.mark_rule(strokeWidth=1.2, strokeDash=[1, 0]).encode(opacity=faded(0.8))
         labels = labels_of(own, field, domain, height)
-        beside = alt.Chart(_values(labels)).encode(end, opacity=faded(1))
+        beside = alt.Chart(inline(labels)).encode(end, opacity=faded(1))
         rules = beside.transform_filter("datum.floor").mark_rule(strokeDash=[4, 3]).encode(own_color, thick)
         wide = max(12, width // 7)
         why = own.loc[own["subset"] == ALL, "status"].dropna().unique().tolist()
@@ -310,8 +296,8 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
     y, at = (
         alt.Y(f"{name}:Q", title=title, axis=axis, scale=alt.Scale(domain=up, nice=False)) for name in ("end", "y")
     )
-    beside = alt.Chart(_values(placed(points, up, height))).encode(y)
-    dots = alt.Chart(_values(points)).mark_circle(size=70, color=COLORS[0], opacity=1)
+    beside = alt.Chart(inline(placed(points, up, height))).encode(y)
+    dots = alt.Chart(inline(points)).mark_circle(size=70, color=COLORS[0], opacity=1)
     figure = alt.layer(
         *leaders(beside, x, at, alt.StrokeValue(GREY), dash=[1, 3]),
         dots.encode(x, y, tooltip=tooltip),
@@ -320,95 +306,3 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
         height=height,
     )
     return styled(figure.properties(usermeta={"margin": 90 + 6 * min(30, names.map(len).max())})), shown
-
-
-def styled(figure: Any) -> Any:
-    """A figure whose texts and lines look as those of all others do; what it says of colours the page overrides."""
-    return (
-        figure.configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6")
-        .configure_title(fontSize=13, subtitleFontSize=11, anchor="start", frame="group")
-        .configure_view(stroke=None)
-    )
-
-
-def drawn_slots(averages: ConstantMatrices, most: int = MOST_SLOTS) -> list[int]:
-    """The slots that a picture shows, in rising order.
-
-    Args:
-        averages: the attention of all heads.
-        most: how many slots at most; those in most use are shown, and of equals the earlier ones.
-
-    Raises:
-        InputError: no example went into the averages.
-    """
-    uses = averages.count.diagonal().tolist()
-    enough = [slot for slot, use in enumerate(uses) if use and use >= LEAST_USE * averages.examples]
-    if not enough:
-        raise InputError("These constants are an average over no token; average the attention of a corpus.")
-    return sorted(sorted(enough, key=lambda slot: -uses[slot])[:most])
-
-
-def _pictures(
-    averages: ConstantMatrices, heads: Sequence[tuple[int, int]], slots: list[int], side: float
-) -> alt.ConcatChart:
-    """A picture for each head: rows are queries, columns keys, grey is a pair of slots that no example has.
-
-    Each head has its own scale of colours, from 0 to its largest entry, because a diagonal of 0.2 would vanish beside
-    a [SEP] of 0.9. Colours go with the square root, so that more shows than [CLS] and [SEP].
-    """
-    import altair as alt
-
-    mean, seen = averages.mean, averages.count
-    pairs = [(query, key) for query in slots for key in slots if seen[query, key]]
-    cells = pd.DataFrame(
-        {
-            "query": [query for query, _ in pairs],
-            "key": [key for _, key in pairs],
-            "examples": [int(seen[pair]) for pair in pairs],
-        }
-        | {f"{layer}_{head}": [round(float(mean[layer, head, *pair]), 4) for pair in pairs] for layer, head in heads}
-    )
-    # slots are names here and not numbers, so that a slot which is left out takes no place
-    step = 1 + len(slots) // 16
-    labelled = [*slots[: -step or None : step], slots[-1]]
-    scale = alt.Scale(domain=slots)
-    axis = alt.Axis(values=labelled, labelAngle=0, labelOverlap=False, ticks=False, domain=False)
-    side = max(1, round(side / len(slots))) * len(slots)  # cells of a part of a pixel would have seams between them
-    x = alt.X("key:O", title="key slot", scale=scale, axis=axis)
-    y = alt.Y("query:O", title="query slot", scale=scale, axis=axis)
-
-    def picture(layer: int, head: int) -> alt.Chart:
-        value = f"{layer}_{head}"
-        largest = cells[value].max() or 1
-        steps = [largest * part**2 for part in (0, 0.25, 0.5, 0.75, 1)]  # as far from each other on the scale
-        color = alt.Color(
-            f"{value}:Q",
-            scale=alt.Scale(type="sqrt", range=RAMP, domain=[0, largest / 4, largest], interpolate="rgb"),
-            legend=alt.Legend(
-                title=["mean attention,", "square-root scale"], gradientLength=side - 36, values=steps, format=".2r"
-            ),
-        )
-        tooltip = [
-            alt.Tooltip("query:O", title="query slot"),
-            alt.Tooltip("key:O", title="key slot"),
-            alt.Tooltip(f"{value}:Q", title="mean attention", format=".4f"),
-            alt.Tooltip("examples:Q", title="examples with both"),
-        ]
-        chart = alt.Chart(width=side, height=side, title=f"layer {layer}, head {head}")
-        drawn: alt.Chart = chart.mark_rect(aria=False).encode(x, y, color, tooltip=tooltip)
-        return drawn
-
-    pictures = alt.concat(*(picture(*head) for head in heads), columns=min(PANELS, len(heads)), data=_values(cells))
-    drawn = styled(pictures.resolve_scale(color="independent")).configure_view(stroke=None, fill="#e6e6e6")
-    figure: alt.ConcatChart = drawn.configure_axis(
-        labelFontSize=10, titleFontSize=11, titleFontWeight="normal", grid=False
-    )
-    return figure
-
-
-def _values(frame: pd.DataFrame) -> alt.InlineData:
-    """The rows of a frame as data of a figure, however many rows there are; Altair itself stops at 5,000."""
-    import altair as alt
-
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return alt.InlineData([{str(name): value for name, value in row.items()} for row in rows])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,28 @@ class Measured:
     runs: pd.DataFrame
     items: pd.DataFrame
     values: Mapping[str, np.ndarray]
+
+    @classmethod
+    def of(
+        cls,
+        runs: Sequence[tuple[Mapping[str, JSON], pd.DataFrame]],
+        metric: str,
+        names: Sequence[str] = (),
+        train_counts: Sequence[int] = (),
+    ) -> Measured:
+        """The outcomes of runs of one model on one task.
+
+        Args:
+            runs: what each says of itself, and its outcomes, of the same items as those of the others.
+            metric: that of the task.
+            names: the names of the labels.
+            train_counts: how often each label stands in the training rows.
+        """
+        about, frame = runs[0]
+        items = frame[[name for name in ITEM if name in frame]]
+        told = pd.DataFrame([{name: about[name] for name in RUN} for about, _ in runs], dtype=object)
+        made = {str(name): np.stack([own[name] for _, own in runs]) for name in frame.columns.intersection([*MADE])}
+        return cls(about["model"], about["task"], metric, tuple(names), tuple(train_counts), told, items, made)
 
     @property
     def readings(self) -> tuple[str, ...]:
@@ -316,9 +338,9 @@ def assembled(
 def _assembled(
     runs: Sequence[tuple[Mapping[str, JSON], PathLike]], metric: str, labels: PathLike | None, subsets: PathLike | None
 ) -> Measured:
-    items: pd.DataFrame | None = None
-    names: tuple[str, ...] = ()
-    corpus, values, frames = "", list[pd.DataFrame](), dict[PathLike, tuple[pd.DataFrame, Mapping[str, JSON]]]()
+    frames = dict[PathLike, tuple[pd.DataFrame, Mapping[str, JSON]]]()
+    found = list[tuple[Mapping[str, JSON], pd.DataFrame]]()
+    corpus, names = "", tuple[str, ...]()
     for about, path in runs:
         if path not in frames:
             table = read_table(path)
@@ -327,25 +349,24 @@ def _assembled(
         frame = several[several["seed"] == about["seed"]].reset_index(drop=True)
         if frame.empty or any(facts.get(name) != about[name] for name in ("model", "task", *OF_VARIANT)):
             raise DamagedArtefact(f"{path} has the outcomes of another run; {MEND}.")
-        own = frame[[name for name in ITEM if name in frame]]
-        if items is None:
-            items, corpus, names = own, facts["corpus"], tuple(facts.get("label_names", ()))
-        elif not own.equals(items):
+        item = [name for name in ITEM if name in frame]
+        if not found:
+            corpus, names = facts["corpus"], tuple(facts.get("label_names", ()))
+        elif not frame[item].equals(found[0][1][item]):
             raise DamagedArtefact(f"{path} has outcomes of other examples than others of its task; {MEND}.")
-        values.append(frame[frame.columns.intersection(MADE)])
-    assert items is not None
-    about = runs[0][0]
-    counts: tuple[int, ...] = ()
+        found.append((about, frame[frame.columns.intersection(MADE)] if found else frame))
+    measured = Measured.of(found, metric, names)
     if labels is not None:
         beside = _beside(labels, corpus)
         names, counts = (tuple(provenance_of(beside)[name]) for name in ("label_names", "train_counts"))
-        if "word" in items:
-            items = items.assign(by_word=_of_words(beside, "by_word", items))
+        measured = replace(measured, names=names, train_counts=counts)
+        if "word" in measured.items:
+            by_word = _of_words(beside, "by_word", measured.items)
+            measured = replace(measured, items=measured.items.assign(by_word=by_word))
     if subsets is not None:
-        items = items.assign(subset=_of_words(_beside(subsets, corpus), "subset", items))
-    told = pd.DataFrame([{name: about[name] for name in RUN} for about, _ in runs], dtype=object)
-    made = {str(name): np.stack([frame[name] for frame in values]) for name in values[0]}
-    return Measured(about["model"], about["task"], metric, names, counts, told, items, made)
+        of_items = _of_words(_beside(subsets, corpus), "subset", measured.items)
+        measured = replace(measured, items=measured.items.assign(subset=of_items))
+    return measured
 
 
 def _beside(path: PathLike, corpus: str) -> pa.Table:

@@ -26,9 +26,10 @@ from papa.config.variant import CONTEXTLESS, SEEDED, Constant, Order
 from papa.errors import count
 from papa.files import JSON, opened_table, read_json, read_table, write_page
 from papa.method.metrics import READINGS
+from papa.method.pictures import PANELS
 from papa.results import claims, drops, ladder, published, stability
 from papa.results.explorer import explored
-from papa.results.figures import COLORS, PANELS, drop_figure, figure_note, grid_figure
+from papa.results.figures import COLORS, drop_figure, figure_note, grid_figure
 from papa.results.grids import constant_name, note_on, once, order_name, rows_of, tables_of, varied
 from papa.results.losses import MORE_THAN_ALL
 from papa.results.outcomes import ALL

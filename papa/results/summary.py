@@ -22,7 +22,7 @@ from papa.errors import InputError, count
 from papa.files import JSON, PathLike, digest_of, provenance_of, read_json, read_table, trace_of, write_table
 from papa.method.metrics import READINGS, counts_of
 from papa.results.losses import ABOUT_LOSS, COUNTS, LOSS_COLUMNS, losses_of
-from papa.results.outcomes import ALL, assembled, is_direct, table_of
+from papa.results.outcomes import ALL, Measured, assembled, is_direct, table_of
 from papa.results.runs import (
     DATA_COLUMNS,
     READING_COLUMNS,
@@ -107,9 +107,7 @@ def summarise(job: Job[RunsOf]) -> str:
     about = [(run.model_dump(), beside[str(path)]) for run, path in files]
     measured = assembled(about, metrics, labels["labels"], labels["subsets"])
     runs = collect_runs(files, measured, {name: task.title for name, task in tasks.items()})
-    summary = summary_of(runs).merge(losses_of(measured), how="left", on=[*SETTING, "metric", "subset"])
-    half = summary["half_width"] = summary["half_width"].fillna(summary["half"])
-    summary["low"], summary["high"] = summary["mean"] - half, summary["mean"] + half
+    summary = with_losses(runs, measured)
     write_frame(runs, RUN_COLUMNS, job.output("runs"), {"table": "runs", "runs": len(files)}, trace)
     write_frame(curves_of(about, metrics), CURVE_COLUMNS, job.output("curves"), {"table": "curves"}, trace)
     outcomes, facts = table_of(measured)
@@ -126,6 +124,19 @@ def summarise(job: Job[RunsOf]) -> str:
     )
     said = f"{count(len(files), 'run')}, {count(len(summary), 'summary row')}"
     return f"{said}; mean relative drop at fraction 0: {at_end}" if at_end else said
+
+
+def with_losses(runs: pd.DataFrame, measured: Sequence[Measured]) -> pd.DataFrame:
+    """A summary with floors, losses and their intervals: the table that `read_summary` reads.
+
+    Args:
+        runs: a table of runs.
+        measured: their outcomes.
+    """
+    summary = summary_of(runs).merge(losses_of(measured), how="left", on=[*SETTING, "metric", "subset"])
+    half = summary["half_width"] = summary["half_width"].fillna(summary["half"])
+    summary["low"], summary["high"] = summary["mean"] - half, summary["mean"] + half
+    return summary
 
 
 def summary_of(runs: pd.DataFrame) -> pd.DataFrame:

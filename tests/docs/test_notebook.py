@@ -1,6 +1,7 @@
 """docs/notebook.ipynb runs from a clean kernel, and shows what it says."""
 
 import ast
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def test_its_names_exist():
         for node in ast.walk(code)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "papa"
     }
-    assert {"load_model", "average_attention"} <= used <= set(papa.__all__)
+    assert {"measure", "load_model", "average_attention", "learn_lambda", "sweep"} <= used <= set(papa.__all__)
 
 
 @pytest.mark.slow
@@ -52,12 +53,20 @@ def test_what_is_stored_is_what_it_shows(executed):
         if cell.cell_type == "code":
             shown, expected = ([sorted(output.get("data", {})) for output in own.outputs] for own in (cell, stored))
             assert shown == expected, cell.source
-    assert sum("image/png" in output.get("data", {}) for output in outputs(STORED)) == 2
+    assert sum("image/png" in output.get("data", {}) for output in outputs(STORED)) == 4
+
+
+def test_it_is_short():
+    code = [line for cell in STORED.cells if cell.cell_type == "code" for line in cell.source.splitlines()]
+    assert len([line for line in code if line.strip()]) <= 40 and max(map(len, code)) <= 120
 
 
 @pytest.mark.slow
-def test_the_drop_is_where_content_must_be_looked_up(executed):
+def test_the_answers_are_those_that_are_known(executed):
     shown = [str(output.get("data", {}).get("text/plain", "")) for output in outputs(executed)]
-    (table,) = [text for text in shown if text.startswith("fraction")]
-    rows = {line.split()[0]: [float(score) for score in line.split()[1:]] for line in table.splitlines()[2:]}
-    assert rows["position"][0] > 0.95 and rows["lookup"][-1] - rows["lookup"][0] > 0.05
+    (curve,) = [text.splitlines()[1:] for text in shown if "contextless" in text and "kept" in text]
+    losses = {int(row.split()[1]): float(row.split()[7]) for row in curve if row.split()[7] != "NaN"}
+    assert all(abs(losses[kept]) < 0.01 for kept in range(1, 10)) and losses[0] > 0.99
+    (study,) = [text for text in shown if text.startswith("<papa.measure")]
+    lost = re.search(r"([0-9]+) % \(95 % interval", study)
+    assert lost and int(lost[1]) > 20

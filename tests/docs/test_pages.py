@@ -60,6 +60,16 @@ def test_the_python_of_the_readme_runs_as_it_stands():
     assert names["hidden"].shape == (2, 7, 16, 384) and names["hidden"].isfinite().all()
 
 
+@pytest.mark.slow
+def test_the_python_of_the_page_on_measure_runs_as_it_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec("\n".join(re.findall("```python\n(.*?)```", text_of("docs/measure.md"), re.DOTALL)), names)
+    assert (tmp_path / "study/report/index.html").exists()
+    assert names["weights"].shape == (6, 12) and names["curve"]["fraction"].tolist() == ["1", "1/2", "0"]
+    assert isinstance(names["probe"], papa.SequenceProbe)
+
+
 @pytest.mark.parametrize("page", ["README.md", "config/README.md"])
 def test_the_first_config_of_a_page_is_one(page):
     block = re.search("```yaml\n(name: .*?)```", text_of(page), re.DOTALL)

@@ -14,8 +14,8 @@ from finished import CONFIG, HEADS, LAYERS, SLOTS, averages, learned, write_resu
 import papa
 from papa.config.settings import RUN
 from papa.config.study import Study
+from papa.method.pictures import MOST_SLOTS
 from papa.results.explorer import MOST_BYTES, NEVER, STEPS, Entry, Matrices, explored, matrices_of, most_slots
-from papa.results.figures import MOST_SLOTS
 from papa.results.summary import read_summary
 
 SMALL: dict[str, Any] = CONFIG["run"] | {"models": ["small"], "tasks": ["second"], "seeds": [1]}

@@ -17,13 +17,12 @@ import papa
 from papa.config.settings import Plots
 from papa.config.stages import GridOf
 from papa.errors import InputError
+from papa.method.pictures import MOST_SLOTS, drawn_slots
 from papa.results.drops import COLUMNS as DROP_COLUMNS
 from papa.results.figures import (
-    MOST_SLOTS,
     draw_drops,
     draw_grid,
     draw_patterns,
-    drawn_slots,
     figure_note,
     grid_figure,
 )

@@ -21,8 +21,8 @@ from papa.files import provenance_of, read_table, write_table
 from papa.method import objectives
 from papa.method.fitting import Diverged
 from papa.method.metrics import score_of_table
-from papa.method.objectives import Batch, Labelled, Masked, Through, losses, summed_loss
-from papa.method.probes import MlmProbe, Sizes
+from papa.method.objectives import Batch, Labels, Masked, Through, losses, summed_loss
+from papa.method.probes import MlmProbe
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
 METRIC = "negative_log_perplexity"
@@ -163,7 +163,7 @@ def test_blocks_are_other_texts_than_their_rows(tiny, tokens):
     assert train(tiny, tokens, constants=average, variant="average-of-lines/all")["kept"] == 0
     write_table(pa.table({"label": [0] * 67}), labels, {"fingerprint": "f", "label_names": ["x"]})
     with pytest.raises(papa.InputError, match="made of other texts than these"):
-        Labelled(Tokens.read(tokens), Sizes(LAYERS + 1, HIDDEN, TEXT_SLOTS, 0.02, 0.0), labels)
+        Labels.read(Tokens.read(tokens), labels)
 
 
 @pytest.mark.parametrize("size", [HIDDEN, 7])

@@ -21,7 +21,7 @@ from papa.files import provenance_of, read_provenance, read_table, write_table
 from papa.method import objectives
 from papa.method.fitting import Diverged, Lesson, _Course, fit
 from papa.method.hidden import HiddenStates
-from papa.method.objectives import IGNORED, Labelled, Objective, Through
+from papa.method.objectives import IGNORED, Labelled, Labels, Objective, Through
 from papa.method.probes import Sizes
 from papa.method.ranking import heads_to_replace
 from papa.model.load import model_of
@@ -132,7 +132,7 @@ def test_constants_that_are_trained_begin_anew_with_each_seed(tiny, corpus, data
 
 def test_stored_and_streamed_hidden_states_give_the_same_logits(tiny, corpus, data):
     splits = Tokens.read(data["tokens"])
-    labelled = Labelled(splits, SIZES, data["labels"])
+    labelled = Labelled(splits, SIZES, Labels.read(splits, data["labels"]))
     labelled.probe.eval()
     batch = labelled.batch(torch.tensor([5, 3, 11]))
     with HiddenStates.opened(stored(tiny, corpus)) as states:
@@ -145,7 +145,8 @@ def test_stored_and_streamed_hidden_states_give_the_same_logits(tiny, corpus, da
 
 def test_labels_of_words_belong_to_their_first_sub_token(corpus, data):
     splits = Tokens.read(data["tokens"])
-    labelled, labels = Labelled(splits, SIZES, data["labels"]), read_table(data["labels"]).column("label").to_pylist()
+    labelled = Labelled(splits, SIZES, Labels.read(splits, data["labels"]))
+    labels = read_table(data["labels"]).column("label").to_pylist()
     if splits["train"].words is None:
         assert labelled.labels["train"].tolist() == labels[:TRAIN]
         return
@@ -168,7 +169,8 @@ def test_a_batch_without_a_labelled_word_costs_nothing(tiny, corpus, data, metri
     write_table(table, data["labels"], {"fingerprint": "f", "label_names": ["low", "high"]})
     jobs.probe(tiny, corpus / "run.json", metric, training(batch_size=1), **data)
     assert np.isfinite([epoch["loss"] for epoch in jobs.run_of(corpus / "run.json")["curve"]]).all()
-    labelled = Labelled(Tokens.read(data["tokens"]), SIZES, data["labels"])
+    splits = Tokens.read(data["tokens"])
+    labelled = Labelled(splits, SIZES, Labels.read(splits, data["labels"]))
     batch = labelled.batch(torch.tensor([1, 3]))
     loss = labelled.loss(batch, torch.zeros(0, SIZES.layers, SIZES.hidden))
     loss.backward()
@@ -188,7 +190,7 @@ def test_labels_of_other_texts_are_refused(corpus, data):
     splits, table = Tokens.read(data["tokens"]), read_table(data["labels"])
     write_table(table, corpus / "other.parquet", {"fingerprint": "other", "label_names": ["low", "high"]})
     with pytest.raises(papa.DamagedArtefact, match=r"other\.parquet is made of other texts"):
-        Labelled(splits, SIZES, corpus / "other.parquet")
+        Labels.read(splits, corpus / "other.parquet")
 
 
 def test_outcomes_are_what_the_written_probe_makes_of_each_example(tiny, corpus, data, metric):

@@ -17,7 +17,7 @@ from papa.data.tokenize import _schema, write_groups
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table
 from papa.method import weights
-from papa.method.objectives import Labelled
+from papa.method.objectives import Labelled, Labels
 from papa.method.probes import Sizes
 from papa.model.load import load_model, model_of
 
@@ -65,7 +65,9 @@ class Lossy:
         jobs.probe(tiny, run, "token_accuracy" if words else "accuracy", HOW, SEED, **data)
         self.model = model_of(jobs.encoding(tiny))
         self.split = Tokens.read(data["tokens"], "train")
-        self.objective = Labelled(self.split, Sizes.of(self.model, self.split["train"].n), data["labels"])
+        self.objective = Labelled(
+            self.split, Sizes.of(self.model, self.split["train"].n), Labels.read(self.split, data["labels"])
+        )
         self.objective.probe.load_state_dict(jobs.state_of(run, SEED))
         self.objective.probe.eval()
         self.mean = papa.ConstantMatrices.load(constants).mean

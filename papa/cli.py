@@ -112,7 +112,8 @@ def init(
 
 FOR_SNAKEMAKE = {"ignore_unknown_options": True}
 Cores = Annotated[
-    str | None, typer.Option("--cores", "-c", metavar="N", help="Cores to use; by default all, or those of the profile.")
+    str | None,
+    typer.Option("--cores", "-c", metavar="N", help="Cores to use; by default all, or those of the profile."),
 ]
 
 
@@ -122,8 +123,8 @@ Cores = Annotated[
     "- `papa run mine.yaml -n` says what would be done\n"
     "- `papa run mine.yaml prune` deletes hidden states, and keeps scores\n"
     "- `papa run mine.yaml --workflow-profile slurm --config device=cuda`\n\n"
-    "Exit codes: those of snakemake (0 all is done, 1 something failed, or another run writes to the same results), and "
-    "2 there is no such config, or a wrong command.",
+    "Exit codes: those of snakemake (0 all is done, 1 something failed, or another run writes to the same results), "
+    "and 2 there is no such config, or a wrong command.",
 )
 def run(
     words: Annotated[
@@ -141,9 +142,9 @@ def run(
 ) -> None:
     """Run a config, or go on with it. Results go to results/NAME/ in the current folder.
 
-    After a kill or a full disk it goes on where it was; nothing has to be unlocked. After a change of the config, a data
-    file or a model it makes again what no longer fits. In the end it prints scores, what may be concluded, and where
-    the page is.
+    After a kill or a full disk it goes on where it was; nothing has to be unlocked. After a change of the config, a
+    data file or a model it makes again what no longer fits. In the end it prints scores, what may be concluded, and
+    where the page is.
     """
     with _wrong_input():
         from papa.jobs.run import run as ran

@@ -61,7 +61,9 @@ def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
         check_unique_keys(path)
     checked = config_of(config)
     check_files(checked)
-    if (home() / "papa").is_dir():  # a clone; what is installed is found, and its folder must not hide Python's own modules
+    if (
+        home() / "papa"
+    ).is_dir():  # a clone; what is installed is found, and its folder must not hide Python's own modules
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
         os.environ["PYTHONPATH"] = path
     os.environ[Machine.VARIABLE] = json.dumps(asdict(checked.machine))

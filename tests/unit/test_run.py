@@ -46,12 +46,12 @@ def option(words, name):
 
 
 def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(given):
-    invoke("run", "mine.yaml", "--cores", "3", "-n", "--config", "device=cpu", "prune")
+    invoke("run", "mine.yaml", "--cores", "3", "prune", "-n", "--config", "device=cpu")
     [words] = given
     assert option(words, "--snakefile") == str(REPOSITORY / "Snakefile")
     assert (option(words, "--configfile"), option(words, "--cores")) == ("mine.yaml", "3")
     assert option(words, "--workflow-profile") == DEFAULT and {"--nolock", "--rerun-incomplete"} < set(words)
-    assert words[-4:] == ["-n", "--config", "device=cpu", "prune"]
+    assert words[-4:] == ["prune", "-n", "--config", "device=cpu"]
 
 
 def test_snakemake_understands_it(given):
@@ -128,7 +128,7 @@ def test_a_living_run_keeps_others_out_and_a_dead_one_does_not(here):
     try:
         assert run.stdout.readline() == "held\n"
         study = Study(config_of(CONFIG), "results/tiny")
-        with pytest.raises(SystemExit, match="^Error: another run is writing to results/tiny; wait for it"):
+        with pytest.raises(SystemExit, match=r"^Error: another run is writing to results/tiny; wait for it"):
             start.begin(study)
     finally:
         run.send_signal(signal.SIGKILL)

@@ -44,7 +44,8 @@ def home() -> Path:
 @contextmanager
 def noted() -> Iterator[list[Study]]:
     """Inside, studies that this process starts are noted here, and who noted them says their end."""
-    token = _noted.set(studies := [])
+    studies: list[Study] = []
+    token = _noted.set(studies)
     try:
         yield studies
     finally:

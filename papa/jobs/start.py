@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,25 @@ ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str
 The first is the most that glibc takes, and is what it comes to by itself: it does so no more once the second is set.
 """
 _locks: list[int] = []
+_noted: ContextVar[list[Study] | None] = ContextVar("papa_noted", default=None)
+
+
+def home() -> Path:
+    """The folder with the Snakefile, `workflow` and `config`: of a clone, or in the package if a wheel brought it."""
+    package = Path(os.path.abspath(papa.__file__)).parent
+    carried = package / "repository"
+    return carried if carried.is_dir() else package.parent
+
+
+@contextmanager
+def noted() -> Iterator[list[Study]]:
+    """Inside, studies that this process starts are noted here, and who noted them says their end."""
+    studies: list[Study] = []
+    token = _noted.set(studies)
+    try:
+        yield studies
+    finally:
+        _noted.reset(token)
 
 
 def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
@@ -41,13 +62,16 @@ def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
         check_unique_keys(path)
     checked = config_of(config)
     check_files(checked)
-    here = os.path.dirname(os.path.dirname(os.path.abspath(papa.__file__)))
-    path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
-    os.environ.update({"PYTHONPATH": path, Machine.VARIABLE: json.dumps(asdict(checked.machine))})
+    if (home() / "papa").is_dir():  # in a clone; where papa is installed, its folder would hide Python's own modules
+        path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
+        os.environ["PYTHONPATH"] = path
+    os.environ[Machine.VARIABLE] = json.dumps(asdict(checked.machine))
     for name, value in ALLOCATOR.items():
         os.environ.setdefault(name, value)
     study = Study(checked, f"results/{checked.name}", LocalRoots())
     study.check_weights()
+    if (studies := _noted.get()) is not None:
+        studies.append(study)
     return study
 
 
@@ -65,7 +89,13 @@ def marked(study: Study) -> str:
 
 
 def end(study: Study) -> None:
-    """Print the summary in a process of its own, if the run made one."""
+    """Print the summary, if the run made one and nobody else says its end."""
+    if _noted.get() is None:
+        say(study)
+
+
+def say(study: Study) -> None:
+    """Print the summary of a study in a process of its own, if there is one."""
     if (study.results / study.path("summary")).exists():
         subprocess.run([sys.executable, "-m", "papa.results.summary", str(study.results)], check=False)
 

@@ -439,10 +439,10 @@ def main() -> None:
     console = Console(markup=False, highlight=False, emoji=False)
     try:
         rows = read_summary(summary)
+        print_summary(rows, console)
         if claims.exists():
             said = _older(claims, summary=summary) or printable(read_json(claims)["sentence"])
-            console.print(f"{said}\n", soft_wrap=said.startswith(str(claims)))  # a path in one piece can be copied
-        print_summary(rows, console)
+            console.print(f"\n{said}", soft_wrap=said.startswith(str(claims)))  # a path in one piece can be copied
         report = (_older(page, summary=summary, claims=claims) or str(page)) if page.exists() else ""
     except InputError as error:
         raise SystemExit(str(error)) from None

@@ -19,7 +19,7 @@ from papa.files import Trace, write_table
 from papa.method.averages import ConstantMatrices
 
 LAYERS, HEADS, SLOTS = 2, 3, 7
-VERBS = ("init", "plan", "inspect", "compare", "verify", "measure", "heads")
+VERBS = ("init", "run", "demo", "plan", "inspect", "compare", "verify", "measure", "heads")
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -66,7 +66,8 @@ def on_a_terminal(*arguments, **more):
 def test_help_has_an_example_and_exit_codes(verb):
     result = CliRunner().invoke(app, [verb, "--help"])
     said = " ".join(result.stdout.split())
-    assert result.exit_code == 0 and f"• papa {verb}" in said and "Exit codes: 0" in said and "--json" in said
+    assert result.exit_code == 0 and f"• papa {verb}" in said and "Exit codes: " in said
+    assert ("--json" in said) == (verb not in ("run", "demo"))  # these print what snakemake prints
 
 
 def test_all_commands_are_those():

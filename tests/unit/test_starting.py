@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from csv import writer
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -55,7 +56,7 @@ def test_without_options_it_names_examples(here):
     assert config["name"] == "papa" and config["models"]["bert-base-uncased"]["hub"] == "google-bert/bert-base-uncased"
     assert config["corpora"]["texts"]["files"]["train"] == "data/train.csv"
     assert "replace both paths" in (here / "papa.yaml").read_text(encoding="utf-8")
-    assert "papa plan papa.yaml" in said and "snakemake --cores 2 --configfile papa.yaml" in said
+    assert "papa plan papa.yaml" in said and "papa run papa.yaml" in said
     assert "There is no data/train.csv and data/validation.csv yet" in said
 
 
@@ -220,12 +221,57 @@ def test_words_without_a_header_have_a_task_with_a_name(here):
         (["--column", "mood"], "must be first=COLUMN, second=COLUMN or label=COLUMN"),
         (["--model", "./gone"], "neither a folder here nor an id"),
         (["--model", "."], "without a config.json"),
+        (["--model", "refused"], "refused is of the type bloom, which papa cannot use: The attention of BloomModel"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_is_written(here, arguments, expected):
+    (here / "refused").mkdir()
+    (here / "refused/config.json").write_text('{"model_type": "bloom"}', encoding="utf-8")
     csv(here / "train.csv", "text,label", ROWS)
     csv(here / "other.csv", "texts,mood", ROWS)
     csv(here / "ids.csv", "id,body", [(str(number), f"text {number}") for number in range(60)])
     result = init(*arguments, code=2)
     assert expected in result.stderr and len(result.stderr.splitlines()) == 1 and not result.stdout
     assert not (here / "papa.yaml").exists()
+
+
+def test_the_type_of_a_model_is_looked_up(here, monkeypatch):
+    """In a folder, in the hub's cache, on the hub; what cannot be looked up is said, and the config is written."""
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    def on_hub(self, model, timeout):
+        if model == "owner/gone":
+            raise RepositoryNotFoundError.__new__(RepositoryNotFoundError)  # as if from an answer of the hub
+        if model == "owner/slow":
+            raise TimeoutError
+        return SimpleNamespace(config={"model_type": model.partition("/")[2]})
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", on_hub)
+    (here / "mine").mkdir()
+    (here / "mine/config.json").write_text('{"model_type": "bert", "hidden_size": 8}', encoding="utf-8")
+    for model, remark in [
+        ("mine", ""),
+        ("owner/bert", ""),
+        ("owner/newest", "Models of the type newest were not tried; `papa verify owner/newest` checks this one."),
+        ("owner/slow", "The type of owner/slow could not be looked up; `papa verify owner/slow` checks the model."),
+    ]:
+        (here / "papa.yaml").unlink(missing_ok=True)
+        assert json.loads(init("--model", model, "--json").stdout)["remark"] == remark
+    (here / "papa.yaml").unlink()
+    for model, said in [("owner/gone", "no model owner/gone on the hub"), ("owner/bloom", "cannot use: The attention")]:
+        assert said in init("--model", model, code=2).stderr and not (here / "papa.yaml").exists()
+
+
+def test_a_config_elsewhere_runs_from_there(here, monkeypatch):
+    """Paths start from the current folder, so they are absolute where the config is in another."""
+    (here / "mine").mkdir()
+    (here / "mine/config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
+    for name in ("train", "dev"):
+        csv(here / f"{name}.csv", "text,mood", ROWS)
+    init("studies/mood.yaml", "--train", "train.csv", "--validation", "dev.csv", "--model", "mine")
+    monkeypatch.chdir(here / "studies")
+    config = loaded("mood.yaml")
+    assert config["models"]["mine"]["path"] == str(here / "mine")
+    assert config["corpora"]["texts"]["files"] == {
+        split: str(here / f"{name}.csv") for split, name in (("train", "train"), ("validation", "dev"))
+    }

@@ -1,0 +1,138 @@
+"""`papa run`: what snakemake is given, what is said where there is no config, and who may write to results."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny import CONFIG, REPOSITORY, write_data, write_model
+from typer.testing import CliRunner
+
+from papa.cli import app
+from papa.config.reading import config_of
+from papa.config.study import Study
+from papa.jobs import start
+from papa.jobs.run import call
+
+DEFAULT = str(REPOSITORY / "workflow/profiles/default")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def given(here, monkeypatch):
+    """What snakemake was called with; nothing is run."""
+    calls: list[list[str]] = []
+    monkeypatch.setattr("snakemake.cli.main", calls.append)
+    (here / "mine.yaml").write_text("name: mine\n", encoding="utf-8")
+    return calls
+
+
+def invoke(*arguments, code=0):
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == code, result.output
+    return result
+
+
+def option(words, name):
+    return words[words.index(name) + 1] if name in words else None
+
+
+def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(given):
+    invoke("run", "mine.yaml", "--cores", "3", "prune", "-n", "--config", "device=cpu")
+    [words] = given
+    assert option(words, "--snakefile") == str(REPOSITORY / "Snakefile")
+    assert (option(words, "--configfile"), option(words, "--cores")) == ("mine.yaml", "3")
+    assert option(words, "--workflow-profile") == DEFAULT and {"--nolock", "--rerun-incomplete"} < set(words)
+    assert words[-4:] == ["prune", "-n", "--config", "device=cpu"]
+
+
+def test_snakemake_understands_it(given):
+    from snakemake.cli import parse_args
+
+    invoke("run", "mine.yaml", "-c2", "--keep-going", "--config", "device=cpu")
+    _, read = parse_args(given[0])
+    assert read.cores == 2 and read.keep_going and read.config == ["device=cpu"] and not read.targets
+    assert read.nolock and read.rerun_incomplete and read.logger == ["papa"]
+
+
+def test_a_profile_of_papa_is_found_anywhere_and_says_its_own_cores(given):
+    invoke("run", "mine.yaml", "--workflow-profile", "slurm")
+    invoke("run", "mine.yaml", "--workflow-profile", "mine/profile")
+    invoke("run", "mine.yaml")
+    profiles, cores = ([option(words, name) for words in given] for name in ("--workflow-profile", "--cores"))
+    assert profiles == [str(REPOSITORY / "workflow/profiles/slurm"), "mine/profile", DEFAULT]
+    assert cores == [None, None, "all"]
+
+
+def test_the_config_of_init_needs_no_name(given, here):
+    (here / "papa.yaml").write_text("name: papa\n", encoding="utf-8")
+    invoke("run", "--dry-run")
+    assert option(given[0], "--configfile") == "papa.yaml" and given[0][-1] == "--dry-run"
+
+
+def test_the_demo_is_the_default_config(given):
+    invoke("demo", "-n")
+    assert option(given[0], "--configfile") == str(REPOSITORY / "config/config.yaml") and given[0][-1] == "-n"
+
+
+@pytest.mark.parametrize("words", [[], ["-n"], ["gone.yaml"]])
+def test_without_a_config_it_says_what_to_do(here, words):
+    result = invoke("run", *words, code=2)
+    assert not result.stdout and len(result.stderr.splitlines()) == 1
+    assert "`papa run FILE`" in result.stderr and "`papa init`" in result.stderr and "`papa demo`" in result.stderr
+    assert not any(here.iterdir())
+
+
+def test_snakemake_says_how_it_ends(given, monkeypatch):
+    def failing(words):
+        sys.exit(1)
+
+    monkeypatch.setattr("snakemake.cli.main", failing)
+    invoke("run", "mine.yaml", code=1)
+
+
+def test_a_wheel_has_its_own_home(tmp_path, monkeypatch):
+    monkeypatch.setattr("papa.__file__", str(tmp_path / "papa/__init__.py"))
+    assert start.home() == tmp_path
+    (tmp_path / "papa/repository").mkdir(parents=True)
+    assert start.home() == tmp_path / "papa/repository"
+    assert call(Path("a.yaml"), None, "gpu", [])[1] == str(tmp_path / "papa/repository/Snakefile")
+
+
+HOLD = """
+import signal, sys
+from papa.config.reading import read_config
+from papa.config.study import Study
+from papa.jobs.start import begin
+begin(Study(read_config("mine.yaml"), "results/tiny"))
+print("held", flush=True)
+signal.pause()
+"""
+
+
+def test_a_living_run_keeps_others_out_and_a_dead_one_does_not(here):
+    """A run that was killed also leaves what snakemake itself would call a lock, which is not looked at."""
+    write_model(here / "models/tiny")
+    write_data(here / "data")
+    (here / "mine.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    run = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert run.stdout.readline() == "held\n"
+        study = Study(config_of(CONFIG), "results/tiny")
+        with pytest.raises(SystemExit, match=r"^Error: another run is writing to results/tiny; wait for it"):
+            start.begin(study)
+    finally:
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        run.stdout.close()
+    start.begin(study)
+    os.close(start._locks.pop())

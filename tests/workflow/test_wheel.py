@@ -1,0 +1,93 @@
+"""The wheel, in an environment of its own: `papa run` in an empty folder, far from any clone."""
+
+import copy
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny import CONFIG, REPOSITORY, write_data, write_model
+
+ONE_TASK = copy.deepcopy(CONFIG)
+ONE_TASK["run"] |= {"tasks": ["animals"], "fractions": ["1", "0"]}
+
+
+def run(*command, cwd):
+    """A command as in a new shell: nothing of this process's Python or of the clone is found."""
+    ours = ("PYTHONPATH", "VIRTUAL_ENV", "COLUMNS")
+    environment = {key: value for key, value in os.environ.items() if key not in ours and not key.startswith("PAPA_")}
+    words = [str(word) for word in command]
+    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=3000)
+
+
+def done(*command, cwd):
+    process = run(*command, cwd=cwd)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    done(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, REPOSITORY, cwd=folder)
+    [path] = folder.glob("papa_attention-*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The folder with the commands of an environment that had nothing, and got the wheel."""
+    folder = tmp_path_factory.mktemp("environment")
+    done(sys.executable, "-m", "venv", folder, cwd=folder)
+    pinned = ("--constraint", REPOSITORY / "constraints.txt")
+    done(folder / "bin/pip", "install", "--quiet", *pinned, f"{wheel}[demo]", cwd=folder)
+    return folder / "bin"
+
+
+@pytest.mark.slow
+def test_the_wheel_has_what_a_clone_has(wheel):
+    """Every module, the workflow with its profiles and schema, the configs; and nothing of tests, data or results."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    listed = done("git", "ls-files", "papa", "snakemake_logger_plugin_papa", cwd=REPOSITORY).stdout.split()
+    carried = done(
+        "git", "ls-files", "Snakefile", "workflow", "config", "docs/models.md", cwd=REPOSITORY
+    ).stdout.split()
+    assert names == {*listed, *(f"papa/repository/{path}" for path in carried)}
+    assert "papa/py.typed" in names and "papa/repository/workflow/schemas/config.schema.yaml" in names
+
+
+@pytest.mark.slow
+def test_installed_it_runs_a_study_in_an_empty_folder(installed, tmp_path):
+    write_model(tmp_path / "models/tiny")
+    write_data(tmp_path / "data")
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(ONE_TASK), encoding="utf-8")
+    for again in (False, True):  # there is nothing to do the second time, and the end is the same
+        process = done(installed / "papa", "run", "mine.yaml", "--cores", "2", cwd=tmp_path)
+        said = " ".join(process.stdout.split())
+        assert "Nothing can be concluded of tiny with heads replaced by average constants." in said
+        assert "animals: one seed, so no interval." in said
+        assert process.stdout.endswith("Report:  results/tiny/report/index.html\n")
+        assert ("Nothing to be done" in process.stderr) == again
+    assert (tmp_path / "results/tiny/report/index.html").stat().st_size > 10_000
+    assert {path.name for path in tmp_path.iterdir()} == {"models", "data", "mine.yaml", "results", ".snakemake"}
+    at = done(installed / "python", "-c", "import papa; print(papa.__file__)", cwd=tmp_path).stdout
+    assert Path(at.strip()).is_relative_to(installed.parent)
+
+
+@pytest.mark.slow
+def test_installed_it_plans_the_demo(installed, tmp_path):
+    process = done(installed / "papa", "demo", "-n", cwd=tmp_path)
+    assert re.search(r"^train_lambda +6$", process.stdout, re.MULTILINE), process.stdout
+    assert not (tmp_path / "results/demo/report").exists()
+
+
+@pytest.mark.slow
+def test_installed_without_a_config_it_says_what_to_do(installed, tmp_path):
+    process = run(installed / "papa", "run", cwd=tmp_path)
+    assert process.returncode == 2 and len(process.stderr.splitlines()) == 1 and "`papa init`" in process.stderr
+    assert not any(tmp_path.iterdir())

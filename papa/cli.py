@@ -278,17 +278,23 @@ def heads(
     ] = None,
     fraction: Annotated[str, typer.Option(help="The share of heads that keep their attention.")] = "1/2",
     as_tsv: Annotated[bool, typer.Option("--tsv", help="Print what heads weigh, as DuoAttention reads it.")] = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also write heads, constants and a card to a new folder.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say which heads keep their attention at a fraction and which are replaced, in forms that other tools read.
 
     JSON has the heads to `prune` of each layer, pairs (layer, head), and what each head weighs. With --tsv there is a
-    line for each layer and a number for each head.
+    line for each layer and a number for each head. The folder of --save has both, the constants, and a README.md that
+    says what they are; `hf upload NAME FOLDER` brings it to the hub.
     """
     from papa.jobs import heads as asked
 
     with _wrong_input():
         found = asked.heads_of(results, of, order, fraction)
+        if save is not None:
+            asked.save_heads(found, results, save)
     if as_tsv:
         typer.echo(asked.as_tsv(found))
     elif as_json:

@@ -39,14 +39,19 @@ class Found:
     constant: str
     order: str
 
+    @property
+    def names(self) -> list[str]:
+        """What the order is of, and what it is called."""
+        return [self.model, self.task, self.constant, self.order]
 
-def heads_of(results: PathLike, of: str | None = None, order: str | None = None, fraction: str = "1/2") -> JSON:
+
+def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") -> JSON:
     """The heads of one order, in plain values.
 
     Args:
         results: a folder of results.
-        of: MODEL, or MODEL/TASK, or MODEL/TASK/CONSTANT; needed where the results have orders of several.
-        order: such as `lambda-0`; needed where there are several.
+        of: MODEL/TASK/CONSTANT/ORDER, such as `bert/mood/average/lambda-0`, or so much of its beginning as tells one
+            order from all others.
         fraction: the share of heads that is kept.
 
     Returns:
@@ -57,7 +62,7 @@ def heads_of(results: PathLike, of: str | None = None, order: str | None = None,
     Raises:
         InputError: there is no such order, or there are several.
     """
-    own = _chosen(_orders(Path(results)), of, order)
+    own = _chosen(_orders(Path(results)), of)
     table = read_table(own.path)
     facts = provenance_of(table)
     ranked = list(zip(table.column("layer").to_pylist(), table.column("head").to_pylist(), strict=True))
@@ -94,19 +99,15 @@ def _orders(results: Path) -> list[Found]:
     return found
 
 
-def _chosen(orders: Sequence[Found], of: str | None, order: str | None) -> Found:
+def _chosen(orders: Sequence[Found], of: str | None) -> Found:
     wanted = (of or "").split("/") if of else []
-    fitting = [
-        own
-        for own in orders
-        if [own.model, own.task, own.constant][: len(wanted)] == wanted and order in (None, own.order)
-    ]
+    fitting = [own for own in orders if own.names[: len(wanted)] == wanted]
     if len(fitting) == 1:
         return fitting[0]
-    listed = ", ".join(f"{own.model}/{own.task}/{own.constant} {own.order}" for own in (fitting or orders)[:8])
+    listed = ", ".join("/".join(own.names) for own in (fitting or orders)[:8])
     more = ", …" if len(fitting or orders) > 8 else ""
     what = "There are several such orders" if fitting else "There is no such order"
-    raise InputError(f"{what}; name one by --of MODEL/TASK/CONSTANT and --order: {listed}{more}.")
+    raise InputError(f"{what}; name one by --of MODEL/TASK/CONSTANT/ORDER: {listed}{more}.")
 
 
 def _values(own: Found, ranked: Sequence[tuple[int, int]]) -> list[list[float]]:

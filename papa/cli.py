@@ -296,6 +296,31 @@ def verify(
 
 
 @app.command(
+    epilog="Examples:\n\n- `papa cost sentence-transformers/all-MiniLM-L6-v2`\n"
+    "- `papa cost models/mine models/other --slots 128 --slots 512`\n\n"
+    "Exit codes: 0 measured, 2 a model cannot be used, or a wrong command."
+)
+def cost(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Folders of models, or ids on the hub.")],
+    slots: Annotated[
+        list[int] | None, typer.Option(min=1, help="Tokens of a text; may be given several times.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where they run: auto, cpu, cuda, mps.")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Measure what models take with none, half and all of their heads replaced, on this machine.
+
+    Operations are those of all matrix products. Times depend on the machine and on what else it does: leave it idle.
+    """
+    from papa.jobs.cost import cost as measured
+    from papa.jobs.cost import print_cost
+
+    with _wrong_input():
+        found = measured(models, slots or [64, 256], device)
+    _print_json(found) if as_json else print_cost(found, _console())
+
+
+@app.command(
     epilog="Examples:\n\n- `papa measure google-bert/bert-base-uncased --train train.csv --validation dev.csv`\n"
     "- `papa measure models/gpt --train texts.txt --validation held-out.txt --folder studies/gpt`\n\n"
     "Exit codes: 0 measured, 2 the model or the texts cannot be used, or a wrong command."
@@ -332,30 +357,36 @@ def measure(
 
 @app.command(
     epilog="Examples:\n\n- `papa heads results/mine --fraction 1/4`\n"
-    "- `papa heads results/mine --of bert/mood/average --order lambda-0 --tsv > full_attention_heads.tsv`\n\n"
+    "- `papa heads results/mine --of bert/mood/average/lambda-0 --tsv > full_attention_heads.tsv`\n\n"
     "Exit codes: 0 shown, 2 there is no such order, or several, or a wrong command."
 )
 def heads(
     results: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of results.")],
     of: Annotated[
-        str | None, typer.Option(metavar="MODEL/TASK/CONSTANT", help="Whose heads, if there are several orders.")
-    ] = None,
-    order: Annotated[
-        str | None, typer.Option(help="Which order, if there are several: lambda-0, gradient-1, …")
+        str | None,
+        typer.Option(
+            metavar="MODEL/TASK/CONSTANT/ORDER", help="Which order, if there are several; its beginning will do."
+        ),
     ] = None,
     fraction: Annotated[str, typer.Option(help="The share of heads that keep their attention.")] = "1/2",
     as_tsv: Annotated[bool, typer.Option("--tsv", help="Print what heads weigh, as DuoAttention reads it.")] = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also write heads, constants and a card to a new folder.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say which heads keep their attention at a fraction and which are replaced, in forms that other tools read.
 
     JSON has the heads to `prune` of each layer, pairs (layer, head), and what each head weighs. With --tsv there is a
-    line for each layer and a number for each head.
+    line for each layer and a number for each head. The folder of --save has both, the constants, and a README.md that
+    says what they are; `hf upload NAME FOLDER` brings it to the hub.
     """
     from papa.jobs import heads as asked
 
     with _wrong_input():
-        found = asked.heads_of(results, of, order, fraction)
+        found = asked.heads_of(results, of, fraction)
+        if save is not None:
+            asked.save_heads(found, results, save)
     if as_tsv:
         typer.echo(asked.as_tsv(found))
     elif as_json:

@@ -113,7 +113,7 @@ def write_report(job: Job[PageOf]) -> str:
     Raises:
         DamagedArtefact: a result is damaged.
     """
-    study = Study(_config(job.settings.config), Path(job.output("page")).parents[1])
+    study = Study(config_told(job.settings.config), Path(job.output("page")).parents[1])
     summary = read_summary(study.results / study.path("summary"))
     told = read_json(job.input("claims"))
     lines = [line for line in told["lines"] if line["grid"] == RUN]
@@ -157,8 +157,8 @@ def write_report(job: Job[PageOf]) -> str:
     return "{}, {} and {} of heads on one page".format(*shown)
 
 
-def _config(told: Mapping[str, JSON]) -> Config:
-    """The config that the page is told, which does not say where models lie; finished results need no model."""
+def config_told(told: Mapping[str, JSON]) -> Config:
+    """The config that a page is told, which does not say where models lie; finished results need no model."""
     models = {
         name: given if {"hub", "random", "known"} & given.keys() else {"path": "elsewhere", **given}
         for name, given in told["models"].items()

@@ -19,7 +19,7 @@ from papa.files import Trace, write_table
 from papa.method.averages import ConstantMatrices
 
 LAYERS, HEADS, SLOTS = 2, 3, 7
-VERBS = ("init", "run", "demo", "plan", "inspect", "compare", "verify", "measure", "heads")
+VERBS = ("init", "run", "demo", "plan", "inspect", "compare", "cost", "verify", "measure", "heads")
 REPOSITORY = Path(__file__).parents[2]
 
 

@@ -10,6 +10,7 @@ from test_decoders import stock
 import papa
 from papa.config.settings import Machine
 from papa.files import read_table
+from papa.jobs.heads import heads_of, save_heads
 from papa.jobs.measure import _splits
 from papa.jobs.stage import performed
 from papa.model.load import keeping_models, load_model
@@ -182,3 +183,35 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_page(fold
     assert alone.exit_code == 2 and "there is no file" in alone.output
     wrong = CliRunner().invoke(app, ["measure", str(folder), *map(str, files), "--column", "label=no"])
     assert wrong.exit_code == 2 and "has no column 'no'" in wrong.output
+
+
+def test_heads_are_saved_for_others_with_their_constants_and_a_card_whose_code_runs(
+    study, folder, model, tokenizer, tmp_path, monkeypatch
+):
+    found = heads_of(study.folder)
+    shared = save_heads(found, study.folder, tmp_path / "shared")
+    assert sorted(path.name for path in shared.iterdir()) == ["README.md", "constants.h5", "heads.json", "heads.tsv"]
+    card = (shared / "README.md").read_text()
+    assert str(study.claims) in card
+    (own,) = study.folder.rglob("average.h5")
+    assert torch.equal(papa.ConstantMatrices.load(shared / "constants.h5").mean, papa.ConstantMatrices.load(own).mean)
+    code = card.split("```python")[1].split("```")[0].replace(f'"{found["model"]}"', f'"{folder}"')
+    monkeypatch.chdir(shared)
+    names = {}
+    exec(code, names)
+    inputs = papa.lay_out(tokenizer, ["A text."], slots=papa.ConstantMatrices.load(own).n)
+    expected = papa.load_model(folder).hidden_states(
+        inputs, papa.ConstantMatrices.load(own), [tuple(head) for head in found["replaced"]]
+    )
+    real = inputs["attention_mask"] == 1
+    torch.testing.assert_close(names["outputs"].last_hidden_state[real], expected[:, -1][real], atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_there_is_not_overwritten_and_half_a_study_not_shared(study, tmp_path):
+    found = heads_of(study.folder)
+    with pytest.raises(papa.InputError, match="is there already and is never overwritten"):
+        save_heads(found, study.folder, tmp_path)
+    study.page.unlink()
+    with pytest.raises(papa.InputError, match="run the study to its end first"):
+        save_heads(found, study.folder, tmp_path / "shared")
+    assert not (tmp_path / "shared").exists()

@@ -1,0 +1,60 @@
+"""`papa cost`: operations against their formula, and times that are said with what they were taken on."""
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import papa
+from papa.cli import app
+from papa.jobs.cost import EXAMPLES, FORMS, cost
+
+N = 12  # so that the row of all texts has a number of tokens that papa does not round up
+
+
+@pytest.fixture
+def folder(tmp_path, model):
+    model.save_pretrained(tmp_path / "tiny")
+    return str(tmp_path / "tiny")
+
+
+def test_operations_are_those_of_the_formula(folder, model):
+    config = model.config
+    hidden, wide, layers, heads = (
+        getattr(config, name)
+        for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    )
+    found = cost([folder], [N], "cpu")
+    lines = {line["form"]: line for line in found["models"]}
+    assert list(lines) == list(FORMS)
+    half = heads - heads // 2  # keep their attention
+    head = 2 * 2 * N * hidden * hidden // heads + 2 * N * N * hidden // heads  # a query, a key, and their products
+    every = layers * (2 * N * hidden * (2 * hidden + 2 * wide) + 2 * N * N * hidden)
+    pooler = 2 * hidden * hidden if getattr(model, "pooler", None) is not None else 0
+    expected = {
+        "stock": layers * heads * head + pooler,
+        "none": layers * heads * head,
+        "half": layers * half * head,
+        "all": 0,
+    }
+    for name, more in expected.items():  # papa runs all texts as one row, of which there is one pooled token
+        pooled = pooler / EXAMPLES if name != "stock" else 0
+        assert lines[name]["operations"] == pytest.approx(every + more + pooled, abs=1)
+    assert lines["stock"]["ratio"] == 1 and all(line["seconds"] > 0 for line in lines.values())
+    assert all(line["ratio_low"] <= line["ratio"] <= line["ratio_high"] for line in lines.values())
+    assert found["threads"] == torch.get_num_threads() and found["machine"]
+
+
+def test_the_command_says_what_was_measured_on_what(folder):
+    plain = CliRunner().invoke(app, ["cost", folder, "--slots", str(N)], env={"COLUMNS": "100"})
+    assert plain.exit_code == 0 and "all replaced" in plain.stdout and f"torch {torch.__version__}" in plain.stdout
+    found = json.loads(CliRunner().invoke(app, ["cost", folder, "--slots", str(N), "--json"]).stdout)
+    assert [line["form"] for line in found["models"]] == list(FORMS)
+    wrong = CliRunner().invoke(app, ["cost", folder, "--slots", "4096"])
+    assert wrong.exit_code == 2 and "positions of the model" in wrong.output
+
+
+def test_a_model_is_needed():
+    with pytest.raises(papa.InputError):
+        cost(["nowhere/at-all"], [N])

@@ -611,6 +611,13 @@ class Config(Block):
             "in float64 in any case, and float16 is not used where gradients pass through the encoder"
         ),
     ] = "float32"
+    keep_hidden_states: Annotated[
+        bool,
+        key(
+            "whether stored hidden states stay when all probes that read them are trained; without them a run needs "
+            "much less disk, and a seed that is added later computes them again"
+        ),
+    ] = True
     token_budget: Annotated[
         Positive,
         key("tokens that the encoder takes at once when it averages and when it stores hidden states", "tokens"),

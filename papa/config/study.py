@@ -53,7 +53,7 @@ LONGEST = 200
 """Characters of what is said of a setting that differs."""
 NOTHING = "(?!)"
 """Pattern that no name matches."""
-MACHINE = {"hub_mirror", "device", "threads", "token_budget", "checkpoint_minutes"}
+MACHINE = {"hub_mirror", "device", "threads", "token_budget", "checkpoint_minutes", "keep_hidden_states"}
 """Keys of a config that may differ from machine to machine; no result depends on them, beyond rounding."""
 TABLE, FIGURE = ("", "_md", "_tex"), ("_svg", "_png", "_html")
 """Endings of the names of artefacts: forms of a table and of a figure."""
@@ -262,6 +262,13 @@ class Study:
                 job.stage, job.settings, job.inputs, job.outputs, rule=rule, wildcards=wildcards, needs=job.needs
             )
         return self._jobs[key]
+
+    def read_by(self, job: AnyJob) -> dict[str, tuple[str, ...]]:
+        """The inputs of a job as the workflow knows them: hidden states that do not stay are among them."""
+        read = dict(job.inputs)
+        if "index" in job.needs and not self.config.keep_hidden_states:
+            read["hidden"] = tuple(needed.outputs["hidden"] for needed in job.needs["index"])
+        return read
 
     def threads(self, job: AnyJob) -> int:
         """How many threads a job has."""

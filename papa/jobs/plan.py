@@ -68,7 +68,7 @@ def plan(config: Config, cores: int) -> Found:
     problems, sizes, rows = _sizes(study)
     jobs, stages = study.jobs(), dict[str, Found]()
     taken, depth = dict[Job[Any], float](), dict[Job[Any], int]()
-    outcomes = 0.0
+    outcomes, largest = 0.0, 0
     for job in jobs:  # inputs stand before what is made of them
         depth[job] = 1 + max((depth[needed] for needed in job.needed), default=0)
         own, known = _sizes_of(job, sizes)
@@ -82,7 +82,13 @@ def plan(config: Config, cores: int) -> Found:
         stage["memory_mb"] = max(stage["memory_mb"], memory_of(job, config, own) if known else 0)
         outcomes += disk_in_table(job, own)
         table = math.ceil(outcomes) if isinstance(job.settings, RunsOf) else 0
-        stage["disk_mb"] += disk(job, own) + table if known else 0
+        written = disk(job, own) + table if known else 0
+        stage["disk_mb"] += written
+        largest = max(largest, written if job.rule == "hidden_states" else 0)
+    if not config.keep_hidden_states and "hidden_states" in stages:
+        # those that running probes read, and those that were made for the next ones
+        found = stages["hidden_states"]
+        found["disk_mb"] = min(found["disk_mb"], 2 * cores * largest)
     place = {job.rule: depth[job] for job in sorted(jobs, key=lambda job: depth[job])}
     total = {
         key: sum(stage[key] for stage in stages.values()) for key in ("jobs", "sized", "unknown", "seconds", "disk_mb")

@@ -174,12 +174,23 @@ def test_after_pruning_nothing_is_made_again_but_for_a_new_seed(elsewhere, confi
     assert elsewhere.planned(config) == {"hidden_states": 8, "probe": 8} | TABLES
 
 
+def test_whether_hidden_states_stay_makes_nothing_again(elsewhere, config):
+    config["keep_hidden_states"] = False
+    assert elsewhere.planned(config) == {}
+    prune(elsewhere)
+    assert elsewhere.planned(config) == {}
+    config["run"]["seeds"] = [1, 2]
+    assert elsewhere.planned(config) == {"hidden_states": 8, "probe": 8} | TABLES
+
+
 @pytest.mark.slow
-def test_one_more_seed_after_pruning_trains_its_own_probes_alone(elsewhere, config):
+@pytest.mark.parametrize("stay", [True, False])
+def test_one_more_seed_after_pruning_trains_its_own_probes_alone(elsewhere, config, stay):
     results = elsewhere.folder / "results/tiny"
     prune(elsewhere)
     before = runs_of(results)
     config["run"] |= {"seeds": [1, 2], "tasks": ["animals"]}
+    config["keep_hidden_states"] = stay
     process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config))
     assert process.returncode == 0, process.stdout + process.stderr
     assert "runs.json is made again" not in process.stdout
@@ -193,6 +204,7 @@ def test_one_more_seed_after_pruning_trains_its_own_probes_alone(elsewhere, conf
     after = runs_of(results)
     assert {key: own for key, own in after.items() if key[1] == 1} == before
     assert len(after) == len(before) + 4
+    assert len(list(results.rglob("*.hidden"))) == (4 if stay else 0)
     assert elsewhere.planned(config) == {}
 
 

@@ -25,7 +25,7 @@ def needs(rule):
     def inputs(wildcards):
         job = job_of(rule, wildcards)
         counts = ancient if STUDY.state(job) == FRESH else str
-        paths = {name: [counts(f"<results>/{path}") for path in own] for name, own in job.inputs.items()}
+        paths = {name: [counts(f"<results>/{path}") for path in own] for name, own in STUDY.read_by(job).items()}
         return paths | {"outdated": counts(OUTDATED)}
 
     return inputs

@@ -163,12 +163,13 @@ use rule train_lambda as hidden_states with:
         unpack(needs("hidden_states")),
     output:
         index=made("index"),
-        hidden=made("hidden"),
+        hidden=made("hidden") if STUDY.config.keep_hidden_states else temp(made("hidden")),
     log:
         log("index"),
     benchmark:
         benchmark("index")
-    priority: 1
+    # hidden states that do not stay wait for the probes of those that are there
+    priority: 1 if STUDY.config.keep_hidden_states else -1
     resources:
         **sized("hidden_states"),
     params:

@@ -82,6 +82,12 @@ def test_disk_follows_from_rows_words_and_sizes(plan):
     config["corpora"]["sentences"]["train_limit"] = 10_000
     limited = {stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]}
     assert limited["hidden_states"]["disk_mb"] == -(-(30_000 * 13 * 3 * 8 * 2 + 30_000 * 4) // 10**6)
+    # several variants, of which few are there at a time if they do not stay
+    config["run"]["fractions"] = ["1", "1/2", "1/8", "0"]
+    for stay, variants in ((True, 4), (False, 2)):
+        found = plan(config | {"keep_hidden_states": stay}, "--json", "--cores", "1")
+        stored = next(own for own in json.loads(found.stdout)["stages"] if own["stage"] == "hidden_states")
+        assert stored["disk_mb"] == variants * limited["hidden_states"]["disk_mb"]
 
 
 def test_the_table_of_all_outcomes_is_counted(plan):

@@ -297,11 +297,16 @@ def verify(
 
 @app.command(
     epilog="Examples:\n\n- `papa cost sentence-transformers/all-MiniLM-L6-v2`\n"
-    "- `papa cost models/mine models/other --slots 128 --slots 512`\n\n"
+    "- `papa cost mine.yaml --slots 128 --slots 512`\n\n"
     "Exit codes: 0 measured, 2 a model cannot be used, or a wrong command."
 )
 def cost(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Folders of models, or ids on the hub.")],
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...", help="Folders of models, ids on the hub, or configs, for all of their models."
+        ),
+    ],
     slots: Annotated[
         list[int] | None, typer.Option(min=1, help="Tokens of a text; may be given several times.")
     ] = None,

@@ -7,8 +7,11 @@ after each other, so that what else the machine does meets all of them.
 from __future__ import annotations
 
 import copy
+import json
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from platform import machine, processor
 from statistics import median
@@ -20,6 +23,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from papa.config.reading import read_config
+from papa.config.settings import Machine
+from papa.config.stages import ModelId
+from papa.data.weights import place_of, revision_of
 from papa.errors import InputError, count
 from papa.files import JSON
 from papa.model.load import refused, stock_model
@@ -40,10 +47,10 @@ NOTE = (
 
 
 def cost(places: Sequence[str], slots: Sequence[int], device: str = "auto") -> dict[str, JSON]:
-    """What models take, which are folders or ids on the hub.
+    """What models take.
 
     Args:
-        places: the models.
+        places: folders of models, ids on the hub, or configs, of which all models that are run are meant.
         slots: lengths of texts in tokens.
         device: where they run.
 
@@ -55,13 +62,28 @@ def cost(places: Sequence[str], slots: Sequence[int], device: str = "auto") -> d
         InputError: a model cannot be loaded, its attention cannot be replaced, or texts are longer than it takes.
     """
     lines = []
-    for place in places:
-        stock = stock_model(place, device=device).eval()
-        with refused(place):
+    for name, (place, revision) in _models(places).items():
+        stock = stock_model(place, revision, device).eval()
+        with refused(name):
             model = Model(copy.deepcopy(stock))
         for n in slots:
-            lines += [{"model": place, "slots": n} | line for line in _of_length(stock, model, n)]
+            lines += [{"model": name, "slots": n} | line for line in _of_length(stock, model, n)]
     return {"models": lines, "examples": EXAMPLES, **_machine(model.device)}
+
+
+def _models(places: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """Where models lie, and their revisions, by what they are called."""
+    found: dict[str, tuple[str, str | None]] = {}
+    for place in places:
+        if not place.endswith((".yaml", ".yml")):
+            found[place] = place, None
+            continue
+        config = read_config(place)
+        os.environ[Machine.VARIABLE] = json.dumps(asdict(config.machine))  # in which models are found
+        for name in dict.fromkeys(model for model, _ in config.pairs):
+            model = ModelId.of(name, config.models[name])
+            found[name] = place_of(model), revision_of(model)
+    return found
 
 
 @torch.inference_mode()

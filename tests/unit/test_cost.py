@@ -1,9 +1,12 @@
 """`papa cost`: operations against their formula, and times that are said with what they were taken on."""
 
+import copy
 import json
 
 import pytest
 import torch
+import yaml
+from tiny import CONFIG
 from typer.testing import CliRunner
 
 import papa
@@ -53,6 +56,17 @@ def test_the_command_says_what_was_measured_on_what(folder):
     assert [line["form"] for line in found["models"]] == list(FORMS)
     wrong = CliRunner().invoke(app, ["cost", folder, "--slots", "4096"])
     assert wrong.exit_code == 2 and "positions of the model" in wrong.output
+
+
+def test_a_config_means_all_of_its_models(tmp_path, folder, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PAPA_MACHINE", "{}")  # the command sets it for good
+    config = copy.deepcopy(CONFIG)
+    config["models"] = {"one": {"path": folder}, "other": {"path": folder}, "idle": {"path": folder}}
+    config["run"]["models"] = ["one", "other"]
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    found = cost(["mine.yaml"], [N], "cpu")["models"]
+    assert list(dict.fromkeys(line["model"] for line in found)) == ["one", "other"]
 
 
 def test_a_model_is_needed():

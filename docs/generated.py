@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+import typer.cli
+from typer.testing import CliRunner
 
 from papa.results.page import GLOSSARY
 
@@ -15,8 +16,8 @@ GENERATED = "<!-- Written by `make docs`; change {} instead. -->"
 
 def commands() -> str:
     """The commands and options of papa, as typer tells them."""
-    tell = [sys.executable, "-m", "typer", "papa.cli", "utils", "docs", "--name", "papa", "--title", "Commands"]
-    told = subprocess.run(tell, check=True, capture_output=True, text=True, encoding="utf-8").stdout
+    asked = ["papa.cli", "utils", "docs", "--name", "papa", "--title", "Commands"]
+    told = CliRunner().invoke(typer.cli.app, asked, catch_exceptions=False).output
     title, _, rest = told.partition("\n")
     listed = re.sub(r"^\* `(\w+)`: .*$", r"* [`papa \1`](#papa-\1)", rest.strip(), flags=re.MULTILINE)
     return f"""{title}

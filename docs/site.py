@@ -27,7 +27,7 @@ ELSEWHERE = {
     "docs/notebook.ipynb": "notebook.md",
     "results/README.md": "artefacts.md",
 }
-"""Pages that are not below docs/, or not in Markdown, and their names on the site. The README has docs/index.md there."""
+"""Pages elsewhere, or not in Markdown, and their names on the site, where docs/index.md takes the place of the README."""
 PIECE = re.compile(r"```.*?```|`[^`\n]+`|\]\(([^)\s#]+)(#[^)\s]*)?\)", re.DOTALL)
 """Code, where nothing is a link, or the target of a link to another file."""
 

@@ -27,7 +27,7 @@ ELSEWHERE = {
     "docs/notebook.ipynb": "notebook.md",
     "results/README.md": "artefacts.md",
 }
-"""Pages elsewhere, or not in Markdown, and their names on the site, where docs/index.md takes the place of the README."""
+"""Pages elsewhere, or not in Markdown, and their names on the site. The front page there is docs/index.md."""
 PIECE = re.compile(r"```.*?```|`[^`\n]+`|\]\(([^)\s#]+)(#[^)\s]*)?\)", re.DOTALL)
 """Code, where nothing is a link, or the target of a link to another file."""
 

@@ -8,13 +8,14 @@ TORCH := 2.13.0
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
 
-.PHONY: help demo test test-slow lint docs models smoke-hub constraints
+.PHONY: help demo test test-slow lint docs site models smoke-hub constraints
 
 help:
 	@echo "make demo         run the embedded default: tables and figures in results/demo/"
 	@echo "make test         check the code and run the tests, about ten minutes"
 	@echo "make test-slow    run the tests that take longer: kills, full disks, every family, SLURM, the browser"
-	@echo "make docs         write what config/README.md says of each key anew, and run the notebook"
+	@echo "make docs         write what pages say of keys, commands and words anew, and run the notebook"
+	@echo "make site         build the site of all pages in build/site; fails on a dead link"
 	@echo "make models       try every text model of transformers, and write docs/models.md; half an hour"
 	@echo "make smoke-hub    three batches of a real model and data from the hub itself (needs a network)"
 	@echo "make constraints  pin the newest fitting packages anew in constraints.txt"
@@ -37,8 +38,12 @@ lint: $(READY)
 
 docs: $(READY)
 	@$(BIN)/python -m papa.config.reading
+	@$(BIN)/python docs/generated.py
 	@$(BIN)/python -c "import nbclient, nbformat; page = 'docs/notebook.ipynb'; notebook = nbformat.read(page, 4); \
 	  nbclient.NotebookClient(notebook, record_timing=False).execute(); nbformat.write(notebook, page)"
+
+site: $(READY)
+	@$(BIN)/python docs/site.py
 
 models: $(READY)
 	@$(BIN)/python benchmarks/models.py --page docs/models.md
@@ -55,13 +60,13 @@ $(READY): pyproject.toml constraints.txt
 	fi; \
 	if [ "$$python" != $(BIN)/python ]; then echo "Making $(VENV) with $$python" && $$python -m venv --clear $(VENV) || exit 1; fi
 	@echo "Installing papa and its tools in $(VENV) (minutes at the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,slurm,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,docs,slurm,dev]'
 	@touch $@
 
 # torch stays at the version that the project is tested with; its builds for GPUs pin their own libraries.
 constraints: $(READY)
 	@rm -rf build/constraints && $(BIN)/python -m venv build/constraints
-	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check '.[demo,slurm,dev]' torch==$(TORCH)
+	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check '.[demo,docs,slurm,dev]' torch==$(TORCH)
 	@{ echo "# Every package that papa is run and tested with: made by \`make constraints\` from pyproject.toml, in a clean"; \
 	   echo "# environment. Any build of torch fits its pin, for CPU or GPU."; \
 	   build/constraints/bin/python -m pip freeze --all --exclude papa-attention --exclude pip | sed 's/+cpu$$//'; \

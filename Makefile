@@ -43,6 +43,7 @@ docs: $(READY)
 	  nbclient.NotebookClient(notebook, record_timing=False).execute(); nbformat.write(notebook, page)"
 
 site: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check zensical==0.0.73 mkdocstrings-python==2.0.11
 	@$(BIN)/python docs/site.py
 
 models: $(READY)

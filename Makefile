@@ -8,13 +8,14 @@ TORCH := 2.13.0
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
 
-.PHONY: help demo test test-slow lint docs models smoke-hub constraints
+.PHONY: help demo test test-slow lint docs site models smoke-hub constraints
 
 help:
 	@echo "make demo         run the embedded default: tables and figures in results/demo/"
 	@echo "make test         check the code and run the tests, about ten minutes"
 	@echo "make test-slow    run the tests that take longer: kills, full disks, every family, SLURM, the browser"
-	@echo "make docs         write what config/README.md says of each key anew, and run the notebook"
+	@echo "make docs         write what pages say of keys, commands and words anew, and run the notebook"
+	@echo "make site         build the site of all pages in build/site; fails on a dead link"
 	@echo "make models       try every text model of transformers, and write docs/models.md; half an hour"
 	@echo "make smoke-hub    three batches of a real model and data from the hub itself (needs a network)"
 	@echo "make constraints  pin the newest fitting packages anew in constraints.txt"
@@ -37,8 +38,13 @@ lint: $(READY)
 
 docs: $(READY)
 	@$(BIN)/python -m papa.config.reading
+	@$(BIN)/python docs/generated.py
 	@$(BIN)/python -c "import nbclient, nbformat; page = 'docs/notebook.ipynb'; notebook = nbformat.read(page, 4); \
 	  nbclient.NotebookClient(notebook, record_timing=False).execute(); nbformat.write(notebook, page)"
+
+site: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check zensical==0.0.73 mkdocstrings-python==2.0.11
+	@$(BIN)/python docs/site.py
 
 models: $(READY)
 	@$(BIN)/python benchmarks/models.py --page docs/models.md

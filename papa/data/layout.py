@@ -84,8 +84,8 @@ def lay_out(
 
     Args:
         tokenizer: A tokenizer of transformers.
-        first: The texts [example], or lists of words [example][word].
-        second: The second texts [example] of pairs.
+        first: The texts `[example]`, or lists of words `[example][word]`.
+        second: The second texts `[example]` of pairs.
         slots: Number of slots.
         style: "published_code" cuts single texts to the first half of the slots, as the published code does;
             "contiguous" leaves no slot free between tokens, as decoders need it, and so does any style if the tokenizer

@@ -300,7 +300,7 @@ def test_command_prints_where_things_are(
     monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path)])
     main()
     shown = capsys.readouterr().out
-    assert shown.startswith("Nothing can be concluded.\n\n")
+    assert "\nNothing can be concluded.\n" in shown
     assert f"Tables:  {tmp_path / 'tables'}/\nFigures: {tmp_path / 'figures'}/\n" in shown
     assert "Report" not in shown
     monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path / "figures")])

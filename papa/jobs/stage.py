@@ -11,7 +11,6 @@ import time
 import traceback
 from collections.abc import Callable, ItemsView, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, cast
@@ -102,7 +101,7 @@ def stage(snakemake: Snakemake, threads: Threads | None = None, online: bool = F
         os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own keeps 13 MB of every job
     name, begin = " ".join([snakemake.rule, *map(str, snakemake.wildcards)]), time.monotonic()
-    with _stderr_to(Path(snakemake.log[0]), name) as terminal:
+    with _stderr_to(Path(snakemake.log[0])) as terminal:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
 
         def end(line: str, code: int) -> SystemExit:
@@ -144,22 +143,17 @@ def _show(line: str, stream: TextIO) -> None:
 
 
 @contextmanager
-def _stderr_to(path: Path, name: str) -> Iterator[TextIO]:
-    """Send stderr, that of C libraries too, to a log of the job `name`; yield what it was before.
-
-    What an earlier run of the job wrote, of other seeds or of a failure, stays above an empty line and a heading.
-    """
+def _stderr_to(path: Path) -> Iterator[TextIO]:
+    """Send stderr, that of C libraries too, to a log; yield what it was before."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     except OSError as error:
         raise SystemExit(f"Error: {path} could not be written ({error.strerror}); mend that and run again.") from None
     with os.fdopen(os.dup(2), "w", buffering=1) as terminal:
         os.dup2(opened, 2)
         os.close(opened)
         before, sys.stderr = sys.stderr, _Log()
-        if os.fstat(2).st_size:
-            sys.stderr.write(f"\n{name}, {datetime.now():%Y-%m-%d %H:%M:%S}\n")
         try:
             yield terminal
         finally:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,16 +52,6 @@ def test_what_the_user_can_mend_is_one_sentence(tmp_path):
     assert process.returncode == 1
     assert process.stderr == "Error in probe tiny tags: There is no column.\nLog: logs/job.log\n"
     assert log(tmp_path) == "Error in probe tiny tags: There is no column.\n"
-
-
-def test_a_log_keeps_what_earlier_runs_of_the_job_wrote(tmp_path):
-    run(tmp_path, "raise InputError('There is no column.')")
-    run(tmp_path, "say('done')")
-    first, second = log(tmp_path).split("\n\n")
-    assert first == "Error in probe tiny tags: There is no column."
-    heading, *others = second.splitlines()
-    assert re.fullmatch(r"probe tiny tags, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", heading)
-    assert others == ["probe tiny tags: done (0 s)"]
 
 
 def test_what_nobody_expected_leaves_its_traceback_in_the_log(tmp_path):

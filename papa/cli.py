@@ -270,6 +270,9 @@ def compare(
         raise typer.Exit(DIFFERENT)
 
 
+Device = Annotated[str, typer.Option(help="Where models run: auto, cpu, cuda, mps.")]
+
+
 @app.command(
     epilog="Examples:\n\n- `papa verify sentence-transformers/all-MiniLM-L6-v2`\n"
     "- `papa verify models/mine models/other --json`\n\n"
@@ -277,7 +280,7 @@ def compare(
 )
 def verify(
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Folders of models, or ids on the hub.")],
-    device: Annotated[str, typer.Option(help="Where they run: auto, cpu, cuda, mps.")] = "auto",
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Say whether models can be used, and how exactly papa computes what they compute.
@@ -310,7 +313,7 @@ def cost(
     slots: Annotated[
         list[int] | None, typer.Option(min=1, help="Tokens of a text; may be given several times.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where they run: auto, cpu, cuda, mps.")] = "auto",
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Measure what models take with none, half and all of their heads replaced, on this machine.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -363,11 +364,11 @@ def average_attention(model: Model, batches: Batches, kind: str = "average") -> 
     check_model(model)
     if kind not in AVERAGED:
         raise InputError(f"There is no average {kind!r}; there are {', '.join(AVERAGED)}.")
-    averaging: Averaging | None = None
-    for batch in packed_batches(model, batches, "average_attention"):
-        averaging = averaging or Averaging(model, batch.n, kind)
+    packed = packed_batches(model, batches, "average_attention")
+    first = next(packed)  # there is one, or this says that there is none
+    averaging = Averaging(model, first.n, kind)
+    for batch in chain([first], packed):
         averaging.add(batch)
-    assert averaging is not None
     return averaging.constants()
 
 

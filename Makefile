@@ -43,6 +43,7 @@ docs: $(READY)
 	  nbclient.NotebookClient(notebook, record_timing=False).execute(); nbformat.write(notebook, page)"
 
 site: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@$(BIN)/python docs/site.py
 
 models: $(READY)
@@ -60,13 +61,13 @@ $(READY): pyproject.toml constraints.txt
 	fi; \
 	if [ "$$python" != $(BIN)/python ]; then echo "Making $(VENV) with $$python" && $$python -m venv --clear $(VENV) || exit 1; fi
 	@echo "Installing papa and its tools in $(VENV) (minutes at the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,docs,slurm,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,slurm,dev]'
 	@touch $@
 
 # torch stays at the version that the project is tested with; its builds for GPUs pin their own libraries.
 constraints: $(READY)
 	@rm -rf build/constraints && $(BIN)/python -m venv build/constraints
-	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check '.[demo,docs,slurm,dev]' torch==$(TORCH)
+	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check '.[demo,slurm,dev]' torch==$(TORCH)
 	@{ echo "# Every package that papa is run and tested with: made by \`make constraints\` from pyproject.toml, in a clean"; \
 	   echo "# environment. Any build of torch fits its pin, for CPU or GPU."; \
 	   build/constraints/bin/python -m pip freeze --all --exclude papa-attention --exclude pip | sed 's/+cpu$$//'; \

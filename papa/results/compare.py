@@ -335,7 +335,8 @@ def _by_example(one: Spread, two: Spread) -> Estimate:
 
 def _alike(left: Results, right: Results, key: Key) -> bool:
     """Whether runs of both sides were made alike in all that a seed depends on, as far as that is known; else not."""
-    owners = [(None if owner == "model" else key[1], name) for owner, names in ALIKE.items() for name in names]
+    named = [(key[1] if "task" in owners else None, name) for owners, names in ALIKE.items() for name in names]
+    owners = list(dict.fromkeys(named))
     found = [[made.get((key[0], *of), []) for of in owners] for made in (left.made, right.made)]
     return all(found[0]) and all(sorted(map(str, a)) == sorted(map(str, b)) for a, b in zip(*found, strict=True))
 

@@ -28,8 +28,14 @@ RUN_COLUMNS |= DATA_COLUMNS | TRAINING_COLUMNS
 IDENTITY = ("model", "task", "constant", "order", "fraction", "seed")
 """What tells one run from another."""
 OF_TASK = (*TRAINING_COLUMNS, "corpus", "slots", "style", "segments", "encoder_dropout")
-ALIKE: dict[str, tuple[str, ...]] = {"model": ("weights",), "task": OF_TASK}
-"""What all runs of one model, and all runs of one task, have in common."""
+ALIKE: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("model",): ("weights",),
+    ("task",): OF_TASK,
+    ("model", "task"): ("style",),
+}
+"""What all runs of one model, of one task and of one model on one task have in common."""
+OF_DECODERS = "contiguous"
+"""How decoders lay their texts out, whatever the other models of a task do."""
 
 
 class _Checked(BaseModel):
@@ -136,12 +142,15 @@ def _check_alike(runs: Sequence[tuple[RunFile, PathLike]]) -> None:
         if identity in seen:
             raise InputError(f"{path} and {seen[identity][0]} have the same run; give each run once.")
         seen[identity] = path, None
-        for owner, name in ((owner, name) for owner, names in ALIKE.items() for name in names):
-            first, expected = seen.setdefault((owner, about[owner], name), (path, about[name]))
+        for owners, name in ((owners, name) for owners, names in ALIKE.items() for name in names):
+            if "model" not in owners and name == "style" and about[name] == OF_DECODERS:
+                continue
+            whose = " and ".join(f"{owner} {about[owner]}" for owner in owners)
+            first, expected = seen.setdefault((whose, name), (path, about[name]))
             if about[name] != expected:
                 raise InputError(
-                    f"{path} has {name} {about[name]!r}, but {first} of the same {owner} {about[owner]} has "
-                    f"{expected!r}; delete the wrong run and run the workflow again."
+                    f"{path} has {name} {about[name]!r}, but {first} of the same {whose} has {expected!r}; "
+                    "delete the wrong run and run the workflow again."
                 )
 
 

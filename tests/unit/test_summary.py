@@ -399,6 +399,20 @@ def test_runs_that_were_not_made_alike_are_refused(tmp_path: Path, name: str, va
     collect_runs(read([made(1, first), made(1, second) | other], tmp_path), [], {})
 
 
+def test_decoders_lay_out_texts_without_gaps_beside_encoders(tmp_path: Path) -> None:
+    def made(model: str, style: str, seed: int) -> dict[str, Any]:
+        return run("t", "1", seed, model=model, provenance={"style": style})
+
+    alike = [made("tiny", "paper", 1), made("decoder", "contiguous", 1), made("other", "paper", 1)]
+    collect_runs(read(alike, tmp_path), [], {})
+    with pytest.raises(InputError, match=r"has style 'published_code', but .*0\.json of the same task t has 'paper'"):
+        collect_runs(read([*alike, made("last", "published_code", 1)], tmp_path), [], {})
+    with pytest.raises(
+        InputError, match=r"has style 'contiguous', but .* of the same model tiny and task t has 'paper'"
+    ):
+        collect_runs(read([*alike, made("tiny", "contiguous", 2)], tmp_path), [], {})
+
+
 def test_names_of_data_are_no_markup(tmp_path: Path) -> None:
     apart = {"<img src=x>\n# owned | &": 0.9}
     page = page_of([scored("t", "1", 1, 0.8, subsets=apart, title="<script>\nalert()</script>")], tmp_path)

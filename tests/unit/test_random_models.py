@@ -34,7 +34,10 @@ def test_a_family_is_one_model_with_its_own_tokenizer(family, caches, monkeypatc
     assert loaded.config.model_type == family
     assert loaded.config.pad_token_id == (None if bare else tokenizer.pad_token_id)  # Qwen's tokenizer has one anyway
     assert loaded.config.vocab_size == len(tokenizer)
-    assert papa.load_model(place_of(model), device="cpu").causal == (family in DECODERS)
+    ours = papa.load_model(place_of(model), device="cpu")
+    assert ours.causal == (family in DECODERS)
+    pair = papa.lay_out(tokenizer, ["the old nurse"], ["who is that ?"], slots=32)
+    assert torch.isfinite(ours.hidden_states(pair)).all()  # with no segment that the model does not have
     # the last slot has a position
     inputs = papa.lay_out(tokenizer, ["who is that ?"], slots=tokenizer.model_max_length)
     assert torch.isfinite(loaded(**inputs).last_hidden_state).all()

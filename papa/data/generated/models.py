@@ -36,7 +36,7 @@ SIZES = {
     "initializer_range": 0.2,  # attention that is far from uniform, as trained models have it
 }
 VOCABULARY = 600
-RECIPE = 1
+RECIPE = 2
 """Raised whenever the code below makes other models."""
 
 
@@ -153,7 +153,7 @@ def _plain(family: str) -> PreTrainedTokenizerBase:
     names = {"bos_token": special[0], "eos_token": special[0], "unk_token": special[0]}
     if not bare:
         marks = [(mark, trained.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
-        pair = "[CLS] $A [SEP] $B:1 [SEP]:1"
+        pair = "[CLS] $A [SEP] $B [SEP]" if family == "xlm-roberta" else "[CLS] $A [SEP] $B:1 [SEP]:1"  # one segment
         trained._tokenizer.post_processor = TemplateProcessing("[CLS] $A [SEP]", pair, marks)
         names = {f"{mark[1:-1].lower()}_token": mark for mark in special} | {"bos_token": "[CLS]", "eos_token": "[SEP]"}
     made: PreTrainedTokenizerBase = PreTrainedTokenizerFast(

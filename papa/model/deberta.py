@@ -46,7 +46,7 @@ class DisentangledAttention(nn.Module, ABC):
         self.relative: bool = own.relative_attention
         self.terms: tuple[str, ...] = tuple(term for term in ("c2p", "p2c") if term in (own.pos_att_type or ()))
         self.scaling = 1 / math.sqrt(self.channels * (1 + len(self.terms)))
-        self._projected: tuple[object, tuple[Tensor | None, Tensor | None]] | None = None
+        self._projected: tuple[object, Tensor, tuple[Tensor | None, Tensor | None]] | None = None
 
     def forward(
         self, hidden_states: Tensor, *_: object, rel_embeddings: Tensor | None = None, **__: object
@@ -135,13 +135,15 @@ class DisentangledAttention(nn.Module, ABC):
         if not all(isinstance(source, FrozenLinear) for source in sources if source) or self.pos_dropout.training:
             return project()
         # nothing here depends on the input, so weights that are frozen are projected once for all batches
-        weights = [rel_embeddings, *(weight for source in sources if source for weight in source.parameters())]
+        weights = [weight for source in sources if source for weight in source.parameters()]
         heads = None if kept is None else kept.tolist()
         state = span, heads, [(weight.data_ptr(), weight._version) for weight in weights]
-        if self._projected is None or self._projected[0] != state:
+        # v3 norms its embeddings of distances in every pass, so these are known by their values alone
+        known = self._projected
+        if known is None or known[0] != state or not torch.equal(known[1], rel_embeddings):
             with torch.inference_mode(False), torch.no_grad():
-                self._projected = state, project()
-        return self._projected[1]
+                known = self._projected = state, rel_embeddings.clone(), project()
+        return known[2]
 
 
 class DebertaAttention(DisentangledAttention):

@@ -22,7 +22,10 @@ FAMILIES = {
     "deberta-c2p": ("Deberta", RELATIVE | {"pos_att_type": "c2p"}),
     "deberta-p2c": ("Deberta", RELATIVE | {"pos_att_type": "p2c"}),
     "deberta-absolute": ("Deberta", {}),
-    "deberta-v2": ("DebertaV2", RELATIVE | BUCKETS | {"pos_att_type": ["c2p", "p2c"], "share_att_key": True}),
+    "deberta-v2": (
+        "DebertaV2",
+        RELATIVE | BUCKETS | {"pos_att_type": ["c2p", "p2c"], "share_att_key": True, "norm_rel_ebd": "layer_norm"},
+    ),
     "deberta-v2-unshared": ("DebertaV2", RELATIVE | BUCKETS | {"pos_att_type": ["p2c", "c2p"]}),
     "deberta-v2-c2p": ("DebertaV2", {"relative_attention": True, "pos_att_type": ["c2p"], "type_vocab_size": 2}),
     "xlm-roberta": ("XLMRoberta", {"type_vocab_size": 1}),

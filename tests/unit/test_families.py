@@ -59,6 +59,14 @@ def test_averages_are_those_of_collected_attention(model, ours, inputs):
     close(constants.count.double(), both.sum(0))
 
 
+def test_in_inference_mode_hidden_states_are_the_same(model, ours, inputs, matrices):
+    for heads in ([(0, 1), (2, 4)], None, []):
+        expected = ours.hidden_states(inputs, matrices, heads)
+        with torch.inference_mode():
+            for _ in range(2):  # what is kept from one pass to the next is there at the second
+                close(ours.hidden_states(inputs, matrices, heads), expected)
+
+
 def operations(ours, inputs, constants=None, heads=None):
     """Floating-point operations of matrix products, those of the first batch."""
     counter = FlopCounterMode(display=False)

@@ -388,6 +388,16 @@ def trace_of(path: PathLike) -> Trace | None:
     return None if found is None else found.trace
 
 
+def must_agree(path: PathLike, found: Mapping[str, JSON], expected: Mapping[str, JSON]) -> None:
+    """Raise `InputError` if an artefact was made with something else than is expected."""
+    for key, value in expected.items():
+        if str(found.get(key)) != str(value):
+            raise InputError(
+                f"{path} was made with {key} {found.get(key)}, and {value} is asked for; "
+                "make it again for this model and layout."
+            )
+
+
 def digest_of(path: PathLike) -> str:
     """The digest of an artefact's content, as it says itself; raises `DamagedArtefact` where it does not."""
     found = read_provenance(path)

@@ -254,7 +254,7 @@ class RankOf(Settings):
     """Stage *rank*: heads in an order that is made of their weights."""
 
     stage = "rank"
-    runs = "papa.method.ranking:rank_heads"
+    runs = "papa.method.orders:rank_heads"
 
     order: str
 
@@ -263,7 +263,7 @@ class OrderOf(_OfModel):
     """Stage *order*: heads in an order that needs no text. Only a random one depends on the seed."""
 
     stage = "order"
-    runs = "papa.method.ranking:order_heads"
+    runs = "papa.method.orders:order_heads"
 
     order: str
     seed: int

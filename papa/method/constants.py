@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from papa.config.variant import DATA_FREE, Constant
 from papa.errors import InputError
-from papa.files import JSON, PathLike
+from papa.files import JSON, PathLike, must_agree
 from papa.method.averages import ConstantMatrices
 from papa.method.ladder import classes_of
 from papa.model.model import Model
@@ -85,16 +85,6 @@ def constants_for(
         expected["corpus"] = facts["corpus"]
     must_agree(averages, about, expected)
     return found
-
-
-def must_agree(path: PathLike, found: Mapping[str, JSON], expected: Mapping[str, JSON]) -> None:
-    """Raise `InputError` if an artefact was made with something else than is expected."""
-    for key, value in expected.items():
-        if str(found.get(key)) != str(value):
-            raise InputError(
-                f"{path} was made with {key} {found.get(key)}, and {value} is asked for; "
-                "make it again for this model and layout."
-            )
 
 
 class TrainedConstants(nn.Module):

@@ -22,9 +22,9 @@ from papa.files import JSON, write_json
 from papa.method.constants import constants_for
 from papa.method.hidden import Extent, HiddenWriter, writing_hidden
 from papa.method.objectives import Batch
+from papa.method.orders import heads_to_replace
 from papa.method.probes import Sizes
 from papa.method.progress import progress
-from papa.method.ranking import heads_to_replace
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of
 from papa.model.model import Model

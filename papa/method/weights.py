@@ -29,6 +29,7 @@ from papa.files import JSON, PathLike, Trace, write_table
 from papa.method.constants import constants_for
 from papa.method.fitting import Checkpoint, Lesson, fit
 from papa.method.objectives import Objective, Through, objective_of
+from papa.method.orders import units_of
 from papa.method.probes import Sizes
 from papa.method.progress import progress
 from papa.model.attention import Layer
@@ -39,11 +40,6 @@ from papa.model.replacement import Constants, Mix, Replace, Replacement
 
 RowsOf = Callable[[Layer, Tensor], Tensor]
 """From a layer and its attention `[example, head, query, key]` to a number for each `[example, head, query]`."""
-
-
-def units_of(unit: str | None, heads: int, groups: int) -> int:
-    """How many units of heads a layer has: one for each head (None), for each `group` of shared keys, or one."""
-    return {"group": groups, "layer": 1}.get(unit or "head", heads)
 
 
 def write_weights(

@@ -19,7 +19,7 @@ from papa.method.constants import constants_for
 from papa.method.features import Remembered, names_of
 from papa.method.given import GivenLabels, Recipe, examples_of, metric_of, objective_on
 from papa.method.objectives import IGNORED, Labels, States, Through
-from papa.method.ranking import check_ranked, given_up, smallest_first
+from papa.method.orders import check_ranked, given_up, smallest_first
 from papa.method.training import probe_trained
 from papa.model.model import Batches, Model, check_model
 from papa.model.replacement import Constants, Head, Replacement, check_slots, replaced_in

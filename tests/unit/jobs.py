@@ -23,7 +23,8 @@ from papa.files import provenance_of, read_json, read_table, read_tensors
 from papa.method.averages import average_corpus, merge_averages
 from papa.method.features import extract_features
 from papa.method.metrics import READINGS, counts_of
-from papa.method.ranking import order_heads, rank_heads, train_lambda
+from papa.method.orders import order_heads, rank_heads
+from papa.method.ranking import train_lambda
 from papa.method.training import train_probe
 from papa.method.weights import weigh_heads
 

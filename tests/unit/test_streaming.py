@@ -16,8 +16,8 @@ from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table, write_table
 from papa.method.constants import TrainedConstants
 from papa.method.objectives import IGNORED, Labelled, Labels
+from papa.method.orders import heads_to_replace
 from papa.method.probes import Sizes
-from papa.method.ranking import heads_to_replace
 from papa.model.load import model_of
 
 SOME, ALL = "average/lambda-0/kept-1of2", "average/all"

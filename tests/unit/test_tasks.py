@@ -433,9 +433,9 @@ def test_entity_tags_are_accepted() -> None:
     assert set(METRICS.values()) == set(LABELLED)
 
 
-def test_importing_preparation_is_cheap() -> None:
+def test_jobs_that_run_no_model_import_none() -> None:
     heavy = "{'torch', 'transformers', 'datasets', 'pandas', 'sklearn', 'seqeval'}"
-    load = "import sys, papa.data.prepare, papa.data.roots"
+    load = "import sys, papa.data.prepare, papa.data.roots, papa.method.orders"
     code = f"{load}; loaded = {heavy} & set(sys.modules); sys.exit(str(loaded or ''))"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stderr.strip() == ""

@@ -22,8 +22,8 @@ from papa.method import objectives
 from papa.method.fitting import Diverged, Lesson, _Course, fit
 from papa.method.hidden import HiddenStates
 from papa.method.objectives import IGNORED, Labelled, Labels, Objective, Through
+from papa.method.orders import heads_to_replace
 from papa.method.probes import Sizes
-from papa.method.ranking import heads_to_replace
 from papa.model.load import model_of
 
 SIZES = Sizes(LAYERS + 1, 35, CORPUS_SLOTS, 0.4, 0.0)

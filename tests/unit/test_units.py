@@ -14,7 +14,7 @@ from papa.config.stages import ModelId
 from papa.config.variant import Variant
 from papa.data.tokenize import _schema, write_groups
 from papa.files import provenance_of, read_table, write_table
-from papa.method.ranking import heads_to_replace
+from papa.method.orders import heads_to_replace
 from papa.model.load import load_model, model_of
 
 

@@ -1,0 +1,126 @@
+"""Orders of heads: which of them are replaced first, by λ or other weights, by layer or by chance (Sec. 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from papa.config.stages import OrderOf, RankOf
+from papa.config.study import Job
+from papa.config.variant import BY_LAMBDA, OBSERVED, PROBED, Order, Variant
+from papa.data.weights import sources_of, weights_digest
+from papa.errors import InputError
+from papa.files import JSON, PathLike, Trace, must_agree, provenance_of, read_table, write_table
+
+if TYPE_CHECKING:
+    from papa.model.model import Model
+    from papa.model.replacement import Head
+
+
+def units_of(unit: str | None, heads: int, groups: int) -> int:
+    """How many units of heads a layer has: one for each head (None), for each `group` of shared keys, or one."""
+    return {"group": groups, "layer": 1}.get(unit or "head", heads)
+
+
+def rank_heads(job: Job[RankOf]) -> str:
+    """Stage *rank*: the heads in the order in which they are replaced; rank 0 goes first.
+
+    `lambda-SEED` goes from the smallest λ after the last epoch up, over all layers together, ties by layer, then head
+    (the paper's order, Sec. 3.2); `lambda-reversed-SEED` is the same backwards. Orders by other weights likewise go
+    from the smallest up.
+
+    Raises:
+        InputError: the order is not made of weights.
+    """
+    name = job.settings.order
+    if not Order.parse(name).by_weight:
+        raise InputError(
+            f"The order {name!r} is not made of λ or other weights; those made of them are "
+            f"{', '.join((*BY_LAMBDA, *PROBED, *OBSERVED))}."
+        )
+    table = read_table(job.input("lambdas"))
+    rows = list(zip(*(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")), strict=True))
+    last = max(row[0] for row in rows)
+    heads = smallest_first({(layer, head): value for epoch, value, layer, head in rows if epoch == last})
+    heads = heads[::-1] if Order.parse(name).base == "lambda-reversed" else heads
+    return _write_order(heads, job.output("order"), {**provenance_of(table), "order": name}, job.trace())
+
+
+def order_heads(job: Job[OrderOf]) -> str:
+    """Stage *order*: an order that needs no data (Figure 5): by layer, or drawn at random.
+
+    `first-layer-first` and `last-layer-first` go head by head within a layer; `random-1`, `random-2`, … are draws of
+    their own, each the same for a seed whatever other draws there are.
+
+    Raises:
+        InputError: the order is made of weights, or there is no such order.
+    """
+    from papa.data.tokenize import shape_of_model
+
+    settings, order = job.settings, Order.parse(job.settings.order)
+    if order.by_weight:
+        raise InputError(f"The order {order.name!r} needs λ or other weights of heads, which depend on a task.")
+    layers, heads, groups = shape_of_model(settings.model)
+    units = units_of(settings.unit, heads, groups)
+    listed = [(layer, unit) for layer in range(layers) for unit in range(units)]
+    if order.base == "last-layer-first":
+        listed.sort(key=lambda unit: -unit[0])
+    elif order.draw is not None:
+        import torch
+
+        drawn = sha256(f"{settings.seed}/{order.draw}".encode()).digest()[:6]
+        generator = torch.Generator().manual_seed(int.from_bytes(drawn))
+        listed = [listed[place] for place in torch.randperm(len(listed), generator=generator).tolist()]
+    weights, size = weights_digest(settings.model), heads // units
+    about = {"model": settings.model.name, "weights": weights, "order": order.name, "unit_size": size}
+    trace = job.trace(**sources_of(settings.model, weights))
+    in_order = [(layer, unit * size + own) for layer, unit in listed for own in range(size)]
+    return _write_order(in_order, job.output("order"), about, trace)
+
+
+def smallest_first(weights: Mapping[Head, float]) -> list[Head]:
+    """Heads in the order in which they are replaced: from the smallest weight up, ties by layer, then head."""
+    return sorted(weights, key=lambda head: (weights[head], head))
+
+
+def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, JSON], trace: Trace) -> str:
+    import pyarrow as pa
+
+    columns = {"rank": range(len(heads)), "layer": [head[0] for head in heads], "head": [head[1] for head in heads]}
+    write_table(pa.table(columns), path, about, trace)
+    return f"{len(heads)} heads ranked; layer {heads[0][0]}, head {heads[0][1]} goes first"
+
+
+def heads_to_replace(order: PathLike, variant: Variant, model: Model) -> list[Head]:
+    """The heads that an order gives up first, down to the fraction of its units that a variant keeps.
+
+    Raises:
+        InputError: the order is another, or that of another model.
+    """
+    table = read_table(order)
+    facts = provenance_of(table)
+    must_agree(order, facts, {"weights": model.weights, "order": variant.order and variant.order.name})
+    ranked = list(zip(table.column("layer").to_pylist(), table.column("head").to_pylist(), strict=True))
+    check_ranked(ranked, model, str(order))
+    size = int(facts.get("unit_size", 1))
+    if size not in (1, model.heads // model.groups, model.heads):
+        raise InputError(
+            f"{order} takes {size} heads at once, but in this model {model.heads // model.groups} of the {model.heads} "
+            "heads of a layer share their keys; rank by head or by layer (`ranking.unit`)."
+        )
+    return given_up(ranked, variant, size)
+
+
+def check_ranked(ranked: Sequence[Head], model: Model, what: str) -> None:
+    """Raise `InputError` unless an order, which errors call `what`, has each head of a model once."""
+    if sorted(ranked) != [(layer, head) for layer in range(model.layers) for head in range(model.heads)]:
+        raise InputError(
+            f"{what} does not order the heads of this model, which has {model.layers} layers of {model.heads} heads; "
+            "rank the heads of this model again."
+        )
+
+
+def given_up(ranked: Sequence[Head], variant: Variant, size: int = 1) -> list[Head]:
+    """The first heads of an order, down to the fraction of its units, of so many heads each, that a variant keeps."""
+    return list(ranked[: len(ranked) - size * variant.kept(len(ranked) // size)])

@@ -466,7 +466,7 @@ def sentence_of(told: Sequence[Mapping[str, JSON]], margin: float, named: bool) 
     each = " to ".join(dict.fromkeys(f"{number:,}" for number in examples))
     noun = "example" if examples[-1] == 1 else "examples"
     parts.append(f"From {over}{each} validation {noun}{' a task' if several else ''}.")
-    return " ".join(filter(None, parts))
+    return " ".join(filter(None, parts)).replace("?.", "?")  # a title may be a question
 
 
 def _opening(told: Sequence[Mapping[str, JSON]]) -> str:
@@ -555,9 +555,9 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
                 "tasks": own["tasks"],
                 "loss": own["loss"].map(_percent),
                 "95 % interval": [_between(*both) for both in zip(own["low"], own["high"], strict=True)],
-                "largest bound": own["bound"].map(_percent),
+                "largest bound": own["bound"].map(at_most),
                 "of": own["worst"].fillna("-"),
-                "margin": own["margin"].map(_percent),
+                "margin": own["margin"].map(at_most),
             }
         )
         rules = np.flatnonzero(own["line"].ne(own["line"].shift()).to_numpy()).tolist()
@@ -567,7 +567,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
 
 def at_most(share: float) -> str:
     """An upper bound in whole percent, which rounding must not lower."""
-    return f"{ceil(100 * share - 1e-9)} %"
+    return f"{ceil(100 * share - 1e-9)} %" if isfinite(share) else _percent(share)
 
 
 def _between(low: float, high: float) -> str:

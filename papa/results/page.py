@@ -309,7 +309,7 @@ def _margins(grid: GridOf, lines: Sequence[Mapping[str, JSON]], margin: float) -
             row = {"line": line["line"], "margin": at, "k": replaced * unit}
             if step:
                 row |= {"replaced": f"{replaced} of {line['heads']}", "loss": _percent(step["loss"])}
-                row |= {"least": _percent(at), "worst": f"{step['worst']}, {_percent(step['bound'])}"}
+                row |= {"least": claims.at_most(at), "worst": f"{step['worst']}, {claims.at_most(step['bound'])}"}
             rows.append(row)
     words = {"line": " / ".join(varied(grid)), "replaced": "heads replaced", "least": "replaceable at margins above"}
     words |= {"loss": "mean loss", "worst": "largest bound"}

@@ -369,8 +369,15 @@ def test_of_zeros_all_is_lost_by_definition() -> None:
     assert told["sentence"].startswith(all_lost)
 
 
+def test_a_title_that_is_a_question_ends_its_sentence() -> None:
+    rows = summary([drawn()]).assign(title="Is it so?")
+    _, told = claims_of(lines_of(grid(["a"]), rows, [drawn()]), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS)))
+    assert "is lost on Is it so? In the order of λ" in told["sentence"]
+
+
 def test_upper_bounds_are_not_rounded_down() -> None:
     assert [at_most(share) for share in (0.07, 0.1, 0.1001, 0.291)] == ["7 %", "10 %", "11 %", "30 %"]
+    assert [at_most(share) for share in (math.inf, math.nan)] == ["no bound", "-"]
 
 
 def test_outcomes_come_back_from_their_table(tmp_path: Any) -> None:

@@ -57,11 +57,13 @@ def test_no_page_is_a_dead_end(page):
 
 
 @pytest.mark.slow
-def test_the_python_of_the_readme_runs_as_it_stands():
+def test_the_python_of_the_readme_prints_what_it_says(capsys):
     block = re.search("```python\n(.*?)```", text_of("README.md"), re.DOTALL)
     names = {}
     exec(block[1], names)
-    assert names["hidden"].shape == (2, 7, 16, 384) and names["hidden"].isfinite().all()
+    told = re.findall(r"^print\(.*\)  # (.*)$", block[1], re.MULTILINE)
+    assert len(told) == 3 and capsys.readouterr().out.splitlines() == told
+    assert names["hidden"].isfinite().all()
 
 
 @pytest.mark.slow

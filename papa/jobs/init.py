@@ -118,6 +118,9 @@ def start(
     data = EXAMPLE if train is None else look_at(train, validation, given)
     facts = None if model is None else facts_of(model)
     remark = "" if model is None else check_type(model, facts)
+    if data.metric == "negative_log_perplexity" and _says_next(facts or {}):
+        why = "running text without labels: the decoder's own head says the next token, in blocks that fill the slots"
+        data = replace(data, metric="log_likelihood", reasons={**data.reasons, "metric": why})
     if path.parent.resolve() != Path.cwd():
         data = replace(data, files={split: os.path.abspath(own) for split, own in data.files.items()})
         model = os.path.abspath(model) if model and os.path.isdir(model) else model
@@ -163,6 +166,10 @@ def text_of(name: str, model: str, data: Data, facts: Mapping[str, object] | Non
     hidden = width if isinstance(width, int) else 0
     small = hidden < SMALL_HIDDEN if hidden else bool(SMALL_NAMES.search(model))
     rate, epochs = _training(small, data.rows)
+    learned = f"of probes: a first guess for a {'small' if small else 'BASE'} model; search on training rows"
+    seeds = ["  seeds: [1, 2, 3, 4, 5]  # a probe for each; scores come with an interval over them"]
+    if data.metric == "log_likelihood":
+        rate, epochs, learned, seeds = "1.0e-2", 1, "of λ: a first guess; no probe is trained", []
     folders = [*reversed(Path(model).resolve().parts)] if os.path.isdir(model) else model.split("/")[::-1]
     own = _named(folders) or "encoder"
     masked = "label" not in data.columns
@@ -191,7 +198,7 @@ def text_of(name: str, model: str, data: Data, facts: Mapping[str, object] | Non
             f"  tasks: [{task}]",
             "  # of heads that keep their attention; the others get its average over the training texts",
             '  fractions: ["1", "1/2", "1/8", "0"]',
-            "  seeds: [1, 2, 3, 4, 5]  # a probe for each; scores come with an interval over them",
+            *seeds,
             "",
             "models:",
             f"  {own}: {{{place}}}  # an encoder or a decoder; `papa verify` says whether papa takes it",
@@ -209,8 +216,7 @@ def text_of(name: str, model: str, data: Data, facts: Mapping[str, object] | Non
             "    corpus: texts",
             *([] if masked else [line("label", data.columns["label"], data.reasons["label"])]),
             f"    metric: {data.metric}  # {_printable(data.reasons['metric'])}",
-            f"    learning_rate: {rate}  # of probes: a first guess for a {'small' if small else 'BASE'} model; search "
-            "on training rows",
+            f"    learning_rate: {rate}  # {learned}",
             "    batch_size: 16",
             f"    epochs: {epochs}",
             "",
@@ -293,6 +299,13 @@ def _place(model: str) -> str:
             f"{model!r} is neither a folder here nor an id on the hub, owner/name, nor an installed package."
         )
     return f"hub: {_scalar(model)}"
+
+
+def _says_next(facts: Mapping[str, object]) -> bool:
+    """Whether a model's own config names a causal language model."""
+    named = facts.get("architectures")
+    architecture = str(named[0]) if isinstance(named, list) and named else ""
+    return bool(facts.get("is_decoder")) or architecture.endswith(("ForCausalLM", "LMHeadModel"))
 
 
 def _named(guesses: Sequence[str]) -> str:

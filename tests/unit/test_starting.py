@@ -108,6 +108,18 @@ def test_running_text_is_masked_language_modelling(here):
     assert config["tasks"]["masked"]["metric"] == "negative_log_perplexity" and config["corpora"]["texts"]["blocks"]
 
 
+@pytest.mark.parametrize(("architecture", "metric"), [("GPT2LMHeadModel", "log_likelihood"), ("GPT2Model", None)])
+def test_of_running_text_a_decoder_says_the_next_token(here, architecture, metric):
+    (here / "train.txt").write_text("some words\nmore words\n", encoding="utf-8")
+    (here / "mine").mkdir()
+    facts = {"model_type": "gpt2", "architectures": [architecture]}
+    (here / "mine/config.json").write_text(json.dumps(facts), encoding="utf-8")
+    init("--train", "train.txt", "--model", "mine")
+    (task,), written = loaded()["tasks"].values(), (here / "papa.yaml").read_text(encoding="utf-8")
+    assert task["metric"] == (metric or "negative_log_perplexity")
+    assert ("a probe for each" in written) == (metric is None) != ("no probe is trained" in written)
+
+
 def test_a_validation_file_that_is_missing_can_be_made(here):
     csv(here / "train.csv", "text,label", ROWS)
     content = json.loads(init("--train", "train.csv", "--json").stdout)

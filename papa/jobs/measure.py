@@ -281,7 +281,6 @@ def _config(model: str, data: Data, settings: Mapping[str, JSON]) -> Config:
     (name,) = made["models"]
     if data.metric == MASKED and _decodes(config_of(made), name):
         made = yaml.safe_load(text_of("study", model, replace(data, metric="log_likelihood")))
-        next(iter(made["tasks"].values())).update({"learning_rate": 1e-2, "epochs": 1})
     (task,), (corpus,) = made["tasks"], made["corpora"]
     whole = {"models": name, "tasks": task, "corpora": corpus}
     for key, value in settings.items():

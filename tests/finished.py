@@ -102,6 +102,10 @@ NO_SKILL = Skill(original=0.75, replaced=0.75, contextless=0.75, usual=0.75)
 """A model that says the more frequent label whatever it reads."""
 ONE_LABEL = Skill(original=0.99, replaced=0.99, contextless=0.99, usual=0.99)
 """A task with hardly an example of a second label."""
+CHANCE = Skill(original=0.5, replaced=0.5, contextless=0.5)
+"""A random model, whose probes tell nothing apart."""
+SOLVED = Skill(original=1.1, replaced=1.1, contextless=1.1)
+"""A task that is solved without any attention."""
 CEILING = Skill(original=1.1, replaced=0.8)
 """A task that could not be solved better."""
 RISING = Skill(lasting=0.3)

@@ -41,17 +41,20 @@ ENDS = {ORIGINALS: "original", FLOOR: "contextless floor"}
 REPLACED = "replaced heads"
 """What a loss is measured between, and what is measured, in words."""
 ORDERED = {
-    "lambda": ("in the order of λ", "over {} orders of λ"),
-    "lambda-reversed": ("in the reverse order of λ", "over {} reverse orders of λ"),
+    "lambda": ("in the order of λ", "averaged over {} orders of λ"),
+    "lambda-reversed": ("in the reverse order of λ", "averaged over {} reverse orders of λ"),
     "first-layer-first": ("from the first layer to the last", ""),
     "last-layer-first": ("from the last layer to the first", ""),
-    "random": ("in a random order", "over {} random orders"),
-    "gradient": ("in the order of gradients", "over {} orders of gradients"),
-    "leave-one-out": ("in the order of leave-one-out", "over {} orders of leave-one-out"),
+    "random": ("in a random order", "averaged over {} random orders"),
+    "gradient": ("in the order of gradients", "averaged over {} orders of gradients"),
+    "leave-one-out": ("in the order of leave-one-out", "averaged over {} orders of leave-one-out"),
     "variance": ("in the order of variances", ""),
     "output-norm": ("in the order of output norms", ""),
 }
 """In which order heads are replaced, in words: in one of this name, and in several."""
+
+SUBSETS_TOLD = 4
+"""So many subsets are told in a sentence; tables have all of them."""
 
 TITLE = "Claims"
 ABOUT = (
@@ -71,12 +74,14 @@ class Line:
         grid, name: which line of which grid.
         rows: its rows of the summary, of main scores.
         samples: the scores of each task by its metric on all validation examples.
+        parts: its rows of the summary of main metrics on subsets, with every head replaced.
     """
 
     grid: str
     name: str
     rows: pd.DataFrame
     samples: Mapping[str, Sample]
+    parts: pd.DataFrame
 
     @property
     def heads(self) -> int:
@@ -197,7 +202,7 @@ def conclude(job: Job[ClaimsOf]) -> str:
 
 def lines_of(grid: GridOf, summary: pd.DataFrame, measured: Sequence[Measured]) -> list[Line]:
     """The lines of a grid along which some heads are replaced."""
-    rows = rows_of(grid, summary[is_main(summary)])
+    rows = rows_of(grid, summary[summary["main"].eq(True)])
     ran = [
         Constant.parse(constant).on(grid.tasks[task]).name if isinstance(constant, str) else None
         for constant, task in zip(rows["constant"], rows["task"], strict=True)
@@ -211,7 +216,8 @@ def lines_of(grid: GridOf, summary: pd.DataFrame, measured: Sequence[Measured]) 
             for one in measured
             if one.model == model and one.task in grid.tasks
         }
-        line = Line(grid.name, str(name), own, samples)
+        whole = is_main(own)
+        line = Line(grid.name, str(name), own[whole], samples, own[~whole & own["fraction"].eq("0")])
         if len(line.steps):
             found.append(line)
     return found
@@ -315,17 +321,30 @@ def _seeds(line: Line) -> int | None:
 
 
 def _at_end(line: Line) -> dict[str, JSON] | None:
-    """What is lost with every head replaced: the mean, each task and each subset."""
+    """What is lost with every head replaced: the mean, each task that counts, and each subset of any task."""
     loss = line.loss("0")
     if loss is None:
         return None
     rows = line.rows[line.rows["fraction"].eq("0") & line.rows["task"].isin(line.counting())]
-    tasks = [
-        {"task": title, "loss": mean, "low": low, "high": high}
-        for title, mean, low, high in rows[["title", "loss", "loss_low", "loss_high"]].itertuples(index=False)
+    subsets = [
+        {
+            "subset": name,
+            "tasks": _losses(own[own["status"].eq(COUNTS)]),
+            "without": [
+                {"task": task, "why": why}
+                for task, why in own.loc[own["status"].ne(COUNTS), ["title", "status"]].itertuples(index=False)
+            ],
+        }
+        for name, own in line.parts.groupby("subset", sort=False)
     ]
     found = loss[0]
-    return {"loss": found.mean, "low": found.low, "high": found.high, "tasks": tasks}
+    at = {"loss": found.mean, "low": found.low, "high": found.high}
+    return {**at, "tasks": _losses(rows), "subsets": subsets}
+
+
+def _losses(rows: pd.DataFrame) -> list[dict[str, JSON]]:
+    columns = ["title", "loss", "loss_low", "loss_high"]
+    return [dict(zip(("task", "loss", "low", "high"), own, strict=True)) for own in rows[columns].to_numpy().tolist()]
 
 
 def _area(line: Line) -> dict[str, JSON] | None:
@@ -484,9 +503,32 @@ def _opening(told: Sequence[Mapping[str, JSON]]) -> str:
         return f"{replaced}, all that attention contributes is lost, by definition."
     lost = f"{replaced}, {_share(at_end)} of what attention contributes is lost {over}."
     if len(tasks) < 2:
-        return f"{lost}{_above(at_end)}"
+        return f"{lost}{_above(at_end)}{_by_subset(at_end['subsets'])}"
     ranked = sorted(at_end["tasks"], key=lambda own: -own["loss"])
-    return f"{lost} Most is lost on {_named(ranked[0])}, least on {_named(ranked[-1])}.{_above(ranked[0])}"
+    most = f"Most is lost on {_named(ranked[0])}, least on {_named(ranked[-1])}."
+    return f"{lost} {most}{_above(ranked[0])}{_by_subset(at_end['subsets'])}"
+
+
+def _by_subset(subsets: Sequence[Mapping[str, JSON]]) -> str:
+    """What is lost on each subset by itself; empty without subsets, or if there are too many to be read."""
+    if not 0 < len(subsets) <= SUBSETS_TOLD:
+        return ""
+    return f" By subset: {'; '.join(map(_on_subset, subsets))}."
+
+
+def _on_subset(own: Mapping[str, JSON]) -> str:
+    """A subset with its loss, or with the span of its losses on several tasks."""
+    on, tasks, without = f"on {own['subset']}", sorted(own["tasks"], key=lambda task: task["loss"]), own["without"]
+    reasons = {other["why"] for other in without}
+    why = reasons.pop() if len(reasons) == 1 else "nothing can be concluded"
+    if not tasks:
+        return f"{on} {why}"
+    if len(tasks) + len(without) == 1:
+        return f"{on} {_share(tasks[0])}"
+    low, high = round(100 * tasks[0]["loss"]), round(100 * tasks[-1]["loss"])
+    span = f"{high} %" if low == high else f"{low} to {high} %"
+    rest = f"; in {len(without)} more {why}" if without else ""
+    return f"{on} {span} ({count(len(tasks), 'task')}{rest})"
 
 
 def _replaceable(line: Mapping[str, JSON], margin: float, named: bool) -> str:

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from finished import CONFIG, NO_SKILL, SKILLS, page_job, write_results
+from finished import CHANCE, CONFIG, NO_SKILL, ONE_LABEL, SKILLS, SOLVED, page_job, write_results
 
 from papa.results.page import write_report
 
@@ -31,12 +31,20 @@ def page_without_averages(tmp_path_factory):
     return address(tmp_path_factory.mktemp("browser"), run=run, grids={})
 
 
-@pytest.fixture(scope="module")
-def page_without_claims(tmp_path_factory):
-    """A model that says the majority class whatever it reads, and nothing to tell its heads apart."""
+@pytest.fixture(
+    params=[
+        (NO_SKILL, "the probe is no better than the majority class"),
+        (CHANCE, "the probe is no better than the majority class"),
+        (ONE_LABEL, "the probe is no better than the majority class"),
+        (SOLVED, "attention contributes nothing measurable"),
+    ],
+    ids=["majority", "random", "one-label", "ceiling"],
+)
+def nothing_to_claim(tmp_path, request):
+    """A page that must claim nothing, with nothing to tell heads apart, and the reason why."""
+    skill, why = request.param
     run = CONFIG["run"] | {"models": ["small"], "constants": ["zeros"], "fractions": ["1", "0"]}
-    skills = dict.fromkeys(CONFIG["tasks"], NO_SKILL)
-    return address(tmp_path_factory.mktemp("browser"), skills, run=run, grids={})
+    return address(tmp_path, dict.fromkeys(CONFIG["tasks"], skill), run=run, grids={}), why
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,11 +67,12 @@ def summary(found: list[Measured]) -> pd.DataFrame:
     """The summary of these outcomes, with losses."""
     rows = []
     for own in found:
-        scores = (own.values["predicted"] == own.items["gold"].to_numpy()).mean(1)
-        for run, score in zip(own.runs.to_dict("records"), scores, strict=True):
+        right = own.values["predicted"] == own.items["gold"].to_numpy()
+        for name, part in own.subsets().items():
             about = {"model": "m", "task": own.task, "title": own.task.upper(), "heads": HEADS, "metric": "accuracy"}
-            about |= {"main": True, "subset": "all", "examples": EXAMPLES, "kept": KEPT[run["fraction"]]}
-            rows.append(run | about | {"score": score})
+            about |= {"main": True, "subset": name, "examples": int(part.sum())}
+            for run, score in zip(own.runs.to_dict("records"), right[:, part].mean(1), strict=True):
+                rows.append(run | about | {"kept": KEPT[run["fraction"]], "score": score})
     runs = pd.DataFrame(rows).reindex(columns=[*dict.fromkeys([*rows[0], *_data_columns()])])
     return summary_of(runs).merge(losses_of(found), how="left", on=[*SETTING, "metric", "subset"])
 
@@ -306,7 +308,7 @@ def test_orders_are_compared_in_pairs() -> None:
 def test_several_orders_of_lambda_count_as_one_line() -> None:
     _, told = concluded([measured("a", orders=("lambda-0", "lambda-1", "lambda-2"))])
     [line] = told["lines"]
-    assert line["orders"] == 3 and "Over 3 orders of λ, " in line["sentence"]
+    assert line["orders"] == 3 and "Averaged over 3 orders of λ, " in line["sentence"]
 
 
 # -- what a sentence says ---------------------------------------------------------------------------------------------
@@ -367,6 +369,29 @@ def test_of_zeros_all_is_lost_by_definition() -> None:
     _, told = claims_of(lines_of(asked, summary([drawn()]), [drawn()]), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS)))
     all_lost = "With all 16 heads of m replaced by zeros, all that attention contributes is lost, by definition."
     assert told["sentence"].startswith(all_lost)
+
+
+def test_what_is_lost_is_told_by_subset() -> None:
+    """The first 200 examples to be right are so without any attention: what it contributes is in the other subset."""
+    hard = np.arange(EXAMPLES) * 7 % EXAMPLES >= 203
+
+    def parted(task: str, right: dict[str, int] = RIGHT) -> Measured:
+        own = measured(task, right)
+        return replace(own, items=own.items.assign(subset=np.where(hard, "hard", "easy")))
+
+    _, told = concluded([parted("a")])
+    said = "By subset: on easy attention contributes nothing measurable; on hard 51 % (95 % interval "
+    assert said in told["sentence"]
+    _, told = concluded([parted("a"), parted("b", RIGHT | {"0": 360}), measured("c")])
+    assert (
+        "By subset: on easy attention contributes nothing measurable; on hard 0 to 51 % (2 tasks)." in told["sentence"]
+    )
+    _, told = concluded([parted("a"), replace(measured("b"), items=measured("b").items.assign(subset="easy"))])
+    assert "on easy 50 % (1 task; in 1 more attention contributes nothing measurable)" in told["sentence"]
+    _, told = concluded([parted("a"), parted("b", RIGHT | {"0": 360}), measured("c")])
+    easy, hard_ones = told["lines"][0]["at_end"]["subsets"]
+    assert [own["task"] for own in easy["without"]] == ["A", "B"] and not easy["tasks"]
+    assert [own["task"] for own in hard_ones["tasks"]] == ["A", "B"]
 
 
 def test_a_title_that_is_a_question_ends_its_sentence() -> None:

@@ -257,8 +257,9 @@ def compare(
     """Say which scores of two results differ, which are equal within δ, and which cannot be told.
 
     The main scores of the same model, task and setting are held against each other, paired where both have the same
-    examples and seeds. "Differs" holds at 5 % for all of them together (Holm's correction); "equal within δ" passed two
-    one-sided tests at 5 %. Hyperparameters, data, weights and versions that differ are listed.
+    examples and seeds. "Differs" holds at 5 % for all of them together (Holm's correction), and so does "equal within
+    δ", which passed two one-sided tests; a score may do both. Hyperparameters, data, weights and versions that differ
+    are listed.
     """
     from papa.results.compare import compare as compared
     from papa.results.compare import print_comparison

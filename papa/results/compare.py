@@ -112,8 +112,8 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Found:
     """What differs between two results folders, or two tables of outcomes, in plain values.
 
     `rows` has a verdict for each setting that both have. A setting `differs` if the p of its difference is under 5 % by
-    Holm's correction over the family. It is `equal within δ` if its 90 % interval lies between -δ and δ, which is two
-    one-sided tests at 5 %; if all outcomes are the same it is so by itself. Both can hold. `verdicts` counts them;
+    Holm's correction over the family. It is `equal within δ` if two one-sided tests against -δ and δ both have a p
+    under 5 %, corrected likewise; if all outcomes are the same it is so by itself. Both can hold. `verdicts` counts them;
     `only_a`, `only_b`: settings that one side has; `settings`: hyperparameters, data, weights and versions that differ.
 
     Args:
@@ -248,31 +248,34 @@ def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], 
             row |= {side: sample.mean(own), f"seeds_{side}": int(runs["seed"].nunique())}
             row[f"examples_{side}"] = int(sample.values.shape[1])
         row |= {"paired": paired, "same": both.marked and _same(both, setting), "delta": delta, "delta_of": of}
-        rows.append(row | _tested(estimate))
+        rows.append(row | _tested(estimate, delta))
     return rows
 
 
-def _tested(estimate: Estimate | None) -> Found:
-    """A difference with its intervals and its p, as far as there are any."""
-    names = ("difference", "low", "high", "low_90", "high_90", "p")
+def _tested(estimate: Estimate | None, delta: float | None) -> Found:
+    """A difference with its intervals, and the p of no difference and of one of δ or more, as far as there are any."""
+    names = ("difference", "low", "high", "low_90", "high_90", "p", "p_equal")
     if estimate is None or not estimate.freedom:
         why = "orders without a common seed" if estimate is None else "one seed, which has no interval"
         return dict.fromkeys(names) | {"difference": estimate and float(estimate.mean), "why": why}
     wide, narrow = estimate.interval(), estimate.interval(2 * LEVEL - 1)
     numbers = (estimate.mean, wide.low, wide.high, narrow.low, narrow.high, estimate.p())
-    return dict(zip(names, map(float, numbers), strict=True)) | {"why": None}
+    equal = None if delta is None else estimate.p_within(delta)
+    return dict(zip(names, [*map(float, numbers), equal], strict=True)) | {"why": None}
 
 
 def _judge(rows: Sequence[Found]) -> None:
-    """Add `p_holm` and `verdict` to all rows, which are one family."""
-    tested = [row for row in rows if row["p"] is not None]
-    corrected = dict(zip(map(id, tested), holm([row["p"] for row in tested]), strict=True))
+    """Add `p_holm`, `p_equal_holm` and `verdict` to all rows, which are one family of each of both tests."""
+    for name in ("p", "p_equal"):
+        # what is the same by itself needs no test of equality
+        tested = [row for row in rows if row[name] is not None and not (name == "p_equal" and row["same"])]
+        corrected = dict(zip(map(id, tested), holm([row[name] for row in tested]), strict=True))
+        for row in rows:
+            row[f"{name}_holm"] = corrected.get(id(row))
     for row in rows:
-        p, delta = corrected.get(id(row)), row["delta"]
-        inside = p is not None and delta is not None and -delta < row["low_90"] and row["high_90"] < delta
-        equal, differs = row["same"] or inside, p is not None and p < 1 - LEVEL
-        verdict = DIFFERS_BY_LESS if equal and differs else DIFFERS if differs else EQUAL if equal else UNKNOWN
-        row |= {"p_holm": p, "verdict": verdict}
+        p, p_equal = row["p_holm"], row["p_equal_holm"]
+        differs, equal = p is not None and p < 1 - LEVEL, row["same"] or (p_equal is not None and p_equal < 1 - LEVEL)
+        row["verdict"] = DIFFERS_BY_LESS if equal and differs else DIFFERS if differs else EQUAL if equal else UNKNOWN
 
 
 def _both(a: Measured, b: Measured, alike: bool) -> Both:
@@ -487,7 +490,8 @@ def _scores(row: Found, level: float) -> dict[str, str]:
     low, high = ("low", "high") if level == LEVEL else ("low_90", "high_90")
     if row["p"] is not None:
         interval = f"{row['difference']:+.3f} [{row[low]:+.3f}, {row[high]:+.3f}]"
-    p = "-" if row["p_holm"] is None else f"{row['p_holm']:.1g}"
+    tested = row["p_holm" if level == LEVEL else "p_equal_holm"]
+    p = "-" if tested is None else f"{tested:.1g}"
     return line | {f"B - A [{100 * level:.0f} %]": interval, "p": p, "δ": _number(row["delta"])}
 
 

@@ -76,14 +76,24 @@ class Estimate:
 
     def p(self) -> float:
         """The two-sided p of a mean of 0: 1 minus the level of the widest interval that does not hold 0."""
+        return 2 * self._tail(0.0)
+
+    def p_within(self, delta: float) -> float:
+        """The p of a mean that is -delta or less, or delta or more: the larger one of two one-sided tests."""
+        if not abs(self.mean) < delta:
+            return 1.0
+        return max(self._tail(-delta), self._tail(delta))
+
+    def _tail(self, at: float) -> float:
+        """The one-sided p of a mean on the other side of `at`, at most a half: what lies beyond `at`."""
         if not self.freedom:
             return math.nan
         if not self.variance:
-            return float(self.mean == 0)
-        side, low, high = (-1 if self.mean > 0 else 1), -300.0, 0.0  # of the logarithm of p
+            return float(self.mean == at) / 2
+        side, low, high = (-1 if self.mean > at else 1), -300.0, math.log(0.5)  # of the logarithm of p
         for _ in range(60):
             middle = (low + high) / 2
-            held = self._beyond(math.exp(middle) / 2, side) >= abs(self.mean)
+            held = self._beyond(math.exp(middle), side) >= abs(self.mean - at)
             low, high = (middle, high) if held else (low, middle)
         return math.exp(high)
 

@@ -22,6 +22,7 @@ from papa.results.compare import (
     OUTCOMES,
     UNKNOWN,
     _both,
+    _judge,
     compare,
     headline,
     print_comparison,
@@ -231,6 +232,16 @@ def test_every_verdict(tmp_path, lost, examples, verdict):
     assert row["delta"] == pytest.approx(0.1 * 0.4, abs=1e-3) and row["delta_of"] == "attention's contribution"
     assert found["verdicts"][verdict] >= 1 and found["differ"] == verdict.startswith(DIFFERS)
     assert row["same"] == (lost == 0)
+
+
+def test_both_kinds_of_verdict_are_corrected_for_many_tests():
+    rows = [{"p": p, "p_equal": equal, "same": same} for p, equal, same in 2 * [(0.03, 0.9, False), (0.9, 0.03, False)]]
+    _judge(rows)
+    assert {row["verdict"] for row in rows} == {UNKNOWN}
+    assert [row["p_equal_holm"] for row in rows] == [1.0, pytest.approx(0.12), 1.0, pytest.approx(0.12)]
+    rows = [{"p": 1.0, "p_equal": equal, "same": same} for equal, same in ((0.03, False), (None, True), (0.0, True))]
+    _judge(rows)  # what is the same takes nothing from the others
+    assert {row["verdict"] for row in rows} == {EQUAL}
 
 
 def test_equal_is_two_one_sided_tests(tmp_path):

@@ -113,8 +113,9 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Found:
 
     `rows` has a verdict for each setting that both have. A setting `differs` if the p of its difference is under 5 % by
     Holm's correction over the family. It is `equal within δ` if two one-sided tests against -δ and δ both have a p
-    under 5 %, corrected likewise; if all outcomes are the same it is so by itself. Both can hold. `verdicts` counts them;
-    `only_a`, `only_b`: settings that one side has; `settings`: hyperparameters, data, weights and versions that differ.
+    under 5 %, corrected likewise; if all outcomes are the same it is so by itself. Both can hold. `verdicts` counts
+    them; `only_a`, `only_b`: settings that one side has; `settings`: hyperparameters, data, weights and versions that
+    differ.
 
     Args:
         a, b: the results.

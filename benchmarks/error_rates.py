@@ -397,13 +397,17 @@ OF_LOSSES = (
 )
 OF_TASKS = (
     ("replaceable: all lose 0", 0, "claimed"),
-    ("**one loses δ**", 1, "wrong"),
-    ("**all lose δ**", 2, "wrong"),
+    ("all lose δ/2", 1, "claimed"),
+    ("**one loses δ**", 2, "wrong"),
+    ("**all lose δ**", 3, "wrong"),
+    ("**one loses 2δ**", 4, "wrong"),
     ("intervals that hold the mean loss: 0", 0, "mean_held"),
-    ("δ", 2, "mean_held"),
+    ("δ/2", 1, "mean_held"),
+    ("δ", 3, "mean_held"),
     ("old rule, free: all lose 0", 0, "free"),
-    ("**one loses δ**", 1, "free"),
-    ("**all lose δ**", 2, "free"),
+    ("**one loses δ**", 2, "free"),
+    ("**all lose δ**", 3, "free"),
+    ("**one loses 2δ**", 4, "free"),
 )
 OF_HARD = (
     ("counts", 1, "counts"),
@@ -420,12 +424,12 @@ OF_NO_SAY = (("**counts**", 0, "counts"), ("**replaceable**", 0, "claimed"), ("o
 def sections(quick: bool = False) -> list[Section]:
     """All tables, or few rows of each."""
     sizes = [Size(seeds, examples) for seeds in (3, 5, 10) for examples in (200, 2000)]
+    of_six = list(sizes)
     sizes += [Size(3, 200, 3), Size(3, 2000, 3), Size(5, 2000, 3)]
-    of_six = [Size(3, 200), Size(3, 2000), Size(5, 2000)]
     of_metrics, places = [Size(3, 200), Size(5, 2000)], slice(None)
     if quick:
         sizes, of_six, of_metrics, places = [Size(3, 200), Size(3, 200, 3)], [Size(3, 200)], [Size(3, 200)], slice(1)
-    six = [[0.0] * 6, [MARGIN, *[0.0] * 5], [MARGIN] * 6]
+    six = [[0.0] * 6, [MARGIN / 2] * 6, [MARGIN, *[0.0] * 5], [MARGIN] * 6, [2 * MARGIN, *[0.0] * 5]]
     return [
         Section("One task", SIZE, OF_LOSSES, tuple(_row((), size, at(BASE, *LOSSES)) for size in sizes)),
         Section(

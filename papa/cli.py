@@ -239,7 +239,7 @@ def inspect(
 @app.command(
     epilog="Examples:\n\n- `papa compare results/demo results/demo2`\n"
     "- `papa compare old/outcomes.parquet results/demo/tables/outcomes.parquet --margin 0.05 --json`\n\n"
-    "Exit codes: 0 nothing differs beyond doubt, 1 something does, 2 something that cannot be compared, or a wrong "
+    "Exit codes: 0 nothing differs beyond chance, 1 something does, 2 something that cannot be compared, or a wrong "
     "command."
 )
 def compare(

@@ -95,7 +95,7 @@ def _sure(sample: Sample, setting: Setting) -> dict[str, object]:
 
 
 def status_of(sample: Sample, measured: Measured, metric: str) -> str:
-    """`COUNTS` if the original beats both floors beyond doubt; else the reason why nothing can be concluded."""
+    """`COUNTS` if the original beats both floors beyond chance; else the reason why nothing can be concluded."""
     spread = sample.spread(ORIGINALS, FLOOR)
     original = sample.mean(ORIGINALS)
     if spread is None or original is None:

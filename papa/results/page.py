@@ -58,7 +58,7 @@ GLOSSARY = {
     "Contextless": "the same probe with zeros in place of all attention, so that no token learns of another",
     "Trivial": "the best guess that ignores the input, such as the most frequent class",
     "Loss": "(original − score) / (original − contextless), the share of what attention contributes that is gone; a "
-    "task has a say only if its original beats both floors, contextless and trivial, beyond doubt; above 100 %, "
+    "task has a say only if its original beats both floors, contextless and trivial, beyond chance; above 100 %, "
     f"{MORE_THAN_ALL}",
     "Margin": "the loss that is accepted, set in the config before the run; k heads are replaceable at a margin if "
     "every task that has a say loses less, with k heads replaced and with every smaller measured number (one-sided, "

@@ -71,7 +71,7 @@ class Estimate:
         return Interval(self.mean, low, high, self.mean + self._beyond(1 - level, 1))
 
     def above(self, least: float = 0.0, level: float = LEVEL) -> bool:
-        """Whether the mean lies above `least` beyond doubt (one-sided)."""
+        """Whether the mean lies above `least` beyond chance (one-sided)."""
         return self.mean - self._beyond(1 - level, -1) > least
 
     def p(self) -> float:

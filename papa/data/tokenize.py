@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from papa.config.stages import ModelId, TokensOf
 from papa.config.study import Job
 from papa.data.layout import CHUNK, Placed, parts_words, place, place_choices, texts_in_blocks
-from papa.data.weights import not_loaded, place_of, revision_of, sources_of, weights_digest
+from papa.data.weights import not_loaded, place_of, revision_of, says_next, sources_of, weights_digest
 from papa.errors import InputError, count
 from papa.files import PathLike, Trace, provenance_of, read_table, writing_table
 
@@ -122,8 +122,7 @@ def shape_of_model(model: ModelId) -> tuple[int, int, int]:
 def is_decoder(model: ModelId) -> bool:
     """Whether the model's config names a causal language model, whose texts are laid out without gaps."""
     config = _config_of(model)
-    named = (config.architectures or [""])[0]
-    return bool(getattr(config, "is_decoder", False)) or named.endswith(("ForCausalLM", "LMHeadModel"))
+    return says_next(config.architectures, getattr(config, "is_decoder", False))
 
 
 def sizes_of_model(model: ModelId) -> dict[str, int]:

@@ -35,6 +35,12 @@ BESIDE = (
 HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
 
 
+def says_next(architectures: object, is_decoder: object = False) -> bool:
+    """Whether a model says the next token: what its own config has under these two names says so."""
+    named = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    return bool(is_decoder) or named.endswith(("ForCausalLM", "LMHeadModel"))
+
+
 def place_of(model: ModelId) -> str:
     """Find the folder of a model on this machine, or its hub id if it has to come from the hub (at `revision_of`).
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from papa.config.reading import UNPRINTABLE, config_of
+from papa.data.weights import says_next
 from papa.errors import InputError
 from papa.files import PathLike
 from papa.jobs.start import home
@@ -118,7 +119,8 @@ def start(
     data = EXAMPLE if train is None else look_at(train, validation, given)
     facts = None if model is None else facts_of(model)
     remark = "" if model is None else check_type(model, facts)
-    if data.metric == "negative_log_perplexity" and _says_next(facts or {}):
+    known = facts or {}
+    if data.metric == "negative_log_perplexity" and says_next(known.get("architectures"), known.get("is_decoder")):
         why = "running text without labels: the decoder's own head says the next token, in blocks that fill the slots"
         data = replace(data, metric="log_likelihood", reasons={**data.reasons, "metric": why})
     if path.parent.resolve() != Path.cwd():
@@ -299,13 +301,6 @@ def _place(model: str) -> str:
             f"{model!r} is neither a folder here nor an id on the hub, owner/name, nor an installed package."
         )
     return f"hub: {_scalar(model)}"
-
-
-def _says_next(facts: Mapping[str, object]) -> bool:
-    """Whether a model's own config names a causal language model."""
-    named = facts.get("architectures")
-    architecture = str(named[0]) if isinstance(named, list) and named else ""
-    return bool(facts.get("is_decoder")) or architecture.endswith(("ForCausalLM", "LMHeadModel"))
 
 
 def _named(guesses: Sequence[str]) -> str:

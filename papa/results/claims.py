@@ -329,7 +329,7 @@ def _at_end(line: Line) -> dict[str, JSON] | None:
     subsets = [
         {
             "subset": name,
-            "tasks": _losses(own[own["status"].eq(COUNTS)]),
+            "tasks": _losses(own[own["status"].eq(COUNTS) & own["loss"].notna()]),
             "without": [
                 {"task": task, "why": why}
                 for task, why in own.loc[own["status"].ne(COUNTS), ["title", "status"]].itertuples(index=False)

@@ -16,7 +16,7 @@ help:
 	@echo "make test-slow    run the tests that take longer: kills, full disks, every family, SLURM, the browser"
 	@echo "make docs         write what pages say of keys, commands and words anew, and run the notebook"
 	@echo "make site         build the site of all pages in build/site; fails on a dead link"
-	@echo "make models       try every text model of transformers, and write docs/models.md; half an hour"
+	@echo "make models       try every text model of transformers, and write docs/models.md; 5 to 30 minutes"
 	@echo "make smoke-hub    three batches of a real model and data from the hub itself (needs a network)"
 	@echo "make constraints  pin the newest fitting packages anew in constraints.txt"
 

@@ -1,6 +1,6 @@
 """Every text model of the installed transformers, with small random weights: which ones papa can be used with.
 
-    make models                                     # all of them, into docs/models.md: half an hour on two cores
+    make models                                     # all of them, into docs/models.md: 5 to 30 minutes
     python benchmarks/models.py bert llama          # these, on the terminal
 
 Each type runs in a process of its own, with a limit of time and memory. What fails is listed with its reason. A sweep

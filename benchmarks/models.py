@@ -170,7 +170,7 @@ def small_model(kind: str, text: bool = True) -> PreTrainedModel:
                 tiny_given(base)
             elif not (getattr(config, "is_encoder_decoder", False) and hasattr(base, "decoder")):
                 with torch.no_grad():
-                    states_of(base, Form(False).arguments(base, tiny_batch(base, gaps=False)))
+                    states_of(base, Form(False).arguments(base, tiny_batch(base, "behind")))
             return model
         except Exception as error:
             first = first or error

@@ -161,7 +161,9 @@ class Examples:
 
     def count_from_first(self) -> None:
         """Count slots from the first token of each example, so that it does not matter where padding is."""
-        if not self.packed and self.real is not None and not self.real[:, 0].all():
+        if self.packed:
+            self.slots = (self.columns - self.columns[:, :1]).clamp(min=0)
+        elif self.real is not None and not self.real[:, 0].all():
             self.slots = (self.columns - self.real.int().argmax(1, keepdim=True)).clamp(min=0)
 
     def last(self, keys: int) -> Examples:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import Any
 
 import torch
@@ -63,6 +64,7 @@ class Session:
         causal: whether a rule was met that lets no query see a later key.
         triangle: the mask that lets every query see all keys up to its own, if that is the rule.
         spy: sees what a layer gives to attention, and stands in its place.
+        lock: held while a pass runs, because there is one session for all threads.
     """
 
     replacement: Replacement = field(default_factory=list)
@@ -75,6 +77,7 @@ class Session:
     triangle: Tensor | None = None
     spy: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor] | None = None
     late: bool = False
+    lock: RLock = field(default_factory=RLock)
 
     def begin(self, examples: Examples | None) -> None:
         """Forget where the last pass was."""
@@ -165,8 +168,13 @@ def running(session: Session) -> Iterator[None]:
 def current() -> tuple[Session, Examples]:
     """The session of the model that runs, and its examples; raises `InputError` if a model runs without them."""
     session = _running.get()
-    if session is None or session.examples is None:
+    if session is None:
         raise InputError("A model with papa's attention was called by itself; call it through papa.")
+    if session.examples is None:
+        raise InputError(
+            "Attention was asked for outside of a call of the model whose attention is replaced, by a part of it or by "
+            "generate with a cache of a fixed size; call that model itself, with a cache that grows."
+        )
     return session, session.examples
 
 

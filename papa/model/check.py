@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -23,19 +23,20 @@ if TYPE_CHECKING:
 TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """How far hidden states may be from the stock model's, relative to their norm: a few roundings per layer."""
 
-
+Where = Literal["between", "behind", "before"]
+"""Where padding stands, from the tokens of an example."""
 MELS = ("num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "num_mels", "n_mels")
 """What configs call the number of values of a frame of sound."""
 
 
-def tiny_batch(model: PreTrainedModel, gaps: bool) -> Packed:
-    """Three examples of different lengths; with `gaps`, padding stands between their tokens, else behind them."""
+def tiny_batch(model: PreTrainedModel, padding: Where) -> Packed:
+    """Three examples of different lengths, and where padding stands: between their tokens, behind or before them."""
     rows = [[1, 1, 0, 0, 0, 0, 1], [1, 1, 1, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1, 1]]
-    mask = torch.tensor(rows if gaps else [sorted(row, reverse=True) for row in rows])
-    padding = getattr(model.config, "pad_token_id", None)
+    mask = torch.tensor(rows if padding == "between" else [sorted(row, reverse=padding == "behind") for row in rows])
+    pad_id = getattr(model.config, "pad_token_id", None)
     words = int(model.config.get_text_config().vocab_size)
-    known = torch.tensor([number for number in range(min(words, 29)) if number != padding])
-    ids = known[torch.arange(mask.numel()) % len(known)].view(mask.shape).masked_fill(mask == 0, padding or 0)
+    known = torch.tensor([number for number in range(min(words, 29)) if number != pad_id])
+    ids = known[torch.arange(mask.numel()) % len(known)].view(mask.shape).masked_fill(mask == 0, pad_id or 0)
     return Packed.of({"input_ids": ids, "attention_mask": mask}).to(model.device)
 
 

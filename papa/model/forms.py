@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,11 @@ NO_PROBE_DROPOUT = ("camembert", "data2vec-text", "roberta", "xlm-roberta")
 """Model types whose sequence classifiers, and so probes, drop nothing between pooler and output."""
 GIVEN = ("pixel_values", "input_features", "input_values")
 """What models of transformers call pictures and sound that they are given."""
+BY_ROW = "attn_temperature_tuning"
+"""What a config calls a scale of queries that grows along the row, whichever example a token is of (Llama 4).
+
+It begins after thousands of tokens, where no tiny batch sees it.
+"""
 Positions = Literal["slot", "rank", "none"]
 
 
@@ -99,7 +104,7 @@ class Form:
 
 def forms_of(model: PreTrainedModel) -> Iterator[Form]:
     """The forms in which a model may be right, the fastest first."""
-    if not takes_text(model):
+    if not takes_text(model) or getattr(model.config.get_text_config(), BY_ROW, False):
         yield Form(False)
         return
     if "position_ids" in taken_by(model):
@@ -182,17 +187,44 @@ def patch(model: PreTrainedModel, session: Session) -> Callable[[], None]:
         # the stock encoder makes masks and distances between all tokens of a row, which nobody here reads
         encoder.get_attention_mask, encoder.get_rel_pos = (lambda mask: mask), (lambda *_: None)
 
-        def back() -> None:
+        def put_back() -> None:
             del encoder.get_attention_mask, encoder.get_rel_pos
             for name, module in stock.items():
                 model.set_submodule(name, module)
 
-        return back
-    before = model.config._attn_implementation
+        return put_back
+    # a part of a model may have a config of its own, and another name in it
+    before = {id(config): (config, config._attn_implementation) for config in _configs_of(model)}
+
+    def back() -> None:
+        for config, name in before.values():  # that of the whole first, since it hands its name on to its parts
+            config._attn_implementation = name
+
     try:
         model.set_attn_implementation(registered())
     except Exception as error:  # each model has reasons of its own
+        back()
         raise InputError(f"The attention of {type(model).__name__} cannot be replaced: {error}") from error
     if model.config._attn_implementation != NAME:
+        back()
         raise InputError(f"The attention of {type(model).__name__} cannot be replaced: it takes none by its name.")
-    return lambda: model.set_attn_implementation(before)
+    return back
+
+
+def is_patched(model: PreTrainedModel) -> bool:
+    """Whether papa's attention is in `model` now."""
+    return any(config._attn_implementation == NAME for config in _configs_of(model)) or any(
+        isinstance(module, DisentangledAttention) for module in model.modules()
+    )
+
+
+def _configs_of(model: PreTrainedModel) -> Iterator[PreTrainedConfig]:
+    """The config of a model and those of its parts, wholes first."""
+    waiting = [
+        cast("PreTrainedConfig", own.config) for own in model.modules() if hasattr(own, "set_attn_implementation")
+    ]
+    while waiting:
+        config = waiting.pop(0)
+        yield config
+        parts = [getattr(config, name, None) for name in config.sub_configs]
+        waiting += [part for part in parts if part is not None]

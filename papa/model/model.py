@@ -14,8 +14,20 @@ from torch.utils.hooks import RemovableHandle
 from papa.data.packed import Examples, Given, Packed
 from papa.errors import InputError, first_line
 from papa.model.attention import Facts, Layer, Observed, Session, running
-from papa.model.check import TOLERANCE, distance, states_of, tiny_batch, tiny_given
-from papa.model.forms import MODULES, Form, dense, forms_of, given_name, options_of, patch, slots_limit, takes_text
+from papa.model.check import TOLERANCE, Where, distance, states_of, tiny_batch, tiny_given
+from papa.model.forms import (
+    MODULES,
+    Form,
+    dense,
+    forms_of,
+    given_name,
+    is_patched,
+    options_of,
+    patch,
+    slots_limit,
+    taken_by,
+    takes_text,
+)
 from papa.model.linear import freeze_linears
 from papa.model.projections import SparingLinear, Way, spare
 from papa.model.reference import Reference
@@ -25,6 +37,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
+LONG = 1024
+"""Models with no more positions than this are tried on a packed row of more tokens than they have positions."""
+BEFORE = "{name} is right only where padding stands behind the tokens; put padding there."
+Stock = tuple[Packed, list[Tensor]]
+"""A batch, and the hidden states of its tokens in the stock model."""
 Batches = Iterable[Mapping[str, Tensor] | Packed]
 """Inputs `[example, slot]` as `papa.lay_out` returns them, batch by batch."""
 
@@ -38,7 +55,7 @@ class Model:
     `layers`, `heads` (per layer), `groups` (heads of keys), `states` (hidden states that it gives) and `hidden` are its
     sizes, `numbers` what the model itself calls these layers, which leave some out if not all of its layers attend,
     `slots_limit` the number of positions it has, `causal` says that no token sees a later one, `form` how it takes a
-    batch.
+    batch, `before` whether padding may stand before the tokens.
 
     Args:
         model: a model as transformers loads it, with or without a head; its modules are replaced in place.
@@ -66,25 +83,23 @@ class Model:
 
     def _settle(self) -> None:
         """Find out what the model is, and that it is right."""
-        name, stock = type(self.model).__name__, dict[bool, tuple[Packed, list[Tensor]]]()
-        for gaps in (True, False):
-            if not takes_text(self.model):
-                given = given_of(self.model, tiny_given(self.model))
-                stock[gaps] = (
-                    given,
-                    [Form(False).tokens(state, given) for state in states_of(self.model, dict(given.arguments))],
-                )
-                continue
-            batch = tiny_batch(self.model, gaps)
-            try:
-                states = states_of(self.model, Form(False).arguments(self.model, batch))
-            except Exception as error:  # each model has reasons of its own
-                padding = getattr(self.config, "pad_token_id", 0)
-                mend = "" if padding is not None else "; set pad_token_id in its config.json"
-                raise InputError(f"{name} cannot run as it is ({first_line(error)}){mend}.") from error
-            stock[gaps] = batch, [Form(False).tokens(state, batch) for state in states]
-            if not all(bool(state.isfinite().all()) for state in stock[gaps][1]):
-                raise InputError(f"its hidden states are not finite in {self.dtype}; load it in float32.")
+        name, stock = type(self.model).__name__, dict[Where, Stock]()
+        if not takes_text(self.model):
+            given = given_of(self.model, tiny_given(self.model))
+            states = states_of(self.model, dict(given.arguments))
+            stock["between"] = stock["behind"] = given, [Form(False).tokens(state, given) for state in states]
+        else:
+            for where in ("between", "behind"):
+                try:
+                    stock[where] = stock_of(self.model, where)
+                except Exception as error:  # each model has reasons of its own
+                    padding = getattr(self.config, "pad_token_id", 0)
+                    mend = "" if padding is not None else "; set pad_token_id in its config.json"
+                    raise InputError(f"{name} cannot run as it is ({first_line(error)}){mend}.") from error
+                if not all(bool(state.isfinite().all()) for state in stock[where][1]):
+                    raise InputError(f"its hidden states are not finite in {self.dtype}; load it in float32.")
+            with suppress(Exception):  # not every model takes padding there
+                stock["before"] = stock_of(self.model, "before")
         try:
             self._take_over(name, stock)
         except InputError:
@@ -92,38 +107,63 @@ class Model:
         except Exception as error:  # the code of a model may count on more than attention functions are promised
             raise InputError(f"{name} does not run with papa's attention ({first_line(error)}).") from error
 
-    def _take_over(self, name: str, stock: dict[bool, tuple[Packed, list[Tensor]]]) -> None:
+    def _take_over(self, name: str, stock: dict[Where, Stock]) -> None:
         """Put papa's attention into the model, and find out how it takes a batch."""
         patch(self.model, self.session)
         freeze_linears(self.full)
         self.form = Form(False)
-        facts = Facts.of(name, self.session, lambda: self.run(stock[False][0]))
+        facts = Facts.of(name, self.session, lambda: self.run(stock["behind"][0]))
         self.layers, self.heads, self.groups, self.causal = facts.layers, facts.heads, facts.groups, facts.causal
         self.numbers = self.session.numbers = facts.numbers
-        self.states, self.hidden = len(stock[True][1]), int(stock[True][1][-1].shape[-1])
+        batch, expected = stock["behind" if self.causal else "between"]
+        self.states, self.hidden = len(expected), int(expected[-1].shape[-1])
         usual: Replacement = [Keep() for _ in range(self.layers)]
         self.session.replacement = usual
-        batch, expected = stock[not self.causal]
+        wanted = [stock[where] for where in ("behind", "before") if where in stock]
         tried: dict[Form, str] = {}
-        for form in forms_of(self.model):
-            self.form = form
-            try:
-                off = distance(self.run(batch), expected)
-                if form.packed and not self._keeps_apart(batch):
+        # of forms that are right for padding behind the tokens, one that is so for padding before them comes first
+        for needed in (wanted, wanted[:1]) if self.causal else ([stock["between"]],):
+            self.before = not self.causal or len(needed) == 2
+            for form in forms_of(self.model):
+                self.form = form
+                try:
+                    off = max(distance(self.run(own), states) for own, states in needed)
+                    if form.packed and not (self._keeps_apart(batch) and self._takes_long_rows(batch)):
+                        continue
+                except Exception as error:  # a form that is not the model's may fail in any way
+                    tried[form] = str(error) or type(error).__name__
                     continue
-            except Exception as error:  # a form that is not the model's may fail in any way
-                tried[form] = str(error) or type(error).__name__
-                continue
-            if off <= TOLERANCE[self.dtype]:
-                break
-            tried[form] = (
-                f"with nothing replaced its hidden states are {off:.1e} (relative) from those of transformers; "
-                f"{TOLERANCE[self.dtype]:.0e} is allowed in {self.dtype}"
-            )
-        else:
-            raise InputError(f"{tried[Form(False)].removesuffix('.')}.")
-        self.slots_limit = slots_limit(self.config, self.form)
-        self._check_replaced(name, batch)
+                if off <= TOLERANCE[self.dtype]:
+                    self.slots_limit = slots_limit(self.config, self.form)
+                    self._check_replaced(name, batch)
+                    return
+                tried[form] = (
+                    f"with nothing replaced its hidden states are {off:.1e} (relative) from those of transformers; "
+                    f"{TOLERANCE[self.dtype]:.0e} is allowed in {self.dtype}"
+                )
+        raise InputError(f"{tried[Form(False)].removesuffix('.')}.")
+
+    def _takes_long_rows(self, batch: Packed) -> bool:
+        """Whether a packed row may have more tokens than the model has positions; an error of the model says no.
+
+        What a model says of the length of its row, it says before it attends.
+        """
+        limit = slots_limit(self.config, self.form)
+        if limit > LONG:
+            return True
+        copies = limit // len(batch.ids) + 1
+        ids, slots, segments = (own.repeat(copies) for own in (batch.ids, batch.slots, batch.segments))
+
+        def stop(*_: object) -> Tensor:
+            raise Observed
+
+        self.session.spy = stop
+        try:
+            with suppress(Observed):
+                self.run(Packed(ids, slots, segments, batch.lengths.repeat(copies), batch.n))
+        finally:
+            self.session.spy = None
+        return True
 
     def _keeps_apart(self, batch: Packed) -> bool:
         """Whether a token of one example feeds no other in a packed row, as it does through a convolution.
@@ -223,7 +263,9 @@ class Model:
             )
         if not takes_text(self.model):
             return inputs if isinstance(inputs, Packed) else given_of(self.model, inputs)
-        packed = inputs if isinstance(inputs, Packed) else Packed.of(inputs, getattr(self.config, "pad_token_id", None))
+        packed = inputs if isinstance(inputs, Packed) else Packed.of(inputs, _padding_of(self.config))
+        if not self.before and bool(packed.slots[packed.lengths.cumsum(0) - packed.lengths].any()):
+            raise InputError(BEFORE.format(name=type(self.model).__name__))
         if packed.n > self.slots_limit:
             raise InputError(f"The inputs have {packed.n} slots, the model has positions for {self.slots_limit}.")
         words = self.config.get_text_config().vocab_size
@@ -249,24 +291,27 @@ class Model:
         observer: Callable[[Layer, Tensor], None] | None = None,
         dropout: bool = False,
     ) -> Iterator[None]:
-        session, usual = self.session, self.session.replacement
+        session = self.session
         if replacement is not None:
             check_slots(replacement, packed.n)
-            session.replacement = replacement
-        if dropout:
-            self.full.train()
-        session.begin(self.form.examples(packed))
-        session.observer, session.last = observer, len(usual) - 1
-        try:
-            with (
-                running(session),
-                torch.autocast(self.device.type, self.precision, enabled=self.precision != self.dtype),
-            ):
-                yield
-        finally:
-            session.replacement, session.examples, session.observer = usual, None, None
+        examples = self.form.examples(packed)
+        with session.lock:
+            usual = session.replacement
+            session.replacement = usual if replacement is None else replacement
             if dropout:
-                self.full.eval()
+                self.full.train()
+            session.begin(examples)
+            session.observer, session.last = observer, len(usual) - 1
+            try:
+                with (
+                    running(session),
+                    torch.autocast(self.device.type, self.precision, enabled=self.precision != self.dtype),
+                ):
+                    yield
+            finally:
+                session.replacement, session.examples, session.observer = usual, None, None
+                if dropout:
+                    self.full.eval()
 
     def run(self, packed: Packed, replacement: Replacement | None = None, dropout: bool = False) -> list[Tensor]:
         """Hidden states of a packed batch, embeddings first, as the stock model gives them: tensors `[token, hidden]`.
@@ -341,6 +386,20 @@ class Model:
         return self.form.tokens(output, packed)
 
 
+def stock_of(model: PreTrainedModel, where: Where) -> Stock:
+    """A tiny batch with padding there, and the hidden states of its tokens as the stock model gives them."""
+    batch, padded = tiny_batch(model, where), Form(False)
+    return batch, [padded.tokens(state, batch) for state in states_of(model, padded.arguments(model, batch))]
+
+
+def _padding_of(config: PreTrainedConfig) -> int | None:
+    """The id of padding; None if a token has it too, such as the one that ends a text, so that it tells nothing."""
+    padding = getattr(config, "pad_token_id", None)
+    others = [getattr(config, f"{name}_token_id", None) for name in ("bos", "eos", "sep", "unk")]
+    also = [own for other in others for own in (other if isinstance(other, list) else [other])]
+    return None if padding in also else padding
+
+
 def given_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Given:
     """A batch of pictures or sound, and the tokens that a model makes of them: those that its first layer attends to.
 
@@ -399,10 +458,18 @@ def _check_formula(
         )
 
 
-def _check_plain(model: PreTrainedModel, given: Mapping[str, Tensor] | None) -> Facts:
+def _check_plain(
+    model: PreTrainedModel, given: Mapping[str, Tensor] | None, before: Stock | None
+) -> tuple[Facts, bool]:
     """The same for a model whose attention papa's has taken the place of, and nothing else; what it has.
 
-    `given` is what a model is given that takes no text.
+    Args:
+        model: of which the attention is papa's.
+        given: what it is given if it takes no text.
+        before: what it gave as it was where padding stood before the tokens; None if it does not run so.
+
+    Returns:
+        What it has, and whether padding may stand before the tokens.
     """
     base, padded, own = cast("PreTrainedModel", model.base_model), Form(False), Session()
 
@@ -412,15 +479,26 @@ def _check_plain(model: PreTrainedModel, given: Mapping[str, Tensor] | None) -> 
         with running(own):
             return [padded.tokens(state, batch) for state in states_of(base, padded.arguments(base, batch))]
 
+    with _resting(model):
+        batch = tiny_batch(base, "behind") if given is None else given_of(base, given)
+        facts = Facts.of(type(model).__name__, own, lambda: run(batch, []))
+        own.numbers = facts.numbers
+        _check_formula(base, (facts.layers, facts.heads), batch, run)
+        if not facts.causal:
+            return facts, True
+        keep: Replacement = [Keep() for _ in range(facts.layers)]
+        dtype = next(model.parameters()).dtype
+        return facts, before is not None and distance(run(before[0], keep), before[1]) <= TOLERANCE[dtype]
+
+
+@contextmanager
+def _resting(model: PreTrainedModel) -> Iterator[None]:
+    """Let a model drop nothing and learn nothing, and put it back."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         with torch.no_grad():
-            batch = tiny_batch(base, gaps=False) if given is None else given_of(base, given)
-            facts = Facts.of(type(model).__name__, own, lambda: run(batch, []))
-            own.numbers = facts.numbers
-            _check_formula(base, (facts.layers, facts.heads), batch, run)
-            return facts
+            yield
     finally:
         for module in training:
             module.training = True
@@ -485,18 +563,28 @@ def replaced_attention(
             says; constants or heads do not fit the model.
     """
     _check_stock(model)
-    session = Session(late=not takes_text(model))
+    if is_patched(model):
+        raise InputError(
+            f"The attention of this {type(model).__name__} is papa's already; leave the other replaced_attention, or "
+            "load the model again."
+        )
+    session, name = Session(late=not takes_text(model)), type(model).__name__
+    names = [own.name for own in taken_by(model).values() if own.kind is own.POSITIONAL_OR_KEYWORD][1:]
 
     def before(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        asked = kwargs.get("output_attentions")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        asked = given.get("output_attentions")
         if model.config.output_attentions if asked is None else asked:
             raise InputError("A model whose attention is replaced returns no attentions; leave output_attentions out.")
         if session.late:
             session.begin(None)
             return
-        ids = kwargs.get("input_ids", args[0] if args else None)
-        mask = kwargs.get("attention_mask", args[1] if len(args) > 1 else None)
-        cached = kwargs.get("past_key_values") is not None
+        ids, mask, positions = (given.get(one) for one in ("input_ids", "attention_mask", "position_ids"))
+        cached = given.get("past_key_values") is not None
+        if isinstance(positions, Tensor) and mask is None and bool((positions.diff(dim=-1) < 0).any()):
+            raise InputError(
+                "position_ids start anew within a row, as where texts are joined; give each a row of its own."
+            )
         if mask is None and session.causal and isinstance(ids, Tensor) and not cached:
             mask = torch.ones_like(ids)  # padding may stand behind tokens only, which do not see it
         if not isinstance(ids, Tensor) or not isinstance(mask, Tensor):
@@ -505,22 +593,33 @@ def replaced_attention(
             raise InputError(
                 f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must be [example, slot]."
             )
+        if session.causal and not padded_before and not bool(mask[:, 0].all()):
+            raise InputError(BEFORE.format(name=name))
         session.begin(Examples.of_mask(mask, queries=ids.shape[1]))
 
     def after(_: nn.Module, __: object, ___: object) -> None:
         if not session.causal and session.examples is not None:
             check_slots(session.replacement, session.examples.n)
+        session.examples = None  # of this call alone
         layers = len(session.replacement)
         if session.called != layers:
             raise InputError(
-                f"{type(model).__name__} called attention {session.called} times for {layers} layers; "
-                "its attention cannot be replaced."
+                f"{name} called attention {session.called} times for {layers} layers; its attention cannot be replaced."
             )
 
-    tiny = tiny_given(cast("PreTrainedModel", model.base_model)) if session.late else None
+    base, alone = cast("PreTrainedModel", model.base_model), None
+    tiny = tiny_given(base) if session.late else None
+    if not session.late:
+        with _resting(model), suppress(Exception):  # not every model runs so
+            alone = stock_of(base, "before")
     undo, hooks = patch(model, session), list[RemovableHandle]()
     try:
-        facts = _check_plain(model, tiny)
+        try:
+            facts, padded_before = _check_plain(model, tiny, alone)
+        except InputError:
+            raise
+        except Exception as error:  # the code of a model may count on more than attention functions are promised
+            raise InputError(f"{name} does not run with papa's attention ({first_line(error)}).") from error
         session.replacement = replacement_of(
             (facts.layers, facts.heads), constants, heads, like=next(model.parameters())
         )

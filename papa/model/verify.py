@@ -68,7 +68,7 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
     model = Model(copy.deepcopy(stock))
     base = cast("PreTrainedModel", stock.base_model)
     text, padded = takes_text(base), Form(False)
-    batch = tiny_batch(base, gaps=not model.causal) if text else given_of(base, tiny_given(base))
+    batch = tiny_batch(base, "behind" if model.causal else "between") if text else given_of(base, tiny_given(base))
 
     def states(arguments: dict[str, Tensor]) -> list[Tensor]:
         return [padded.tokens(state, batch) for state in states_of(base, arguments)]

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -13,8 +14,10 @@ import papa
 from papa.config.stages import ModelId
 from papa.data.tokenize import shape_of_model
 from papa.errors import InputError
+from papa.model.attention import Session
 from papa.model.check import distance
-from papa.model.model import Model
+from papa.model.forms import Form, is_patched, patch
+from papa.model.model import Model, stock_of
 from papa.model.projections import SparingLinear
 from papa.model.verify import verify
 
@@ -130,9 +133,11 @@ def test_a_model_is_what_it_was_and_does_what_the_formula_says(name):
         assert found.half < 3e-6 and found.all < 3e-6 and found.skipped == 1
 
 
-def test_hidden_states_and_logits_are_those_of_the_stock_model(decoder, inputs):
-    ours = Model(copy.deepcopy(decoder))
+@pytest.mark.parametrize("left", [False, True])
+def test_hidden_states_and_logits_are_those_of_the_stock_model(decoder, left):
+    ours, inputs = Model(copy.deepcopy(decoder)), texts(left)
     real = inputs["attention_mask"].bool()
+    inputs["input_ids"] = inputs["input_ids"].masked_fill(~real, decoder.config.pad_token_id)
     hidden = ours.hidden_states(inputs)
     assert distance(list(hidden.transpose(1, 2)[real].unbind(1)), padded_states(decoder, inputs, 0)) < 3e-6
     close(ours.logits(inputs)[real], decoder(**inputs).logits[real], atol=1e-4)
@@ -294,3 +299,124 @@ def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is
         pass
     assert [module.training for module in model.modules()] == before
     assert model.config._attn_implementation == "eager"
+
+
+def test_slots_are_counted_from_the_first_token_whichever_side_padding_is_on(constants):
+    """Of a packed row, in a padded batch and in a plain model; Mistral's positions tell distances alone."""
+    decoder, heads = stock("mistral"), [(0, 1), (1, 0), (2, 2)]
+    ours, padded = Model(copy.deepcopy(decoder)), Model(copy.deepcopy(decoder))
+    padded.form = Form(False)
+    found = []
+    for left in (False, True):
+        given = texts(left)
+        real = given["attention_mask"].bool()
+        found += [model.hidden_states(given, constants, heads)[:, -1][real] for model in (ours, padded)]
+        with papa.replaced_attention(decoder, constants, heads):
+            found.append(decoder(**given, output_hidden_states=True).hidden_states[-1][real])
+    for states in found[1:]:
+        assert distance([states], found[:1]) < 3e-6
+    both = [papa.average_attention(ours, [texts(left)]).sum for left in (False, True)]
+    close(*both)
+
+
+def test_a_model_that_is_wrong_if_padding_stands_before_the_tokens_takes_none_there(monkeypatch, constants):
+    decoder = stock("llama")
+
+    def other(model, where):
+        batch, states = stock_of(model, where)
+        return batch, [2 * state for state in states] if where == "before" else states
+
+    monkeypatch.setattr("papa.model.model.stock_of", other)
+    ours = Model(copy.deepcopy(decoder))
+    assert not ours.before and ours.hidden_states(texts()).isfinite().all()
+    with pytest.raises(InputError, match=r"^LlamaModel is right only where padding stands behind the tokens; put"):
+        ours.hidden_states(texts(left=True))
+    with papa.replaced_attention(decoder, constants):
+        assert decoder(**texts()).logits.isfinite().all()
+        with pytest.raises(InputError, match=r"^LlamaForCausalLM is right only where padding stands behind"):
+            decoder(**texts(left=True))
+
+
+def test_a_model_that_counts_tokens_along_the_row_is_not_packed():
+    llama = transformers.Llama4TextConfig(
+        **SIZES | GROUPED, num_local_experts=2, intermediate_size_mlp=41, floor_scale=8, attn_scale=0.5
+    )
+    clip = transformers.CLIPTextConfig(**SIZES | ENDS | {"max_position_embeddings": SLOTS})
+    for model in (transformers.Llama4TextModel(llama).eval(), transformers.CLIPTextModel(clip).eval()):
+        ours, given = Model(copy.deepcopy(model)), texts()
+        assert str(ours.form) == "padded"
+        given["input_ids"] = given["input_ids"].masked_fill(given["attention_mask"] == 0, 0)
+        found = ours.hidden_states(given).transpose(1, 2)[given["attention_mask"].bool()]
+        assert distance(list(found.unbind(1)), padded_states(model, given, 0)) < 3e-6
+
+
+@pytest.mark.parametrize("name", ["llama", "deberta-v2"])
+def test_within_replaced_attention_there_is_no_second_one(name, constants):
+    model, given = stock(name), texts()
+    before = model(**given, output_hidden_states=True).hidden_states[-1]
+    with papa.replaced_attention(model, constants):
+        inside = model(**given, output_hidden_states=True).hidden_states[-1]
+        with (
+            pytest.raises(InputError, match="is papa's already; leave the other"),
+            papa.replaced_attention(model, constants),
+        ):
+            pass
+        assert torch.equal(model(**given, output_hidden_states=True).hidden_states[-1], inside)
+    assert torch.equal(model(**given, output_hidden_states=True).hidden_states[-1], before)
+
+
+def test_every_part_of_a_model_gets_the_attention_back_that_it_had(monkeypatch, constants):
+    text = transformers.LlamaConfig(**SIZES | GROUPED)
+    vision = transformers.CLIPVisionConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8)
+    both = transformers.LlavaConfig(text_config=text, vision_config=vision)
+    model = transformers.LlavaForConditionalGeneration(both)
+    model.set_attn_implementation({"text_config": "eager", "vision_config": "sdpa"})
+    names = [own._attn_implementation for own in (model.config, model.config.text_config, model.config.vision_config)]
+    assert names[1:] == ["eager", "sdpa"]
+    undo = patch(model, Session())
+    assert is_patched(model)
+    undo()
+    change = type(model).set_attn_implementation
+
+    def fail(self, name):
+        change(self, name)
+        raise ValueError("no")
+
+    monkeypatch.setattr(type(model), "set_attn_implementation", fail)
+    with pytest.raises(InputError, match="cannot be replaced: no"):
+        patch(model, Session())
+    found = [own._attn_implementation for own in (model.config, model.config.text_config, model.config.vision_config)]
+    assert found == names and not is_patched(model)
+
+
+def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(constants):
+    model, given = stock("gpt2"), texts(left=True)
+    real = given["attention_mask"].bool()
+    expected = model(**given).logits[real]
+    with papa.replaced_attention(model, constants, []):
+        close(model(given["input_ids"], None, given["attention_mask"]).logits[real], expected)
+        with pytest.raises(InputError, match="position_ids start anew within a row"):
+            model(given["input_ids"][:1], position_ids=torch.arange(SLOTS)[None] % 9)
+        with pytest.raises(InputError, match=r"^Attention was asked for outside of a call of the model"):
+            model.base_model(**given)
+        with pytest.raises(InputError, match="call that model itself, with a cache that grows"):
+            model.generate(**given, max_new_tokens=2, cache_implementation="static")
+
+
+def test_padding_may_have_the_id_of_a_token():
+    """As in decoders that were trained without padding; then the mask alone says what is real."""
+    model, given = stock("gpt2"), texts()
+    model.config.pad_token_id = model.config.eos_token_id
+    given["input_ids"][1, 18] = model.config.eos_token_id
+    real = given["attention_mask"].bool()
+    close(Model(copy.deepcopy(model)).logits(given)[real], model(**given).logits[real])
+
+
+def test_threads_take_turns(constants):
+    ours, given = Model(stock("llama")), texts()
+    tasks = [() if number % 2 else (constants,) for number in range(24)]
+    expected = [ours.hidden_states(given), ours.hidden_states(given, constants)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda own: ours.hidden_states(given, *own), tasks))
+    for own, states in zip(tasks, found, strict=True):
+        close(states, expected[len(own)], atol=1e-5)

@@ -23,12 +23,15 @@ COLUMNS = {
     "stock": "as it is",
     "half": "half replaced",
     "all": "all replaced",
+    "own": "own attention",
     "skipped": "skipped",
 }
 NOTE = (
     "Runs: on packed rows of tokens, or padded as the stock model does, which is slower. As it is: the largest "
     "distance of hidden states from those of transformers, relative to their norm. Half and all replaced: the same "
-    "from a dense reference; - if the attention of the model is a module of its own. Skipped: the share of queries "
+    "from a dense reference; - if the attention of the model is a module of its own. Own attention: the distance from "
+    "transformers if all heads use their own attention to the one text as constants; - if it does not sum to one, as "
+    "with sinks. Skipped: the share of queries "
     "and keys that is not computed if all heads are replaced."
 )
 
@@ -62,7 +65,7 @@ def table_of(models: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> Tab
         | {
             "causal": "yes" if one["causal"] else "no",
             "sizes": _sizes(one),
-            **{name: _distance(one[name]) for name in ("stock", "half", "all")},
+            **{name: _distance(one[name]) for name in ("stock", "half", "all", "own")},
             "skipped": "-" if pd.isna(one["skipped"]) else f"{100 * one['skipped']:.0f} %",
         }
         for one in models

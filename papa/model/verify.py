@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
+from papa.data.packed import Given, Packed
 from papa.errors import InputError, first_line
 from papa.model.check import distance, states_of, tiny_batch, tiny_given
 from papa.model.forms import MODULES, Form, dense, takes_text
@@ -37,6 +38,8 @@ class Verified:
         stock: the largest distance of its hidden states from those of the stock model, relative to their norm.
         half, all: the same from the reference, with every other head and with all heads replaced; nan if there is no
             reference because the attention of the model is a module of its own.
+        own: the distance from the stock model if all heads use, as constants, their own attention to the one text that
+            runs; nan if attention does not sum to one, as with sinks, which constants do.
         skipped: the share of the outputs of projections for queries and keys that is not computed if all are replaced.
     """
 
@@ -51,6 +54,7 @@ class Verified:
     stock: float = float("nan")
     half: float = float("nan")
     all: float = float("nan")
+    own: float = float("nan")
     skipped: float = float("nan")
 
 
@@ -84,6 +88,7 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
             with Reference(base, constants, heads, dense(batch)[1]):
                 expected = states(arguments)
             found[name] = distance(model.run(batch, model.replacement(constants, heads)), expected)
+    found["own"] = _with_own_attention(model, base, batch)
     return Verified(
         kind,
         str(model.form),
@@ -96,6 +101,22 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
         skipped=_skipped(model),
         **found,
     )
+
+
+def _with_own_attention(model: Model, base: PreTrainedModel, batch: Packed) -> float:
+    """How far all heads are from stock if their constants are their own attention to the one example that runs."""
+    if isinstance(batch, Given):
+        one: Packed = given_of(base, {name: values[:1] for name, values in batch.arguments.items()})
+    else:  # the last example of a tiny batch fills all slots
+        ids, slots, segments = (own[-batch.n :] for own in (batch.ids, batch.slots, batch.segments))
+        one = Packed(ids, slots, segments, batch.lengths[-1:], batch.n)
+    collected: list[Tensor] = []
+    model.observe(one, lambda _, attention, __: collected.append(attention[0]))
+    constants, padded = torch.stack(collected), Form(False)
+    if not torch.allclose(constants.sum(-1), torch.ones(()).to(constants), atol=1e-3):
+        return float("nan")
+    expected = [padded.tokens(state, one) for state in states_of(base, padded.arguments(base, one))]
+    return distance(model.run(one, model.replacement(constants)), expected)
 
 
 def _numbers(model: Model) -> tuple[int, ...]:

@@ -280,7 +280,9 @@ Device = Annotated[str, typer.Option(help="Where models run: auto, cpu, cuda, mp
     "Exit codes: 0 all can be used, 1 one cannot, 2 one cannot be loaded, or a wrong command."
 )
 def verify(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Folders of models, or ids on the hub.")],
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL...", help="Folders of models, ids on the hub, or installed packages.")
+    ],
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:

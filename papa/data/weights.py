@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -72,6 +73,19 @@ def place_of(model: ModelId) -> str:
         check_recorded(folder, model.revision)
         return str(folder)
     return model.hub
+
+
+def found_at(place: str) -> str:
+    """Where a model is that a user names: the folder of an installed package, else the folder or hub id itself."""
+    if os.path.isdir(place) or not is_package(place):
+        return place
+    model = ModelId(name=place)
+    return str(_model_folder(model, _package_folder(model, place)))
+
+
+def is_package(place: str) -> bool:
+    """Whether what is named so is an installed package."""
+    return re.fullmatch("[a-z][a-z0-9_]*", place) is not None and importlib.util.find_spec(place) is not None
 
 
 def is_local(place: str) -> bool:

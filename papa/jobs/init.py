@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from papa.config.reading import UNPRINTABLE, config_of
-from papa.data.weights import says_next
+from papa.data.weights import is_package, says_next
 from papa.errors import InputError
 from papa.files import PathLike
 from papa.jobs.start import home
@@ -294,7 +293,7 @@ def _place(model: str) -> str:
     """The key of a model and its value."""
     if os.path.isdir(model):
         return f"path: {_scalar(model)}"
-    if re.fullmatch("[a-z][a-z0-9_]*", model) and importlib.util.find_spec(model) is not None:
+    if is_package(model):
         return f"package: {model}"
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", model, re.ASCII):
         raise InputError(
@@ -480,8 +479,10 @@ def print_started(found: Mapping[str, Any], out: Console) -> None:
         missing = " and ".join(map(_printable, found["missing_files"].values()))
         out.print(f"There is no {missing} yet: put it there, or another path into the config.", style="yellow")
     if found["to_split"]:
-        out.print("To hold a tenth of the training rows out, and write the rest beside them:")
+        out.print("To hold a tenth of the training rows out, and write the rest beside them, run this,")
         out.print(f"  {_printable(found['to_split'])}", soft_wrap=True)
+        told = f"and then name the rest as train in {found['config']}, so that no row is in both."
+        out.print(_printable(told), soft_wrap=True)
     out.print("Next:")
     for command in found["next"]:
         out.print(f"  {_printable(command)}", soft_wrap=True)

@@ -294,7 +294,8 @@ def print_inspected(found: Shown, out: Console) -> None:
     if table := found.get("table"):
         cells = [[_said(cell)[:LONGEST] for cell in row] for row in table["rows"]]
         shown = f"{len(cells)} of {count(table['total'], 'row')}" if len(cells) < table["total"] else ""
-        Table(shown, pd.DataFrame(cells, columns=table["columns"]), len(table["columns"])).print(out)
+        for part in Table(shown, pd.DataFrame(cells, columns=table["columns"]), 1).fitting(out.width):
+            part.print(out)
     if heads := found.get("heads"):
         digits = 0 if isinstance(heads["values"][0][0], int) else 3
         out.print(f"\n{heads['title']}", style="bold")

@@ -266,7 +266,7 @@ def told_of(found: Found) -> list[str]:
     for entry in known:
         if entry["smallest"] >= found["margin"]:
             said.append(
-                f"A margin of {100 * found['margin']:g} % cannot be shown for {entry['title']} with "
+                f"A margin of {100 * found['margin']:g} % is unlikely to be shown for {entry['title']} with "
                 f"{_counts(entry, ' and ')} (smallest: {_under(entry)}): {HELPS[entry['helps']]}."
             )
     alone = [entry["title"] for entry in entries if entry["why"] == ONE_SEED]

@@ -37,15 +37,16 @@ NOTE = (
 
 
 def verify(places: Sequence[str], device: str = "auto") -> dict[str, Any]:
-    """What is found about models, which are folders or ids on the hub.
+    """What is found about models, which are folders, ids on the hub or installed packages.
 
     Raises:
         InputError: a model cannot be loaded.
     """
+    from papa.data.weights import found_at
     from papa.model.load import stock_model
     from papa.model.verify import verify as verified
 
-    found = [{"model": place} | asdict(verified(stock_model(place, device=device))) for place in places]
+    found = [{"model": place} | asdict(verified(stock_model(found_at(place), device=device))) for place in places]
     return {"models": found, "transformers": version("transformers"), "torch": version("torch")}
 
 

@@ -59,10 +59,10 @@ SUBSETS_TOLD = 4
 TITLE = "Claims"
 ABOUT = (
     "Loss: mean over the tasks that count of (original - score) / (original - contextless), with its 95 % interval "
-    "over probe seeds, orders of heads and validation examples. Largest bound: the one-sided 95 % upper bound of the "
-    "task that may lose most. Margin: so many heads are replaceable at every margin above this, because with this many "
-    "replaced and with every smaller measured number all tasks that count lose less. Tasks whose original does not "
-    f"beat both floors have no say. Above 100 %, {MORE_THAN_ALL}."
+    "over probe seeds, validation examples and, where there are several, orders of heads. Largest bound: the one-sided "
+    "95 % upper bound of the task that may lose most. Margin: so many heads are replaceable at every margin above "
+    "this, because with this many replaced and with every smaller measured number all tasks that count lose less. "
+    f"Tasks whose original does not beat both floors have no say. Above 100 %, {MORE_THAN_ALL}."
 )
 
 

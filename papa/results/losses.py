@@ -33,9 +33,9 @@ MORE_THAN_ALL = "more is lost than attention contributes: worse than no context 
 ABOUT_LOSS = (
     "Loss: (original - score) / (original - contextless), the share of what attention contributes that is gone. "
     "Contextless: the same probe with zeros in place of all attention, so that no token learns of another. Trivial: "
-    "the best guess that ignores the input. A loss is given only where the original beats both floors (one-sided, "
-    "95 %). Its interval is Fieller's, over probe seeds, orders of heads and validation examples. "
-    f"Above 100 %, {MORE_THAN_ALL}."
+    "the best guess that ignores the input, going by the training rows. A loss is given only where the original beats "
+    "both floors (one-sided, 95 %). Its interval is Fieller's, over probe seeds, validation examples and, where there "
+    f"are several, orders of heads. Above 100 %, {MORE_THAN_ALL}."
 )
 
 

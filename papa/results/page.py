@@ -56,7 +56,7 @@ GLOSSARY = {
     "Probe": "a small classifier that is trained on what the model makes of a text; the model itself is not trained",
     "Original": "the model with no head replaced",
     "Contextless": "the same probe with zeros in place of all attention, so that no token learns of another",
-    "Trivial": "the best guess that ignores the input, such as the most frequent class",
+    "Trivial": "the best guess that ignores the input, such as the most frequent class of the training rows",
     "Loss": "(original − score) / (original − contextless), the share of what attention contributes that is gone; a "
     "task has a say only if its original beats both floors, contextless and trivial, beyond chance; above 100 %, "
     f"{MORE_THAN_ALL}",

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.files import MEND, Trace, write_json, write_page, write_table, write_tensors
+from papa.jobs.inspect import print_inspected
 from papa.method.averages import ConstantMatrices
 
 LAYERS, HEADS, SLOTS, EXAMPLES = 2, 3, 7, 5
@@ -138,6 +139,17 @@ def test_settings_and_first_rows_are_shown(file):
     said = inspect(file("texts.parquet")).stdout
     assert re.search(r"corpus +first sentence", said) and "5 of 11 rows" in said and "text 4" in said
     assert "text 5" not in said
+
+
+def test_a_table_wider_than_the_terminal_is_cut_between_columns(capsys):
+    from rich.console import Console
+
+    columns = [f"a_long_name_{number}" for number in range(40)]
+    table = {"columns": columns, "rows": [["0.123"] * 40], "total": 1}
+    found = {"what": "Table", "bytes": 1, "damage": None, "intact": True, "made": None, "inputs": {}, "table": table}
+    print_inspected(found, Console(width=80))
+    lines = capsys.readouterr().out.splitlines()
+    assert all(any(name in line for line in lines) for name in columns) and max(map(len, lines)) <= 80
 
 
 def test_weights_have_three_decimals_and_are_those_of_the_last_epoch(file):

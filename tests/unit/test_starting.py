@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.config.reading import config_of, read_config
+from papa.data.weights import found_at
 from papa.jobs.init import Data, look_at, text_of
 
 ROWS = [("the cat sees a dog", "good"), ("a dog", "bad"), ("here and now", "bad"), ("one", "good")] * 10
@@ -152,6 +153,17 @@ def test_an_installed_package_is_no_id_on_the_hub(here, monkeypatch, given, plac
     assert loaded()["models"] == {given.replace("_", "-"): {place: given}}
 
 
+def test_where_a_package_has_its_model_can_be_asked(here, monkeypatch):
+    (here / "packages").mkdir()
+    (here / "model").mkdir()
+    (here / "model/config.json").write_text("{}", encoding="utf-8")
+    code = f"def get_model_path():\n    return {str(here / 'model')!r}\n"
+    (here / "packages/has_minilm.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(here / "packages")
+    assert found_at("has_minilm") == str(here / "model")
+    assert [found_at(place) for place in ("owner/model", "gpt2", "model")] == ["owner/model", "gpt2", "model"]
+
+
 STRANGE = ["a b", "it's", 'the "best"', "key: value", "a #1", "[x], {y}", "größe", "- on", "5", "日本"]
 
 
@@ -173,6 +185,12 @@ def test_strange_columns_stay_what_they_are(here, column):
         writer(file).writerows([[column, "label"], *ROWS])
     init("--train", "train.csv", "--column", f"first={column}")
     assert loaded()["corpora"]["texts"]["first"] == column
+
+
+def test_what_is_held_out_is_to_stand_in_no_training_row(here):
+    csv(here / "train.csv", "text,mood", ROWS)
+    said = " ".join(init("mine.yaml", "--train", "train.csv", "--column", "label=mood").stdout.split())
+    assert "and then name the rest as train in mine.yaml, so that no row is in both." in said
 
 
 def test_values_of_a_data_set_end_no_comment(here):

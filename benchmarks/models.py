@@ -70,6 +70,11 @@ SIZES: Mapping[str, Any] = {
 """What small models have, by the names that configs use."""
 
 
+MIXED: Mapping[str, Mapping[str, Any]] = {
+    "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
+    "minimax_m3_vl_text": {"layer_types": ["full_attention", "minimax_m3_sparse"] * 2},
+}
+"""Layers that checkpoints of a type have, and its config by itself has not."""
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 LISTED = ("attn_layer_indices", "layer_types", "mlp_layer_types", "layers_block_type")
 VARIATIONS: tuple[Mapping[str, Any], ...] = (
@@ -113,7 +118,7 @@ def small_config(kind: str, **changed: Any) -> PreTrainedConfig:
     """A config of this type with small sizes, some of them `changed`."""
     from transformers import AutoConfig
 
-    return AutoConfig.for_model(kind, **_small(AutoConfig.for_model(kind).to_dict(), changed))
+    return AutoConfig.for_model(kind, **_small(AutoConfig.for_model(kind).to_dict(), changed) | MIXED.get(kind, {}))
 
 
 def _small(said: Mapping[Any, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +139,7 @@ def _small(said: Mapping[Any, Any], changed: Mapping[str, Any]) -> dict[str, Any
     for name, value in told.items():
         if isinstance(value, list) and (len(value) == layers or name in LISTED):
             own[name] = (list({repr(one): one for one in value}.values()) * 4)[:4]  # what is listed layer by layer
-        elif isinstance(value, dict) and name.endswith("_config"):
+        elif isinstance(value, dict) and (name.endswith("_config") or "model_type" in value):
             own[name] = {"model_type": value["model_type"]} if "model_type" in value else {}
             own[name] |= _small(value, changed)
     return own
@@ -220,7 +225,25 @@ def check(kind: str, text: bool = True) -> dict[str, Any]:
     found = verify(model)
     if "allowed in torch.float32" in found.why:  # roundings grow in some models with weights as large as these
         found = verify(model.double())
+    if text and found.form != "refused" and not _loads(kind):
+        found = Verified(
+            kind, "refused", f"checkpoints are an encoder with a decoder; {type(model).__name__} alone can be used"
+        )
     return asdict(replace(found, kind=kind)) | {"text": text}  # some types share the class of another
+
+
+def _loads(kind: str) -> bool:
+    """Whether papa loads checkpoints of a type, and not only a half of them that somebody has taken out."""
+    from transformers import AutoConfig
+
+    from papa.errors import InputError
+    from papa.model.load import class_of
+
+    try:
+        class_of(AutoConfig.for_model(kind), kind)
+    except InputError:
+        return False
+    return True
 
 
 def swept(chosen: list[tuple[str, bool]]) -> Iterator[dict[str, Any]]:
@@ -328,7 +351,9 @@ refused if it is not computed exactly. `papa verify MODEL` shows the same for a 
 ## Text models that are not used
 
 *Refused*: papa says this when such a model is loaded. *Not made*: no small model of the type could be made here, so
-nothing is known; `papa verify` says what is true of a checkpoint.
+nothing is known; `papa verify` says what is true of a checkpoint. Of an encoder with a decoder papa loads the encoder
+where transformers has a class for it, as of T5. Checkpoints of the others are refused, and are not among the types that
+can be used, also if a half of them can: in Python, `papa.Model(model.get_encoder())`.
 
 {rest}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import glob
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -207,6 +207,10 @@ class _Course:
         return {f"{name}/{number}": values for name, several in lists.items() for number, values in enumerate(several)}
 
 
+def _finite(several: Iterable[Tensor]) -> bool:
+    return all(bool(values.isfinite().all()) for values in several)
+
+
 def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | None = None) -> list[Epoch]:
     """Train on the mean loss of shuffled batches.
 
@@ -217,8 +221,8 @@ def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | 
         checkpoint: where to go on from; whoever gives one discards it when the result is written.
 
     Raises:
-        Diverged: the loss of an epoch is not finite, or what is kept of it is not; the parameters are then those after
-            the last good epoch.
+        Diverged: the loss of an epoch is not finite, or what is learned or kept of it is not; the parameters are then
+            those after the last good epoch.
     """
     course, examples = _Course(lesson.parameters, training.learning_rate), lesson.examples
     generator = torch.Generator().manual_seed(seed)
@@ -249,11 +253,16 @@ def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | 
                 course.step()
                 keep()
             mean = float(course.total) / examples
-            kept = lesson.after_epoch() if isfinite(mean) else {}
-            if not isfinite(mean) or not all(bool(values.isfinite().all()) for values in kept.values()):
+            wrong = None if isfinite(mean) else f"loss became {mean}"
+            if wrong is None and not _finite(lesson.parameters):  # as the last step of an epoch may leave them
+                wrong = "learned weights are not finite"
+            kept = lesson.after_epoch() if wrong is None else {}
+            if wrong is None and not _finite(kept.values()):
+                wrong = "score is not finite"
+            if wrong is not None:
                 raise Diverged(
-                    f"The {'score is not finite' if kept else f'loss became {mean}'} in epoch {epoch} of {lesson.what} "
-                    f"at learning rate {training.learning_rate}; lower the learning rate."
+                    f"The {wrong} in epoch {epoch} of {lesson.what} at learning rate {training.learning_rate}; lower "
+                    "the learning rate."
                 )
             course.end_epoch(Epoch(mean, kept))
             keep()

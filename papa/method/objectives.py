@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from papa.data.tokens import Tokens, whole_numbers
 from papa.errors import DamagedArtefact, InputError
 from papa.files import JSON, MEND, PathLike, provenance_of, read_table
 from papa.method.fitting import Kept
-from papa.method.probes import MlmProbe, SequenceProbe, Sizes, TokenProbe
+from papa.method.probes import MlmProbe, SequenceProbe, Sizes, TokenProbe, activation_of, spread_of
 from papa.model.linear import linear
 from papa.model.model import Model
 from papa.model.replacement import Replacement
@@ -374,7 +374,7 @@ class Masked(_Guessed):
         seed: what the masks of training texts follow from.
 
     Raises:
-        InputError: there is a validation split, and no token of it is masked.
+        InputError: there is a validation split, and no token of it is masked, or the model has no embeddings of words.
     """
 
     probe: MlmProbe
@@ -386,9 +386,9 @@ class Masked(_Guessed):
             self.masks["validation"] = masking.draw(splits["validation"].ids, *VALIDATION)
             if not self.facts["masked"]:
                 raise InputError("No token of the validation split is masked: its texts are too few and too short.")
-        config, embeddings = model.config, cast(Tensor, model.model.get_input_embeddings().weight)
-        sizes, self.vocabulary = (model.states, model.hidden), len(embeddings)
-        self.probe = MlmProbe(*sizes, embeddings.float(), config.hidden_act, config.initializer_range)
+        embeddings = _embeddings_of(model)
+        self.vocabulary, config = len(embeddings), model.config
+        self.probe = MlmProbe(model.states, model.hidden, embeddings.float(), activation_of(config), spread_of(config))
 
     @property
     def facts(self) -> dict[str, JSON]:
@@ -429,6 +429,20 @@ class Masked(_Guessed):
     def _summed(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Cross-entropy in nats of guessing the gold from `hidden` `[masked, L+1, hidden]`, summed over tokens."""
         return summed_loss(self.probe, hidden, batch.gold)
+
+
+def _embeddings_of(model: Model) -> Tensor:
+    """The input embeddings of a model, `[word, size]`; raises `InputError` if it has none."""
+    try:
+        weight = model.model.get_input_embeddings().weight
+    except (AttributeError, NotImplementedError):  # a module of several tables, or none that transformers knows of
+        weight = None
+    if not isinstance(weight, Tensor) or weight.ndim != 2:
+        raise InputError(
+            f"{type(model.model).__name__} has no table of input embeddings, to which the probe of masked tokens is "
+            "tied; leave it out of masked language modelling."
+        )
+    return weight
 
 
 class Next(_Guessed):

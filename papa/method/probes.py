@@ -7,6 +7,7 @@ package they take packed ones, `[token, L+1, hidden]`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from papa.errors import InputError
 from papa.model.forms import probe_dropout
 from papa.model.linear import linear
 from papa.model.model import Model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,22 @@ class Sizes:
     @classmethod
     def of(cls, model: Model, slots: int) -> Sizes:
         """The sizes of a model."""
-        config = model.config
-        spread = getattr(config, "initializer_range", 0.02)  # not every decoder says it
-        return cls(model.states, model.hidden, slots, spread, probe_dropout(config))
+        return cls(model.states, model.hidden, slots, spread_of(model.config), probe_dropout(model.config))
+
+
+ACTIVATIONS = ("hidden_act", "hidden_activation", "activation", "activation_function", "dense_act_fn")
+"""What configs call the activation of a model."""
+
+
+def spread_of(config: PreTrainedConfig) -> float:
+    """The spread of a model's weights at the start, 0.02 if its config does not say it."""
+    return float(getattr(config, "initializer_range", 0.02))
+
+
+def activation_of(config: PreTrainedConfig) -> str:
+    """The activation of a model, by whichever name its config has it; gelu if it has none."""
+    told = (getattr(config.get_text_config(), name, None) for name in ACTIVATIONS)
+    return next((own for own in told if isinstance(own, str)), "gelu")
 
 
 class SequenceProbe(nn.Module):
@@ -138,7 +155,7 @@ class MlmProbe(nn.Module):
         activation: str = "gelu",
         initializer_range: float = 0.02,
     ):
-        """`embeddings` are `[vocabulary, size]`, `activation` is a config's hidden_act."""
+        """`embeddings` are `[vocabulary, size]`, `activation` is a model's (`activation_of`)."""
         super().__init__()
         from transformers.activations import ACT2FN
 

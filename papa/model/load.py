@@ -144,7 +144,7 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
         config = AutoConfig.from_pretrained(name, **own)
         # eager whatever the config says, which may name a kernel: code from the hub; and said to the model, for what
         # AutoModel makes of config.json would go before it
-        model, report = _class_of(config).from_pretrained(
+        model, report = class_of(config, name).from_pretrained(
             name, config=config, attn_implementation="eager", dtype=dtype, output_loading_info=True, **own
         )
     except InputError:
@@ -173,24 +173,52 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     return stock
 
 
-def _class_of(config: PreTrainedConfig) -> Any:
-    """What loads a checkpoint: with its head if it is a language model, else without; of two stacks the encoder."""
+LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel", "GenerationDecoder", "ForMaskedLM", "ForConditionalGeneration")
+"""How the names of classes end that have the head of a language model."""
+
+
+def class_of(config: PreTrainedConfig, name: str) -> Any:
+    """What loads a checkpoint: with its head if it is a language model, else without; of two stacks the encoder.
+
+    Raises:
+        InputError: transformers has no class for the encoder alone of a model of two stacks.
+    """
+    import transformers
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForTextEncoding
+    from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
 
     if config.is_encoder_decoder:
+        if config.model_type not in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
+            encoder = f"transformers.AutoModel.from_pretrained({name!r}).get_encoder()"
+            raise InputError(
+                f"The model {name} is an encoder with a decoder ({config.model_type}), and papa takes one of the two; "
+                f"in Python, give papa.Model the encoder, {encoder}, or load another model."
+            )
+        config.is_encoder_decoder = False  # it is not any more, and T5Gemma wants this said
         return AutoModelForTextEncoding
     named = (config.architectures or [""])[0]
+    own = getattr(transformers, named, None)
+    if named.endswith((*LANGUAGE_MODELS, "EncoderModel")) and getattr(own, "config_class", None) is type(config):
+        return own
     if named.endswith(("ForCausalLM", "LMHeadModel")):
         return AutoModelForCausalLM
     return AutoModelForMaskedLM if named.endswith("ForMaskedLM") else AutoModel
 
 
 def _found(device: str) -> str:
-    """What `device` stands for on this machine; raises `InputError` for a GPU that is not there."""
+    """What `device` stands for on this machine; raises `InputError` for one that is not there."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto":
         return "cuda" if gpus else "cpu"
-    asked = torch.device(device)
+    try:
+        asked = torch.device(device)
+        if asked.type not in ("cuda", "mps"):
+            torch.zeros(1, device=asked).item()
+    except Exception as error:  # torch says of each kind of device in another way that it cannot be used
+        raise InputError(
+            f"device is {device!r}, which torch {torch.__version__} cannot compute on here; give auto, cpu, cuda, "
+            "a GPU by its number (cuda:1) or mps."
+        ) from error
     there = {"cuda": (asked.index or 0) < gpus, "mps": torch.backends.mps.is_available()}
     if not there.get(asked.type, True):
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")

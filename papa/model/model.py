@@ -372,17 +372,24 @@ class Model:
             `[example, slot, word]`, zero at padding.
 
         Raises:
-            InputError: the model was loaded without a head.
+            InputError: the model was loaded without a head, or with one that says nothing of each token.
         """
         packed = self.pack(inputs)
         return packed.unpack(self.scores(packed, self.replacement(constants, heads, mixing)))
 
     def scores(self, packed: Packed, replacement: Replacement | None = None, dropout: bool = False) -> Tensor:
         """Logits of a packed batch by the model's own head, `[token, word]`; `dropout` as in `run`."""
-        if self.full is self.model:
-            raise InputError(f"{type(self.model).__name__} has no head, and so no logits; load a checkpoint with one.")
+        arguments, name = self.form.arguments(self.model, packed), type(self.full).__name__
         with self._running(packed, replacement, dropout=dropout):
-            output = self.full(**self.form.arguments(self.model, packed), **options_of(self.full)).logits
+            output = getattr(self.full(**arguments, **options_of(self.full)), "logits", None)
+        if output is None:
+            raise InputError(f"{name} has no head, and so no logits; load a checkpoint with one.")
+        rows = list(arguments["input_ids"].shape) if "input_ids" in arguments else [len(packed.lengths), packed.n]
+        if output.ndim != 3 or list(output.shape[:2]) != rows:
+            raise InputError(
+                f"The head of {name} gives logits {list(output.shape)} for inputs {rows}, and not some for each token; "
+                "load a checkpoint with the head of a language model."
+            )
         return self.form.tokens(output, packed)
 
 

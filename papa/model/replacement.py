@@ -195,7 +195,10 @@ def _of_layer(constants: Constant, layer: int, heads: Tensor | None = None) -> C
 
 
 def _constants(given: Constants, shape: tuple[int, int]) -> Constant:
-    """Constants of all heads of a model; raises `InputError` unless they are those of so many."""
+    """Constants of all heads of a model; raises `InputError` unless they are those of so many, and finite.
+
+    Those that are being learned need not be finite: what learns them says where they went wrong.
+    """
     own = given if isinstance(given, Tensor | Matrices | Outputs) else getattr(given, "constants", None)
     found: Constant | None = Full(own) if isinstance(own, Tensor) else own
     axes = {Full: 4, Matrices: 3, Outputs: 4}.get(type(found))
@@ -209,7 +212,14 @@ def _constants(given: Constants, shape: tuple[int, int]) -> Constant:
         pairs = list((found.values if isinstance(found, Full) else found.classes).shape[-2:])
         if pairs[0] != pairs[1]:
             raise InputError(f"Constant matrices are square, [query, key]; {pairs} were given.")
+    if not found.values.requires_grad and not _finite(found.values):
+        raise InputError("The constants contain NaN or infinity, and have to be finite; make them again.")
     return found
+
+
+def _finite(values: Tensor) -> bool:
+    # the ends are NaN if anything is, and nothing as large as the constants is made
+    return not values.numel() or all(bool(end.isfinite()) for end in values.aminmax())
 
 
 def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:

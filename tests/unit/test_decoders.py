@@ -289,6 +289,24 @@ def test_a_model_without_a_head_has_no_logits():
         ours.logits(texts())
 
 
+@pytest.mark.parametrize("name", ["Bert", "GPT2"])
+@pytest.mark.parametrize("texts_given", [1, 5])
+def test_a_head_that_says_nothing_of_each_token_has_no_logits(name, texts_given):
+    """Of one text of five tokens, as many as its labels, they would look like those of tokens."""
+    config = getattr(transformers, f"{name}Config")(**SIZES | ENDS, num_labels=5)
+    ours = Model(getattr(transformers, f"{name}ForSequenceClassification")(config))
+    inputs = {key: values[-texts_given:, :5] for key, values in texts().items()}
+    with pytest.raises(papa.InputError, match=rf"The head of {name}ForSeq.* gives logits \[\d, 5\] for inputs \["):
+        ours.logits(inputs)
+
+
+def test_logits_of_labels_of_tokens_are_the_heads():
+    plain = transformers.BertForTokenClassification(transformers.BertConfig(**SIZES, num_labels=7)).eval()
+    inputs, expected = texts(), plain(**texts()).logits
+    real = inputs["attention_mask"].bool()
+    close(Model(plain).logits(inputs)[real], expected[real])
+
+
 def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is_refused(monkeypatch, constants):
     model = stock("llama").train()
     before = [module.training for module in model.modules()]

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import re
 from hashlib import sha256
 
 import pytest
@@ -154,6 +155,57 @@ def test_a_job_gets_its_model_in_its_precision_and_with_its_weights_alone(tiny, 
         papa.InputError, match=rf"model tiny in .*tiny have SHA-256 (?!{digest}).* with have {digest}; put"
     ):
         model_of(Encoding(model=ModelId(name="tiny", weights=digest)))
+
+
+@pytest.mark.parametrize("kind", ["Bart", "Pegasus", "Marian", "Whisper"])
+def test_an_encoder_with_a_decoder_is_refused_and_its_encoder_is_not(tmp_path, kind):
+    """What the message says to give can be given."""
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 2, "decoder_layers": 2}
+    sizes = {"vocab_size": VOCABULARY, "d_model": 8, "encoder_ffn_dim": 9, "decoder_ffn_dim": 9, "pad_token_id": 0}
+    ends = {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
+    sound = {"num_mel_bins": 8, "max_source_positions": 24} if kind == "Whisper" else {}
+    made = getattr(transformers, f"{kind}Config")(**heads | sizes | ends | sound)
+    name = f"{kind}MTModel" if kind == "Marian" else f"{kind}ForConditionalGeneration"
+    getattr(transformers, name)(made).save_pretrained(tmp_path / "two")
+    with pytest.raises(
+        papa.InputError, match=rf"two is an encoder with a decoder \({kind.lower()}\).*get_encoder"
+    ) as no:
+        papa.load_model(tmp_path / "two", device="cpu")
+    encoder = re.search(r"transformers\..*?\(\)", str(no.value))[0]
+    assert papa.Model(eval(encoder)).layers == 2
+
+
+def test_an_encoder_that_was_saved_alone_is_loaded_as_one(tmp_path):
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 9, "num_layers": 2, "num_heads": 2, "vocab_size": VOCABULARY}
+    whole = transformers.T5Model(transformers.T5Config(**sizes)).eval()
+    whole.save_pretrained(tmp_path / "whole")
+    alone = transformers.T5EncoderModel.from_pretrained(tmp_path / "whole")
+    alone.save_pretrained(tmp_path / "alone")
+    ids = torch.arange(4, 13).view(1, 9)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    for name in ("whole", "alone"):
+        ours = papa.load_model(tmp_path / name, device="cpu")
+        close(ours.hidden_states(inputs)[:, -1], alone(ids).last_hidden_state)
+
+
+@pytest.mark.parametrize("name", ["MllamaForCausalLM", "Llama4ForCausalLM", "BertGenerationDecoder"])
+def test_a_head_that_the_checkpoint_has_is_loaded_whatever_the_library_maps_its_config_to(tmp_path, name):
+    kind = getattr(transformers, name)
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    sizes |= {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2, "cross_attention_layers": []}
+    sizes |= {"is_decoder": True} if name.endswith("Decoder") else {}
+    stock = kind(kind.config_class(**sizes)).eval()
+    stock.save_pretrained(tmp_path / "tiny")
+    ids = torch.arange(4, 13).view(1, 9)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    close(papa.load_model(tmp_path / "tiny", device="cpu").logits(inputs), stock(**inputs).logits)
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda:x", "meta"])
+def test_a_device_that_torch_does_not_know_is_said_in_a_sentence(device):
+    with pytest.raises(papa.InputError, match=rf"^device is '{device}', which torch .* give auto, cpu, .*\.$"):
+        papa.load_model("any", device=device)
 
 
 @only("bert")

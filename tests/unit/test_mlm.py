@@ -8,8 +8,10 @@ import jobs
 import pyarrow as pa
 import pytest
 import torch
+import transformers
 from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 from torch.nn.functional import cross_entropy, gelu
+from transformers.activations import ACT2FN
 
 import papa
 from papa.config.stages import ModelId, TokensOf
@@ -22,7 +24,7 @@ from papa.method import objectives
 from papa.method.fitting import Diverged
 from papa.method.metrics import score_of_table
 from papa.method.objectives import Batch, Labels, Masked, Through, losses, summed_loss
-from papa.method.probes import MlmProbe
+from papa.method.probes import MlmProbe, activation_of, spread_of
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
 METRIC = "negative_log_perplexity"
@@ -371,7 +373,7 @@ def test_texts_too_short_to_be_masked_are_refused(tiny, tokens, monkeypatch):
         train(tiny, tokens)
 
 
-@pytest.mark.parametrize("family", ["roberta", "deberta", "electra"])
+@pytest.mark.parametrize("family", ["roberta", "deberta", "electra", "distilbert", "modernbert"])
 def test_every_family_learns_to_guess(family, tmp_path, monkeypatch):
     """The random ELECTRA has embeddings of half its hidden size, so that a projection precedes the decoder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -387,6 +389,38 @@ def test_every_family_learns_to_guess(family, tmp_path, monkeypatch):
         assert scores[-1] > scores[0] + 0.1
     state = jobs.state_of(tmp_path / "original.json")
     assert ("projection.weight" in state) == (family == "electra")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "activation"),
+    [
+        ("ModernBertForMaskedLM", {"hidden_activation": "silu"}, "silu"),
+        ("DistilBertForMaskedLM", {"activation": "relu"}, "relu"),
+        ("T5EncoderModel", {"feed_forward_proj": "gated-gelu", "d_kv": CHANNELS + 1}, "gelu_new"),
+        ("XLMRobertaForMaskedLM", {"hidden_act": "gelu_new"}, "gelu_new"),
+    ],
+)
+def test_the_activation_is_the_models_by_whichever_name_it_has_it(tokens, masking, name, given, activation):
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": HEADS * (CHANNELS + 1), "num_hidden_layers": LAYERS}
+    ends = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+    kind = getattr(transformers, name)
+    config = kind.config_class(**sizes | ends | given, num_attention_heads=HEADS)
+    probe = Masked(Tokens.read(tokens), papa.Model(kind(config)), masking, 1).probe
+    assert type(probe.activation) is type(ACT2FN[activation])
+    assert probe.dense.weight.std().item() == pytest.approx(0.02, rel=0.1)
+
+
+def test_a_config_that_names_no_activation_is_one_of_gelu():
+    assert activation_of(transformers.XLMConfig()) == "gelu"
+    assert spread_of(transformers.XLMConfig()) == 0.02
+
+
+def test_a_model_without_embeddings_of_words_is_refused(tiny, tokens, masking, monkeypatch):
+    model = papa.load_model(str(tokens.parent / "tiny"), device="cpu")
+    for none in (torch.nn.ModuleList(), torch.nn.LayerNorm(3)):
+        monkeypatch.setattr(model.model, "get_input_embeddings", lambda none=none: none)
+        with pytest.raises(papa.InputError, match="BertModel has no table of input embeddings"):
+            Masked(Tokens.read(tokens), model, masking, 1)
 
 
 def test_trained_constants_are_refused(tiny, tokens):

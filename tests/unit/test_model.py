@@ -11,7 +11,7 @@ import papa
 from papa.data.packed import Examples, Packed
 from papa.model.model import Model, check_model
 from papa.model.reference import Reference
-from papa.model.replacement import Full, restrict
+from papa.model.replacement import Full, Outputs, restrict
 
 
 @pytest.fixture
@@ -143,6 +143,9 @@ def test_inputs_that_cannot_be_right_are_refused(ours, inputs, change, message):
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.ones(HEADS, LAYERS)}, "mixing is"),
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.ones(LAYERS, HEADS), "heads": []}, "exclude"),
         (None, {"heads": [(0, 0)]}, "without constants"),
+        (torch.full((LAYERS, HEADS, SLOTS, SLOTS), torch.nan), {}, "The constants contain NaN or infinity"),
+        (torch.eye(SLOTS).log().expand(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [(0, 0)]}, "NaN or infinity"),
+        (Outputs(torch.full((LAYERS, HEADS, SLOTS, CHANNELS), torch.inf)), {}, "NaN or infinity"),
     ],
 )
 def test_replacements_that_cannot_be_right_are_refused(ours, inputs, constants, options, message):

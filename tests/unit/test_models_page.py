@@ -55,6 +55,16 @@ def test_a_sweep_goes_on_where_it_was_stopped_unless_the_code_is_another(models,
     assert page.read_text().split() == ["bert", "llama", "vit"] and not log.exists()
 
 
+def test_a_type_of_two_stacks_is_not_used_if_only_its_decoder_can_be(models):
+    found = models.check("pegasus")
+    assert found["form"] == "refused" and "PegasusForCausalLM alone can be used" in found["why"]
+
+
+def test_small_models_have_the_layers_of_checkpoints(models):
+    assert (models.check("lfm2")["form"], models.check("lfm2")["layers"]) == ("padded", 2)
+    assert "block_indices" in models.check("minimax_m3_vl_text")["why"]
+
+
 @pytest.mark.parametrize("kind", SAMPLE)
 def test_a_type_is_what_the_page_says(models, kind):
     found = models.check(kind)

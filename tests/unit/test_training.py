@@ -375,6 +375,18 @@ def test_what_is_kept_of_an_epoch_is_finite_too():
     assert error.value.good == 1
 
 
+def test_what_is_learned_is_finite_too():
+    weight, kept = torch.nn.Parameter(torch.full((3,), 1e30)), iter([{}])
+
+    def loss(rows):  # finite, and without a finite gradient
+        return (weight - weight).sqrt().sum()
+
+    own = Lesson("fitting", [weight], 5, loss, lambda epoch: None, lambda: next(kept))
+    with pytest.raises(Diverged, match=r"The learned weights are not finite in epoch 1 of fitting"):
+        fit(own, training(batch_size=5), 1)
+    assert next(kept) == {} and bool(weight.isfinite().all())
+
+
 def test_an_error_in_the_middle_ends_the_line_of_the_bar(capsys):
     def damaged(rows):
         raise papa.InputError("the states are damaged")

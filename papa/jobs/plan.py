@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from papa.config.artefacts import ARTEFACTS
-from papa.config.settings import Config, Corpus, Machine
+from papa.config.settings import DIRECT, METRICS, Config, Corpus, Machine
 from papa.config.stages import HiddenOf, ModelId, RunsOf, TextsOf
 from papa.config.study import Job, Study
 from papa.config.variant import CONTEXTLESS, ORIGINAL
@@ -357,9 +357,22 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
     problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, Counted]]()
     for model in dict.fromkeys(model for model, _ in config.pairs):
         try:
-            models[model] = _of_model(ModelId.of(model, config.models[model]))
+            models[model], says_next = _of_model(ModelId.of(model, config.models[model]))
         except InputError as error:
             problems.append(f"Model {model}: {error}")
+            continue
+        metrics = {task: config.tasks[task].metric for name, task in config.pairs if name == model}
+        problems += [
+            f"Model {model}: its config names no decoder of next tokens, which task {task} needs ({metric})."
+            for task, metric in metrics.items()
+            if metric in DIRECT and not says_next
+        ]
+        problems += [
+            f"Model {model}: it is a decoder, which cannot guess the masked tokens of task {task}; measure it by "
+            "log_likelihood."
+            for task, metric in metrics.items()
+            if METRICS[metric] == "masked" and says_next
+        ]
     for corpus in config.corpora_run:
         try:
             of_tasks = [task for _, task in config.pairs if config.tasks[task].corpus == corpus]
@@ -384,11 +397,11 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
     return problems, sizes, rows
 
 
-def _of_model(model: ModelId) -> dict[str, int]:
-    """The sizes of a model; raises `InputError` if it is not to be had."""
-    from papa.data.tokenize import sizes_of_model
+def _of_model(model: ModelId) -> tuple[dict[str, int], bool]:
+    """The sizes of a model, and whether it says next tokens; raises `InputError` if it is not to be had."""
+    from papa.data.tokenize import is_decoder, sizes_of_model
 
-    return sizes_of_model(model)
+    return sizes_of_model(model), is_decoder(model)
 
 
 class Counted(NamedTuple):

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 from test_decoder import write_questions
-from tiny import CONFIG, ROWS, write_data, write_model
+from tiny import CONFIG, REPOSITORY, ROWS, write_data, write_model
 from typer.testing import CliRunner
 
 from papa.cli import app
@@ -177,6 +177,40 @@ def test_the_smallest_loss_before_a_run_is_worked_out_by_hand(plan):
     assert "standard deviation of 0.005 of the score's range, 5 % of the examples" in ASSUMED
     wide = " ".join(plan(config | {"margin": 0.2}).stdout.split())
     assert "MRPC 15 %" in wide and "unlikely" not in wide
+
+
+def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    corpora = {"blocks": {**CONFIG["corpora"]["sentences"], "blocks": True}}
+    tasks = {
+        metric.split("_")[0]: {
+            "corpus": "blocks",
+            "metric": metric,
+            "learning_rate": 1e-3,
+            "batch_size": 2,
+            "epochs": 1,
+        }
+        for metric in ("negative_log_perplexity", "log_likelihood")
+    }
+    config = CONFIG | {"models": {"gpt": {"random": "gpt2"}, "bert": {"random": "bert"}}, "corpora": corpora}
+    config |= {"tasks": tasks, "run": CONFIG["run"] | {"tasks": [*tasks], "models": ["gpt", "bert"]}}
+    assert json.loads(plan(config, "--json").stdout)["problems"] == [
+        "Model gpt: it is a decoder, which cannot guess the masked tokens of task negative; measure it by "
+        "log_likelihood.",
+        "Model bert: its config names no decoder of next tokens, which task log needs (log_likelihood).",
+    ]
+
+
+@pytest.mark.parametrize("name", ["decoders", "encoders"])
+def test_configs_of_models_that_are_not_here_are_planned_as_far_as_they_can_be(plan, name):
+    config = yaml.safe_load((REPOSITORY / f"config/{name}.yaml").read_text(encoding="utf-8"))
+    found = json.loads(plan(config, "--json").stdout)
+    assert found["total"]["jobs"] == len(Study(config_of(config), "results/planned").jobs())
+    missing = {
+        *(f"Model {model}:" for model in config["models"]),
+        *(f"Corpus {corpus}:" for corpus in config["corpora"]),
+    }
+    assert all(problem.startswith(tuple(missing)) for problem in found["problems"])
 
 
 def test_questions_are_counted_with_all_their_choices(plan, folder, tmp_path, monkeypatch):

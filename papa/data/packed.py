@@ -207,5 +207,5 @@ class Examples:
 
     def gather_heads(self, spread: Tensor, tokens: int) -> Tensor:
         """`[example, head, place, channel]` to `[1, token, head, channel]`, or `[example, place, head, channel]`."""
-        turned = spread.transpose(1, 2)
-        return self.gather(turned, tokens)[None] if self.packed else turned.contiguous()
+        turned = spread.transpose(1, 2)  # which models view in other shapes
+        return (self.gather(turned, tokens)[None] if self.packed else turned).contiguous()

@@ -10,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/models.md").read_text(encoding="utf-8")
-SAMPLE = ("albert", "bert", "bloom", "deberta-v2", "gemma2", "gpt2", "llama", "modernbert", "mpnet", "qwen3", "t5")
+SAMPLE = (
+    "afmoe albert bert bloom clip_text_model deberta-v2 gemma2 gpt2 lfm2 llama llama4_text modernbert mpnet pegasus t5"
+).split()
 
 
 @pytest.fixture(scope="module")

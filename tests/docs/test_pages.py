@@ -71,7 +71,7 @@ def test_the_python_of_the_page_on_measure_runs_as_it_stands(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     names = {}
     exec("\n".join(re.findall("```python\n(.*?)```", text_of("docs/measure.md"), re.DOTALL)), names)
-    assert (tmp_path / "study/report/index.html").exists()
+    assert (tmp_path / "moods/report/index.html").exists()
     assert names["weights"].shape == (6, 12) and names["curve"]["fraction"].tolist() == ["1", "1/2", "0"]
     assert isinstance(names["probe"], papa.SequenceProbe)
 

@@ -1,5 +1,6 @@
 """Language modelling by a decoder's own head: losses against the stock model, floors, λ, what is refused."""
 
+import copy
 import json
 
 import jobs
@@ -231,3 +232,18 @@ def test_without_a_contextless_floor_there_is_no_loss_and_no_warning(recwarn):
     values = {"loss": np.full((1, 20), 5.0), "kl": np.zeros((1, 20))}
     found = losses_of([Measured("m", "t", METRIC, (), (), runs.astype(object), texts, values)])
     assert found["status"].tolist() == ["no contextless floor was measured"] and not recwarn.list
+
+
+def test_neither_tokenizer_nor_model_needs_an_id_of_padding(tmp_path, monkeypatch):
+    """GPT-2 has none: the mask says what is real, and no id of padding enters a packed row."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = random_model("gpt2")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    plain = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    tokenizer.pad_token = plain.config.pad_token_id = None
+    inputs = papa.lay_out(tokenizer, ["the old nurse near the doctors sees the cat", "who is that ?"], slots=23)
+    logits = papa.Model(copy.deepcopy(plain)).logits(inputs)
+    for row, mask in enumerate(inputs["attention_mask"].bool()):
+        with torch.no_grad():
+            expected = plain(inputs["input_ids"][row : row + 1, mask]).logits[0]
+        torch.testing.assert_close(logits[row, mask], expected, atol=1e-4, rtol=1e-4)

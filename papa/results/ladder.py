@@ -174,7 +174,7 @@ def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
 
     several = frame["model"].nunique() > 1
     known = frame[frame["loss"].notna()]
-    width, height = 1.5 * plots.width, plots.height
+    width, height = 1.6 * plots.width, plots.height
     rungs = [kind for kind in ADDS if kind in set(frame["rung"])]
     labels = {kind: wrap(ADDS[kind], 13) for kind in rungs}
     subsets = list(dict.fromkeys(known["subset"]))

@@ -88,13 +88,14 @@ def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tens
 
 
 def distance(found: list[Tensor], expected: list[Tensor]) -> float:
-    """The largest distance of states, relative to the norm of what is expected."""
+    """The largest distance of states, relative to the norm of what is expected; nan if one is nan."""
     if len(found) != len(expected):
         return float("inf")
-    return max(
+    several = [
         float((own.detach().float() - other.float()).norm() / other.float().norm().clamp(min=1e-30))
         for own, other in zip(found, [other.detach() for other in expected], strict=True)
-    )
+    ]
+    return float(torch.tensor(several).max())  # Python's own max would pass over a nan
 
 
 @contextmanager

@@ -127,7 +127,10 @@ class Model:
             for form in forms_of(self.model):
                 self.form = form
                 try:
-                    off = max(distance(self.run(own), states) for own, states in needed)
+                    off = distance(
+                        [one for own, _ in needed for one in self.run(own)],
+                        [one for _, states in needed for one in states],
+                    )
                     if form.packed and not (self._keeps_apart(batch) and self._takes_long_rows(batch)):
                         continue
                 except Exception as error:  # a form that is not the model's may fail in any way

@@ -439,3 +439,10 @@ def test_threads_take_turns(constants):
         found = list(pool.map(lambda own: ours.hidden_states(given, *own), tasks))
     for own, states in zip(tasks, found, strict=True):
         close(states, expected[len(own)], atol=1e-5)
+
+
+def test_a_state_that_is_not_finite_is_within_no_limit():
+    good, bad = torch.ones(2, 3), torch.full((2, 3), torch.nan)
+    for found in ([good, bad], [bad, good]):
+        assert not distance(found, [good, good]) <= 1
+    assert distance([good, good], [good, good]) == 0

@@ -498,6 +498,15 @@ class Ranking(Block):
         Field(gt=0, allow_inf_nan=False),
         key("weight of the mean of all λ, which is added to the loss that λ is learned on (if not given, 0)", "none"),
     ] = None
+    settled: Annotated[
+        float | None,
+        Field(gt=0, le=1),
+        key(
+            "λ is learned no further when Kendall's τ between the orders after an epoch and the one before is at least "
+            "this (if not given, for all epochs); not together with fidelity: published_code",
+            "none",
+        ),
+    ] = None
 
 
 class Patterns(Block):
@@ -656,6 +665,11 @@ class Config(Block):
         for name, task in self.tasks.items():
             _check_task(f"tasks.{name}", task, self.corpora)
         _check_trained(self)
+        if self.fidelity == "published_code" and self.ranking.settled is not None:
+            raise ValueError(
+                f"ranking.settled is {self.ranking.settled}, which ends λ before all of its epochs, and fidelity: "
+                "published_code learns it for all of them; leave one of the two out"
+            )
         return self
 
     @property

@@ -214,6 +214,8 @@ class Gating(Settings):
     """Where λ starts; None stands for a half."""
     l1: float | None = None
     """The weight of the mean of all λ in the loss; None stands for none."""
+    settled: float | None = None
+    """Kendall's τ between the orders of two epochs at which no further one is learned; None stands for all epochs."""
 
 
 class LambdaOf(_OfEncoding, Gating):

@@ -504,6 +504,7 @@ class Study:
             direct=given.direct or None,
             start=None if ranking.start == "half" else ranking.start,
             l1=ranking.l1,
+            settled=ranking.settled,
         )
         needs: Needs = {
             "tokens": [self._tokens(model, task)],

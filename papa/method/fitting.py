@@ -56,6 +56,7 @@ class Lesson:
         loss: from example numbers to their mean loss.
         before_epoch: called with the number of each epoch, counted from 1.
         after_epoch: called when an epoch is done; gives what is kept of it.
+        learned: whether no further epoch is needed, from what was kept of those that are done.
     """
 
     what: str
@@ -64,6 +65,7 @@ class Lesson:
     loss: Callable[[Tensor], Tensor]
     before_epoch: Callable[[int], None]
     after_epoch: Callable[[], Kept]
+    learned: Callable[[Sequence[Kept]], bool] = lambda _: False
 
 
 # -- where a job is ---------------------------------------------------------------------------------------------------
@@ -237,12 +239,16 @@ def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | 
     begun = finished * examples + rest * training.batch_size
     batches = progress(islice(order, course.steps, None), lesson.what, examples * training.epochs, begun)
 
-    def keep() -> None:
+    def ended() -> bool:
+        return len(course.epochs) == training.epochs or lesson.learned([epoch.kept for epoch in course.epochs])
+
+    def keep(at_end: bool = False) -> None:
         if checkpoint is not None:
-            checkpoint.save(course.state, len(course.epochs) == training.epochs)
+            checkpoint.save(course.state, at_end)
 
     try:
-        for epoch in range(len(course.epochs) + 1, training.epochs + 1):
+        while not ended():
+            epoch = len(course.epochs) + 1
             lesson.before_epoch(epoch)
             while course.steps < epoch * in_epoch:
                 batch = next(batches)
@@ -265,7 +271,7 @@ def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | 
                     "the learning rate."
                 )
             course.end_epoch(Epoch(mean, kept))
-            keep()
+            keep(ended())
     except Diverged as error:
         course.back_to_good()
         error.good = len(course.epochs)
@@ -273,8 +279,9 @@ def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | 
             checkpoint.discard()
         raise
     else:
-        for _ in batches:  # the bar comes to its end
-            pass
+        if len(course.epochs) == training.epochs:
+            for _ in batches:  # the bar comes to its end
+                pass
     finally:
         batches.close()  # so that what is said of an error has a line of its own behind the bar
     return course.epochs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -46,9 +48,10 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     checkpoint.discard()
     low, high = float(values[-1].min()), float(values[-1].max())
     examples = len(_part_of(objective.examples, settings.part))
+    few = ", when its order had settled" if len(values) < settings.training.epochs else ""
     return (
         f"λ between {low:.3f} and {high:.3f} after {count(len(values), 'epoch')} of {count(examples, 'example')}"
-        f"{checkpoint.resumed}"
+        f"{few}{checkpoint.resumed}"
     )
 
 
@@ -59,8 +62,8 @@ def gates_learned(
 
     Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2). Heads of one
     unit (`ranking.unit`) have one λ. Of next tokens and of choices the model's own head has the loss, and λ alone is
-    learned. The settings may say that λ starts open (`START`), and that the mean of all λ times `l1` is added to the
-    loss.
+    learned. The settings may say that λ starts open (`START`), that the mean of all λ times `l1` is added to the loss,
+    and that no further epoch is learned when the order of heads has `settled`.
 
     Args:
         model: the frozen model.
@@ -91,9 +94,27 @@ def gates_learned(
         return own if how.l1 is None else own + how.l1 * raw.sigmoid().mean()
 
     rows = _part_of(objective.examples, how.part)
-    lesson = Lesson("learning λ", [raw, *parameters], len(rows), lambda own: loss(rows[own]), objective.begin, learned)
+    lesson = Lesson(
+        what="learning λ",
+        parameters=[raw, *parameters],
+        examples=len(rows),
+        loss=lambda own: loss(rows[own]),
+        before_epoch=objective.begin,
+        after_epoch=learned,
+        learned=lambda epochs: how.settled is not None and agreement(epochs) >= how.settled,
+    )
     epochs = fit(lesson, how.training, how.seed, checkpoint)
     return torch.stack([epoch.kept["lambda"] for epoch in epochs])
+
+
+def agreement(epochs: Sequence[Kept]) -> float:
+    """Kendall's τ between the λ of all heads after the last epoch and after the one before; -1 if there is none."""
+    if len(epochs) < 2:
+        return -1.0
+    values = torch.stack([epoch["lambda"].flatten() for epoch in epochs[-2:]])
+    first, second = (values[:, :, None] - values[:, None]).sign()
+    # heads of one unit are tied in both, and so in no pair
+    return float((first * second).sum() / (first.abs().sum() * second.abs().sum()).sqrt())
 
 
 def _part_of(examples: int, part: str | None) -> Tensor:

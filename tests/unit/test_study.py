@@ -182,6 +182,7 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
             {"run__orders": ["lambda", "gradient", "variance"]},
             {"weigh_heads": 4, "rank": 4, "hidden_states": 4, "probe": 4, "stability": 1} | RESULTS,
         ),
+        ({"ranking__settled": 0.9}, {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS),
         ({"ranking__l1": 0.05}, {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS),
         (
             {"run__constants": ["average", "zeros"]},

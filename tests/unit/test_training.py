@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import jobs
 import numpy as np
@@ -24,6 +25,7 @@ from papa.method.hidden import HiddenStates
 from papa.method.objectives import IGNORED, Labelled, Labels, Objective, Through
 from papa.method.orders import heads_to_replace
 from papa.method.probes import Sizes
+from papa.method.ranking import agreement
 from papa.model.load import model_of
 
 SIZES = Sizes(LAYERS + 1, 35, CORPUS_SLOTS, 0.4, 0.0)
@@ -291,6 +293,31 @@ def test_lambda_may_start_open_and_pay_for_what_is_open(tiny, corpus, data):
         mean[name] = table[table.epoch == table.epoch.max()].value.mean()
     assert mean["half"] == pytest.approx(0.5, abs=1e-6) and mean["open"] == pytest.approx(0.95, abs=1e-6)
     assert mean["heavy"] < mean["light"] < mean["free"] and mean["heavy"] < mean["open"] - 0.01
+
+
+def test_lambda_ends_when_its_order_has_settled(tiny, corpus, data):
+    """What is learned until then is what all epochs begin with."""
+    from scipy.stats import kendalltau
+
+    def learned(settled=None):
+        told = {"settled": settled}
+        said = jobs.learn(tiny, corpus / "lambda.parquet", training(epochs=6), constant="zeros", told=told, **data)
+        table = read_table(corpus / "lambda.parquet").to_pandas()
+        return said, [own.value.to_numpy() for _, own in table.groupby("epoch")]
+
+    _, all_of_them = learned()
+    taus = [kendalltau(*pair).statistic for pair in pairwise(all_of_them)]
+    threshold = sorted(taus)[-2]
+    needed = next(number for number, tau in enumerate(taus, start=2) if tau >= threshold - 1e-6)
+    said, settled = learned(threshold - 1e-6)
+    assert len(all_of_them) == 6 and 2 <= len(settled) == needed < 6
+    assert all(np.array_equal(*pair) for pair in zip(settled, all_of_them, strict=False))
+    assert f"after {needed} epochs of" in said and said.endswith("when its order had settled")
+    assert [agreement([{"lambda": torch.tensor(own)} for own in pair]) for pair in pairwise(all_of_them)] == (
+        pytest.approx(taus, abs=1e-6)
+    )
+    of_units = [torch.tensor([[0.1, 0.1, 0.3, 0.3]]), torch.tensor([[0.2, 0.2, 0.6, 0.6]])]  # ties are of units
+    assert agreement([{"lambda": own} for own in of_units]) == 1.0 and agreement([{"lambda": of_units[0]}]) == -1.0
 
 
 def test_lambda_of_a_part_is_learned_from_its_share_of_the_texts(tiny, corpus, data, monkeypatch):

@@ -20,6 +20,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +35,20 @@ MODEL = {
 CORPUS = {"hub": "nyu-mll/glue", "config": "cola", "train": "train", "validation": "validation", "first": "sentence"}
 TASK = {"metric": "matthews_correlation", "learning_rate": 1.0e-3, "batch_size": 16, "epochs": 15}
 SEEDS = (1, 2, 3)
-FRACTIONS = 5
-MEASURED_FRACTION = "1/2"
+FRACTIONS = ("1", "1/4", "1/8", "0", "1/2")
+MEASURED_FRACTION = FRACTIONS[-1]
+SETTLED = 0.9
 NOTES = """
-Ratios are published / project. Measured in full: the published averaging, and all of the project's parts at the
-fraction {fraction}. Scaled: the published λ training is one measured epoch times {epochs}; its probes are one measured
-epoch, the pass over the validation texts included, times {epochs} epochs times {seeds} seeds. The project's probes run
-{threads} at a time with one thread each; their memory is what they use together, with pages that they share counted
-once. Parts count from loading the model on, without the start and the imports of their processes. End to end is
-computed from the parts, averaging + λ + {fractions} × the measured fraction, and has the start and imports of every
-process in it (published: one process per training; project: one per job of the workflow, with tokenizing and ranking),
-but not snakemake's own seconds."""
+Ratios are published / project. Measured in full: the published averaging, and all of the project's parts; its hidden
+states at every fraction, its probes at {fraction}. Scaled: the published λ training is one measured epoch times
+{epochs}; its probes are one measured epoch at {fraction}, the pass over the validation texts included, times {epochs}
+epochs times {seeds} seeds; the project's λ in bfloat16 is one epoch, and then one more times {others}. λ until its
+order has settled ends when Kendall's τ between two epochs is {settled}. The project's probes run {threads} at a time with one
+thread each; their memory is what they use together, with pages that they share counted once. Parts count from loading
+the model on, without the start and the imports of their processes. End to end is computed from the parts, averaging + λ
++ hidden states and probes of {fractions} fractions, and has the start and imports of every process in it (published:
+one process per training; project: one per job of the workflow, with tokenizing and ranking), but not snakemake's own
+seconds."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,8 @@ def compare(comparison: Comparison) -> list[Row]:
 
     average = run("published", "average"), run("project", "average")
     print(f"  largest difference of the two averages: {run('difference').report['difference']:.1e}")
+    settled_lambda = run("project", "lambda", settled=SETTLED)
+    one, two = (run("project", "lambda", precision="bfloat16", epochs=epochs) for epochs in (1, 2))
     project_lambda = run("project", "lambda")
     rank = run("project", "rank")  # which heads are replaced below, on both sides
     published_lambda = run("published", "lambda")
@@ -176,7 +182,8 @@ def compare(comparison: Comparison) -> list[Row]:
 
     published_probes = run("published", "probes")
     probes_work, probes_wall = comparison.scaled(published_probes, len(SEEDS))
-    features = run("project", "features")
+    hidden = {fraction: run("project", "features", fraction=fraction) for fraction in FRACTIONS}
+    features = hidden[MEASURED_FRACTION]  # the last, so that the probes read it
     with Together() as together, ThreadPoolExecutor(threads) as pool:
         probes = list(pool.map(lambda seed: run("project", "probe", threads=1, seed=seed), SEEDS))
 
@@ -184,22 +191,53 @@ def compare(comparison: Comparison) -> list[Row]:
         Row("averaging", (average[0].work, average[1].work), (average[0].peak, average[1].peak)),
         Row("λ training", (lambda_work, project_lambda.work), (published_lambda.peak, project_lambda.peak)),
         Row(
+            "λ until its order has settled",
+            (lambda_work, settled_lambda.work),
+            (published_lambda.peak, settled_lambda.peak),
+        ),
+        Row(
+            "λ in bfloat16",
+            (lambda_work, one.work + (comparison.settings["task"]["epochs"] - 1) * (two.work - one.work)),
+            (published_lambda.peak, two.peak),
+        ),
+        Row(
             f"probes of one fraction ({len(SEEDS)} seeds)",
             (probes_work, features.work + in_lanes([probe.work for probe in probes], threads)),
             (published_probes.peak, max(features.peak, together.peak)),
         ),
     ]
-    end_to_end = (
-        average[0].wall + lambda_wall + FRACTIONS * probes_wall,
-        tokenize.wall
-        + average[1].wall
-        + project_lambda.wall
-        + rank.wall
-        + FRACTIONS * features.wall
-        + in_lanes(FRACTIONS * [probe.wall for probe in probes], threads),
+    probing = in_lanes(len(FRACTIONS) * [probe.wall for probe in probes], threads)
+    others = tokenize.wall + average[1].wall + rank.wall + sum(one.wall for one in hidden.values()) + probing
+    published = average[0].wall + lambda_wall + len(FRACTIONS) * probes_wall
+    large, small = (max(row.peaks[side] for row in rows) for side in (0, 1))
+    for part, own in (("", project_lambda), (", λ until its order has settled", settled_lambda)):
+        rows.append(
+            Row(f"end to end, {len(FRACTIONS)} fractions{part}", (published, others + own.wall), (large, small))
+        )
+    of_probes = in_lanes([probe.work for probe in probes], threads)
+    for fraction, own in hidden.items():
+        rows.append(Row(f"fraction {fraction}", (probes_work, own.work + of_probes), (published_probes.peak, own.peak)))
+    return rows
+
+
+def drawn(rows: list[Row], path: str) -> None:
+    """Draw the seconds of each fraction, of both sides."""
+    import altair
+
+    values = [
+        {"fraction": row.part.removeprefix("fraction "), "seconds": seconds, "side": side}
+        for row in rows
+        if row.part.startswith("fraction ")
+        for side, seconds in zip(("published procedure", "papa"), row.seconds, strict=True)
+    ]
+    order = sorted(FRACTIONS, key=Fraction, reverse=True)
+    x = altair.X(
+        "fraction:N", sort=order, title="fraction of heads that keep their own attention", axis={"labelAngle": 0}
     )
-    peaks = tuple(max(row.peaks[side] for row in rows) for side in (0, 1))
-    return [*rows, Row(f"end to end, {FRACTIONS} fractions", end_to_end, (peaks[0], peaks[1]))]
+    y = altair.Y("seconds:Q", scale={"type": "log"}, title="seconds (logarithmic)")
+    chart = altair.Chart(altair.Data(values=values)).encode(x, y, altair.Color("side:N", title=None))
+    lines = chart.mark_line() + chart.mark_point(filled=True, size=60)
+    lines.properties(width=360, height=220, title="Hidden states and probes of a fraction").save(path, scale_factor=1.5)
 
 
 def main() -> None:
@@ -214,6 +252,7 @@ def main() -> None:
         "--epochs", type=int, default=TASK["epochs"], help="epochs of λ and probes; default: the paper's"
     )
     parser.add_argument("--threads", type=int, default=2, help="threads of both sides; default: 2")
+    parser.add_argument("--figure", help="picture to write, of the seconds of each fraction")
     parser.add_argument("--scratch", help="folder for what is written on the way (about 1 GB, removed at the end)")
     arguments = parser.parse_args()
 
@@ -229,9 +268,17 @@ def main() -> None:
     print(*rows, sep="\n")
     print(
         NOTES.format(
-            fraction=MEASURED_FRACTION, epochs=epochs, seeds=len(SEEDS), threads=arguments.threads, fractions=FRACTIONS
+            fraction=MEASURED_FRACTION,
+            epochs=epochs,
+            others=epochs - 1,
+            settled=SETTLED,
+            seeds=len(SEEDS),
+            threads=arguments.threads,
+            fractions=len(FRACTIONS),
         )
     )
+    if arguments.figure:
+        drawn(rows, arguments.figure)
 
 
 if __name__ == "__main__":

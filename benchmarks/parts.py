@@ -107,17 +107,24 @@ def project_job(settings: Settings) -> AnyJob:
     from papa.config import stages
 
     files, step = places(Path(settings["work"])), settings["step"]
-    identity, encoding = model_id(settings), stages.Encoding(model=model_id(settings))
-    task = dict(settings["task"])
+    identity = model_id(settings)
+    encoding = stages.Encoding(model=identity, precision=settings.get("precision", "float32"))
+    task = settings["task"] | ({"epochs": settings["epochs"]} if "epochs" in settings else {})
     metric, training = task.pop("metric"), stages.Training(**task)
-    variant, seed = f"average/lambda-0/kept-{settings['fraction'].replace('/', 'of')}", settings.get("seed", 0)
+    variant, seed = variant_of(settings["fraction"]), settings.get("seed", 0)
     told: dict[str, stages.Settings] = {
         "tokenize": stages.TokensOf(
             model=identity, slots=settings["slots"], style="paper", segments="aligned", blocks=False
         ),
         "average": stages.AverageOf(model=encoding, part="1of1"),
         "lambda": stages.LambdaOf(
-            model=encoding, training=training, masked=False, seed=0, constant="average", encoder_dropout=False
+            model=encoding,
+            training=training,
+            masked=False,
+            seed=0,
+            constant="average",
+            encoder_dropout=False,
+            settled=settings.get("settled"),
         ),
         "rank": stages.RankOf(order="lambda-0"),
         "features": stages.HiddenOf(model=encoding, variant=variant, part="1of1"),
@@ -144,6 +151,11 @@ def project_job(settings: Settings) -> AnyJob:
     if step == "probe":
         outputs = {name: files["work"] / f"seed-{seed}.{end}" for name, end in PROBE.items()}
     return job_of(told[step], {name: files[name] for name in reads}, outputs)
+
+
+def variant_of(fraction: str) -> str:
+    """The variant of the model with this fraction of its heads as they are."""
+    return {"1": "original", "0": "average/all"}.get(fraction, f"average/lambda-0/kept-{fraction.replace('/', 'of')}")
 
 
 def job_of(told: Told, inputs: Mapping[str, Path], outputs: Mapping[str, Path]) -> Job[Told]:

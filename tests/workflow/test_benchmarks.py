@@ -53,9 +53,16 @@ def compared(tmp_path, model, monkeypatch):
 def test_both_sides_are_compared_and_do_the_same_work(compared):
     work, comparison, rows = compared
     assert comparison.run("difference").report["difference"] < 1e-5
-    assert [row.part.split()[0] for row in rows] == ["averaging", "λ", "probes", "end"]
+    parts = "averaging", *3 * ("λ",), "probes", *2 * ("end",), *len(compare.FRACTIONS) * ("fraction",)
+    assert [row.part.split()[0] for row in rows] == [*parts]
     assert all(str(row).count("|") == 8 for row in rows)
     assert sorted(path.name for path in work.glob("seed-*.json")) == ["seed-1.json", "seed-2.json", "seed-3.json"]
+
+
+def test_the_seconds_of_fractions_are_drawn(compared, tmp_path):
+    compare.drawn(compared[-1], str(tmp_path / "figure.svg"))
+    drawn = (tmp_path / "figure.svg").read_text(encoding="utf-8")
+    assert all(f">{fraction}</text>" in drawn for fraction in compare.FRACTIONS) and ">papa</text>" in drawn
 
 
 def test_learning_rates_are_searched_on_training_rows(compared, tmp_path, capsys):

@@ -43,12 +43,12 @@ Ratios are published / project. Measured in full: the published averaging, and a
 states at every fraction, its probes at {fraction}. Scaled: the published λ training is one measured epoch times
 {epochs}; its probes are one measured epoch at {fraction}, the pass over the validation texts included, times {epochs}
 epochs times {seeds} seeds; the project's λ in bfloat16 is one epoch, and then one more times {others}. λ until its
-order has settled ends when Kendall's τ between two epochs is {settled}. The project's probes run {threads} at a time with one
-thread each; their memory is what they use together, with pages that they share counted once. Parts count from loading
-the model on, without the start and the imports of their processes. End to end is computed from the parts, averaging + λ
-+ hidden states and probes of {fractions} fractions, and has the start and imports of every process in it (published:
-one process per training; project: one per job of the workflow, with tokenizing and ranking), but not snakemake's own
-seconds."""
+order has settled ends when Kendall's τ between two epochs is {settled}. The project's probes run {threads} at a time
+with one thread each; their memory is what they use together, with pages that they share counted once. Parts count from
+loading the model on, without the start and the imports of their processes. End to end is computed from the parts,
+averaging + λ + hidden states and probes of {fractions} fractions, and has the start and imports of every process in it
+(published: one process per training; project: one per job of the workflow, with tokenizing and ranking), but not
+snakemake's own seconds."""
 
 
 @dataclass(frozen=True)

@@ -403,9 +403,9 @@ class Study:
         return PRUNED if self._is_read(job) else ""
 
     def _is_read(self, hidden: AnyJob) -> bool:
-        """Whether a probe on these hidden states is not done, apart from what that is said of them."""
+        """Whether a job that reads these hidden states is not done, apart from what that is said of them."""
         self._states[hidden] = FRESH
-        readers = [job for job in self._probes() if hidden in job.needed]
+        readers = [job for job in (*self._probes(), *self._weights()) if hidden in job.needed]
         return any(self._state(job) != FRESH for job in readers)
 
     @cache  # noqa: B019  a study lives as long as its process
@@ -524,6 +524,8 @@ class Study:
             told |= {"seed": by.draw, "training": training, "direct": given.direct or None}
             told["encoder_dropout"] = self.config.encoder_dropout
             needs["labels"] = self._labels(task)
+            if not self.streamed(task, Variant.parse(ORIGINAL)):
+                needs["index"] = self._stored(model, task, ORIGINAL)
         if by.base != "output-norm":
             told["constant"] = constant
             needs["constants"] = self.constants(model, given.corpus, Constant.parse(constant))
@@ -556,6 +558,13 @@ class Study:
         outputs = {"index": "index", "hidden": "hidden"}
         return self._made(settings, needs, outputs, model=model, owner=owner, variant=variant, part=part)
 
+    def _stored(self, model: str, task: str, variant: str) -> list[AnyJob]:
+        """The hidden states of a variant that a task reads, part by part."""
+        corpus = self.config.tasks[task].corpus
+        owner = f"corpora/{corpus}" if Variant.parse(variant).of_corpus else f"tasks/{task}"
+        own = {"model": model, "owner": owner, "variant": variant}
+        return [self.job("hidden_states", **own, part=part) for part in self.parts(corpus)]
+
     def _probe(self, model: str, task: str, variant: str) -> Job[stages.ProbeOf]:
         given, replaced = self.config.tasks[task], Variant.parse(variant)
         streamed = self.streamed(task, replaced)
@@ -574,11 +583,7 @@ class Study:
         if streamed:
             needs |= self._replacing(model, given.corpus, task, replaced)
         else:
-            owner = f"corpora/{given.corpus}" if replaced.of_corpus else f"tasks/{task}"
-            needs["index"] = [
-                self.job("hidden_states", model=model, owner=owner, variant=variant, part=part)
-                for part in self.parts(given.corpus)
-            ]
+            needs["index"] = self._stored(model, task, variant)
         outputs = {name: name for name in ("runs", "outcomes", "probes")}
         return self._made(settings, needs, outputs, model=model, task=task, variant=variant)
 

@@ -239,9 +239,9 @@ def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) ->
     told = job.settings
     if sizes is None or not isinstance(told, AverageOf | ResampleOf | HiddenOf | LambdaOf | WeightsOf | ProbeOf):
         return START_SECONDS
-    stored = isinstance(told, ProbeOf) and not told.streamed
+    alone, stored = isinstance(told, ProbeOf) and not told.streamed, "index" in job.needs
     of_gpu = FLOPS_GPU if told.model.precision == "float32" else FLOPS_GPU_HALF
-    flops = of_gpu if config.device.startswith("cuda") and not stored else FLOPS_CPU * threads
+    flops = of_gpu if config.device.startswith("cuda") and not alone else FLOPS_CPU * threads
     encoding = (2 * sizes.matrices + 4 * sizes.layers * sizes.slots * sizes.hidden) * sizes.tokens / flops
     if isinstance(told, ResampleOf):  # a text for each slot at most
         return START_SECONDS + encoding * min(1.0, sizes.slots / max(sizes.examples, 1))

@@ -43,7 +43,7 @@ from papa.method.features import names_of, replaced_by
 from papa.method.fitting import Checkpoint, Diverged, Epoch, Lesson, fit
 from papa.method.hidden import HiddenStates
 from papa.method.metrics import score_of_table
-from papa.method.objectives import Batch, Objective, States, Through, objective_of
+from papa.method.objectives import Objective, States, Through, objective_of
 from papa.method.probes import Sizes
 from papa.model.load import model_of
 from papa.model.model import Model
@@ -150,7 +150,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
     import pyarrow as pa
 
     settings, splits = job.settings, Tokens.read(job.input("tokens"))
-    with (_streamed if settings.streamed else _stored)(job, splits) as source:
+    with (_streamed if settings.streamed else _read)(job, splits) as source:
         trace = job.trace(**source.sources)
         trained, checkpoints = _trained_before(job, trace), dict[int, Checkpoint]()
         for seed in settings.seeds:
@@ -287,29 +287,33 @@ def _trained_before(job: Job[ProbeOf], trace: Trace) -> dict[int, Trained]:
 
 
 @contextmanager
-def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]:
-    """Hidden states from the store, beside the `index` of each part."""
-    settings, indices = job.settings, job.inputs["index"]
-    variant = Variant.parse(settings.variant)
-    with HiddenStates.opened(indices) as stored:
-        index = stored.index
-        of_texts = {split: len(tokens.ids) for split, tokens in splits.items()}
-        if {name: count for name, _, _, count in index["splits"]} != of_texts:
+def stored(
+    indices: Sequence[str], splits: Mapping[str, Tokens], model: str, variant: Variant
+) -> Iterator[tuple[States, Mapping[str, JSON]]]:
+    """Hidden states from the store, beside the index of each part, and what the indices say.
+
+    Raises:
+        DamagedArtefact: they are those of other texts, of another model or of another variant.
+    """
+    with HiddenStates.opened(indices) as hidden:
+        index = hidden.index
+        of_texts = {name: count for name, _, _, count in index["splits"]}
+        if any(of_texts.get(split) != len(tokens.ids) for split, tokens in splits.items()):
             raise DamagedArtefact(f"{indices[0]} is of the hidden states of other texts; {MEND}.")
-        expected = {
-            "corpus": splits["train"].provenance["corpus"],
-            "model": settings.model.model.name,
-            **names_of(variant),
-        }
+        expected = {"corpus": splits["train"].provenance["corpus"], "model": model, **names_of(variant)}
         for key, value in expected.items():
             if index[key] != value:
                 raise DamagedArtefact(
                     f"{indices[0]} is of hidden states with {key} {index[key]} where {value} was expected; {MEND}."
                 )
+        yield (lambda batch: hidden.read(batch.examples, batch.tokens, batch.places)), index
 
-        def states(batch: Batch) -> Tensor:
-            return stored.read(batch.examples, batch.tokens, batch.places)
 
+@contextmanager
+def _read(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]:
+    """Hidden states that the jobs before have stored."""
+    settings, indices = job.settings, job.inputs["index"]
+    with stored(indices, splits, settings.model.model.name, Variant.parse(settings.variant)) as (states, index):
         sizes = Sizes(**{field.name: index[field.name] for field in fields(Sizes)})
         made = trace_of(indices[0])
         sources = {name: own for name, own in made.inputs.items() if name in Roots.names} if made else {}

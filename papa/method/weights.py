@@ -10,7 +10,8 @@ by if one is replaced, `leave-one-out`. Two are seen in attention itself: its `v
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from papa.config.settings import Machine
 from papa.config.stages import LEFT_OUT_OF, WeightsOf
 from papa.config.study import Job
-from papa.config.variant import OBSERVED, Constant
+from papa.config.variant import OBSERVED, ORIGINAL, Constant, Variant
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of
@@ -28,10 +29,11 @@ from papa.errors import InputError, count
 from papa.files import JSON, PathLike, Trace, write_table
 from papa.method.constants import constants_for
 from papa.method.fitting import Checkpoint, Lesson, fit
-from papa.method.objectives import Objective, Through, objective_of
+from papa.method.objectives import Objective, States, Through, objective_of
 from papa.method.orders import units_of
 from papa.method.probes import Sizes
 from papa.method.progress import progress
+from papa.method.training import stored
 from papa.model.attention import Layer
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of
@@ -204,22 +206,33 @@ def _probed(job: Job[WeightsOf], split: Mapping[str, Tokens], model: Model, chec
         raise InputError(f"The weights {settings.by} follow from a probe, and a probe needs a seed; give one.")
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, Sizes.of(model, train.n), model, settings.seed)
-    direct, labelled = bool(settings.direct), job.maybe("labels") is not None
+    direct = bool(settings.direct)
     if not direct:
-        usual = model.replacement()
-        states = Through(model, lambda: usual, bool(settings.encoder_dropout), rounded=labelled)
-        lesson = Lesson(
-            what="probe of the original",
-            parameters=list(objective.probe.parameters()),
-            examples=objective.examples,
-            loss=objective.loss_on(states),
-            before_epoch=objective.begin,
-            after_epoch=dict,
-        )
-        fit(lesson, settings.training, settings.seed, checkpoint)
+        with _states_of_the_original(job, split, model) as states:
+            lesson = Lesson(
+                what="probe of the original",
+                parameters=list(objective.probe.parameters()),
+                examples=objective.examples,
+                loss=objective.loss_on(states),
+                before_epoch=objective.begin,
+                after_epoch=dict,
+            )
+            fit(lesson, settings.training, settings.seed, checkpoint)
     objective.probe.eval()
     objective.begin(settings.training.epochs + 1)  # masks that the probe has not seen
     return Probed(model, objective, train, settings.training.batch_size, settings.seed, direct)
+
+
+@contextmanager
+def _states_of_the_original(job: Job[WeightsOf], split: Mapping[str, Tokens], model: Model) -> Iterator[States]:
+    """Hidden states with no head replaced: stored ones if the job reads an index, else from the model as it goes."""
+    indices, usual = job.inputs.get("index"), model.replacement()
+    if indices:
+        with stored(indices, split, job.settings.model.model.name, Variant.parse(ORIGINAL)) as (read, _):
+            yield lambda batch: read(batch).to(model.device)
+    else:
+        labelled = job.maybe("labels") is not None
+        yield Through(model, lambda: usual, bool(job.settings.encoder_dropout), rounded=labelled)
 
 
 # -- what is seen in attention ----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import torch
 from papa.config.reading import config_of
 from papa.config.settings import Corpus
 from papa.config.stages import ModelId, Settings
-from papa.config.study import FRESH, MISSING, Job, Roots, Study
+from papa.config.study import FRESH, MISSING, PRUNED, Job, Roots, Study
 from papa.files import KEY, provenance_of_arrays, trace_of, write_json, write_page, write_table, write_tensors
 
 CONFIG: dict[str, Any] = {
@@ -227,8 +227,9 @@ def test_weights_depend_on_what_they_are_made_of_alone(tmp_path: Path) -> None:
     names = ["gradient-0", "gradient-3", "leave-one-out-0", "leave-one-out-3", "output-norm", "variance"]
     assert sorted(own) == [f"{constant}/{name}.parquet" for constant in ("average", "zeros") for name in names]
     needs = {path: set(job.needs) for path, job in own.items()}
-    assert needs["average/gradient-3.parquet"] == {"tokens", "labels", "constants"}
-    assert needs["zeros/leave-one-out-0.parquet"] == {"tokens", "labels"}
+    assert needs["average/gradient-3.parquet"] == {"tokens", "labels", "constants", "index"}
+    assert needs["zeros/leave-one-out-0.parquet"] == {"tokens", "labels", "index"}
+    assert [job.wildcards["variant"] for job in own["zeros/gradient-0.parquet"].needs["index"]] == ["original"]
     assert needs["average/variance.parquet"] == {"tokens", "constants"}
     assert needs["average/output-norm.parquet"] == {"tokens"}
     finish(study)
@@ -236,6 +237,25 @@ def test_weights_depend_on_what_they_are_made_of_alone(tmp_path: Path) -> None:
     again = study_of(given, tmp_path, Known())
     left = [job.settings.by for job in again.jobs() if job.rule == "weigh_heads" and again.state(job) != FRESH]
     assert sorted(left) == sorted(["gradient", "leave-one-out"] * 4)
+    given["tasks"]["mood"]["features"] = "stream"
+    streamed = study_of(given, tmp_path / "streamed", Known())
+    assert not [
+        job for job in streamed.jobs() if job.rule == "weigh_heads" and "/mood/" in job.main and "index" in job.needs
+    ]
+
+
+def test_hidden_states_that_were_deleted_are_made_again_for_weights_that_are_to_read_them(tmp_path: Path) -> None:
+    given = edited(run__orders=["gradient"], keep_hidden_states=False)
+    study = study_of(given, tmp_path, Known())
+    finish(study)
+    stored = [job for job in study.jobs() if job.rule == "hidden_states"]
+    original = next(job for job in stored if job.wildcards["variant"] == "original")
+    (tmp_path / original.outputs["hidden"]).unlink()
+    again = study_of(given, tmp_path, Known())
+    assert again.state(original) == FRESH
+    more = given | {"ranking": {"seeds": [0, 1]}}
+    asked = study_of(more, tmp_path, Known())
+    assert asked.state(original) == PRUNED
 
 
 @pytest.mark.parametrize(

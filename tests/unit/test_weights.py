@@ -113,6 +113,21 @@ def test_a_gradient_is_what_the_loss_of_an_example_gives_for_a_little_less_atten
     torch.testing.assert_close(found.double()[some], expected[some], rtol=0.05, atol=1e-5)
 
 
+@pytest.mark.parametrize("by", ["gradient", "leave-one-out"])
+def test_the_probe_may_read_stored_states(by, tiny, corpus, data, constants):
+    """They are those of the model as it goes, and the probe and its loss are the same."""
+    told = {"constant": "average", "seed": SEED, "training": HOW, "encoder_dropout": False}
+    given = {"constants": constants, **data}
+    streamed, _ = weighed(tiny, corpus / "streamed.parquet", by, told, **given)
+    index = corpus / "1of1.json"
+    jobs.store(tiny, index, tokens=data["tokens"])
+    read, _ = weighed(tiny, corpus / "read.parquet", by, told, index=index, **given)
+    torch.testing.assert_close(read, streamed, rtol=1e-3, atol=1e-6)
+    jobs.store(tiny, index, "zeros/all", tokens=data["tokens"])
+    with pytest.raises(papa.DamagedArtefact, match="is of hidden states with constant zeros where None was expected"):
+        weighed(tiny, corpus / "read.parquet", by, told, index=index, **given)
+
+
 def test_what_is_left_out_raises_the_loss_by_its_weight(lossy, tiny, corpus, data, constants, monkeypatch):
     told = {"constant": "average", "seed": SEED, "training": HOW, "encoder_dropout": False}
     monkeypatch.setattr(weights, "LEFT_OUT_OF", 11)

@@ -102,8 +102,8 @@ class Comparison:
     def run(self, side: str, step: str = "", threads: int | None = None, **more: Any) -> Measured:
         """Run one part to its end; raises where it fails."""
         threads = threads or self.threads
-        name = "-".join(["report", side, step, *map(str, more.values())])
-        given = self.settings | {"side": side, "step": step, "report": str(self.work / f"{name}.json")} | more
+        report = self.work / report_name(side, step, *more.values())
+        given = self.settings | {"side": side, "step": step, "report": str(report)} | more
         environment = os.environ | {
             "PAPA_MACHINE": json.dumps(self.machine),
             "OMP_NUM_THREADS": str(threads),
@@ -123,9 +123,9 @@ class Comparison:
         wall = time.perf_counter() - begin
         if done.returncode:
             raise SystemExit(f"The part {side} {step} failed:\n{done.stdout}")
-        report = json.loads(Path(given["report"]).read_text())
-        print(f"  {side} {step}: {wall:.1f} s, {report['peak'] / 1e6:,.0f} MB {report.get('said', '')}", flush=True)
-        return Measured(report["work"], wall, report["peak"], report)
+        told = json.loads(report.read_text())
+        print(f"  {side} {step}: {wall:.1f} s, {told['peak'] / 1e6:,.0f} MB {told.get('said', '')}", flush=True)
+        return Measured(told["work"], wall, told["peak"], told)
 
     def scaled(self, measured: Measured, runs: int = 1) -> tuple[float, float]:
         """Seconds of `runs` runs of all epochs, of which one epoch was measured: (work, with starts)."""
@@ -157,6 +157,11 @@ class Together:
             self.peak = max(self.peak, held)
 
 
+def report_name(*parts: Any) -> str:
+    """What the report of a part is called."""
+    return "-".join(["report", *map(str, parts)]).replace("/", "of") + ".json"
+
+
 def in_lanes(seconds: list[float], lanes: int) -> float:
     """How long jobs take, `lanes` at a time, each next one where a lane is free."""
     free = [0.0] * lanes
@@ -173,7 +178,7 @@ def compare(comparison: Comparison) -> list[Row]:
 
     average = run("published", "average"), run("project", "average")
     print(f"  largest difference of the two averages: {run('difference').report['difference']:.1e}")
-    settled_lambda = run("project", "lambda", settled=SETTLED)
+    settled = run("project", "lambda", settled=SETTLED)
     one, two = (run("project", "lambda", precision="bfloat16", epochs=epochs) for epochs in (1, 2))
     project_lambda = run("project", "lambda")
     rank = run("project", "rank")  # which heads are replaced below, on both sides
@@ -187,48 +192,43 @@ def compare(comparison: Comparison) -> list[Row]:
     with Together() as together, ThreadPoolExecutor(threads) as pool:
         probes = list(pool.map(lambda seed: run("project", "probe", threads=1, seed=seed), SEEDS))
 
+    of_probes = in_lanes([probe.work for probe in probes], threads)
     rows = [
         Row("averaging", (average[0].work, average[1].work), (average[0].peak, average[1].peak)),
         Row("λ training", (lambda_work, project_lambda.work), (published_lambda.peak, project_lambda.peak)),
         Row(
-            "λ until its order has settled",
-            (lambda_work, settled_lambda.work),
-            (published_lambda.peak, settled_lambda.peak),
-        ),
-        Row(
-            "λ in bfloat16",
-            (lambda_work, one.work + (comparison.settings["task"]["epochs"] - 1) * (two.work - one.work)),
-            (published_lambda.peak, two.peak),
-        ),
-        Row(
             f"probes of one fraction ({len(SEEDS)} seeds)",
-            (probes_work, features.work + in_lanes([probe.work for probe in probes], threads)),
+            (probes_work, features.work + of_probes),
             (published_probes.peak, max(features.peak, together.peak)),
         ),
     ]
+    large, small = (max(row.peaks[side] for row in rows) for side in (0, 1))
     probing = in_lanes(len(FRACTIONS) * [probe.wall for probe in probes], threads)
     others = tokenize.wall + average[1].wall + rank.wall + sum(one.wall for one in hidden.values()) + probing
     published = average[0].wall + lambda_wall + len(FRACTIONS) * probes_wall
-    large, small = (max(row.peaks[side] for row in rows) for side in (0, 1))
-    for part, own in (("", project_lambda), (", λ until its order has settled", settled_lambda)):
-        rows.append(
-            Row(f"end to end, {len(FRACTIONS)} fractions{part}", (published, others + own.wall), (large, small))
-        )
-    of_probes = in_lanes([probe.work for probe in probes], threads)
+    name = f"end to end, {len(FRACTIONS)} fractions"
+    rows.append(Row(name, (published, others + project_lambda.wall), (large, small)))
+    in_half = one.work + (comparison.settings["task"]["epochs"] - 1) * (two.work - one.work)
+    rows += [
+        Row("λ until settled", (lambda_work, settled.work), (published_lambda.peak, settled.peak)),
+        Row("λ in bfloat16", (lambda_work, in_half), (published_lambda.peak, two.peak)),
+        Row(f"{name}, λ until settled", (published, others + settled.wall), (large, small)),
+    ]
     for fraction, own in hidden.items():
-        rows.append(Row(f"fraction {fraction}", (probes_work, own.work + of_probes), (published_probes.peak, own.peak)))
+        peaks = published_probes.peak, max(own.peak, together.peak)
+        rows.append(Row(f"fraction {fraction}", (probes_work, own.work + of_probes), peaks))
     return rows
 
 
 def drawn(rows: list[Row], path: str) -> None:
-    """Draw the seconds of each fraction, of both sides."""
+    """Draw the seconds of each fraction, of both sides; what was measured at one fraction is said to be."""
     import altair
 
     values = [
         {"fraction": row.part.removeprefix("fraction "), "seconds": seconds, "side": side}
         for row in rows
         if row.part.startswith("fraction ")
-        for side, seconds in zip(("published procedure", "papa"), row.seconds, strict=True)
+        for side, seconds in zip(("published, measured at 1/2", "papa, its probes at 1/2"), row.seconds, strict=True)
     ]
     order = sorted(FRACTIONS, key=Fraction, reverse=True)
     x = altair.X(
@@ -236,7 +236,8 @@ def drawn(rows: list[Row], path: str) -> None:
     )
     y = altair.Y("seconds:Q", scale={"type": "log"}, title="seconds (logarithmic)")
     chart = altair.Chart(altair.Data(values=values)).encode(x, y, altair.Color("side:N", title=None))
-    lines = chart.mark_line() + chart.mark_point(filled=True, size=60)
+    published = altair.datum.side == "published, measured at 1/2"
+    lines = chart.mark_line() + chart.transform_filter(~published).mark_point(filled=True, size=60)
     lines.properties(width=360, height=220, title="Hidden states and probes of a fraction").save(path, scale_factor=1.5)
 
 

@@ -623,7 +623,7 @@ class Config(Block):
     keep_hidden_states: Annotated[
         bool,
         key(
-            "whether stored hidden states stay when all probes that read them are trained; without them a run needs "
+            "whether stored hidden states stay when all jobs that read them are done; without them a run needs "
             "much less disk, and a seed that is added later computes them again"
         ),
     ] = True

@@ -41,7 +41,7 @@ from papa.files import JSON, Provenance, Trace, digest_of, digest_of_json, read_
 
 S = TypeVar("S", bound=stages.Settings)
 MISSING, FRESH, AGAIN = "missing", "fresh", "is to be made again"
-PRUNED = "its hidden states were deleted, and a probe is to read them"
+PRUNED = "its hidden states were deleted, and are to be read again"
 """Why hidden states are made again that their index still describes; what was made of them is not made again."""
 MORE = "it has not all seeds yet"
 """Why probes are trained beside those that are there, which stay."""
@@ -383,6 +383,8 @@ class Study:
             return difference
         now = self._digests(job) | self._roots.of(job.settings)
         for name in sorted(now.keys() | trace.inputs.keys()):
+            if name in now and name not in trace.inputs and name not in Roots.names:
+                return f"it was made without {name}, and now is made with"
             if name in now and now[name] != trace.inputs.get(name):
                 return f"its {name} has changed"
             if name not in now and name not in Roots.names:

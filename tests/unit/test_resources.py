@@ -55,8 +55,9 @@ PERPLEXITY = "negative_log_perplexity"
 CONFIG = config()
 
 
-def job(settings, task="mood"):
-    return Job(settings.__class__.__name__, settings, {"tokens": ("t",)}, {}, wildcards={"task": task})
+def job(settings, task="mood", stored=False):
+    needs = {"index": ()} if stored else {}
+    return Job(settings.__class__.__name__, settings, {"tokens": ("t",)}, {}, wildcards={"task": task}, needs=needs)
 
 
 def training(batch_size=16, epochs=4):
@@ -73,12 +74,13 @@ def learning(encoding=ENCODING, **more):
 
 def probing(variant="original", streamed=False, task="mood", **more):
     told = {"task": task, "metric": "accuracy", "seeds": (1,), "encoder_dropout": False}
-    return job(ProbeOf(model=ENCODING, training=training(**more), variant=variant, streamed=streamed, **told), task)
+    settings = ProbeOf(model=ENCODING, training=training(**more), variant=variant, streamed=streamed, **told)
+    return job(settings, task, stored=not streamed)
 
 
-def weighing(by, unit=None, **more):
+def weighing(by, unit=None, stored=False, **more):
     told = {} if by in ("variance", "output-norm") else {"training": training(**more), "seed": 0}
-    return job(WeightsOf(model=ENCODING, by=by, constant="average", unit=unit, **told))
+    return job(WeightsOf(model=ENCODING, by=by, constant="average", unit=unit, **told), stored=stored)
 
 
 AVERAGE = job(AverageOf(model=ENCODING, part="1of1"))
@@ -162,6 +164,9 @@ def test_weights_of_heads_ask_for_the_passes_that_they_make():
     assert hours(weighing("variance")) == hours(weighing("output-norm")) == 1
     # four passes of the probe's training, and one forward and backward; λ goes backward in every epoch
     assert 7 < hours(weighing("gradient")) < 9 < 12 < hours(learning()) < 14
+    # of stored states no pass is needed to train the probe
+    assert 3 < hours(weighing("gradient", stored=True)) < 4 and hours(probing(), BERT_BASE) < 0.5
+    assert hours(probing(streamed=True)) > 4
     # 144 heads and the original, on 1,000 of 10,000 examples; of a million they cost no more
     assert 18.5 < hours(weighing("leave-one-out")) < 20 and hours(weighing("leave-one-out"), LARGER) < 5.5
     assert hours(weighing("leave-one-out", unit="layer")) < 7

@@ -53,16 +53,22 @@ def compared(tmp_path, model, monkeypatch):
 def test_both_sides_are_compared_and_do_the_same_work(compared):
     work, comparison, rows = compared
     assert comparison.run("difference").report["difference"] < 1e-5
-    parts = "averaging", *3 * ("λ",), "probes", *2 * ("end",), *len(compare.FRACTIONS) * ("fraction",)
+    parts = "averaging", "λ", "probes", "end", "λ", "λ", "end", *len(compare.FRACTIONS) * ("fraction",)
     assert [row.part.split()[0] for row in rows] == [*parts]
     assert all(str(row).count("|") == 8 for row in rows)
     assert sorted(path.name for path in work.glob("seed-*.json")) == ["seed-1.json", "seed-2.json", "seed-3.json"]
 
 
+def test_a_part_of_every_fraction_has_a_report():
+    """One that is no folder in a folder that is not there."""
+    names = [compare.report_name("project", "features", fraction) for fraction in compare.FRACTIONS]
+    assert len(set(names)) == len(names) and not any("/" in name for name in names)
+
+
 def test_the_seconds_of_fractions_are_drawn(compared, tmp_path):
     compare.drawn(compared[-1], str(tmp_path / "figure.svg"))
     drawn = (tmp_path / "figure.svg").read_text(encoding="utf-8")
-    assert all(f">{fraction}</text>" in drawn for fraction in compare.FRACTIONS) and ">papa</text>" in drawn
+    assert all(f">{fraction}</text>" in drawn for fraction in ("1/2", "1/4", "1/8")) and ">papa, its probes" in drawn
 
 
 def test_learning_rates_are_searched_on_training_rows(compared, tmp_path, capsys):

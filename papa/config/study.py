@@ -384,11 +384,11 @@ class Study:
         now = self._digests(job) | self._roots.of(job.settings)
         for name in sorted(now.keys() | trace.inputs.keys()):
             if name in now and name not in trace.inputs and name not in Roots.names:
-                return f"it was made without {name}, and now is made with"
+                return f"it was made without {name}, and is now made with it"
             if name in now and now[name] != trace.inputs.get(name):
                 return f"its {name} has changed"
             if name not in now and name not in Roots.names:
-                return f"it was made with {name}, and now is made without"
+                return f"it was made with {name}, and is now made without it"
         if isinstance(job.settings, stages.ProbeOf):  # whose files stay while it runs, and are written one by one
             traces = [beside.trace for path in job.outputs.values() if (beside := self._provenance(path))]
             if traces != [trace] * len(job.outputs):

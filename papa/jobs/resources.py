@@ -239,7 +239,8 @@ def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) ->
     told = job.settings
     if sizes is None or not isinstance(told, AverageOf | ResampleOf | HiddenOf | LambdaOf | WeightsOf | ProbeOf):
         return START_SECONDS
-    alone, stored = isinstance(told, ProbeOf) and not told.streamed, "index" in job.needs
+    stored = "index" in job.needs
+    alone = stored and isinstance(told, ProbeOf)  # without the model, and so on no GPU
     of_gpu = FLOPS_GPU if told.model.precision == "float32" else FLOPS_GPU_HALF
     flops = of_gpu if config.device.startswith("cuda") and not alone else FLOPS_CPU * threads
     encoding = (2 * sizes.matrices + 4 * sizes.layers * sizes.slots * sizes.hidden) * sizes.tokens / flops

@@ -56,7 +56,7 @@ class Lesson:
         loss: from example numbers to their mean loss.
         before_epoch: called with the number of each epoch, counted from 1.
         after_epoch: called when an epoch is done; gives what is kept of it.
-        learned: whether no further epoch is needed, from what was kept of those that are done.
+        enough: whether no further epoch is needed, from what was kept of those that are done.
     """
 
     what: str
@@ -65,7 +65,7 @@ class Lesson:
     loss: Callable[[Tensor], Tensor]
     before_epoch: Callable[[int], None]
     after_epoch: Callable[[], Kept]
-    learned: Callable[[Sequence[Kept]], bool] = lambda _: False
+    enough: Callable[[Sequence[Kept]], bool] = lambda _: False
 
 
 # -- where a job is ---------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | 
     batches = progress(islice(order, course.steps, None), lesson.what, examples * training.epochs, begun)
 
     def ended() -> bool:
-        return len(course.epochs) == training.epochs or lesson.learned([epoch.kept for epoch in course.epochs])
+        return len(course.epochs) == training.epochs or lesson.enough([epoch.kept for epoch in course.epochs])
 
     def keep(at_end: bool = False) -> None:
         if checkpoint is not None:

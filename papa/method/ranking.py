@@ -101,7 +101,7 @@ def gates_learned(
         loss=lambda own: loss(rows[own]),
         before_epoch=objective.begin,
         after_epoch=learned,
-        learned=lambda epochs: how.settled is not None and agreement(epochs) >= how.settled,
+        enough=lambda epochs: how.settled is not None and agreement(epochs) >= how.settled,
     )
     epochs = fit(lesson, how.training, how.seed, checkpoint)
     return torch.stack([epoch.kept["lambda"] for epoch in epochs])

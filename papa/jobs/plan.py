@@ -68,7 +68,8 @@ def plan(config: Config, cores: int) -> Found:
     problems, sizes, rows = _sizes(study)
     jobs, stages = study.jobs(), dict[str, Found]()
     taken, depth = dict[Job[Any], float](), dict[Job[Any], int]()
-    outcomes, largest = 0.0, 0
+    outcomes, largest, waiting = 0.0, 0, 0
+    weighed = {needed for job in jobs if job.rule == "weigh_heads" for needed in job.needed}
     for job in jobs:  # inputs stand before what is made of them
         depth[job] = 1 + max((depth[needed] for needed in job.needed), default=0)
         own, known = _sizes_of(job, sizes)
@@ -84,11 +85,12 @@ def plan(config: Config, cores: int) -> Found:
         table = math.ceil(outcomes) if isinstance(job.settings, RunsOf) else 0
         written = disk(job, own) + table if known else 0
         stage["disk_mb"] += written
-        largest = max(largest, written if job.rule == "hidden_states" else 0)
+        if job.rule == "hidden_states":
+            largest, waiting = max(largest, written), waiting + written * (job in weighed)
     if not config.keep_hidden_states and "hidden_states" in stages:
-        # those that running probes read, and those that were made for the next ones
+        # those that running probes read, those that were made for the next ones, and those that wait for weights
         found = stages["hidden_states"]
-        found["disk_mb"] = min(found["disk_mb"], 2 * cores * largest)
+        found["disk_mb"] = min(found["disk_mb"], 2 * cores * largest + waiting)
     place = {job.rule: depth[job] for job in sorted(jobs, key=lambda job: depth[job])}
     total = {
         key: sum(stage[key] for stage in stages.values()) for key in ("jobs", "sized", "unknown", "seconds", "disk_mb")

@@ -88,6 +88,11 @@ def test_disk_follows_from_rows_words_and_sizes(plan):
         found = plan(config | {"keep_hidden_states": stay}, "--json", "--cores", "1")
         stored = next(own for own in json.loads(found.stdout)["stages"] if own["stage"] == "hidden_states")
         assert stored["disk_mb"] == variants * limited["hidden_states"]["disk_mb"]
+    # those of the original wait until all gradients are taken
+    config["run"]["orders"] = ["gradient"]
+    found = plan(config | {"keep_hidden_states": False}, "--json", "--cores", "1")
+    stored = next(own for own in json.loads(found.stdout)["stages"] if own["stage"] == "hidden_states")
+    assert stored["disk_mb"] == 3 * limited["hidden_states"]["disk_mb"]
 
 
 def test_the_table_of_all_outcomes_is_counted(plan):

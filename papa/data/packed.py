@@ -12,6 +12,8 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
+from torch.nn.functional import pad
 
 from papa.errors import InputError
 
@@ -135,6 +137,7 @@ class Examples:
     ):
         self.slots, self.real, self.n, self._places, self.packed = slots, real, n, places, packed
         self.queries = slots.shape[1] if queries is None else queries
+        self._found = dict[tuple[int, int], tuple[Way, Way]]()
         self.columns = slots
         """Where the model itself believes the keys to stand."""
         self.alike = real is None and bool((slots == slots[:1]).all())
@@ -180,20 +183,22 @@ class Examples:
         slots = self.slots[:1] if self.alike else self.slots
         return slots[:, :, None] - slots[:, None, :]
 
-    def spread(self, tokens: Tensor) -> Tensor:
-        """`[token, ...]` to `[example, place, ...]`, zero where no token stands; leaves idle tokens at the end out."""
-        shape = self.slots.shape
-        if self._places is None:
-            return tokens[: shape.numel()].view(*shape, *tokens.shape[1:])
-        padded = tokens.new_zeros(shape.numel(), *tokens.shape[1:])
-        return padded.index_copy(0, self._places, tokens[: len(self._places)]).view(*shape, *tokens.shape[1:])
+    def spread(self, heads: Tensor) -> Tensor:
+        """`[token, head, channel]` of a row to `[example, head, place, channel]`; idle tokens at the end are left out.
+
+        A place without a token has what the first token of its example has; it is never read.
+        """
+        tokens, number, channels = heads.shape
+        to, back = self._ways(tokens, number)
+        moved: Tensor = _Moved.apply(heads.reshape(-1, channels), to, back)
+        return moved.view(len(self.slots), number, self.slots.shape[1], channels)
 
     def gather(self, spread: Tensor, tokens: int) -> Tensor:
-        """`[example, place, ...]` back to `[token, ...]`; idle tokens, up to `tokens`, are zero."""
-        flat = spread.reshape(-1, *spread.shape[2:])
-        own = flat if self._places is None else flat.index_select(0, self._places)
-        idle = tokens - len(own)
-        return torch.cat([own, own.new_zeros(idle, *own.shape[1:])]) if idle else own
+        """`[example, head, place, channel]` back to `[token, head, channel]`; what idle tokens have is never read."""
+        number, channels = spread.shape[1], spread.shape[3]
+        back, to = self._ways(tokens, number)
+        moved: Tensor = _Moved.apply(spread.reshape(-1, channels), to, back)
+        return moved.view(tokens, number, channels)
 
     def spread_heads(self, heads: Tensor, chosen: Tensor | None = None) -> Tensor:
         """`[1, head, token, channel]` of a packed row, or dense already, to `[example, head, place, channel]`.
@@ -202,10 +207,61 @@ class Examples:
         """
         if not self.packed:
             return heads if chosen is None else heads[:, chosen]
-        tokens = heads[0].transpose(0, 1)
-        return self.spread(tokens if chosen is None else tokens.index_select(1, chosen)).transpose(1, 2)
+        tokens = heads.squeeze(0).transpose(0, 1)
+        return self.spread(tokens if chosen is None else tokens.index_select(1, chosen))
 
     def gather_heads(self, spread: Tensor, tokens: int) -> Tensor:
         """`[example, head, place, channel]` to `[1, token, head, channel]`, or `[example, place, head, channel]`."""
-        turned = spread.transpose(1, 2)  # which models view in other shapes
-        return (self.gather(turned, tokens)[None] if self.packed else turned).contiguous()
+        if not self.packed:
+            return spread.transpose(1, 2).contiguous()  # which models view in other shapes
+        return self.gather(spread, tokens).unsqueeze(0)
+
+    def _ways(self, tokens: int, heads: int) -> tuple[Way, Way]:
+        """From rows (token, head) to rows (example, head, place), and back; all layers share them."""
+        found = self._found.get((tokens, heads))
+        if found is None:
+            examples, places = self.slots.shape
+            device, number = self.slots.device, torch.arange(heads, device=self.slots.device)
+            where = torch.arange(examples * places, device=device) if self._places is None else self._places
+            token_at = torch.full((examples * places,), -1, device=device)
+            token_at[where] = torch.arange(len(where), device=device)
+            token_at = token_at.view(examples, places)
+            empty = (token_at < 0)[:, None].expand(-1, heads, -1).flatten().nonzero().squeeze(1)
+            token_at = token_at.where(token_at >= 0, token_at[:, :1])
+            rows = token_at[:, None] * heads + number[:, None]  # [example, head, place]
+            idle = torch.arange(len(where) * heads, tokens * heads, device=device)
+            where = pad(where, (0, tokens - len(where)))
+            back = (where // places * heads)[:, None] * places + number * places + (where % places)[:, None]
+            found = self._found[tokens, heads] = Way(rows.flatten(), idle), Way(back.flatten(), empty)
+        return found
+
+
+@dataclass(frozen=True)
+class Way:
+    """How rows go to other places.
+
+    Args:
+        taken: int64, which row each place takes.
+        lost: int64, the rows that are taken to no place where they are read, and so have no gradient.
+    """
+
+    taken: Tensor
+    lost: Tensor
+
+
+class _Moved(torch.autograd.Function):
+    """Rows `[row, channel]` as `there` takes them; `back` takes their gradients.
+
+    Both are plain selections, several times as fast as copies to places, whose gradients would be copied twice.
+    """
+
+    @staticmethod
+    def forward(context: FunctionCtx, rows: Tensor, there: Way, back: Way) -> Tensor:
+        context.save_for_backward(back.taken, there.lost)
+        return rows.index_select(0, there.taken)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: BackwardCFunction, gradient: Tensor) -> tuple[Tensor, None, None]:
+        taken, lost = list(context.saved_tensors)
+        return gradient.index_select(0, taken).index_fill_(0, lost, 0), None, None

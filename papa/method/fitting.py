@@ -209,6 +209,13 @@ class _Course:
         return {f"{name}/{number}": values for name, several in lists.items() for number, values in enumerate(several)}
 
 
+def _clip(parameters: Sequence[nn.Parameter]) -> None:
+    """Clip the norm of all gradients at 1, as `torch.nn.utils.clip_grad_norm_` does, which multiplies them always."""
+    norm = nn.utils.get_total_norm([values.grad for values in parameters if values.grad is not None])
+    if not float(norm) + 1e-6 <= 1:
+        nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
+
+
 def _finite(several: Iterable[Tensor]) -> bool:
     return all(bool(values.isfinite().all()) for values in several)
 
@@ -254,7 +261,7 @@ def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | 
                 batch = next(batches)
                 loss = lesson.loss(batch)
                 loss.backward()
-                nn.utils.clip_grad_norm_(lesson.parameters, 1.0)
+                _clip(lesson.parameters)
                 course.total += loss.detach().cpu() * len(batch)
                 course.step()
                 keep()

@@ -51,19 +51,19 @@ class DisentangledAttention(nn.Module, ABC):
     def forward(
         self, hidden_states: Tensor, *_: object, rel_embeddings: Tensor | None = None, **__: object
     ) -> tuple[Tensor, None]:
-        """The context of all tokens; zero for idle ones, which follow those of the examples."""
+        """The context of all tokens; idle ones follow those of the examples."""
         session, examples = current()
         layer = session.layer(self)
         own = session.replacement[layer] if layer < len(session.replacement) else None
         kept = own.kept if isinstance(own, Replace) else None
         tokens = hidden_states.reshape(-1, hidden_states.shape[-1])
         query, key, value = self.project(tokens, kept)
-        values = examples.spread(value).transpose(1, 2)  # [example, head, place, channel]
+        values = examples.spread(value)
         allowed = None if examples.real is None else examples.real[:, None, None, :]
 
         def attending(_: Tensor | None) -> Attending:
             assert query is not None and key is not None
-            queries, keys = (examples.spread(projected).transpose(1, 2) for projected in (query, key))
+            queries, keys = (examples.spread(projected) for projected in (query, key))
             added = self.positions(rel_embeddings, kept, queries, keys, examples)
             return Attending(queries, keys, self.scaling, allowed, added=added)
 
@@ -76,7 +76,7 @@ class DisentangledAttention(nn.Module, ABC):
             context = session.spy(self, heads.query, heads.key, values).transpose(1, 2)
         else:
             context = context_of(session, Layer(layer, examples, attending, of, allowed, dropout))
-        return examples.gather(context.transpose(1, 2), len(value)).flatten(1).view_as(hidden_states), None
+        return examples.gather(context, len(value)).flatten(1).view_as(hidden_states), None
 
     @abstractmethod
     def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:

@@ -90,7 +90,7 @@ class Form:
     def tokens(self, output: Tensor, batch: Packed) -> Tensor:
         """What a model gives for the tokens of a batch, `[token, ...]`."""
         if self.packed:
-            return output[0, : len(batch.ids)]
+            return output.squeeze(0)[: len(batch.ids)]
         if output.shape[:2] != (len(batch.lengths), batch.n):
             raise InputError(f"it gives hidden states of {output.shape[1]} tokens for inputs of {batch.n}.")
         return output[batch.example_of, batch.slots]

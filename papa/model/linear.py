@@ -1,9 +1,10 @@
 """Linear layers at the speed of the processor.
 
 On processors, PyTorch hands linear layers to MKL. Where there is AVX-512, they go through oneDNN, which can keep
-weights that never change in the order its kernels read them. Without AVX-512 MKL was measured to be faster. oneDNN's
-operations are private in torch: if they are missing or take other arguments, if there is no AVX-512, or if weights are
-not float32 on an x86 processor, everything here is plain `torch.nn.functional.linear`.
+weights that never change in the order its kernels read them. MKL was measured to be faster without AVX-512, and on
+processors of Intel for weights that are learned. oneDNN's operations are private in torch: if they are missing or take
+other arguments, if there is no AVX-512, or if weights are not float32 on an x86 processor, everything here is plain
+`torch.nn.functional.linear`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -20,9 +22,12 @@ from torch.autograd.function import once_differentiable
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`inputs @ weight.T + bias`, `[..., out]`; differentiable in all three."""
-    if not inputs.numel() or not _onednn_takes(weight):  # oneDNN has no gradient of a weight from no rows
+    # oneDNN has no gradient of a weight from no rows
+    if not inputs.numel() or not _onednn_takes(weight) or _intel():
         return nn.functional.linear(inputs, weight, bias)
-    return _by_rows(inputs, lambda rows: _Linear.apply(rows, weight, bias))
+    rows = inputs.reshape(-1, inputs.shape[-1])
+    outputs = _by_rows(rows, lambda whole: _Linear.apply(whole, weight, bias))
+    return outputs.view(*inputs.shape[:-1], len(weight))
 
 
 class FrozenLinear(nn.Module):
@@ -142,11 +147,14 @@ def _reordered(weight: Tensor) -> Tensor:
 
 
 def _by_rows(inputs: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
-    """`layer` on `inputs` as a matrix with a rounded number of rows."""
-    rows = inputs.reshape(-1, inputs.shape[-1])
-    idle = rounded_up(len(rows)) - len(rows)
-    whole = torch.cat([rows, rows.new_zeros(idle, rows.shape[1])]) if idle else rows
-    outputs = layer(whole)[: len(rows)]
+    """`layer` on `inputs` with a rounded number of rows."""
+    size = inputs.shape[-1]
+    count = inputs.numel() // size
+    idle = rounded_up(count) - count
+    if not idle:  # as rows of a packed batch are by themselves; every cut would cost a copy on the way back
+        return layer(inputs)
+    rows = inputs.reshape(-1, size)
+    outputs = layer(torch.cat([rows, rows.new_zeros(idle, size)]))[:count]
     return outputs.view(*inputs.shape[:-1], outputs.shape[-1])
 
 
@@ -165,6 +173,16 @@ def _onednn_takes(weight: Tensor) -> bool:
 def _wide() -> bool:
     """Whether the processor has AVX-512. On one of AMD without it, MKL took 0.8 to 0.9 of oneDNN's time."""
     return "AVX512" in torch.backends.cpu.get_cpu_capability()
+
+
+@cache
+def _intel() -> bool:
+    """Whether Intel made the processor. On a Xeon MKL took 0.5 to 0.9 of oneDNN's time for weights that are learned."""
+    try:
+        told = Path("/proc/cpuinfo").read_text()
+    except OSError:  # not Linux
+        told = platform.processor()
+    return "GenuineIntel" in told
 
 
 @cache

@@ -12,8 +12,9 @@ SHAPES = [(0, 23), (23,), (1, 23), (5, 23), (2, 3, 23), (67, 23), (1, 1031, 23)]
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["oneDNN", "MKL"])
 def wide(request, monkeypatch):
-    """Both ways, whatever this processor has."""
+    """Both ways, whatever this processor is and has."""
     monkeypatch.setattr(linear_module, "_wide", lambda: request.param)
+    monkeypatch.setattr(linear_module, "_intel", lambda: False)
     return request.param
 
 
@@ -54,6 +55,15 @@ def test_processors_without_wide_registers_go_the_plain_way(plain, frozen, wide,
     close(frozen(inputs), plain(inputs))
     close(linear(inputs, plain.weight, plain.bias), plain(inputs))
     assert met == ([7, 7] if wide and linear_module._onednn_works() else [])
+
+
+def test_weights_that_are_learned_go_the_plain_way_on_processors_of_intel(plain, frozen, wide, monkeypatch):
+    met = []
+    monkeypatch.setattr(linear_module, "_intel", lambda: True)
+    monkeypatch.setattr(linear_module, "_by_rows", lambda inputs, layer: met.append(len(inputs)) or layer(inputs))
+    close(frozen(torch.ones(7, 23)), plain(torch.ones(7, 23)))
+    close(linear(torch.ones(5, 23), plain.weight, plain.bias), plain(torch.ones(5, 23)))
+    assert met == ([7] if wide and linear_module._onednn_works() else [])
 
 
 def test_few_numbers_of_rows_are_met():

@@ -14,13 +14,14 @@ import torch
 from jobs import training
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 from test_hidden import stored
+from torch import nn
 
 import papa
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_provenance, read_table, write_table
 from papa.method import objectives
-from papa.method.fitting import Diverged, Lesson, _Course, fit
+from papa.method.fitting import Diverged, Lesson, _clip, _Course, fit
 from papa.method.hidden import HiddenStates
 from papa.method.objectives import IGNORED, Labelled, Labels, Objective, Through
 from papa.method.orders import heads_to_replace
@@ -434,3 +435,17 @@ def test_training_probes_does_not_load_the_compiler():
         "fit(own, training, 1); sys.exit('torch._dynamo' in sys.modules or bool((w == 1).any()))"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+@pytest.mark.parametrize("size", [0.0, 0.01, 1.0, 1e6])
+def test_gradients_are_clipped_as_torch_does(size):
+    def gradients(clip):
+        torch.manual_seed(0)
+        parameters = [nn.Parameter(torch.zeros(*shape)) for shape in ((5, 7), (3,))]
+        for values in parameters:
+            values.grad = torch.randn_like(values) * size
+        clip(parameters)
+        return [values.grad for values in parameters]
+
+    ours, theirs = gradients(_clip), gradients(lambda own: nn.utils.clip_grad_norm_(own, 1.0))
+    assert all(torch.equal(own, other) for own, other in zip(ours, theirs, strict=True))

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
+from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.nn.functional import pad
 
 from papa.errors import InputError
@@ -137,7 +137,7 @@ class Examples:
     ):
         self.slots, self.real, self.n, self._places, self.packed = slots, real, n, places, packed
         self.queries = slots.shape[1] if queries is None else queries
-        self._found = dict[tuple[int, int], tuple[Way, Way]]()
+        self._found = dict[tuple[int, int], tuple[Selection, Selection]]()
         self.columns = slots
         """Where the model itself believes the keys to stand."""
         self.alike = real is None and bool((slots == slots[:1]).all())
@@ -183,22 +183,25 @@ class Examples:
         slots = self.slots[:1] if self.alike else self.slots
         return slots[:, :, None] - slots[:, None, :]
 
-    def spread(self, heads: Tensor) -> Tensor:
+    def spread(self, row: Tensor) -> Tensor:
         """`[token, head, channel]` of a row to `[example, head, place, channel]`; idle tokens at the end are left out.
 
         A place without a token has what the first token of its example has; it is never read.
         """
-        tokens, number, channels = heads.shape
-        to, back = self._ways(tokens, number)
-        moved: Tensor = _Moved.apply(heads.reshape(-1, channels), to, back)
-        return moved.view(len(self.slots), number, self.slots.shape[1], channels)
+        tokens, heads, channels = row.shape
+        to, back = self._selections(tokens, heads)
+        moved: Tensor = _Moved.apply(row.reshape(-1, channels), to, back)
+        return moved.view(len(self.slots), heads, self.slots.shape[1], channels)
 
     def gather(self, spread: Tensor, tokens: int) -> Tensor:
         """`[example, head, place, channel]` back to `[token, head, channel]`; what idle tokens have is never read."""
-        number, channels = spread.shape[1], spread.shape[3]
-        back, to = self._ways(tokens, number)
+        heads, channels = spread.shape[1], spread.shape[3]
+        together = spread.transpose(1, 2)
+        if heads > 1 and together.is_contiguous():  # heads of a token side by side, as fused attention gives them
+            return self.gather(together.flatten(2).unsqueeze(1), tokens).view(tokens, heads, channels)
+        back, to = self._selections(tokens, heads)
         moved: Tensor = _Moved.apply(spread.reshape(-1, channels), to, back)
-        return moved.view(tokens, number, channels)
+        return moved.view(tokens, heads, channels)
 
     def spread_heads(self, heads: Tensor, chosen: Tensor | None = None) -> Tensor:
         """`[1, head, token, channel]` of a packed row, or dense already, to `[example, head, place, channel]`.
@@ -216,8 +219,8 @@ class Examples:
             return spread.transpose(1, 2).contiguous()  # which models view in other shapes
         return self.gather(spread, tokens).unsqueeze(0)
 
-    def _ways(self, tokens: int, heads: int) -> tuple[Way, Way]:
-        """From rows (token, head) to rows (example, head, place), and back; all layers share them."""
+    def _selections(self, tokens: int, heads: int) -> tuple[Selection, Selection]:
+        """From rows (token, head) to rows (example, head, place), and back; layers with as many heads share them."""
         found = self._found.get((tokens, heads))
         if found is None:
             examples, places = self.slots.shape
@@ -227,18 +230,18 @@ class Examples:
             token_at[where] = torch.arange(len(where), device=device)
             token_at = token_at.view(examples, places)
             empty = (token_at < 0)[:, None].expand(-1, heads, -1).flatten().nonzero().squeeze(1)
-            token_at = token_at.where(token_at >= 0, token_at[:, :1])
+            token_at = token_at.where(token_at >= 0, token_at[:, :1]).clamp(min=0)
             rows = token_at[:, None] * heads + number[:, None]  # [example, head, place]
             idle = torch.arange(len(where) * heads, tokens * heads, device=device)
             where = pad(where, (0, tokens - len(where)))
             back = (where // places * heads)[:, None] * places + number * places + (where % places)[:, None]
-            found = self._found[tokens, heads] = Way(rows.flatten(), idle), Way(back.flatten(), empty)
+            found = self._found[tokens, heads] = Selection(rows.flatten(), idle), Selection(back.flatten(), empty)
         return found
 
 
 @dataclass(frozen=True)
-class Way:
-    """How rows go to other places.
+class Selection:
+    """How rows are put elsewhere.
 
     Args:
         taken: int64, which row each place takes.
@@ -252,16 +255,15 @@ class Way:
 class _Moved(torch.autograd.Function):
     """Rows `[row, channel]` as `there` takes them; `back` takes their gradients.
 
-    Both are plain selections, several times as fast as copies to places, whose gradients would be copied twice.
+    Where examples differ in length, selections are several times as fast as copies to places that are zero at first.
     """
 
     @staticmethod
-    def forward(context: FunctionCtx, rows: Tensor, there: Way, back: Way) -> Tensor:
+    def forward(context: FunctionCtx, rows: Tensor, there: Selection, back: Selection) -> Tensor:
         context.save_for_backward(back.taken, there.lost)
         return rows.index_select(0, there.taken)
 
     @staticmethod
-    @once_differentiable
     def backward(context: BackwardCFunction, gradient: Tensor) -> tuple[Tensor, None, None]:
         taken, lost = list(context.saved_tensors)
-        return gradient.index_select(0, taken).index_fill_(0, lost, 0), None, None
+        return gradient.index_select(0, taken).index_fill(0, lost, 0), None, None

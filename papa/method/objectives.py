@@ -53,7 +53,7 @@ EVALUATED_AT_ONCE = 64
 DECODED_AT_ONCE = 256
 """Tokens that are decoded together, because each has as many logits as the vocabulary has words."""
 ROWS = 64
-"""Masked tokens are rounded up to a multiple: oneDNN keeps a kernel for every number, each as large as the decoder."""
+"""Masked tokens are rounded up to a multiple: where oneDNN multiplies, it keeps a kernel for every number it meets."""
 
 
 @dataclass(frozen=True)

@@ -244,8 +244,8 @@ def mask(
     seen = mask_function(rows, torch.zeros_like(rows), columns[:, -examples.queries :, None], columns[:, None, :])
     allowed: Tensor = seen.expand(len(columns), examples.queries, columns.shape[1])[:, None]
     allowed = allowed if real is None else allowed & real
-    # a query of padding may see nothing, which has no softmax; what it sees is never read
-    return allowed if examples.packed else allowed | ~allowed.any(-1, keepdim=True)
+    # a query of padding may see nothing, which has no softmax; what it sees is never read, and has no gradient
+    return allowed | ~allowed.any(-1, keepdim=True)
 
 
 def attention(

@@ -2,9 +2,9 @@
 
 On processors, PyTorch hands linear layers to MKL. Where there is AVX-512, they go through oneDNN, which can keep
 weights that never change in the order its kernels read them. MKL was measured to be faster without AVX-512, and on
-processors of Intel for weights that are learned. oneDNN's operations are private in torch: if they are missing or take
-other arguments, if there is no AVX-512, or if weights are not float32 on an x86 processor, everything here is plain
-`torch.nn.functional.linear`.
+processors of Intel for weights that are not kept in such an order, as those of a probe. oneDNN's operations are private
+in torch: if they are missing or take other arguments, if there is no AVX-512, or if weights are not float32 on an x86
+processor, everything here is plain `torch.nn.functional.linear`.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _wide() -> bool:
 
 @cache
 def _intel() -> bool:
-    """Whether Intel made the processor. On a Xeon MKL took 0.5 to 0.9 of oneDNN's time for weights that are learned."""
+    """Whether Intel made the processor. On a Xeon MKL took 0.5 to 0.9 of oneDNN's time for the weights of a probe."""
     try:
         told = Path("/proc/cpuinfo").read_text()
     except OSError:  # not Linux

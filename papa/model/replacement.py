@@ -22,7 +22,8 @@ from papa.errors import InputError
 Head = tuple[int, int]
 """A layer, and a head of it."""
 Observer = Callable[[int, Tensor, Examples], None]
-"""Called with the layer, its attention `[example, head, query, key]` (zero rows at padding) and the examples."""
+"""Called with the layer, its attention `[example, head, query, key]`, of which rows at padding mean nothing, and the
+examples."""
 
 
 @dataclass(frozen=True)

@@ -227,6 +227,22 @@ def test_lambda_learns_through_a_decoder(decoder, inputs, constants):
     assert slope == pytest.approx(float(mixing.grad[at]), rel=1e-2)
 
 
+@pytest.mark.parametrize("decoder", [name for name in MODELS if name != "gpt2"], indirect=True)  # it counts padding
+def test_gradients_are_the_same_on_either_side_of_padding(decoder, constants):
+    """A query of padding before the tokens sees nothing in a window, and is read nowhere."""
+    ours = Model(decoder)
+
+    def gradient(left):
+        inputs = texts(left)
+        padding = inputs["attention_mask"] == 0
+        inputs["input_ids"] = inputs["input_ids"].masked_fill(padding, decoder.config.pad_token_id)
+        mixing = torch.full((LAYERS, HEADS), 0.4, requires_grad=True)
+        loss = ours.logits(inputs, constants, mixing=mixing).square().sum()
+        return torch.autograd.grad(loss / 1e5, mixing)[0]
+
+    close(gradient(True), gradient(False), atol=1e-4)
+
+
 @pytest.mark.parametrize(("name", "apart"), [("llama", True), ("distilbert", True), ("gpt2", False)])
 @pytest.mark.parametrize("kept", [(0,), (1, 2), (0, 1), (1, 2, 3)])
 def test_what_projections_compute_of_kept_heads_is_all_that_these_need(name, apart, kept, constants):

@@ -57,13 +57,31 @@ def test_processors_without_wide_registers_go_the_plain_way(plain, frozen, wide,
     assert met == ([7, 7] if wide and linear_module._onednn_works() else [])
 
 
-def test_weights_that_are_learned_go_the_plain_way_on_processors_of_intel(plain, frozen, wide, monkeypatch):
+def test_weights_of_probes_go_the_plain_way_on_processors_of_intel(plain, frozen, wide, monkeypatch):
     met = []
     monkeypatch.setattr(linear_module, "_intel", lambda: True)
     monkeypatch.setattr(linear_module, "_by_rows", lambda inputs, layer: met.append(len(inputs)) or layer(inputs))
     close(frozen(torch.ones(7, 23)), plain(torch.ones(7, 23)))
     close(linear(torch.ones(5, 23), plain.weight, plain.bias), plain(torch.ones(5, 23)))
     assert met == ([7] if wide and linear_module._onednn_works() else [])
+
+
+@pytest.mark.parametrize(
+    ("told", "theirs"),
+    [("vendor_id\t: GenuineIntel\n", True), ("vendor_id\t: AuthenticAMD\n", False), (None, False)],
+    ids=["Intel", "AMD", "not Linux"],
+)
+def test_who_made_the_processor_is_read(told, theirs, monkeypatch):
+    def read(path):
+        assert str(path) == "/proc/cpuinfo"
+        if told is None:
+            raise FileNotFoundError(path)
+        return told
+
+    monkeypatch.undo()  # what the other tests have in its place
+    monkeypatch.setattr(linear_module.Path, "read_text", read)
+    monkeypatch.setattr(linear_module.platform, "processor", lambda: "arm")
+    assert linear_module._intel.__wrapped__() is theirs
 
 
 def test_few_numbers_of_rows_are_met():

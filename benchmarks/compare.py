@@ -42,13 +42,14 @@ NOTES = """
 Ratios are published / project. Measured in full: the published averaging, and all of the project's parts; its hidden
 states at every fraction, its probes at {fraction}. Scaled: the published λ training is one measured epoch times
 {epochs}; its probes are one measured epoch at {fraction}, the pass over the validation texts included, times {epochs}
-epochs times {seeds} seeds; the project's λ in bfloat16 is one epoch, and then one more times {others}. λ until its
-order has settled ends when Kendall's τ between two epochs is {settled}. The project's probes run {threads} at a time
-with one thread each; their memory is what they use together, with pages that they share counted once. Parts count from
-loading the model on, without the start and the imports of their processes. End to end is computed from the parts,
-averaging + λ + hidden states and probes of {fractions} fractions, and has the start and imports of every process in it
-(published: one process per training; project: one per job of the workflow, with tokenizing and ranking), but not
-snakemake's own seconds."""
+epochs times {seeds} seeds. λ until its order has settled ends when Kendall's τ between two epochs is {settled}. The
+project's probes run {threads} at a time with one thread each; their memory is what they use together, with pages that
+they share counted once. Parts count from loading the model on, without the start and the imports of their processes.
+End to end is computed from the parts, averaging + λ + hidden states and probes of {fractions} fractions, and has the
+start and imports of every process in it (published: one process per training; project: one per job of the workflow,
+with tokenizing and ranking), but not snakemake's own seconds. In bfloat16 are the project's averaging, λ and hidden
+states, and not its probes."""
+HALF = {"precision": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -176,10 +177,11 @@ def compare(comparison: Comparison) -> list[Row]:
     run("prepare")
     tokenize = run("project", "tokenize")
 
+    half_average = run("project", "average", **HALF)  # what is in bfloat16 comes first, so that nothing reads it below
     average = run("published", "average"), run("project", "average")
     print(f"  largest difference of the two averages: {run('difference').report['difference']:.1e}")
+    half_settled = run("project", "lambda", settled=SETTLED, **HALF)
     settled = run("project", "lambda", settled=SETTLED)
-    one, two = (run("project", "lambda", precision="bfloat16", epochs=epochs) for epochs in (1, 2))
     project_lambda = run("project", "lambda")
     rank = run("project", "rank")  # which heads are replaced below, on both sides
     published_lambda = run("published", "lambda")
@@ -187,6 +189,7 @@ def compare(comparison: Comparison) -> list[Row]:
 
     published_probes = run("published", "probes")
     probes_work, probes_wall = comparison.scaled(published_probes, len(SEEDS))
+    half_hidden = [run("project", "features", fraction=fraction, **HALF) for fraction in FRACTIONS]
     hidden = {fraction: run("project", "features", fraction=fraction) for fraction in FRACTIONS}
     features = hidden[MEASURED_FRACTION]  # the last, so that the probes read it
     with Together() as together, ThreadPoolExecutor(threads) as pool:
@@ -203,16 +206,19 @@ def compare(comparison: Comparison) -> list[Row]:
         ),
     ]
     large, small = (max(row.peaks[side] for row in rows) for side in (0, 1))
-    probing = in_lanes(len(FRACTIONS) * [probe.wall for probe in probes], threads)
-    others = tokenize.wall + average[1].wall + rank.wall + sum(one.wall for one in hidden.values()) + probing
+    others = tokenize.wall + rank.wall + in_lanes(len(FRACTIONS) * [probe.wall for probe in probes], threads)
+    encoded = average[1].wall + sum(one.wall for one in hidden.values())
+    in_half = half_average.wall + sum(one.wall for one in half_hidden) + half_settled.wall
     published = average[0].wall + lambda_wall + len(FRACTIONS) * probes_wall
     name = f"end to end, {len(FRACTIONS)} fractions"
-    rows.append(Row(name, (published, others + project_lambda.wall), (large, small)))
-    in_half = one.work + (comparison.settings["task"]["epochs"] - 1) * (two.work - one.work)
+    settling, settling_in_half = "λ until settled", "λ until settled, in bfloat16"
     rows += [
-        Row("λ until settled", (lambda_work, settled.work), (published_lambda.peak, settled.peak)),
-        Row("λ in bfloat16", (lambda_work, in_half), (published_lambda.peak, two.peak)),
-        Row(f"{name}, λ until settled", (published, others + settled.wall), (large, small)),
+        Row(name, (published, others + encoded + project_lambda.wall), (large, small)),
+        Row("averaging in bfloat16", (average[0].work, half_average.work), (average[0].peak, half_average.peak)),
+        Row(settling, (lambda_work, settled.work), (published_lambda.peak, settled.peak)),
+        Row(settling_in_half, (lambda_work, half_settled.work), (published_lambda.peak, half_settled.peak)),
+        Row(f"{name}, {settling}", (published, others + encoded + settled.wall), (large, small)),
+        Row(f"{name}, {settling_in_half}", (published, others + in_half), (large, small)),
     ]
     for fraction, own in hidden.items():
         peaks = published_probes.peak, max(own.peak, together.peak)
@@ -271,7 +277,6 @@ def main() -> None:
         NOTES.format(
             fraction=MEASURED_FRACTION,
             epochs=epochs,
-            others=epochs - 1,
             settled=SETTLED,
             seeds=len(SEEDS),
             threads=arguments.threads,

@@ -53,7 +53,18 @@ def compared(tmp_path, model, monkeypatch):
 def test_both_sides_are_compared_and_do_the_same_work(compared):
     work, comparison, rows = compared
     assert comparison.run("difference").report["difference"] < 1e-5
-    parts = "averaging", "λ", "probes", "end", "λ", "λ", "end", *len(compare.FRACTIONS) * ("fraction",)
+    parts = (
+        "averaging",
+        "λ",
+        "probes",
+        "end",
+        "averaging",
+        "λ",
+        "λ",
+        "end",
+        "end",
+        *len(compare.FRACTIONS) * ("fraction",),
+    )
     assert [row.part.split()[0] for row in rows] == [*parts]
     assert all(str(row).count("|") == 8 for row in rows)
     assert sorted(path.name for path in work.glob("seed-*.json")) == ["seed-1.json", "seed-2.json", "seed-3.json"]

@@ -239,7 +239,7 @@ class WeightsOf(_OfEncoding):
     """
 
     stage = "weights"
-    runs = "papa.method.weights:weigh_heads"
+    runs = "papa.method.head_weights:weigh_heads"
 
     by: Literal["gradient", "leave-one-out", "variance", "output-norm"]
     constant: str | None = None

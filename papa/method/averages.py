@@ -29,9 +29,9 @@ from papa.data.weights import sources_of
 from papa.errors import DamagedArtefact, InputError, count, first_line
 from papa.files import KEY, MEND, PathLike, Trace, check_arrays, provenance_of_arrays, replacing
 from papa.method.fitting import Checkpoint, State
-from papa.method.ladder import TIED, classes_of
 from papa.method.pictures import pictures
 from papa.method.progress import progress
+from papa.method.tied import TIED, classes_of
 from papa.model.attention import Layer
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of

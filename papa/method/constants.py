@@ -11,7 +11,7 @@ from papa.config.variant import DATA_FREE, Constant
 from papa.errors import InputError
 from papa.files import JSON, PathLike, must_agree
 from papa.method.averages import ConstantMatrices
-from papa.method.ladder import classes_of
+from papa.method.tied import classes_of
 from papa.model.model import Model
 from papa.model.replacement import Head, Matrices, Outputs
 

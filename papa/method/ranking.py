@@ -15,10 +15,10 @@ from papa.data.weights import sources_of
 from papa.errors import InputError, count
 from papa.method.constants import constants_for
 from papa.method.fitting import Checkpoint, Kept, Lesson, fit
+from papa.method.head_weights import write_weights
 from papa.method.objectives import Objective, Through, objective_of
 from papa.method.orders import units_of
 from papa.method.probes import Sizes
-from papa.method.weights import write_weights
 from papa.model.load import model_of
 from papa.model.model import Model
 from papa.model.replacement import Constants, Matrices, Outputs, Replacement

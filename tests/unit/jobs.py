@@ -22,11 +22,11 @@ from papa.config.study import Job
 from papa.files import provenance_of, read_json, read_table, read_tensors
 from papa.method.averages import average_corpus, merge_averages
 from papa.method.features import extract_features
+from papa.method.head_weights import weigh_heads
 from papa.method.metrics import READINGS, counts_of
 from papa.method.orders import order_heads, rank_heads
 from papa.method.ranking import train_lambda
 from papa.method.training import train_probe
-from papa.method.weights import weigh_heads
 
 TRAINING = Training(learning_rate=1e-2, batch_size=5, epochs=3)
 

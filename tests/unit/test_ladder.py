@@ -15,7 +15,7 @@ from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
 from papa.method.averages import ConstantMatrices, drawn_attention, resample_attention
 from papa.method.constants import TrainedConstants, constants_for
-from papa.method.ladder import TIED, classes_of
+from papa.method.tied import TIED, classes_of
 from papa.model.model import Model
 from papa.model.replacement import Matrices, Outputs
 

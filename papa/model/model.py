@@ -557,6 +557,11 @@ def packed_batches(model: Model | None, batches: Batches, asked: str) -> Iterato
         raise InputError(f"{asked} takes several batches, and there is no batch; give a list of one or more.")
 
 
+def _cached_tokens(cache: object) -> int:
+    length = getattr(cache, "get_seq_length", None)
+    return int(length()) if callable(length) else 0
+
+
 @contextmanager
 def replaced_attention(
     model: PreTrainedModel, constants: Constants, heads: Iterable[Head] | None = None
@@ -590,16 +595,17 @@ def replaced_attention(
             session.begin(None)
             return
         ids, mask, positions = (given.get(one) for one in ("input_ids", "attention_mask", "position_ids"))
-        cached = given.get("past_key_values") is not None
+        cache = given.get("past_key_values")
         if isinstance(positions, Tensor) and mask is None and bool((positions.diff(dim=-1) < 0).any()):
             raise InputError(
                 "position_ids start anew within a row, as where texts are joined; give each a row of its own."
             )
-        if mask is None and session.causal and isinstance(ids, Tensor) and not cached:
-            mask = torch.ones_like(ids)  # padding may stand behind tokens only, which do not see it
+        if mask is None and session.causal and isinstance(ids, Tensor):
+            # padding may only follow the tokens, which do not see it; `generate` drops a mask of ones
+            mask = ids.new_ones(len(ids), _cached_tokens(cache) + ids.shape[-1])
         if not isinstance(ids, Tensor) or not isinstance(mask, Tensor):
             raise InputError("Call the model with input_ids and attention_mask while its attention is replaced.")
-        if ids.ndim != 2 or mask.ndim != 2 or len(mask) != len(ids) or (mask.shape != ids.shape and not cached):
+        if ids.ndim != 2 or mask.ndim != 2 or len(mask) != len(ids) or (mask.shape != ids.shape and cache is None):
             raise InputError(
                 f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must be [example, slot]."
             )

@@ -211,6 +211,26 @@ def test_texts_padded_in_front_are_continued_as_those_padded_behind_would_be(dec
                 assert int(logits.argmax()) == int(ids[0, length])
 
 
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("prompts", [1, 3])
+def test_prompts_without_padding_are_continued(decoder, constants, prompts, masked):
+    """transformers drops a mask of ones before the first pass, and passes an empty cache."""
+    ids = torch.randint(4, VOCABULARY, (prompts, 7), generator=torch.Generator().manual_seed(1))
+    inputs = {"input_ids": ids} | ({"attention_mask": torch.ones_like(ids)} if masked else {})
+    options = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": None}
+    with torch.no_grad():
+        expected = decoder.generate(**inputs, **options)
+        with papa.replaced_attention(decoder, constants, []):
+            assert torch.equal(decoder.generate(**inputs, **options), expected)
+        with papa.replaced_attention(decoder, constants, [(0, 1), (1, 0), (2, 2)]):
+            continued = decoder.generate(**inputs, **options)
+            assert continued.shape == (prompts, 12)
+            for length in range(7, 12):
+                logits = decoder(continued[:, :length]).logits[:, -1]
+                assert torch.equal(logits.argmax(-1), continued[:, length])
+    assert not torch.equal(continued, expected)
+
+
 @pytest.mark.parametrize("decoder", WITHOUT_EXPERTS, indirect=True)  # experts do not multiply in float64
 def test_lambda_learns_through_a_decoder(decoder, inputs, constants):
     ours = Model(decoder.double())
@@ -436,6 +456,8 @@ def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(
             model.base_model(**given)
         with pytest.raises(InputError, match="call that model itself, with a cache that grows"):
             model.generate(**given, max_new_tokens=2, cache_implementation="static")
+        with pytest.raises(InputError, match="call that model itself, with a cache that grows"):
+            model.generate(given["input_ids"][-1:], max_new_tokens=2, cache_implementation="static")
 
 
 def test_padding_may_have_the_id_of_a_token():

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
     from pydantic_core.core_schema import LiteralSchema, NullableSchema, WithDefaultSchema
 
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""Control characters, line breaks and halves of characters."""
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+"""Control characters, line breaks, halves of characters, and what XML, which figures are drawn from, cannot contain."""
 
 MAY_BE_NULL = ("hub_mirror", "validation")
 """Keys that say something by null."""

@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import PurePath
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
-from papa.data.readers import Rows
+from papa.config.reading import UNPRINTABLE
+from papa.data.readers import ONE_EACH, Rows
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ class Columns:
             raise self._wrong_type(name, column.type, "a list of words in each row (texts in one piece go under first)")
         words: list[list[str]] = column.to_pylist()
         self._refuse([not row for row in words], f"no words in column {name}")
-        self._refuse([any(map(_is_blank, row)) for row in words], f"an empty word in column {name}")
+        self._refuse([any(map(_is_blank, row)) for row in words], f"an empty word (or only spaces) in column {name}")
         return words
 
     def choices(self, names: str | Sequence[str]) -> list[list[str]]:
@@ -159,6 +161,7 @@ class Columns:
             [not unknown.isdisjoint(row) for row in named],
             f"no label in column {name} (it is empty, -1 or -100; if -1 is a class, list it under labels)",
         )
+        self._refuse_unprintable(named, name, "label")
         return named
 
     def subsets(self, name: str, words: Sequence[Sequence[str]] | None) -> list[str] | list[list[str]]:
@@ -166,6 +169,7 @@ class Columns:
         by_word = words is not None and _is_list(self._column(name).type)
         values = self._values(name, words if by_word else None, "subset")
         named = [[_name_of(value, self.class_names(name)) for value in row] for row in values]
+        self._refuse_unprintable(named, name, "subset")
         return named if by_word else [row[0] for row in named]
 
     def _values(self, name: str, words: Sequence[Sequence[str]] | None, what: str) -> list[list[Value]]:
@@ -195,12 +199,21 @@ class Columns:
         return self.rows.table.column(name)
 
     def _wrong_type(self, name: str, found: pa.DataType, expected: str) -> InputError:
-        return InputError(f"Column {name} of {self.where} contains {found}, but it must contain {expected}.")
+        is_object = PurePath(self.where).suffix in (".json", ".jsonl") and self.rows.table.num_rows == 1
+        advice = f"; {ONE_EACH}" if is_object and _is_list(found) else ""
+        return InputError(f"Column {name} of {self.where} contains {found}, but it must contain {expected}{advice}.")
+
+    def _refuse_unprintable(self, names: Sequence[Sequence[str]], column: str, what: str) -> None:
+        """Refuse names that no figure can show; the library that draws figures ends the whole process at them."""
+        bad = {name for name in set(chain.from_iterable(names)) if UNPRINTABLE.search(name)}
+        unprintable = [not bad.isdisjoint(row) for row in names]
+        self._refuse(unprintable, f"a control character in a {what} in column {column}")
 
     def _refuse(self, bad: Sequence[bool], what: str) -> None:
         rows = [number for number, is_bad in enumerate(bad) if is_bad]
         if rows:
-            few = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+            line = f" in line {self.rows.lines[rows[0]]}" if self.rows.lines else ""
+            few = f"{rows[0]}{line}" + "".join(f", {row}" for row in rows[1:5]) + (", ..." if len(rows) > 5 else "")
             raise InputError(
                 f"{self.where} has {what} in {len(rows)} of {len(bad)} rows (counted from 0: {few}); mend or remove "
                 "these rows (what comes from the hub can be saved as local files first)."

@@ -308,9 +308,15 @@ def _check_classes(
     """All names are listed, training rows have two or more, and no name is in validation rows alone."""
     train, validation = _distinct(classes[0]), _distinct(chain.from_iterable(classes[1:]))
     taken = _distinct(parts[0].taken(classes[0]))
-    unknown = in_order((train | validation).difference(given)) if given else []
+    in_data = _names_in_data(parts[0].columns, column)
+    unknown = in_order((train | validation).difference(given or in_data)) if given or in_data else []
     if given and unknown:
         raise InputError(f"Column {column} contains {_few(unknown)}, but labels lists only {', '.join(given)}.")
+    if unknown:
+        raise InputError(
+            f"Column {column} contains {_few(unknown)}, but the class names in the data are only "
+            f"{', '.join(in_data)}; correct these names, or list all labels under labels."
+        )
     if len(taken) < 2:
         raise InputError(
             f"All training rows have the label {_few(in_order(taken))} in column {column}; a task needs two or more."

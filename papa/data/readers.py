@@ -6,7 +6,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LONGEST = 2**31 - 1
 """Characters that a value of a CSV file may have; Python's own limit is 131,072, which a chapter of a book exceeds."""
 COMMENT = "# "
+ONE_EACH = "write one object for each row, on a line of its own or in an array"
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,14 @@ class Rows:
     """One split of a corpus.
 
     `table` contains the columns that were wanted and `names` all that the source has; `class_names` has, for columns
-    of numbered classes, the names of the classes in order.
+    of numbered classes, the names of the classes in order. `lines` has the line of the file at which each row begins,
+    if a row may take several.
     """
 
     table: pa.Table
     names: list[str]
     class_names: dict[str, list[str]] = field(default_factory=dict)
+    lines: Sequence[int] = ()
 
 
 def read_file(
@@ -106,9 +109,7 @@ def _read_json(path: Path, wanted: Collection[str] | None) -> Rows:
         kept = []
         for record in records:
             if not isinstance(record, dict):
-                raise InputError(
-                    f"{path} must contain objects, column names to values: an array of them or one on each line."
-                )
+                raise InputError(f"{path} must contain objects, column names to values; {ONE_EACH}.")
             names.update(dict.fromkeys(record))
             kept.append(record if wanted is None else {name: record[name] for name in wanted if name in record})
     columns = [name for name in names if wanted is None or name in wanted]
@@ -121,7 +122,7 @@ def _objects(path: Path, lines: Iterable[str]) -> Iterator[object]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                raise InputError(f"{path} line {number} cannot be read as JSON ({error}).") from error
+                raise InputError(f"{path} line {number} cannot be read as JSON ({error}); {ONE_EACH}.") from error
 
 
 def _read_csv(path: Path, wanted: Collection[str] | None) -> Rows:
@@ -168,10 +169,13 @@ def _read_lines(path: Path, _: Collection[str] | None) -> Rows:
 def _read_conll(path: Path, _: Collection[str] | None) -> Rows:
     """One word on each line with its tags behind it, a blank line between sentences; -DOCSTART- and comments are no
     words."""
-    sentences = [list(zip(*sentence, strict=True)) for sentence in _sentences(path)]
+    sentences, lines = [], []
+    for line, sentence in _sentences(path):
+        sentences.append(list(zip(*sentence, strict=True)))
+        lines.append(line)
     names = ["words", *(f"column_{place + 1}" for place in range(1, len(sentences[0]) if sentences else 1))]
     columns = {name: [list(sentence[place]) for sentence in sentences] for place, name in enumerate(names)}
-    return Rows(_table(path, columns), names)
+    return Rows(_table(path, columns), names, lines=lines)
 
 
 def _named(path: Path, rows: Rows, columns: Sequence[str]) -> Rows:
@@ -181,12 +185,14 @@ def _named(path: Path, rows: Rows, columns: Sequence[str]) -> Rows:
             f"{path} has {count(len(rows.names), 'column')}, but the corpus names {len(columns)} "
             f"(columns: {', '.join(columns)})."
         )
-    return Rows(rows.table.rename_columns(list(columns)) if rows.table.num_rows else rows.table, list(columns))
+    table = rows.table.rename_columns(list(columns)) if rows.table.num_rows else rows.table
+    return replace(rows, table=table, names=list(columns))
 
 
-def _sentences(path: Path) -> Iterator[list[list[str]]]:
-    """The fields of each word of each sentence."""
+def _sentences(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
+    """Yield for each sentence the line of its first word, and the fields of each word."""
     sentence: list[list[str]] = []
+    begin = 0
     with open(path, encoding="utf-8-sig") as lines:
         stripped = [line.strip("\r\n ") for line in lines]
     like = next((line for line in stripped if _is_word(line) and not line.startswith(COMMENT)), "")
@@ -201,16 +207,17 @@ def _sentences(path: Path) -> Iterator[list[list[str]]]:
                 raise InputError(
                     f"{path} line {number} has {count(len(fields), 'column')}, the lines above it {width}: {line!r}."
                 )
+            begin = begin if sentence else number
             sentence.append(fields)
         elif sentence:
-            yield sentence
+            yield begin, sentence
             sentence = []
     if sentence:
-        yield sentence
+        yield begin, sentence
 
 
 def _is_word(line: str) -> bool:
-    return bool(line) and not line.startswith("-DOCSTART-")
+    return bool(line.strip()) and not line.startswith("-DOCSTART-")
 
 
 def _fields(line: str) -> list[str]:
@@ -225,7 +232,9 @@ def _table(path: Path, columns: Mapping[str, Sequence[object]]) -> pa.Table:
     for name, values in columns.items():
         try:
             arrays[name] = pa.array(values)
-        except (pa.ArrowException, OverflowError) as error:
+        except OverflowError as error:
+            raise InputError(f"Column {name} of {path} contains a whole number of more than 64 bits.") from error
+        except pa.ArrowException as error:
             raise InputError(f"Column {name} of {path} mixes types of values ({first_line(error)}).") from error
     return pa.table(arrays)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 OF_SUBSETS = {ALL: COLORS[-1], "position": COLORS[0], "lookup": COLORS[1]}
 """Colours of subsets where there is one line alone; others have colours that are left."""
+UNDRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+"""Characters that XML, and so SVG, cannot contain; at one of them vl-convert ends the whole process."""
 MOST_BANDS = 2
 """More curves than this have error bars, because bands would cover each other."""
 OF_HEADS = {"log_likelihood": ("log-likelihoods", "texts"), "choice_accuracy": ("choice accuracies", "questions")}
@@ -94,10 +97,22 @@ def save_figure(figure: alt.TopLevelMixin, outputs: Mapping[str, PathLike], plot
         ".png": {"format": "png", "scale_factor": plots.scale},
         ".html": {"format": "html", "inline": True, "json_kwds": {"cls": _ForPages}},
     }
+    if bad := next((text for text in _texts_of(figure.to_dict()) if UNDRAWABLE.search(text)), None):
+        raise InputError(
+            f"The text {bad!r} has a control character, which no figure can show; remove it from the data."
+        )
     for path in outputs.values():
         if own := options.get(PurePath(path).suffix):
             with replacing(path) as temporary:
                 figure.save(str(temporary), **own)
+
+
+def _texts_of(spec: object) -> Iterator[str]:
+    if isinstance(spec, str):
+        yield spec
+    elif isinstance(spec, Mapping | list):
+        for value in spec.values() if isinstance(spec, Mapping) else spec:
+            yield from _texts_of(value)
 
 
 class _ForPages(json.JSONEncoder):

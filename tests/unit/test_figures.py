@@ -186,6 +186,14 @@ def test_without_scores_nothing_is_drawn(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("character", ["\x1b", "\0", "\uffff"])
+def test_a_character_that_would_end_the_process_is_refused(tmp_path: Path, character: str) -> None:
+    rows = curve([0.5] * 3) + curve([0.4] * 3, subset=f"of{character}ten")
+    with pytest.raises(InputError, match="has a control character, which no figure can show"):
+        plot(tmp_path, rows)
+    assert not list(tmp_path.iterdir())
+
+
 def test_more_points_than_altair_takes_by_itself() -> None:
     rows = [row("m", "t", "1", 0.5)] * 5003
     figure, shown = grid_figure(pd.DataFrame(rows), grid_of(rows))

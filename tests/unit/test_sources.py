@@ -18,8 +18,10 @@ import pytest
 
 from papa.config.settings import Corpus
 from papa.config.stages import ModelId
+from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
 from papa.data.mirror import RECORD, Record
+from papa.data.readers import read_file
 from papa.data.sources import load_rows, source_digests
 from papa.data.tokenize import tokenizer_of
 from papa.data.weights import is_local, known_weights, place_of, revision_of, weights_digest
@@ -265,9 +267,40 @@ def test_comments_of_conll_files_are_no_words(tmp_path: Path, separator: str) ->
     assert load_rows(corpus, "train").table["words"].to_pylist()[-1] == ["#"], "a word like any other"
 
 
+@pytest.mark.parametrize("between", [" ", "\t", " \t  ", "\u00a0"])
+def test_a_line_of_spaces_ends_a_sentence(tmp_path: Path, between: str) -> None:
+    file = tmp_path / "a.conll"
+    file.write_text(f"EU\tNNP\n{between}\nbuys\tVBZ\n", encoding="utf-8")
+    assert load_rows(in_file(file), "train").table["words"].to_pylist() == [["EU"], ["buys"]]
+
+
+def test_messages_name_the_line_where_a_sentence_begins(tmp_path: Path) -> None:
+    file = tmp_path / "a.conll"
+    file.write_text("# id\nEU\tNNP\n\n\nbuys\tVBZ\n\u00a0\tNNP\n", encoding="utf-8")
+    columns = Columns(str(file), load_rows(in_file(file), "train"))
+    with pytest.raises(InputError, match=r"an empty word \(or only spaces\) .* in 1 of 2 rows \(.*: 1 in line 5\)"):
+        columns.words("words")
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_an_object_of_columns_is_no_row(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"a.{suffix}"
+    file.write_text('{"text": ["a", "b"], "words": [["a"], ["b"]], "label": [0, 1]}')
+    columns = Columns(str(file), read_file(file))
+    wanted = "must contain .*; write one object for each row, on a line of its own or in an array"
+    for read, name in ((columns.texts, "text"), (columns.words, "words")):
+        with pytest.raises(InputError, match=wanted):
+            read(name)
+    with pytest.raises(InputError, match=wanted):
+        columns.classes("label", None, None)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
+        ("a.json", b'{\n"text": ["a"]}', r"line 1 cannot be read as JSON .*; write one object for each row"),
+        ("a.jsonl", b'{"label": %d}' % 10**30, r"Column label of .* contains a whole number of more than 64 bits"),
+        ("a.jsonl", b'{"label": 1}\n{"label": "x"}', r"Column label of .* mixes types of values"),
         ("a.xlsx", b"", r"no known form; known are \.parquet"),
         ("a.csv", b"text,label\none,two,three\n", r"line 2 has 3 values for the columns text, label"),
         ("a.csv", b'text,label\n"a\nb",2\none\n', r"line 4 has 1 value for the columns text, label"),

@@ -350,7 +350,7 @@ LONG = {"text": list("abcdefg")}
             r"in 7 of 7 rows \(counted from 0: 0, 1, 2, 3, 4, \.\.\.\)",
         ),
         (WORDS | {"words": [[], ["c"]]}, {}, r"no words in column words in 1 of 2 rows \(counted from 0: 0\)"),
-        (WORDS | {"words": [["a", ""], ["c"]]}, {}, r"an empty word in column words in 1 of 2"),
+        (WORDS | {"words": [["a", ""], ["c"]]}, {}, r"an empty word \(or only spaces\) in column words in 1 of 2"),
         (WORDS | {"tag": [["X"], ["Y"]]}, {}, r"not one label per word in 1 of 2 rows \(counted from 0: 0\)"),
         (WORDS | {"tag": [["X", None], ["Y"]]}, {}, r"no label in column tag"),
         (TEXT | {"label": ["yes", "", None]}, {}, r"no label in column label .* in 2 of 3"),
@@ -381,6 +381,29 @@ LONG = {"text": list("abcdefg")}
         (TEXT | {"kind": [0.5, 1.0, 1.0]}, {"subset": "kind"}, r"contains double.*one subset in each row"),
         (WORDS | {"kind": [["x"], ["y"]]}, {"subset": "kind"}, r"not one subset per word"),
         ({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())}, {}, r"train.parquet has no rows"),
+        (
+            TEXT | {"kind": ["x", "e\x1bsc", "x"]},
+            {"subset": "kind"},
+            r"a control character in a subset in column kind in 1 of 3 rows \(counted from 0: 1\)",
+        ),
+        (WORDS | {"kind": [["x", "\ufffe"], ["y"]]}, {"subset": "kind"}, r"a control character .* in 1 of 2 rows"),
+        (
+            TEXT | {"kind": [0, 1, 0]},
+            {"subset": "kind", "names": {"kind": ["x", "\a"]}},
+            r"a control character .* kind",
+        ),
+        (
+            TEXT | {"label": ["yes", "no", "no\x1b!"]},
+            {},
+            r"a control character in a label in column label in 1 of 3 rows \(counted from 0: 2\)",
+        ),
+        (WORDS | {"tag": [["X", "\x7fY"], ["X"]]}, {}, r"a control character in a label in column tag in 1 of 2"),
+        (TEXT | {"label": [0, 1, 0]}, {"names": {"label": ["no", "y\x9fes"]}}, r"a control character in a label"),
+        (
+            TEXT | {"label": ["yes", "b", "yes"]},
+            {"names": {"label": ["yes", "no"]}},
+            r"Column label contains 'b', but the class names in the data are only yes, no",
+        ),
     ],
 )
 def test_bad_input_gets_one_sentence_and_leaves_nothing(

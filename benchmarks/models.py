@@ -23,7 +23,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from papa.model.verify import Verified
+from papa.model.verification import Verified
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -156,7 +156,7 @@ def small_model(kind: str, text: bool = True) -> PreTrainedModel:
     import torch
 
     from papa.errors import InputError
-    from papa.model.check import states_of, tiny_batch, tiny_given
+    from papa.model.check import states_of, tiny_batch, tiny_raw_inputs
     from papa.model.forms import Form, takes_text
 
     first: Exception | None = None
@@ -172,7 +172,7 @@ def small_model(kind: str, text: bool = True) -> PreTrainedModel:
             if not text:
                 if takes_text(base):
                     raise InputError("it takes text as well, and is among the text models if it is one")
-                tiny_given(base)
+                tiny_raw_inputs(base)
             elif not (getattr(config, "is_encoder_decoder", False) and hasattr(base, "decoder")):
                 with torch.no_grad():
                     states_of(base, Form(False).arguments(base, tiny_batch(base, "behind")))
@@ -216,7 +216,7 @@ def _made(kind: str, config: PreTrainedConfig, text: bool) -> PreTrainedModel:
 
 def check(kind: str, text: bool = True) -> dict[str, Any]:
     """What is found about a type, in this process."""
-    from papa.model.verify import verify
+    from papa.model.verification import verify
 
     try:
         model = small_model(kind, text)
@@ -251,7 +251,7 @@ def swept(chosen: list[tuple[str, bool]]) -> Iterator[dict[str, Any]]:
     import torch
     import transformers.models.auto.modeling_auto  # noqa: F401
 
-    import papa.model.verify  # noqa: F401
+    import papa.model.verification  # noqa: F401
 
     torch.set_num_threads(1)
     small_model("bert")  # what all types import

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from papa.jobs.measure import measure
     from papa.method.averages import ConstantMatrices, average_attention
     from papa.method.constants import constant_matrices
-    from papa.method.given import Recipe, fit_probe, learn_lambda
+    from papa.method.notebook import Recipe, fit_probe, learn_lambda
     from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
     from papa.model.load import load_model
     from papa.model.model import Model, replaced_attention
@@ -35,9 +35,9 @@ _HOME = {
     "TokenProbe": "papa.method.probes",
     "MlmProbe": "papa.method.probes",
     "replaced_attention": "papa.model.model",
-    "Recipe": "papa.method.given",
-    "learn_lambda": "papa.method.given",
-    "fit_probe": "papa.method.given",
+    "Recipe": "papa.method.notebook",
+    "learn_lambda": "papa.method.notebook",
+    "fit_probe": "papa.method.notebook",
     "sweep": "papa.results.sweep",
     "measure": "papa.jobs.measure",
     "InputError": "papa.errors",

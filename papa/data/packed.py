@@ -91,7 +91,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Given(Packed):
+class RawBatch(Packed):
     """A batch that is no text, such as pictures or sound: what the model is given, and where its tokens stand.
 
     Its tokens are no words, so that `ids` are all 0.
@@ -100,18 +100,18 @@ class Given(Packed):
     arguments: Mapping[str, Tensor]
 
     @classmethod
-    def masked(cls, arguments: Mapping[str, Tensor], mask: Tensor) -> Given:
+    def masked(cls, arguments: Mapping[str, Tensor], mask: Tensor) -> RawBatch:
         """What a model makes tokens of, and a mask of these tokens `[example, slot]`."""
         real = mask.bool()
         slots = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)[real]
         nothing = torch.zeros_like(slots)
         return cls(nothing, slots, nothing, real.sum(dim=1), mask.shape[1], arguments)
 
-    def to(self, device: torch.device) -> Given:
+    def to(self, device: torch.device) -> RawBatch:
         """The same batch on `device`."""
         moved = super().to(device)
         arguments = {name: values.to(device) for name, values in self.arguments.items()}
-        return Given(moved.ids, moved.slots, moved.segments, moved.lengths, moved.n, arguments)
+        return RawBatch(moved.ids, moved.slots, moved.segments, moved.lengths, moved.n, arguments)
 
 
 class Examples:

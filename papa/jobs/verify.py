@@ -43,10 +43,12 @@ def verify(places: Sequence[str], device: str = "auto") -> dict[str, Any]:
         InputError: a model cannot be loaded.
     """
     from papa.data.weights import found_at
+    from papa.model import verification
     from papa.model.load import stock_model
-    from papa.model.verify import verify as verified
 
-    found = [{"model": place} | asdict(verified(stock_model(found_at(place), device=device))) for place in places]
+    found = [
+        {"model": place} | asdict(verification.verify(stock_model(found_at(place), device=device))) for place in places
+    ]
     return {"models": found, "transformers": version("transformers"), "torch": version("torch")}
 
 

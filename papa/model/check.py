@@ -15,7 +15,7 @@ from torch import Tensor
 
 from papa.data.packed import Packed
 from papa.errors import InputError, first_line
-from papa.model.forms import given_name, options_of, taken_by
+from papa.model.forms import options_of, raw_input_of, taken_by
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,13 +40,13 @@ def tiny_batch(model: PreTrainedModel, padding: Where) -> Packed:
     return Packed.of({"input_ids": ids, "attention_mask": mask}).to(model.device)
 
 
-def tiny_given(model: PreTrainedModel) -> dict[str, Tensor]:
+def tiny_raw_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
     """Two examples of what a model takes that takes no text: pictures, or sound of which the second is shorter.
 
     Raises:
         InputError: none of the shapes that are known is what the model takes.
     """
-    name, config = given_name(model), model.config
+    name, config = raw_input_of(model), model.config
     weight, chance = next(model.parameters()), torch.Generator().manual_seed(0)
     mels = [own for own in (getattr(config, key, None) for key in MELS) if isinstance(own, int)]
     shapes: list[tuple[int, ...]] = []

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from papa.data.packed import Examples, Given, Packed
+from papa.data.packed import Examples, Packed, RawBatch
 from papa.errors import InputError
 from papa.model.attention import NAME, Session, registered
 from papa.model.deberta import DebertaAttention, DebertaV2Attention, DisentangledAttention
@@ -33,7 +33,7 @@ MODULES: Mapping[str, Callable[..., DisentangledAttention]] = {
 """Model types whose attention is a module of its own, for they call none by its name."""
 NO_PROBE_DROPOUT = ("camembert", "data2vec-text", "roberta", "xlm-roberta")
 """Model types whose sequence classifiers, and so probes, drop nothing between pooler and output."""
-GIVEN = ("pixel_values", "input_features", "input_values")
+RAW_INPUTS = ("pixel_values", "input_features", "input_values")
 """What models of transformers call pictures and sound that they are given."""
 BY_ROW = "attn_temperature_tuning"
 """What a config calls a scale of queries that grows along the row, whichever example a token is of (Llama 4).
@@ -67,7 +67,7 @@ class Form:
 
     def arguments(self, model: PreTrainedModel, batch: Packed) -> dict[str, Tensor]:
         """What the model is called with; idle tokens round a packed row up."""
-        if isinstance(batch, Given):
+        if isinstance(batch, RawBatch):
             return dict(batch.arguments)
         taken = taken_by(model)
         if self.packed:
@@ -135,12 +135,12 @@ def _parameters(forward: Callable[..., object]) -> Mapping[str, inspect.Paramete
 def takes_text(model: PreTrainedModel) -> bool:
     """Whether a model is given the ids of words, and not pictures or sound alone."""
     taken = taken_by(model)
-    return "input_ids" in taken or not any(name in taken for name in GIVEN)
+    return "input_ids" in taken or not any(name in taken for name in RAW_INPUTS)
 
 
-def given_name(model: PreTrainedModel) -> str:
+def raw_input_of(model: PreTrainedModel) -> str:
     """What a model that takes no text calls its input."""
-    return next(name for name in GIVEN if name in taken_by(model))
+    return next(name for name in RAW_INPUTS if name in taken_by(model))
 
 
 def options_of(model: PreTrainedModel) -> dict[str, bool]:

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from papa.data.packed import Examples, Given, Packed
+from papa.data.packed import Examples, Packed, RawBatch
 from papa.errors import InputError, first_line
 from papa.model.attention import Facts, Layer, Observed, Session, running
-from papa.model.check import TOLERANCE, Where, distance, states_of, tiny_batch, tiny_given
+from papa.model.check import TOLERANCE, Where, distance, states_of, tiny_batch, tiny_raw_inputs
 from papa.model.forms import (
     MODULES,
     Form,
     dense,
     forms_of,
-    given_name,
     is_patched,
     options_of,
     patch,
+    raw_input_of,
     slots_limit,
     taken_by,
     takes_text,
@@ -85,7 +85,7 @@ class Model:
         """Find out what the model is, and that it is right."""
         name, stock = type(self.model).__name__, dict[Where, Stock]()
         if not takes_text(self.model):
-            given = given_of(self.model, tiny_given(self.model))
+            given = raw_batch(self.model, tiny_raw_inputs(self.model))
             states = states_of(self.model, dict(given.arguments))
             stock["between"] = stock["behind"] = given, [Form(False).tokens(state, given) for state in states]
         else:
@@ -265,7 +265,7 @@ class Model:
                 "several batches are a list of such dicts."
             )
         if not takes_text(self.model):
-            return inputs if isinstance(inputs, Packed) else given_of(self.model, inputs)
+            return inputs if isinstance(inputs, Packed) else raw_batch(self.model, inputs)
         packed = inputs if isinstance(inputs, Packed) else Packed.of(inputs, _padding_of(self.config))
         if not self.before and bool(packed.slots[packed.lengths.cumsum(0) - packed.lengths].any()):
             raise InputError(BEFORE.format(name=type(self.model).__name__))
@@ -410,13 +410,13 @@ def _padding_of(config: PreTrainedConfig) -> int | None:
     return None if padding in also else padding
 
 
-def given_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Given:
+def raw_batch(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> RawBatch:
     """A batch of pictures or sound, and the tokens that a model makes of them: those that its first layer attends to.
 
     Raises:
         InputError: the model does not run on these inputs.
     """
-    name = given_name(model)
+    name = raw_input_of(model)
     if name not in inputs:
         raise InputError(f"{type(model).__name__} takes {name}, and {', '.join(inputs) or 'nothing'} was given.")
     weight = next(model.parameters())
@@ -443,7 +443,7 @@ def given_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Given:
         raise InputError(f"{type(model).__name__} calls no attention function by its name.")
     real = session.examples.real
     mask = torch.ones_like(session.examples.slots) if real is None else real.long()
-    return Given.masked(arguments, mask)
+    return RawBatch.masked(arguments, mask)
 
 
 def _check_formula(
@@ -490,7 +490,7 @@ def _check_plain(
             return [padded.tokens(state, batch) for state in states_of(base, padded.arguments(base, batch))]
 
     with _resting(model):
-        batch = tiny_batch(base, "behind") if given is None else given_of(base, given)
+        batch = tiny_batch(base, "behind") if given is None else raw_batch(base, given)
         facts = Facts.of(type(model).__name__, own, lambda: run(batch, []))
         own.numbers = facts.numbers
         _check_formula(base, (facts.layers, facts.heads), batch, run)
@@ -624,7 +624,7 @@ def replaced_attention(
             )
 
     base, alone = cast("PreTrainedModel", model.base_model), None
-    tiny = tiny_given(base) if session.late else None
+    tiny = tiny_raw_inputs(base) if session.late else None
     if not session.late:
         with _resting(model), suppress(Exception):  # not every model runs so
             alone = stock_of(base, "before")

@@ -17,7 +17,7 @@ from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.method.constants import constants_for
 from papa.method.features import Remembered, names_of
-from papa.method.given import GivenLabels, Recipe, examples_of, metric_of, objective_on
+from papa.method.notebook import LabelValues, Recipe, examples_of, metric_of, objective_on
 from papa.method.objectives import IGNORED, Labels, States, Through
 from papa.method.orders import check_ranked, given_up, smallest_first
 from papa.method.training import probe_trained
@@ -42,8 +42,8 @@ def sweep(
     model: Model,
     constants: Constants,
     order: Tensor | Sequence[Head],
-    train: Batches | tuple[Batches, GivenLabels],
-    validation: Batches | tuple[Batches, GivenLabels],
+    train: Batches | tuple[Batches, LabelValues],
+    validation: Batches | tuple[Batches, LabelValues],
     recipe: Recipe | None = None,
 ) -> pd.DataFrame:
     """Score a model while heads are replaced, one after another in an order: what a study does at one of its lines.
@@ -141,10 +141,10 @@ class _Asked:
         return Measured.of([(run.model_dump(), outcomes) for run, outcomes in found], self.metric, names, counts)
 
 
-def _pair(given: Batches | tuple[Batches, GivenLabels]) -> tuple[Batches, GivenLabels | None]:
+def _pair(given: Batches | tuple[Batches, LabelValues]) -> tuple[Batches, LabelValues | None]:
     """Batches and their labels, which are None if batches were given alone."""
     if isinstance(given, tuple) and len(given) == 2 and not isinstance(given[1], Mapping):
-        return cast("tuple[Batches, GivenLabels]", given)
+        return cast("tuple[Batches, LabelValues]", given)
     return cast(Batches, given), None
 
 

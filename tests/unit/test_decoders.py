@@ -19,7 +19,7 @@ from papa.model.check import distance
 from papa.model.forms import Form, is_patched, patch
 from papa.model.model import Model, stock_of
 from papa.model.projections import SparingLinear
-from papa.model.verify import verify
+from papa.model.verification import verify
 
 HEADS, CHANNELS = 4, 6  # rotary embeddings turn pairs of channels
 SIZES = {

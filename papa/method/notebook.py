@@ -12,7 +12,7 @@ from torch import Tensor
 
 from papa.config.settings import check_metric
 from papa.config.stages import Gating, Training
-from papa.data.packed import Given
+from papa.data.packed import RawBatch
 from papa.data.prepare import in_order
 from papa.data.tokens import Tokens
 from papa.errors import InputError
@@ -24,7 +24,7 @@ from papa.method.training import probe_trained
 from papa.model.model import Batches, Model, check_model, packed_batches
 from papa.model.replacement import Constants, Replacement, check_slots
 
-GivenLabels: TypeAlias = Sequence[str] | Sequence[int] | Tensor
+LabelValues: TypeAlias = Sequence[str] | Sequence[int] | Tensor
 """A label for each example, one batch after another; or whole numbers `[example, slot]`, -100 where there is none."""
 
 
@@ -86,7 +86,7 @@ def learn_lambda(
     model: Model,
     constants: Constants,
     batches: Batches,
-    labels: GivenLabels | None = None,
+    labels: LabelValues | None = None,
     recipe: Recipe | None = None,
     seed: int = 0,
 ) -> Tensor:
@@ -124,7 +124,7 @@ def learn_lambda(
 def fit_probe(
     states: Model | Tensor,
     batches: Batches,
-    labels: GivenLabels,
+    labels: LabelValues,
     replacement: Replacement | None = None,
     recipe: Recipe | None = None,
     seed: int = 1,
@@ -190,7 +190,7 @@ def _dense(hidden: Tensor, tokens: Tokens) -> tuple[States, Sizes]:
 
 
 def examples_of(
-    model: Model | None, given: Mapping[str, tuple[Batches, GivenLabels | None]], asked: str
+    model: Model | None, given: Mapping[str, tuple[Batches, LabelValues | None]], asked: str
 ) -> tuple[dict[str, Tokens], Labels | None]:
     """The tokens of each split, and their labels, None if there are none.
 
@@ -203,7 +203,7 @@ def examples_of(
         InputError: they cannot be used, or do not go together.
     """
     packed = {split: list(packed_batches(model, batches, asked)) for split, (batches, _) in given.items()}
-    if any(isinstance(batch, Given) for own in packed.values() for batch in own):
+    if any(isinstance(batch, RawBatch) for own in packed.values() for batch in own):
         raise InputError(f"{asked} takes texts as lay_out lays them out, and pictures or sound were given.")
     sizes = {split: own[0].n for split, own in packed.items()}
     if len(set(sizes.values())) > 1:
@@ -217,7 +217,7 @@ def examples_of(
     return splits, labels_of(splits, labels) if labels else None
 
 
-def labels_of(splits: Mapping[str, Tokens], given: Mapping[str, GivenLabels]) -> Labels:
+def labels_of(splits: Mapping[str, Tokens], given: Mapping[str, LabelValues]) -> Labels:
     """Labels as indices of their names, which are the sorted values of the training examples.
 
     Raises:
@@ -239,7 +239,7 @@ def labels_of(splits: Mapping[str, Tokens], given: Mapping[str, GivenLabels]) ->
     return Labels(numbers, names)
 
 
-def _values(tokens: Tokens, given: GivenLabels) -> list[str | int]:
+def _values(tokens: Tokens, given: LabelValues) -> list[str | int]:
     """The labels of a split as they were given, `[example]`, or `[token]` if tokens have labels."""
     if isinstance(given, Tensor) and given.ndim == 2:
         if given.shape != (len(tokens), tokens.n) or given.is_floating_point():

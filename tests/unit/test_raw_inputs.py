@@ -10,7 +10,7 @@ import papa
 from papa.errors import InputError
 from papa.model.attention import Session, attention, running
 from papa.model.replacement import Keep
-from papa.model.verify import verify
+from papa.model.verification import verify
 
 HEADS, CHANNELS = 4, 6
 SIZES = {

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from papa.data.packed import Given, Packed
+from papa.data.packed import Packed, RawBatch
 from papa.errors import InputError, first_line
-from papa.model.check import distance, states_of, tiny_batch, tiny_given
+from papa.model.check import distance, states_of, tiny_batch, tiny_raw_inputs
 from papa.model.forms import MODULES, Form, dense, takes_text
-from papa.model.model import Model, given_of
+from papa.model.model import Model, raw_batch
 from papa.model.projections import SparingLinear
 from papa.model.reference import Reference
 
@@ -72,7 +72,9 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
     model = Model(copy.deepcopy(stock))
     base = cast("PreTrainedModel", stock.base_model)
     text, padded = takes_text(base), Form(False)
-    batch = tiny_batch(base, "behind" if model.causal else "between") if text else given_of(base, tiny_given(base))
+    batch = (
+        tiny_batch(base, "behind" if model.causal else "between") if text else raw_batch(base, tiny_raw_inputs(base))
+    )
 
     def states(arguments: dict[str, Tensor]) -> list[Tensor]:
         return [padded.tokens(state, batch) for state in states_of(base, arguments)]
@@ -105,8 +107,8 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
 
 def _with_own_attention(model: Model, base: PreTrainedModel, batch: Packed) -> float:
     """How far all heads are from stock if their constants are their own attention to the one example that runs."""
-    if isinstance(batch, Given):
-        one: Packed = given_of(base, {name: values[:1] for name, values in batch.arguments.items()})
+    if isinstance(batch, RawBatch):
+        one: Packed = raw_batch(base, {name: values[:1] for name, values in batch.arguments.items()})
     else:  # the last example of a tiny batch fills all slots
         ids, slots, segments = (own[-batch.n :] for own in (batch.ids, batch.slots, batch.segments))
         one = Packed(ids, slots, segments, batch.lengths[-1:], batch.n)

@@ -1,7 +1,7 @@
-"""A config from YAML; everything that is wrong with it is said in one sentence.
+"""Read a config from YAML, and report the first problem in one sentence.
 
-`python -m papa.config.reading` writes the JSON schema of configs and the table of all keys in config/README.md, both
-from the types in `papa.config.settings`.
+`python -m papa.config.reading` writes the JSON schema of configs and the key table of config/README.md. Both come from
+the types in `papa.config.settings`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from reprlib import Repr
 from typing import TYPE_CHECKING
@@ -30,8 +31,16 @@ if TYPE_CHECKING:
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 """Control characters, line breaks, halves of characters, and what XML, which figures are drawn from, cannot contain."""
 
+DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Invisible characters that reorder the text around them, so that a reader sees something else."""
+
 MAY_BE_NULL = ("hub_mirror", "validation")
-"""Keys that say something by null."""
+"""Keys for which null is a value."""
+
+MOST_VALUES = 100_000
+"""No config has more values. A short file can stand for billions of them by aliases of aliases."""
+
+INTEGER, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 
 HERE = Path(__file__).parents[2]
 SCHEMA, README = HERE / "workflow/schemas/config.schema.yaml", HERE / "config/README.md"
@@ -39,40 +48,70 @@ BEGIN, END = "<!-- keys: written by `make docs` -->", "<!-- end of keys -->"
 
 
 def read_config(path: str | os.PathLike[str], **changes: object) -> Config:
-    """The config in a YAML file; `changes` replace keys of the file, and None changes nothing.
+    """Read the config in a YAML file; `changes` replace keys of the file, and None changes nothing.
 
     Raises:
-        InputError: the file cannot be read, or what it contains is no config; one sentence that names the key.
+        InputError: the file cannot be read, or it contains no valid config. The sentence names the key.
     """
-    given = _yaml(path)
-    if isinstance(given, dict):
-        given |= {key: value for key, value in changes.items() if value is not None}
-    return config_of(given)
+    content = _yaml(path)
+    if isinstance(content, dict):
+        content |= {key: value for key, value in changes.items() if value is not None}
+    return config_of(content)
 
 
-def config_of(given: object) -> Config:
-    """The config that a mapping from YAML contains; raises `InputError` with one sentence that names the key."""
-    for where, value in _values(given):
+def config_of(content: object) -> Config:
+    """Build the config from a mapping out of YAML; raises `InputError` with one sentence that names the key."""
+    for where, value in _values(content):
         if value is None and where and where.rpartition(".")[2] not in MAY_BE_NULL:
             raise InputError(f"{where} is empty; give it a value, or leave it out if it is not needed.")
         if isinstance(value, str) and UNPRINTABLE.search(value):
             raise InputError(f"{where} contains a line break or another control character; leave it out.")
+        if isinstance(value, str) and (turning := DIRECTION.search(value)):
+            raise InputError(
+                f"{where} contains U+{ord(turning[0]):04X}, an invisible character that reorders text; leave it out."
+            )
     try:
-        return Config.model_validate(given)
+        return Config.model_validate(content)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        # an unknown key comes first, because it is often the misspelt form of one that is missing
+        # an unknown key comes first, because it is often a missing key misspelt
         worst = next((problem for problem in errors if problem["type"] == "extra_forbidden"), errors[0])
         raise InputError(_sentence(worst)) from None
 
 
-def check_unique_keys(path: str | os.PathLike[str]) -> None:
-    """Raise `InputError` if a YAML file gives a key twice, because YAML itself silently takes the last one."""
+def check_yaml(path: str | os.PathLike[str]) -> None:
+    """Raise `InputError` if a YAML file holds something that YAML itself would silently read as something else."""
     _yaml(path)
 
 
-class UniqueKeys(yaml.SafeLoader):
-    """Reads YAML, and refuses a block that contains a key twice."""
+class CarefulLoader(yaml.SafeLoader):
+    """Reads YAML, and refuses a key that is twice in a block, runaway aliases and numbers that are not what they seem.
+
+    YAML reads `1:30` as 90 and `020` as 16, takes the last of two equal keys, and lets a list contain itself.
+    """
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None:
+            self._count(node, {}, set())
+        return node
+
+    def _count(self, node: yaml.Node, counts: dict[int, int], parents: set[int]) -> int:
+        """Count the values that a node stands for, with aliases written out."""
+        if id(node) in parents:
+            line = node.start_mark.line + 1
+            raise InputError(f"{self.name} has a block in line {line} that contains itself by an alias; write it out.")
+        if id(node) not in counts:
+            parents.add(id(node))
+            parts = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+            nested = () if isinstance(node, yaml.ScalarNode) else parts
+            counts[id(node)] = 1 + sum(self._count(part, counts, parents) for part in nested)
+            parents.discard(id(node))
+        if counts[id(node)] > MOST_VALUES:
+            raise InputError(
+                f"{self.name} stands for more than {MOST_VALUES:,} values; a config has fewer: use fewer aliases."
+            )
+        return counts[id(node)]
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         lines: dict[str, int] = {}
@@ -87,11 +126,25 @@ class UniqueKeys(yaml.SafeLoader):
                 lines[key.value] = line
         return super().construct_mapping(node, deep)
 
+    def number(self, node: yaml.ScalarNode) -> int | float:
+        """Read a number, unless YAML would read it as another one than people do."""
+        number = self.construct_yaml_int(node) if node.tag == INTEGER else self.construct_yaml_float(node)
+        if ":" in node.value or re.fullmatch("[+-]?0[0-7_]+", node.value):
+            raise InputError(
+                f"{self.name} contains {node.value} in line {node.start_mark.line + 1}, which YAML reads as {number}; "
+                f'write "{node.value}" if text is meant, and a plain number otherwise.'
+            )
+        return number
+
+
+CarefulLoader.add_constructor(INTEGER, CarefulLoader.number)
+CarefulLoader.add_constructor(FLOAT, CarefulLoader.number)
+
 
 def _yaml(path: str | os.PathLike[str]) -> object:
     try:
         with open(path, encoding="utf-8") as file:
-            return yaml.load(file, Loader=UniqueKeys)
+            return yaml.load(file, Loader=CarefulLoader)
     except InputError:
         raise
     except OSError as error:
@@ -102,14 +155,13 @@ def _yaml(path: str | os.PathLike[str]) -> object:
 
 
 def _values(value: object, where: str = "") -> Iterator[tuple[str, object]]:
-    """All values with their places."""
     yield where, value
     if isinstance(value, dict):
-        for key, own in value.items():
-            yield from _values(own, _join(where, key))
+        for key, part in value.items():
+            yield from _values(part, _join(where, key))
     elif isinstance(value, list):
-        for number, own in enumerate(value):
-            yield from _values(own, _join(where, number))
+        for number, part in enumerate(value):
+            yield from _values(part, _join(where, number))
 
 
 # Sentences
@@ -132,7 +184,7 @@ BOUNDS = {
 
 
 def _sentence(error: ErrorDetails) -> str:
-    """What is wrong, in one sentence that names the key."""
+    """Describe an error in one sentence that names the key."""
     place, value, context = error["loc"], error["input"], error.get("ctx", {})
     where = ""
     for part in place:
@@ -151,7 +203,7 @@ def _sentence(error: ErrorDetails) -> str:
             meant = f"did you mean {close[0]}? " if close else ""
             return f"The config has an unknown key {where}; {meant}Known there: {', '.join(around['properties'])}."
         case "missing" if isinstance(place[-1], int):
-            return f"{where.rpartition('[')[0]} contains too little, {around['minItems']} values are needed."
+            return f"{where.rpartition('[')[0]} contains too little; it needs {around['minItems']} values."
         case "missing":
             return f"The config needs the key {where}: {rules['description']}."
         case "invalid_key":
@@ -171,15 +223,19 @@ def _sentence(error: ErrorDetails) -> str:
         case bound if bound in BOUNDS:
             words, which = BOUNDS[bound]
             return f"{where} is {short(value)}, but must be {words} {context[which]}{meaning}."
-    found = "empty" if value is None else short(value)
-    return f"{where or 'The config'} must be {_types(rules)}, but it is {found}{_advice(value, rules['type'])}."
+    shown = "empty" if value is None else short(value)
+    return f"{where or 'The config'} must be {_types(rules)}, but it is {shown}{_advice(value, rules['type'])}."
 
 
 def _advice(value: object, expected: str | list[str]) -> str:
-    """What to do about numbers that YAML reads as text, and about text that YAML reads as something else."""
+    """Say how to write a number that YAML reads as text, or a text that YAML reads as something else."""
+    if "string" in expected and isinstance(value, bool):
+        return "; put it in quotes, because YAML reads yes, no, on and off as true and false"
     if "string" in expected and not isinstance(value, dict | list | None):
         return "; put it in quotes"
     if expected == "integer" and isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value):
+        if value != str(int(value)):
+            return f"; write {int(value)}"
         return "; write it without quotes, and in a file, because --config reads numbers inside {...} and [...] as text"
     if expected == "number" and isinstance(value, str):
         mantissa, _, exponent = value.lower().partition("e")
@@ -194,7 +250,7 @@ _REPR.maxstring = _REPR.maxlong = _REPR.maxother = 80
 
 
 def short(value: object) -> str:
-    """`value` as messages show it, cut to a part of a line."""
+    """Return `value` as messages show it, cut to a part of a line."""
     text = _REPR.repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -210,14 +266,14 @@ def _join(where: str, part: object) -> str:
 
 
 class _Plain(GenerateJsonSchema):
-    """A key that is not given is left out, so null is no value of it; keys have no titles."""
+    """The schema without titles, and without null for keys that may be left out."""
 
     def nullable_schema(self, schema: NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
 
     def literal_schema(self, schema: LiteralSchema) -> JsonSchemaValue:
         rules = super().literal_schema(schema)
-        if "const" in rules:  # one legal value is a list of legal values like any other
+        if "const" in rules:  # write a single legal value as a list of one
             rules["enum"] = [rules.pop("const")]
         return rules
 
@@ -231,9 +287,9 @@ class _Plain(GenerateJsonSchema):
 
 @cache
 def schema() -> JsonSchemaValue:
-    """The JSON schema of configs: every key with its type, bounds, default, description and unit."""
+    """Return the JSON schema of configs: every key with its type, bounds, default, description and unit."""
     rules = Config.model_json_schema(schema_generator=_Plain)
-    # what `fidelity` is the default of has no other: validate() of snakemake fills in every default that it finds
+    # `fidelity` sets the default of these keys, and snakemake's validate() would fill in any default named here
     for block, by_fidelity in ((rules, PUBLISHED_CODE), (rules["$defs"]["Layout"], PUBLISHED_LAYOUT)):
         for key in by_fidelity:
             block["properties"][key].pop("default")
@@ -241,23 +297,23 @@ def schema() -> JsonSchemaValue:
 
 
 def key_table() -> str:
-    """The table of all keys as Markdown, one line for each key, blocks before the keys in them."""
+    """Return the table of all keys as Markdown: a line for each key, blocks before the keys in them."""
     head = ["| key | type | default | unit | effect |", "|---|---|---|---|---|"]
     return "\n".join([*head, *(_line(key, rules, needed) for key, rules, needed in keys(schema()))])
 
 
 def keys(rules: JsonSchemaValue, where: str = "") -> Iterator[tuple[str, JsonSchemaValue, bool]]:
-    """Every key in a block: its path, what the schema says of it, and whether the block needs it."""
-    for name, own in rules.get("properties", {}).items():
-        key, own = f"{where}{name}", _resolved(own)
-        yield key, own, name in rules.get("required", [])
-        yield from keys(own, f"{key}.")
-        if isinstance(own.get("additionalProperties"), dict):
-            yield from keys(_resolved(own["additionalProperties"]), f"{key}.NAME.")
+    """Yield every key in a block: its path, its rules in the schema, and whether the block needs it."""
+    for name, reference in rules.get("properties", {}).items():
+        key, nested = f"{where}{name}", _resolved(reference)
+        yield key, nested, name in rules.get("required", [])
+        yield from keys(nested, f"{key}.")
+        if isinstance(nested.get("additionalProperties"), dict):
+            yield from keys(_resolved(nested["additionalProperties"]), f"{key}.NAME.")
 
 
 def with_key_table(page: str) -> str:
-    """`page` with the table in place of what is between its marks; raises `InputError` if it has none."""
+    """Return `page` with the table between its two marks; raises `InputError` if it lacks them."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -266,19 +322,18 @@ def with_key_table(page: str) -> str:
 
 
 def schema_file() -> str:
-    """The schema as YAML."""
+    """Return the schema as YAML."""
     written = yaml.safe_dump(schema(), sort_keys=False, allow_unicode=True, width=120)
     return f"# Written by `make docs` from papa/config/settings.py.\n{written}"
 
 
 def _resolved(rules: JsonSchemaValue) -> JsonSchemaValue:
-    """The rules of a key, where they refer to those of a block together with them."""
+    """Return the rules of a key, merged with those of the block that they refer to."""
     name = rules.get("$ref", "").rpartition("/")[2]
     return {**schema()["$defs"][name], **rules} if name else rules
 
 
 def _rules_at(place: tuple[int | str, ...]) -> JsonSchemaValue:
-    """What the schema says of the value at `place`."""
     rules = schema()
     for part in place:
         if part == "[key]":
@@ -294,9 +349,9 @@ def _rules_at(place: tuple[int | str, ...]) -> JsonSchemaValue:
 
 
 def _line(key: str, rules: JsonSchemaValue, needed: bool) -> str:
-    given = rules.get("default", {}) != {}
-    default = f"`{json.dumps(rules['default'])}`" if given else "needed" if needed else ""
-    effect = rules["description"].replace("<", "&lt;")  # which Markdown takes for HTML
+    has_default = rules.get("default", {}) != {}
+    default = f"`{json.dumps(rules['default'])}`" if has_default else "needed" if needed else ""
+    effect = rules["description"].replace("<", "&lt;")  # Markdown would take it for HTML
     return f"| `{key}` | {_type(rules)} | {default} | {rules.get('unit', '')} | {effect} |"
 
 

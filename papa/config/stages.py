@@ -424,7 +424,7 @@ class PatternsOf(Settings):
     stage = "patterns"
     runs = "papa.results.patterns:describe_patterns"
 
-    heads: tuple[tuple[int, int], ...] | None
+    heads: tuple[tuple[int, int], ...] | None = None
     plots: Plots
 
 

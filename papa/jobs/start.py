@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import papa
-from papa.config.reading import check_unique_keys, config_of
+from papa.config.reading import check_yaml, config_of
 from papa.config.settings import Machine, check_files
 from papa.config.study import MORE, OUTDATED, Study
 from papa.data.roots import LocalRoots
@@ -59,7 +59,7 @@ def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
         InputError: the config, a file that it names, or a model is not what it has to be.
     """
     for path in files:
-        check_unique_keys(path)
+        check_yaml(path)
     checked = config_of(config)
     check_files(checked)
     if (home() / "papa").is_dir():  # in a clone; where papa is installed, its folder would hide Python's own modules

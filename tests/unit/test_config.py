@@ -15,7 +15,7 @@ import pytest
 import yaml
 from tiny import CONFIG, REPOSITORY
 
-from papa.config.reading import check_unique_keys, config_of, read_config, schema
+from papa.config.reading import check_yaml, config_of, read_config, schema
 from papa.config.settings import (
     LABELLED,
     METRICS,
@@ -142,6 +142,13 @@ def test_nothing_can_be_changed_afterwards():
         (["name"], "dеmo", "a name is 1 to 64 characters"),  # Cyrillic е
         (["name"], "", "a name is 1 to 64 characters"),
         (["name"], 3, "name must be text, but it is 3; put it in quotes"),
+        (["name"], True, "name must be text, but it is True; put it in quotes, because YAML reads yes, no, on and off"),
+        (["tasks", "tags", "epochs"], "08", "epochs must be a whole number, but it is '08'; write 8"),
+        (
+            ["tasks", "tags", "title"],
+            "Ta\u202egs",
+            r"tasks.tags.title contains U\+202E, an invisible character that reo",
+        ),
         (["name"], None, "name is empty; give it a value"),
         (["models", "Tiny"], {"path": "a"}, "'Tiny' .a key of models."),
         (["models", 1], {"path": "a"}, r"models\[1\] is a key that YAML does not read as text; put it in quotes"),
@@ -193,7 +200,11 @@ def test_nothing_can_be_changed_afterwards():
             "patterns.tasks names 'colour', which is not run; tasks that are run: animals, tags",
         ),
         (["patterns"], {"tasks": ["tags"], "heads": [[1, 2, 3]]}, r"patterns.heads\[0\] contains too much, at most 2"),
-        (["patterns"], {"tasks": ["tags"], "heads": [[1]]}, r"patterns.heads\[0\] contains too little, 2 values"),
+        (
+            ["patterns"],
+            {"tasks": ["tags"], "heads": [[1]]},
+            r"patterns.heads\[0\] contains too little; it needs 2 values",
+        ),
         (["fidelity"], "code", "fidelity is 'code'; it must be one of paper, published_code"),
         (["tasks", "tags", "features"], "disk", "tasks.tags.features is 'disk'; it must be one of store, stream"),
         (["encoder_dropout"], "yes", "encoder_dropout must be true or false, but it is 'yes'"),
@@ -468,6 +479,19 @@ def test_a_file_changes_and_what_is_read_from_it(tmp_path):
     assert read_config(path, device="cpu", hub_mirror="/m").machine.device == "cpu"
 
 
+def bomb(block):
+    """YAML of 9 levels, each with nine aliases of the level below."""
+    levels = [f"l0: &l0 {block.format(', '.join('x' * 9))}"]
+    levels += [f"l{n}: &l{n} {block.format(', '.join([f'*l{n - 1}'] * 9))}" for n in range(1, 10)]
+    return "\n".join(levels).encode()
+
+
+def merge_bomb():
+    """YAML of 9 levels, each of which merges the level below nine times."""
+    levels = [f"l{n}: &l{n} {{<<: [{', '.join([f'*l{n - 1}'] * 9)}]}}" for n in range(1, 10)]
+    return "\n".join(["l0: &l0 {a: 1}", *levels]).encode()
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -481,6 +505,14 @@ def test_a_file_changes_and_what_is_read_from_it(tmp_path):
             b"models:\n  a: {path: b}\n  a: {path: c}",
             "contains the key 'a' twice .*, in line 2 and in line 3",
         ),
+        (b"name: a\nrun: &run\n- *run\n", "has a block in line 2 that contains itself by an alias"),
+        (b"a: &a {b: &b {c: *a}}", "has a block in line 1 that contains itself by an alias"),
+        (bomb("[{}]"), "stands for more than 100,000 values"),
+        (bomb("{{a: [{}]}}"), "stands for more than 100,000 values"),
+        (merge_bomb(), "stands for more than 100,000 values"),
+        (b"run: {seeds: [1:30]}", 'contains 1:30 in line 1, which YAML reads as 90; write "1:30" if text is meant'),
+        (b"corpora:\n  a: {slots: 020}", "contains 020 in line 2, which YAML reads as 16"),
+        (b"margin: 1:30.5", "contains 1:30.5 in line 1, which YAML reads as 90.5"),
     ],
 )
 def test_files_that_are_no_configs(tmp_path, content, said):
@@ -494,7 +526,13 @@ def test_files_that_are_no_configs(tmp_path, content, said):
 def test_merged_keys_are_not_given_twice(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: *a}\n", encoding="utf-8")
-    check_unique_keys(path)
+    check_yaml(path)
+
+
+def test_aliases_and_numbers_as_people_read_them_are_taken(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("a: &a [0, -7, 10, 1_000, 0.5, -0.25, 1.0e-3, 0]\nb: [*a, *a, '020', \"1:30\"]\n", encoding="utf-8")
+    check_yaml(path)
 
 
 def test_a_file_that_is_not_there():

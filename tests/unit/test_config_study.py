@@ -1,12 +1,15 @@
 """What the keys of a config mean for what is run: grids, streaming, places and splits."""
 
 import copy
+from typing import get_args
 
+import pytest
 from tiny import CONFIG
 
 from papa.config.reading import config_of
 from papa.config.settings import Config
-from papa.config.study import Study
+from papa.config.stages import STAGES
+from papa.config.study import Job, Study
 
 HUB = {"hub": "some/data", "words": "words", "slots": 11}
 
@@ -83,3 +86,20 @@ def test_the_page_tells_what_is_run_in_the_keys_of_a_config():
     assert (list(told["models"]), list(told["tasks"])) == (["tiny"], ["animals", "tags"])
     assert list(told["corpora"]) == ["sentences", "words"]
     assert Config(**(told | {"models": more["models"]})).analyses == config_of(more).analyses
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_setting_that_may_be_left_out_has_a_default(stage):
+    """Jobs get their settings without those that are None, and have to read them again."""
+    fields = STAGES[stage].model_fields
+    optional = {name for name, field in fields.items() if type(None) in get_args(field.annotation)}
+    assert not {name for name in optional if fields[name].is_required()}
+
+
+def test_every_job_reads_its_settings_back():
+    grids = {"more": {"tasks": ["tags"], "constants": ["zeros"]}}
+    made = study(CONFIG | {"patterns": {"tasks": ["tags"]}, "grids": grids})
+    jobs = list(made.jobs())
+    assert "describe_patterns" in {job.rule for job in jobs}
+    for job in jobs:
+        assert Job.of(made.told(job), {}, {}).settings == job.settings

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import papa
 from papa.cli import app
-from papa.config.reading import UniqueKeys
+from papa.config.reading import CarefulLoader
 from papa.config.settings import Corpus, Plots
 from papa.config.stages import ModelId
 from papa.data.sources import load_rows
@@ -187,7 +187,7 @@ def test_code_in_a_config(tmp_path, trap, text):
 
 
 def test_the_loader_of_configs_is_a_safe_one():
-    assert issubclass(UniqueKeys, yaml.SafeLoader)
+    assert issubclass(CarefulLoader, yaml.SafeLoader)
 
 
 def test_names_in_pages_are_no_scripts(tmp_path):
@@ -217,7 +217,7 @@ def test_papa_has_nothing_that_runs_what_it_reads(file):
         last = call.split(".")[-1]
         assert call not in ("eval", "exec", "compile", "__import__", "os.system", "os.popen"), where
         assert call not in ("yaml.full_load", "yaml.unsafe_load"), where
-        assert call != "yaml.load" or given.get("Loader") == "UniqueKeys", where
+        assert call != "yaml.load" or given.get("Loader") == "CarefulLoader", where
         assert last != "read_pickle", where
         assert given.get("shell", "False") == "False", where
         assert given.get("allow_pickle", "False") == "False" and call not in ("np.load", "numpy.load"), where

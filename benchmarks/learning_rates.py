@@ -19,7 +19,7 @@ from torch import Tensor
 
 from papa.config.stages import Training
 from papa.data.tokens import Tokens
-from papa.method.fitting import Kept, Lesson, fit
+from papa.method.fitting import Kept, TrainingTask, fit
 from papa.method.hidden import HiddenStates
 from papa.method.metrics import Outcomes, score_of
 from papa.method.objectives import Batch, Labelled, Labels, States
@@ -65,15 +65,15 @@ def search(model: Path, asked: Search, rates: Sequence[float]) -> Iterator[tuple
                 scores.append(score(labelled, states, held, asked.metric))
                 return {}
 
-            lesson = Lesson(
-                what=f"{asked.task} at {rate:g}",
+            task = TrainingTask(
+                name=f"{asked.task} at {rate:g}",
                 parameters=list(labelled.probe.parameters()),
                 examples=len(fitted),
                 loss=lambda examples, loss=loss: loss(fitted[examples]),  # type: ignore[misc]
                 before_epoch=labelled.begin,
                 after_epoch=after_epoch,
             )
-            fit(lesson, Training(learning_rate=rate, batch_size=asked.batch_size, epochs=asked.epochs), seed=0)
+            fit(task, Training(learning_rate=rate, batch_size=asked.batch_size, epochs=asked.epochs), seed=0)
             yield rate, scores
 
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from papa.data.layout import lay_out
     from papa.errors import DamagedArtefact, InputError
     from papa.jobs.measure import measure
-    from papa.method.averages import ConstantMatrices, average_attention
+    from papa.method.averages import ConstantMatrices
+    from papa.method.averaging import average_attention
     from papa.method.constants import constant_matrices
     from papa.method.notebook import Recipe, fit_probe, learn_lambda
     from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
@@ -28,7 +29,7 @@ _HOME = {
     "lay_out": "papa.data.layout",
     "load_model": "papa.model.load",
     "Model": "papa.model.model",
-    "average_attention": "papa.method.averages",
+    "average_attention": "papa.method.averaging",
     "ConstantMatrices": "papa.method.averages",
     "constant_matrices": "papa.method.constants",
     "SequenceProbe": "papa.method.probes",

@@ -178,7 +178,7 @@ class AverageOf(_OfEncoding):
     """
 
     stage = "average"
-    runs = "papa.method.averages:average_corpus"
+    runs = "papa.method.corpus_averages:average_corpus"
 
     part: str
     kind: str | None = None
@@ -188,14 +188,14 @@ class MergeOf(Settings):
     """Stage *average*, of a corpus in parts: the sums over all of them."""
 
     stage = "average"
-    runs = "papa.method.averages:merge_averages"
+    runs = "papa.method.corpus_averages:merge_averages"
 
 
 class ResampleOf(_OfEncoding):
     """Stage *resample*: attention to single texts of a corpus, one for each slot of a query."""
 
     stage = "resample"
-    runs = "papa.method.averages:resample_attention"
+    runs = "papa.method.corpus_averages:resample_attention"
 
 
 class Gating(Settings):

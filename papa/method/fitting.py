@@ -1,32 +1,27 @@
 """The one training loop: AdamW without decay, constant rate, gradient norm clipped at 1, shuffled batches (App. B).
 
-Probes and the weights of heads go through it. A job that is killed goes on from its checkpoint, to the same bits.
+Probes and the weights of heads are trained here. A job that is killed resumes from its checkpoint, to the same bits.
 """
 
 from __future__ import annotations
 
-import glob
-import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from dataclasses import dataclass
 from itertools import chain, islice
 from math import isfinite
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from papa.config.settings import Machine
-from papa.config.stages import Training
 from papa.errors import InputError
-from papa.files import JSON, PathLike, Trace, digest_of_json, read_tensors, write_tensors
+from papa.method.checkpoints import Checkpoint, State
 from papa.method.progress import progress
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from papa.config.stages import Training
+
 Kept = Mapping[str, Tensor]
 """What is kept of an epoch: small tensors by name."""
 
@@ -40,26 +35,26 @@ class Epoch:
 
 
 class Diverged(InputError):
-    """The loss is not finite any more; the epochs before, `good` of them, were."""
+    """The loss is no longer finite; it was after each of the first `good` epochs."""
 
     good = 0
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What is learned.
+class TrainingTask:
+    """What is trained, and on which loss.
 
     Args:
-        what: what the progress bar and errors call it.
-        parameters: what is learned.
-        examples: how many training examples there are.
-        loss: from example numbers to their mean loss.
+        name: how the progress bar and errors call it.
+        parameters: the parameters that are trained.
+        examples: number of training examples.
+        loss: maps the numbers of examples to their mean loss.
         before_epoch: called with the number of each epoch, counted from 1.
-        after_epoch: called when an epoch is done; gives what is kept of it.
-        enough: whether no further epoch is needed, from what was kept of those that are done.
+        after_epoch: called after each epoch; returns what is kept of it.
+        enough: decides, from what was kept of the finished epochs, whether training may stop early.
     """
 
-    what: str
+    name: str
     parameters: Sequence[nn.Parameter]
     examples: int
     loss: Callable[[Tensor], Tensor]
@@ -68,81 +63,10 @@ class Lesson:
     enough: Callable[[Sequence[Kept]], bool] = lambda _: False
 
 
-# -- where a job is ---------------------------------------------------------------------------------------------------
+class TrainingState:
+    """How far a training is. The state and the task determine the rest of the training.
 
-
-@dataclass(frozen=True)
-class State:
-    """Where a job is: `tensors`, and `values` that JSON can contain."""
-
-    tensors: Mapping[str, Tensor]
-    values: Mapping[str, JSON]
-
-
-class Checkpoint:
-    """The last state of the job that makes `artefact`, in a hidden file beside it.
-
-    A state is used by the same job alone: with the same trace, on the same kind of device, with the same versions of
-    libraries, threads and token budget. A job that cannot save a state goes on without. Whoever goes on from a state
-    says in `resumed` where, which ends the line about what the job did. `to_the_end` keeps the last state too, for a
-    job that trains more than this.
-    """
-
-    def __init__(self, artefact: PathLike, trace: Trace, device: str = "cpu", to_the_end: bool = False):
-        here, place, self.to_the_end = Machine.current(), Path(artefact), to_the_end
-        self.path = place.with_name(f".{place.name}.checkpoint")
-        self.seconds = here.checkpoint_minutes * 60
-        self.resumed = ""
-        packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
-        machinery = [device, packages, torch.get_num_threads(), here.token_budget]
-        self.identity = digest_of_json([asdict(trace), machinery])
-        self._saved = time.monotonic()
-
-    def restore(self) -> State | None:
-        """The state to go on from; None if there is none, or one that is damaged or of another job."""
-        if not self.path.exists():
-            return None
-        try:
-            tensors, facts = read_tensors(self.path)
-        except InputError as error:
-            log.warning("%s This job begins anew.", error)
-            return None
-        if facts.get("identity") != self.identity:
-            log.warning("%s is of other settings, inputs, versions or threads; this job begins anew.", self.path)
-            return None
-        log.info("This job goes on from %s.", self.path)
-        return State(tensors, facts["values"])
-
-    def save(self, state: Callable[[], State], ended: bool = False) -> None:
-        """Keep what `state` gives if the last one is old enough, or if it is the end and that is to be kept.
-
-        What goes wrong is logged and harms nothing.
-        """
-        if time.monotonic() - self._saved < self.seconds and not (ended and self.to_the_end):
-            return
-        try:
-            now = state()
-            tensors = {name: values.detach().cpu().contiguous() for name, values in now.tensors.items()}
-            write_tensors(tensors, self.path, {"identity": self.identity, "values": now.values})
-        except (InputError, OSError) as error:
-            log.warning("This job goes on without a checkpoint: %s", error)
-        self._saved = time.monotonic()
-
-    def discard(self) -> None:
-        """Delete the state, and what a kill left of one that was being written."""
-        partial = self.path.with_name(f".{glob.escape(self.path.name)}.*.partial")
-        for path in (self.path, *partial.parent.glob(partial.name)):
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
-
-
-# -- training ---------------------------------------------------------------------------------------------------------
-
-
-class _Course:
-    """How far a training is: all that its rest follows from, beside what it was begun with.
-
-    Batches are no part of it, because their order follows from the seed and is drawn again.
+    The batches are not part of it: their order follows from the seed and is drawn again.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
@@ -158,12 +82,12 @@ class _Course:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Take the very step of `torch.optim.AdamW`, which imports the compiler: a second and 75 MB of every job."""
+        """Step exactly like `torch.optim.AdamW`, whose import of the compiler costs every job a second and 75 MB."""
         gradients = [values.grad for values in self.parameters if values.grad is not None]
         settings = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8, "maximize": False}
-        take: Callable[..., None] = adamw
-        own = self.parameters, gradients, self.means, self.squares, list[Tensor](), self.counts
-        take(*own, fused=True, lr=self.learning_rate, **settings)
+        update: Callable[..., None] = adamw
+        moments = self.means, self.squares, list[Tensor](), self.counts
+        update(self.parameters, gradients, *moments, fused=True, lr=self.learning_rate, **settings)
         for values in self.parameters:
             values.grad = None
         self.steps += 1
@@ -174,22 +98,24 @@ class _Course:
         self.total.zero_()
 
     @torch.no_grad()
-    def back_to_good(self) -> None:
+    def restore_good(self) -> None:
         for values, good in zip(self.parameters, self.good, strict=True):
             values.copy_(good)
 
-    def state(self) -> State:
+    def snapshot(self) -> State:
         kept = {
-            f"kept/{number}/{name}": own for number, epoch in enumerate(self.epochs) for name, own in epoch.kept.items()
+            f"kept/{number}/{name}": values
+            for number, epoch in enumerate(self.epochs)
+            for name, values in epoch.kept.items()
         }
-        draws = {"draws/cpu": torch.get_rng_state()}  # what dropout draws from
+        draws = {"draws/cpu": torch.get_rng_state()}  # dropout draws from these
         if self.device.type == "cuda":
             draws["draws/cuda"] = torch.cuda.get_rng_state(self.device)
         values = {"steps": self.steps, "losses": [epoch.loss for epoch in self.epochs]}
         return State(self._tensors() | kept | draws, values)
 
     @torch.no_grad()
-    def go_on(self, state: State) -> None:
+    def resume(self, state: State) -> None:
         self.steps = state.values["steps"]
         kept: list[dict[str, Tensor]] = [{} for _ in state.values["losses"]]
         for path, values in state.tensors.items():
@@ -210,7 +136,7 @@ class _Course:
 
 
 def _clip(parameters: Sequence[nn.Parameter]) -> None:
-    """Clip the norm of all gradients at 1, as `torch.nn.utils.clip_grad_norm_` does, which multiplies them always."""
+    """Clip the gradient norm at 1 like `torch.nn.utils.clip_grad_norm_`, but leave smaller gradients unmultiplied."""
     norm = nn.utils.get_total_norm([values.grad for values in parameters if values.grad is not None])
     if not float(norm) + 1e-6 <= 1:
         nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
@@ -220,75 +146,75 @@ def _finite(several: Iterable[Tensor]) -> bool:
     return all(bool(values.isfinite().all()) for values in several)
 
 
-def fit(lesson: Lesson, training: Training, seed: int, checkpoint: Checkpoint | None = None) -> list[Epoch]:
+def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoint | None = None) -> list[Epoch]:
     """Train on the mean loss of shuffled batches.
 
     Args:
-        lesson: what is learned.
+        task: what is trained.
         training: learning rate, batch size and epochs.
-        seed: what the order of the examples follows from.
-        checkpoint: where to go on from; whoever gives one discards it when the result is written.
+        seed: determines the order of the examples.
+        checkpoint: where to resume from; the caller discards it when the result is written.
 
     Raises:
-        Diverged: the loss of an epoch is not finite, or what is learned or kept of it is not; the parameters are then
-            those after the last good epoch.
+        Diverged: the loss of an epoch, the parameters or what is kept is not finite. The parameters are then those
+            after the last good epoch.
     """
-    course, examples = _Course(lesson.parameters, training.learning_rate), lesson.examples
+    state, examples = TrainingState(task.parameters, training.learning_rate), task.examples
     generator = torch.Generator().manual_seed(seed)
     in_epoch = -(-examples // training.batch_size)
-    if checkpoint is not None and (state := checkpoint.restore()) is not None:
-        course.go_on(state)
-        checkpoint.resumed = f", resumed in epoch {min(len(course.epochs) + 1, training.epochs)}"
+    if checkpoint is not None and (saved := checkpoint.restore()) is not None:
+        state.resume(saved)
+        checkpoint.resumed = f", resumed in epoch {min(len(state.epochs) + 1, training.epochs)}"
     order = chain.from_iterable(
         torch.randperm(examples, generator=generator).split(training.batch_size) for _ in range(training.epochs)
     )
-    finished, rest = divmod(course.steps, in_epoch)
+    finished, rest = divmod(state.steps, in_epoch)
     begun = finished * examples + rest * training.batch_size
-    batches = progress(islice(order, course.steps, None), lesson.what, examples * training.epochs, begun)
+    batches = progress(islice(order, state.steps, None), task.name, examples * training.epochs, begun)
 
     def ended() -> bool:
-        return len(course.epochs) == training.epochs or lesson.enough([epoch.kept for epoch in course.epochs])
+        return len(state.epochs) == training.epochs or task.enough([epoch.kept for epoch in state.epochs])
 
     def keep(at_end: bool = False) -> None:
         if checkpoint is not None:
-            checkpoint.save(course.state, at_end)
+            checkpoint.save(state.snapshot, at_end)
 
     try:
         while not ended():
-            epoch = len(course.epochs) + 1
-            lesson.before_epoch(epoch)
-            while course.steps < epoch * in_epoch:
+            epoch = len(state.epochs) + 1
+            task.before_epoch(epoch)
+            while state.steps < epoch * in_epoch:
                 batch = next(batches)
-                loss = lesson.loss(batch)
+                loss = task.loss(batch)
                 loss.backward()
-                _clip(lesson.parameters)
-                course.total += loss.detach().cpu() * len(batch)
-                course.step()
+                _clip(task.parameters)
+                state.total += loss.detach().cpu() * len(batch)
+                state.step()
                 keep()
-            mean = float(course.total) / examples
+            mean = float(state.total) / examples
             wrong = None if isfinite(mean) else f"loss became {mean}"
-            if wrong is None and not _finite(lesson.parameters):  # as the last step of an epoch may leave them
+            if wrong is None and not _finite(task.parameters):  # the last step of an epoch may break them
                 wrong = "learned weights are not finite"
-            kept = lesson.after_epoch() if wrong is None else {}
+            kept = task.after_epoch() if wrong is None else {}
             if wrong is None and not _finite(kept.values()):
                 wrong = "score is not finite"
             if wrong is not None:
                 raise Diverged(
-                    f"The {wrong} in epoch {epoch} of {lesson.what} at learning rate {training.learning_rate}; lower "
+                    f"The {wrong} in epoch {epoch} of {task.name} at learning rate {training.learning_rate}; lower "
                     "the learning rate."
                 )
-            course.end_epoch(Epoch(mean, kept))
+            state.end_epoch(Epoch(mean, kept))
             keep(ended())
     except Diverged as error:
-        course.back_to_good()
-        error.good = len(course.epochs)
+        state.restore_good()
+        error.good = len(state.epochs)
         if checkpoint is not None:
             checkpoint.discard()
         raise
     else:
-        if len(course.epochs) == training.epochs:
-            for _ in batches:  # the bar comes to its end
+        if len(state.epochs) == training.epochs:
+            for _ in batches:  # complete the progress bar
                 pass
     finally:
-        batches.close()  # so that what is said of an error has a line of its own behind the bar
-    return course.epochs
+        batches.close()  # an error then gets a line below the progress bar
+    return state.epochs

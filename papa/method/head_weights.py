@@ -27,8 +27,9 @@ from papa.data.tokens import Tokens
 from papa.data.weights import sources_of
 from papa.errors import InputError, count
 from papa.files import JSON, PathLike, Trace, write_table
+from papa.method.checkpoints import Checkpoint
 from papa.method.constants import constants_for
-from papa.method.fitting import Checkpoint, Lesson, fit
+from papa.method.fitting import TrainingTask, fit
 from papa.method.objectives import Objective, States, Through, objective_of
 from papa.method.orders import units_of
 from papa.method.probes import Sizes
@@ -209,15 +210,15 @@ def _probed(job: Job[WeightsOf], split: Mapping[str, Tokens], model: Model, chec
     direct = bool(settings.direct)
     if not direct:
         with _states_of_the_original(job, split, model) as states:
-            lesson = Lesson(
-                what="probe of the original",
+            task = TrainingTask(
+                name="probe of the original",
                 parameters=list(objective.probe.parameters()),
                 examples=objective.examples,
                 loss=objective.loss_on(states),
                 before_epoch=objective.begin,
                 after_epoch=dict,
             )
-            fit(lesson, settings.training, settings.seed, checkpoint)
+            fit(task, settings.training, settings.seed, checkpoint)
     objective.probe.eval()
     objective.begin(settings.training.epochs + 1)  # masks that the probe has not seen
     return Probed(model, objective, train, settings.training.batch_size, settings.seed, direct)

@@ -13,8 +13,9 @@ from papa.config.variant import Constant
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of
 from papa.errors import InputError, count
+from papa.method.checkpoints import Checkpoint
 from papa.method.constants import constants_for
-from papa.method.fitting import Checkpoint, Kept, Lesson, fit
+from papa.method.fitting import Kept, TrainingTask, fit
 from papa.method.head_weights import write_weights
 from papa.method.objectives import Objective, Through, objective_of
 from papa.method.orders import units_of
@@ -94,8 +95,8 @@ def gates_learned(
         return own if how.l1 is None else own + how.l1 * raw.sigmoid().mean()
 
     rows = _part_of(objective.examples, how.part)
-    lesson = Lesson(
-        what="learning λ",
+    task = TrainingTask(
+        name="learning λ",
         parameters=[raw, *parameters],
         examples=len(rows),
         loss=lambda own: loss(rows[own]),
@@ -103,7 +104,7 @@ def gates_learned(
         after_epoch=learned,
         enough=lambda epochs: how.settled is not None and agreement(epochs) >= how.settled,
     )
-    epochs = fit(lesson, how.training, how.seed, checkpoint)
+    epochs = fit(task, how.training, how.seed, checkpoint)
     return torch.stack([epoch.kept["lambda"] for epoch in epochs])
 
 

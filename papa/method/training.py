@@ -38,9 +38,10 @@ from papa.files import (
     write_table,
     write_tensors,
 )
+from papa.method.checkpoints import Checkpoint
 from papa.method.constants import TrainedConstants
 from papa.method.features import names_of, replaced_by
-from papa.method.fitting import Checkpoint, Diverged, Epoch, Lesson, fit
+from papa.method.fitting import Diverged, Epoch, TrainingTask, fit
 from papa.method.hidden import HiddenStates
 from papa.method.metrics import score_of_table
 from papa.method.objectives import Objective, States, Through, objective_of
@@ -251,15 +252,15 @@ def probe_trained(
     parameters = [values for module in modules for values in module.parameters()]
     if not parameters:
         return [Epoch(math.nan, objective.outcomes_on(states))]
-    lesson = Lesson(
-        what=f"probe, seed {seed}",
+    task = TrainingTask(
+        name=f"probe, seed {seed}",
         parameters=parameters,
         examples=objective.examples,
         loss=objective.loss_on(states),
         before_epoch=objective.begin,
         after_epoch=lambda: objective.outcomes_on(states),
     )
-    return fit(lesson, training, seed, checkpoint)
+    return fit(task, training, seed, checkpoint)
 
 
 def _trained_before(job: Job[ProbeOf], trace: Trace) -> dict[int, Trained]:

@@ -20,7 +20,7 @@ from papa.config.stages import (
 )
 from papa.config.study import Job
 from papa.files import provenance_of, read_json, read_table, read_tensors
-from papa.method.averages import average_corpus, merge_averages
+from papa.method.corpus_averages import average_corpus, merge_averages
 from papa.method.features import extract_features
 from papa.method.head_weights import weigh_heads
 from papa.method.metrics import READINGS, counts_of

@@ -13,7 +13,7 @@ from papa.config.stages import Encoding
 from papa.config.variant import parts_of
 from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError
-from papa.method.averages import Averaging
+from papa.method.averaging import Averaging
 from papa.method.hidden import HiddenStates
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of
@@ -92,7 +92,7 @@ def test_less_memory_gives_the_same_averages(model_here, corpus, layer, caplog):
             scarce, train, lambda _, batch, first, own=averaging: own.add(batch, first), lambda own=averaging: own.added
         )
         assert torch.cat(list(done)).sort().values.tolist() == list(range(TRAIN))
-        sums.append(averaging.constants())
+        sums.append(averaging.averages())
     assert scarce.failed and not any(scarce.alive_at_next_attempt)
     assert 5 <= budget.tokens <= 20 and "is out of memory with" in caplog.text
     assert sums[0].examples == sums[1].examples == TRAIN and torch.equal(sums[0].count, sums[1].count)
@@ -114,8 +114,8 @@ def test_a_layer_that_cannot_be_added_is_not_counted(model_here, corpus, monkeyp
     for _ in range(2):
         calls.clear()
         averaging = Averaging(model_here, train.n)
-        list(averaging.over(train, TokenBudget(100)))
-        sums.append(averaging.constants())
+        list(averaging.add_group(train, TokenBudget(100)))
+        sums.append(averaging.averages())
     assert sums[0].examples == sums[1].examples and torch.equal(sums[0].count, sums[1].count)
     torch.testing.assert_close(sums[0].sum, sums[1].sum, atol=1e-5, rtol=1e-6)
 
@@ -125,7 +125,7 @@ def test_an_example_that_does_not_fit_is_an_error(model_here, corpus):
     scarce = Scarce(model_here, 2)
     averaging = Averaging(scarce, train.n)
     with pytest.raises(InputError, match=r"does not do for one example of . tokens; take fewer slots"):
-        list(averaging.over(train, TokenBudget(100)))
+        list(averaging.add_group(train, TokenBudget(100)))
 
 
 def states_of(index, tokens):

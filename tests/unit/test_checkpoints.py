@@ -19,8 +19,9 @@ from sizes import TRAIN
 from papa.config.stages import ModelId, TokensOf
 from papa.data.tokenize import tokenize_corpus
 from papa.files import Trace, read_table, write_table
-from papa.method import averages, fitting, objectives, training, weights
-from papa.method.fitting import Checkpoint, Diverged, State
+from papa.method import averages, averaging, checkpoints, fitting, head_weights, objectives, training
+from papa.method.checkpoints import Checkpoint, State
+from papa.method.fitting import Diverged
 
 HOW = jobs.training(batch_size=17)
 STEPS = -(-TRAIN // HOW.batch_size)
@@ -44,11 +45,11 @@ class Course:
     def __init__(self, monkeypatch):
         self.events, self.killed_at = [], None
         for place, name, event in (
-            (fitting._Course, "step", "step"),
+            (fitting.TrainingState, "step", "step"),
             (objectives.Objective, "outcomes_on", "evaluate"),
             (training, "write_tensors", "write"),
-            (weights, "write_table", "write"),
-            (averages.Averaging, "over", "group"),
+            (head_weights, "write_table", "write"),
+            (averaging.Averaging, "add_group", "group"),
             (averages.ConstantMatrices, "save", "write"),
         ):
             monkeypatch.setattr(place, name, self.noting(getattr(place, name), event))
@@ -183,10 +184,10 @@ def test_masked_language_modelling_goes_on_to_the_same_bytes(always, course, tmp
 SLOWLY = """
 import sys, time, torch, jobs
 from pathlib import Path
-from papa.method.fitting import _Course
+from papa.method.fitting import TrainingState
 torch.set_num_threads(1)
-plain = _Course.step
-_Course.step = lambda self: (time.sleep(0.05), plain(self))
+plain = TrainingState.step
+TrainingState.step = lambda self: (time.sleep(0.05), plain(self))
 tokens, labels, index, run = map(Path, sys.argv[1:])
 how = jobs.training(batch_size=17)
 jobs.probe("tiny", run, "accuracy", how, variant="toeplitz/all", tokens=tokens, labels=labels, index=index)
@@ -255,7 +256,7 @@ def test_a_full_disk_stops_no_training(always, tiny, corpus, monkeypatch, caplog
     monkeypatch.setattr(Path, "write_bytes", full)
     job, artefacts = job_of("stored", tiny, corpus, "full")
     job()
-    assert "goes on without a checkpoint" in caplog.text and "No space left on device" in caplog.text
+    assert "continues without a checkpoint" in caplog.text and "No space left on device" in caplog.text
     for one, other in zip(undisturbed, artefacts, strict=True):
         assert one.read_bytes() == other.read_bytes()
     assert not checkpoints_in(corpus)
@@ -335,7 +336,7 @@ def test_nothing_damaged_is_trusted(minutes, tmp_path, caplog):
         checkpoint.path.write_bytes(content)
         found = checkpoint.restore()
         assert found is None or found.values == STATE.values  # a space in the header may become another
-        assert found is not None or "begins anew" in caplog.text
+        assert found is not None or "starts from the beginning" in caplog.text
         for name in STATE.tensors if found else ():
             assert torch.equal(found.tensors[name], STATE.tensors[name])
 
@@ -363,7 +364,7 @@ def test_a_state_is_used_with_the_same_versions_and_threads_alone(minutes, tmp_p
         patch.setattr(torch, "get_num_threads", lambda: 7)
         assert Checkpoint(tmp_path / "run.json", TRACE).restore() is None
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "version", lambda name: "9" if name == "torch" else "1")
+        patch.setattr(checkpoints, "version", lambda name: "9" if name == "torch" else "1")
         assert Checkpoint(tmp_path / "run.json", TRACE).restore() is None
     assert Checkpoint(tmp_path / "run.json", TRACE).restore() is not None
 
@@ -371,7 +372,7 @@ def test_a_state_is_used_with_the_same_versions_and_threads_alone(minutes, tmp_p
 def test_states_are_saved_when_it_is_time(minutes, tmp_path, monkeypatch):
     minutes(2)
     clock, saved = [1000.0], []
-    monkeypatch.setattr(fitting.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: clock[0])
     checkpoint = Checkpoint(tmp_path / "run.json", TRACE)
     for seconds in (119, 0, 2, 1, 118, 2):
         clock[0] += seconds
@@ -383,6 +384,6 @@ def test_a_folder_that_takes_no_file_is_survived(minutes, tmp_path, caplog):
     (tmp_path / "folder").write_text("a file")
     checkpoint = Checkpoint(tmp_path / "folder" / "run.json", TRACE)
     checkpoint.save(lambda: STATE)
-    assert "goes on without a checkpoint" in caplog.text
+    assert "continues without a checkpoint" in caplog.text
     assert checkpoint.restore() is None
     checkpoint.discard()

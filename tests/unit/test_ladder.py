@@ -13,8 +13,10 @@ from papa.config.stages import ResampleOf
 from papa.config.variant import AVERAGED, LADDER, Constant, entries_of
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
-from papa.method.averages import ConstantMatrices, drawn_attention, resample_attention
+from papa.method.averages import ConstantMatrices
 from papa.method.constants import TrainedConstants, constants_for
+from papa.method.corpus_averages import resample_attention
+from papa.method.resampling import resampled_attention
 from papa.method.tied import TIED, classes_of
 from papa.model.model import Model
 from papa.model.replacement import Matrices, Outputs
@@ -156,7 +158,7 @@ def test_attention_to_one_text_is_its_average(both):
         def batch(self, _):
             return batch
 
-    drawn = drawn_attention(model, Train())
+    drawn = resampled_attention(model, Train())
     torch.testing.assert_close(drawn.mean, papa.average_attention(model, [own]).mean, rtol=0, atol=1e-7)
     assert drawn.examples == 1
 

@@ -21,7 +21,7 @@ from papa.config.variant import Variant
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_provenance, read_table, write_table
 from papa.method import objectives
-from papa.method.fitting import Diverged, Lesson, _clip, _Course, fit
+from papa.method.fitting import Diverged, TrainingState, TrainingTask, _clip, fit
 from papa.method.hidden import HiddenStates
 from papa.method.objectives import IGNORED, Labelled, Labels, Objective, Through
 from papa.method.orders import heads_to_replace
@@ -383,7 +383,7 @@ def test_the_optimiser_takes_the_steps_of_torch():
     torch.manual_seed(1)
     ours = [torch.nn.Parameter(torch.randn(7, 5)), torch.nn.Parameter(torch.randn(3))]
     theirs = [torch.nn.Parameter(values.detach().clone()) for values in ours]
-    own, stock = _Course(ours, 1e-2), torch.optim.AdamW(theirs, lr=1e-2, weight_decay=0.0, fused=True)
+    own, stock = TrainingState(ours, 1e-2), torch.optim.AdamW(theirs, lr=1e-2, weight_decay=0.0, fused=True)
     for _ in range(5):
         for mine, its in zip(ours, theirs, strict=True):
             mine.grad = torch.randn_like(mine)
@@ -397,7 +397,7 @@ def test_the_optimiser_takes_the_steps_of_torch():
 def test_what_is_kept_of_an_epoch_is_finite_too():
     weight = torch.nn.Parameter(torch.ones(3))
     kept = iter([{"validation": torch.ones(2)}, {"validation": torch.tensor([1.0, torch.inf])}])
-    own = Lesson("fitting", [weight], 5, lambda rows: weight.sum(), lambda epoch: None, lambda: next(kept))
+    own = TrainingTask("fitting", [weight], 5, lambda rows: weight.sum(), lambda epoch: None, lambda: next(kept))
     with pytest.raises(Diverged, match="The score is not finite in epoch 2 of fitting") as error:
         fit(own, training(), 1)
     assert error.value.good == 1
@@ -409,7 +409,7 @@ def test_what_is_learned_is_finite_too():
     def loss(rows):  # finite, and without a finite gradient
         return (weight - weight).sqrt().sum()
 
-    own = Lesson("fitting", [weight], 5, loss, lambda epoch: None, lambda: next(kept))
+    own = TrainingTask("fitting", [weight], 5, loss, lambda epoch: None, lambda: next(kept))
     with pytest.raises(Diverged, match=r"The learned weights are not finite in epoch 1 of fitting"):
         fit(own, training(batch_size=5), 1)
     assert next(kept) == {} and bool(weight.isfinite().all())
@@ -420,18 +420,18 @@ def test_an_error_in_the_middle_ends_the_line_of_the_bar(capsys):
         raise papa.InputError("the states are damaged")
 
     weight = torch.nn.Parameter(torch.ones(3))
-    lesson = Lesson("fitting", [weight], 5, damaged, lambda epoch: None, dict)
+    task = TrainingTask("fitting", [weight], 5, damaged, lambda epoch: None, dict)
     with pytest.raises(papa.InputError) as held:  # the traceback keeps the bar from being thrown away
-        fit(lesson, training(), 1)
+        fit(task, training(), 1)
     assert held and re.fullmatch(r"\s*fitting: .*\n", capsys.readouterr().err)
 
 
 def test_training_probes_does_not_load_the_compiler():
     """It takes a second and 75 MB of every job."""
     script = (
-        "import sys, torch; from papa.method.fitting import Lesson, fit; from papa.config.stages import Training;"
+        "import sys, torch; from papa.method.fitting import TrainingTask, fit; from papa.config.stages import Training;"
         "w = torch.nn.Parameter(torch.ones(3)); training = Training(learning_rate=0.1, batch_size=2, epochs=2);"
-        "own = Lesson('fitting', [w], 5, lambda rows: (w * rows.sum()).sum(), lambda epoch: None, dict);"
+        "own = TrainingTask('fitting', [w], 5, lambda rows: (w * rows.sum()).sum(), lambda epoch: None, dict);"
         "fit(own, training, 1); sys.exit('torch._dynamo' in sys.modules or bool((w == 1).any()))"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

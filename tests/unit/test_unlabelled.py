@@ -10,7 +10,7 @@ from papa.data.prepare import prepare_texts
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table
-from papa.method.averages import average_corpus
+from papa.method.corpus_averages import average_corpus
 
 TINY = ModelId(name="tiny")
 

@@ -16,7 +16,7 @@ from papa.config.stages import ModelId
 from papa.data.tokenize import _schema, write_groups
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table
-from papa.method import weights
+from papa.method import head_weights
 from papa.method.objectives import Labelled, Labels
 from papa.method.probes import Sizes
 from papa.model.load import load_model, model_of
@@ -130,7 +130,7 @@ def test_the_probe_may_read_stored_states(by, tiny, corpus, data, constants):
 
 def test_what_is_left_out_raises_the_loss_by_its_weight(lossy, tiny, corpus, data, constants, monkeypatch):
     told = {"constant": "average", "seed": SEED, "training": HOW, "encoder_dropout": False}
-    monkeypatch.setattr(weights, "LEFT_OUT_OF", 11)
+    monkeypatch.setattr(head_weights, "LEFT_OUT_OF", 11)
     found, _ = weighed(tiny, corpus / "leave-one-out-3.parquet", "leave-one-out", told, constants=constants, **data)
     sample = torch.randperm(TRAIN, generator=torch.Generator().manual_seed(SEED))[:11].sort().values
 
@@ -214,7 +214,7 @@ def test_a_probe_needs_a_seed(by, tiny, corpus, data):
 
 
 def test_weights_that_are_not_finite_are_refused(tiny, corpus, data, monkeypatch):
-    monkeypatch.setattr(weights, "norms_of_contexts", lambda layer, attention: attention.sum(-1) / 0)
+    monkeypatch.setattr(head_weights, "norms_of_contexts", lambda layer, attention: attention.sum(-1) / 0)
     with pytest.raises(papa.InputError, match="The output-norm of a head of tiny is not finite; lower the learning"):
         jobs.weigh(tiny, corpus / "w.parquet", "output-norm", **only_tokens(data))
 

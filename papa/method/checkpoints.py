@@ -1,0 +1,93 @@
+"""The last state of a long job, from which a killed job resumes to the same bits."""
+
+from __future__ import annotations
+
+import glob
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from papa.config.settings import Machine
+from papa.errors import InputError
+from papa.files import JSON, PathLike, Trace, digest_of_json, read_tensors, write_tensors
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a job is: `tensors`, and `values` that JSON can contain."""
+
+    tensors: Mapping[str, Tensor]
+    values: Mapping[str, JSON]
+
+
+class Checkpoint:
+    """The last state of the job that makes an artefact, in a hidden file beside the artefact.
+
+    Only the same job uses a state: the same trace, kind of device, versions of libraries, number of threads and token
+    budget. A job that cannot save a state continues without one. A caller that resumes sets `resumed`, the end of the
+    line that reports what the job did.
+
+    Args:
+        artefact: the file that the job makes.
+        trace: the trace of the job.
+        device: the kind of device that it runs on.
+        to_the_end: whether the last state is also kept, for a job that trains more than this.
+    """
+
+    def __init__(self, artefact: PathLike, trace: Trace, device: str = "cpu", to_the_end: bool = False):
+        machine, path, self.to_the_end = Machine.current(), Path(artefact), to_the_end
+        self.path = path.with_name(f".{path.name}.checkpoint")
+        self.seconds = machine.checkpoint_minutes * 60
+        self.resumed = ""
+        packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
+        machinery = [device, packages, torch.get_num_threads(), machine.token_budget]
+        self.identity = digest_of_json([asdict(trace), machinery])
+        self._saved = time.monotonic()
+
+    def restore(self) -> State | None:
+        """Read the state to resume from; None if there is none, or only one that is damaged or of another job."""
+        if not self.path.exists():
+            return None
+        try:
+            tensors, facts = read_tensors(self.path)
+        except InputError as error:
+            log.warning("%s This job starts from the beginning.", error)
+            return None
+        if facts.get("identity") != self.identity:
+            log.warning(
+                "%s is of other settings, inputs, versions or threads; this job starts from the beginning.", self.path
+            )
+            return None
+        log.info("This job resumes from %s.", self.path)
+        return State(tensors, facts["values"])
+
+    def save(self, state: Callable[[], State], ended: bool = False) -> None:
+        """Write what `state` returns if the last state is old enough, or if the job `ended` and its end is kept.
+
+        Errors are logged and do no harm.
+        """
+        if time.monotonic() - self._saved < self.seconds and not (ended and self.to_the_end):
+            return
+        try:
+            now = state()
+            tensors = {name: values.detach().cpu().contiguous() for name, values in now.tensors.items()}
+            write_tensors(tensors, self.path, {"identity": self.identity, "values": now.values})
+        except (InputError, OSError) as error:
+            log.warning("This job continues without a checkpoint: %s", error)
+        self._saved = time.monotonic()
+
+    def discard(self) -> None:
+        """Delete the state, and what a kill left of a state that was being written."""
+        partial = self.path.with_name(f".{glob.escape(self.path.name)}.*.partial")
+        for path in (self.path, *partial.parent.glob(partial.name)):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)

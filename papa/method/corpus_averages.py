@@ -1,0 +1,102 @@
+"""The stages that average the attention to a laid-out corpus: in parts, merged, and to single texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from torch import Tensor
+
+from papa.config.settings import Machine
+from papa.config.stages import AverageOf, MergeOf, ResampleOf
+from papa.config.study import Job
+from papa.config.variant import WHOLE, parts_of, rows_of
+from papa.data.tokens import Tokens, TokensFile
+from papa.data.weights import sources_of
+from papa.errors import InputError, count
+from papa.files import JSON
+from papa.method.averages import ConstantMatrices
+from papa.method.averaging import Averaging
+from papa.method.checkpoints import Checkpoint
+from papa.method.progress import progress
+from papa.method.resampling import resampled_attention
+from papa.model.budget import TokenBudget
+from papa.model.load import model_of
+
+
+def average_corpus(job: Job[AverageOf]) -> str:
+    """Stage *average*: average the attention of a model over the training texts of a corpus, or over a part of them."""
+    encoding, part = job.settings.model, job.settings.part
+    model = model_of(encoding)
+    budget = TokenBudget(Machine.current().token_budget)
+    trace = job.trace(**sources_of(encoding.model, str(model.weights)))
+    checkpoint = Checkpoint(job.output("constants"), trace, model.device.type)
+    with TokensFile.opened(job.input("tokens")) as file:
+        train = file.extent("train")
+        begin, end = (train.first + row for row in rows_of(part, train.rows))
+        facts = file.provenance
+        averaging, groups = Averaging(model, int(facts["slots"]), job.settings.kind or "average"), 0
+        if (state := checkpoint.restore()) is not None:
+            groups = averaging.resume(state)
+            checkpoint.resumed = f", resumed after {averaging.examples:,}"
+
+        def batches() -> Iterator[Tensor]:
+            for number, group in file.between(begin, end, groups):
+                yield from averaging.add_group(group, budget)
+                checkpoint.save(partial(averaging.state, number + 1))
+
+        for _ in progress(batches(), "averaging", end - begin, averaging.examples):
+            pass
+    averages = averaging.averages()
+    averages.about |= {
+        "model": encoding.model.name,
+        "weights": str(model.weights),
+        **({} if part == WHOLE else {"part": part}),
+        **({} if encoding.precision == "float32" else {"precision": encoding.precision}),
+        **_layout(facts),
+    }
+    averages.save(job.output("constants"), trace)
+    checkpoint.discard()
+    return f"averaged {_content(averages)} over {averages.examples:,} examples{checkpoint.resumed}"
+
+
+def merge_averages(job: Job[MergeOf]) -> str:
+    """Stage *merge*: add up the averages over the parts of a corpus.
+
+    Raises:
+        InputError: a part is missing, listed twice or of something else.
+    """
+    paths = job.inputs["parts"]
+    merged: ConstantMatrices | None = None
+    parts = []
+    for path in paths:
+        averages = ConstantMatrices.load(path)
+        parts.append(averages.about.pop("part", WHOLE))
+        merged = averages if merged is None else merged.merge(averages)
+    expected = parts_of(len(paths))
+    if merged is None or sorted(parts) != sorted(expected):
+        raise InputError(
+            f"The averages of {len(paths)} parts are needed, {', '.join(expected)}; "
+            f"those given are of {', '.join(parts) or 'none'}."
+        )
+    merged.save(job.output("constants"), job.trace())
+    return f"averaged {_content(merged)} over {merged.examples:,} examples in {len(paths)} parts"
+
+
+def resample_attention(job: Job[ResampleOf]) -> str:
+    """Stage *resample*: take the attention to single training texts."""
+    encoding = job.settings.model
+    model = model_of(encoding)
+    train = Tokens.read(job.input("tokens"), "train")["train"]
+    drawn = resampled_attention(model, train)
+    drawn.about = {"model": encoding.model.name, "weights": str(model.weights), **_layout(train.provenance)}
+    drawn.save(job.output("constants"), job.trace(**sources_of(encoding.model, str(model.weights))))
+    return f"attention to {count(drawn.examples, 'text')}"
+
+
+def _layout(facts: Mapping[str, JSON]) -> dict[str, str]:
+    return {key: str(facts[key]) for key in ("corpus", "style", "segments", "slots")}
+
+
+def _content(averages: ConstantMatrices) -> str:
+    return "the outputs of heads" if averages.kind == "mean-output" else "attention"

@@ -1,0 +1,75 @@
+"""Arrays in HDF5 files: written in one go, and read as if a stranger had made the file.
+
+No link is followed out of a file, and no memory is reserved for values that the file cannot contain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from papa.files import JSON, KEY, PathLike, Trace, check_arrays, provenance_of_arrays, replacing
+
+if TYPE_CHECKING:
+    import h5py
+
+LARGEST_INFLATION = 1100
+"""A dataset is at most this many times as large as its file: deflate compresses no content further."""
+KNOWN_FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
+"""The HDF5 filters that papa applies, each at most once."""
+
+
+def write_arrays(
+    arrays: Mapping[str, np.ndarray], path: PathLike, facts: Mapping[str, JSON], trace: Trace | None = None
+) -> None:
+    """Write arrays as compressed datasets, with facts and trace as an attribute."""
+    import h5py
+
+    # build the file in memory, because on a full disk the library ends the process when it exits
+    content = BytesIO()
+    with h5py.File(content, "w") as store:
+        store.attrs[KEY] = provenance_of_arrays(facts, trace, arrays)
+        options = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
+        for name, values in arrays.items():
+            chunks = (1,) * (values.ndim - 2) + tuple(values.shape[-2:])
+            store.create_dataset(name, data=values, chunks=chunks, **options)
+    with replacing(path) as temporary:
+        temporary.write_bytes(content.getbuffer())
+
+
+def read_arrays(path: PathLike, names: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, JSON]]:
+    """Read the named datasets and the facts of a file.
+
+    Raises:
+        DamagedArtefact: a dataset is not the one that was written.
+        Exception: the file is no HDF5 of papa. A stranger's file can raise anything, so the caller words the error.
+    """
+    import h5py
+
+    with h5py.File(path, "r") as store:
+        size = Path(path).stat().st_size
+        arrays = {name: _dataset(store, name, size) for name in names}
+        return arrays, check_arrays(path, str(store.attrs[KEY]), arrays)
+
+
+def _dataset(store: h5py.File, name: str, size: int) -> np.ndarray:
+    """Read a dataset; raise ValueError if a file of `size` bytes cannot contain it."""
+    import h5py
+
+    if not isinstance(store.get(name, getlink=True), h5py.HardLink):
+        raise ValueError(f"{name} is missing or links to another place")
+    dataset = store[name]
+    if not isinstance(dataset, h5py.Dataset) or dataset.external or dataset.is_virtual:
+        raise ValueError(f"the values of {name} are in another file")
+    created = dataset.id.get_create_plist()
+    filters = [created.get_filter(number)[0] for number in range(created.get_nfilters())]
+    if len(filters) != len(set(filters)) or not set(filters) <= KNOWN_FILTERS.keys():
+        raise ValueError(f"{name} is not compressed the way papa compresses")
+    if dataset.dtype.kind not in "fi" or dataset.nbytes > LARGEST_INFLATION * size:
+        raise ValueError(f"{name} is declared as {list(dataset.shape)}, which {size:,} bytes cannot contain")
+    values: np.ndarray = dataset[()]
+    return values

@@ -1,0 +1,41 @@
+"""Attention to single texts, drawn at random: the constant that shows what averaging adds."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from papa.config.variant import RESAMPLED
+from papa.data.packed import Examples
+from papa.data.tokens import Tokens
+from papa.method.averages import ConstantMatrices
+from papa.model.model import Model
+
+
+def resampled_attention(model: Model, train: Tokens, seed: int = 0) -> ConstantMatrices:
+    """Draw a text for each slot, and take the row of that query from the attention to the text.
+
+    A text is drawn from all that have a token in the slot, and all heads use the same text. `count` is 1 in rows that
+    some text has, and `examples` is the number of texts that were drawn.
+    """
+    chance = torch.Generator().manual_seed(seed)
+    example_of = torch.arange(len(train)).repeat_interleave(train.lengths)
+    rows_of_text: dict[int, list[int]] = {}
+    for slot in train.slots.unique().tolist():
+        candidates = example_of[train.slots == slot]
+        drawn = int(candidates[torch.randint(len(candidates), (1,), generator=chance)])
+        rows_of_text.setdefault(drawn, []).append(slot)
+    matrices = torch.zeros(model.layers, model.heads, train.n, train.n, dtype=torch.float64)
+    filled = torch.zeros(train.n, train.n, dtype=torch.long)
+    for number, slots in rows_of_text.items():
+        batch, rows = train.batch(torch.tensor([number])), torch.tensor(slots)
+
+        def observe(layer: int, attention: Tensor, _: Examples) -> None:
+            of_text = attention[0].double().cpu()  # [head, query, key], of the tokens of this text
+            chosen = torch.searchsorted(batch.slots, rows)  # noqa: B023  called before the next text
+            matrices[layer][:, rows[:, None], batch.slots] = of_text[:, chosen]  # noqa: B023
+
+        with torch.no_grad():
+            model.observe(batch.to(model.device), observe)
+        filled[rows] = 1
+    return ConstantMatrices(matrices, filled, len(rows_of_text), {}, RESAMPLED)

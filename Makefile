@@ -6,6 +6,11 @@ READY := $(VENV)/.ready
 CORES ?= all
 TORCH := 2.13.0
 
+# The slow tests apart from those of the pages, in parts that take about as long as each other.
+SHARD_1 := tests/slurm $(addprefix tests/workflow/test_,benchmarks.py fetch.py known_run.py reruns.py twins.py)
+SHARD_2 := $(addprefix tests/workflow/test_,decoder.py every_rule.py hostile.py known_lookup_run.py orders.py profiles.py)
+SHARD_3 := $(addprefix tests/workflow/test_,damage.py extending.py killed.py module.py wheel.py)
+
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
 
 .PHONY: help demo test test-slow lint docs site models smoke-hub constraints
@@ -13,7 +18,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
 help:
 	@echo "make demo         run the embedded default: tables and figures in results/demo/"
 	@echo "make test         check the code and run the tests, about ten minutes"
-	@echo "make test-slow    run the tests that take longer: kills, full disks, every family, SLURM, the browser"
+	@echo "make test-slow    run the tests that take longer: kills, full disks, SLURM, the browser; SHARD=1 runs a part of them"
 	@echo "make docs         write what pages say of keys, commands and words anew, and run the notebook"
 	@echo "make site         build the site of all pages in build/site; fails on a dead link"
 	@echo "make models       try every text model of transformers, and write docs/models.md; 5 to 30 minutes"
@@ -27,7 +32,7 @@ test: lint
 	@$(PYTEST) -m "not slow" -n 2 --dist loadfile
 
 test-slow: $(READY)
-	@$(PYTEST) -m slow $(SLOW)
+	@$(PYTEST) -m slow $(SLOW) $(SHARD_$(SHARD))
 
 lint: $(READY)
 	@$(BIN)/ruff check --quiet .

@@ -5,6 +5,7 @@ Of the English each room has an allowance, which may only shrink: lower it when 
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections import Counter
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-PAPA = Path(__file__).parents[2] / "papa"
+ROOT = Path(__file__).parents[2]
+PAPA = ROOT / "papa"
 ORDER = ["errors", "files", "config", "data", "model", "method", "results", "jobs", "cli"]
 """A room imports only from rooms before it; model and method never see data's neighbours above them."""
 TRANSFORMERS = {
@@ -122,7 +124,7 @@ def test_few_modules_know_transformers() -> None:
 
 def test_papa_depends_on_what_it_imports() -> None:
     """Nothing less, and nothing more: a package that only tests import is in the extra `dev`."""
-    project = tomllib.loads((PAPA.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {re.split("[>=<]", line)[0] for line in project["dependencies"]}
     packages = {name.split(".")[0] for module in MODULES for name in imported(module)} - set(sys.stdlib_module_names)
     of_import = packages_distributions()
@@ -164,6 +166,29 @@ def test_paths_of_artefacts_are_written_once() -> None:
         )
     ]
     assert spelled == []
+
+
+def files_of(path: str) -> list[str]:
+    """A test file, or all of a folder, as seen from the root."""
+    files = [ROOT / path] if path.endswith(".py") else sorted((ROOT / path).rglob("test_*.py"))
+    return [str(file.relative_to(ROOT)) for file in files]
+
+
+def shard(number: int) -> list[str]:
+    """The files that `make test-slow SHARD=number` runs."""
+    command = ["make", "--dry-run", "--assume-old=.venv/.ready", "test-slow", f"SHARD={number}"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [file for word in said.split() if word.startswith("tests/") for file in files_of(word)]
+
+
+def test_a_slow_test_is_in_one_shard() -> None:
+    """Continuous integration runs one of them at a time, and those of the pages always."""
+    shards = len(re.findall(r"^SHARD_\d :=", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    times = Counter(file for number in range(1, shards + 1) for file in shard(number))
+    others = set(files_of("tests")) - set(files_of("tests/browser")) - set(files_of("tests/docs"))
+    marked = re.compile(r"\bmark\.slow")
+    assert times == {file: 1 for file in others if marked.search((ROOT / file).read_text(encoding="utf-8"))}
+    assert f"% {shards} + 1" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
 def room_of(path: Path) -> str:

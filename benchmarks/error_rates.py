@@ -133,7 +133,7 @@ class Study(Sample):
 
     places: dict[Setting, pd.DataFrame] = field(default_factory=dict)
 
-    def _table(self, setting: Setting) -> pd.DataFrame:
+    def runs_of(self, setting: Setting) -> pd.DataFrame:
         return self.places[setting]
 
 

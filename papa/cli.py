@@ -249,17 +249,17 @@ def compare(
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="δ as a share of what attention contributes to a task in A; that of A's config by default.",
+            help="δ as a share of what attention contributes to a task in A; the margin of A's config by default.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which scores of two results differ, which are equal within δ, and which cannot be told.
+    """Compare two results: which scores differ, which are equal within δ, and which comparisons are inconclusive.
 
-    The main scores of the same model, task and setting are held against each other, paired where both have the same
-    examples and seeds. "Differs" holds at 5 % for all of them together (Holm's correction), and so does "equal within
-    δ", which passed two one-sided tests; a score may do both. Hyperparameters, data, weights and versions that differ
-    are listed.
+    The main scores of the same model, task and setting are compared, and paired if both have the same examples and
+    seeds. "Differs" holds at 5 % for all of them together (Holm's correction). So does "equal within δ", which needs
+    two one-sided tests; a score may do both. Scores whose outcomes are all the same are identical, and need no δ.
+    Hyperparameters, data, weights and versions that differ are listed.
     """
     from papa.results.compare import compare as compared
     from papa.results.compare import print_comparison

@@ -24,6 +24,7 @@ from papa.files import JSON, read_table, write_json
 from papa.results.grids import constant_name, rows_of
 from papa.results.losses import COUNTS, MORE_THAN_ALL, RISING, at_ceiling
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setting, is_direct, measured_in
+from papa.results.phrases import in_order
 from papa.results.statistics import Estimate, Interval, Spread, holm, together
 from papa.results.summary import is_main, read_summary
 from papa.results.table import Table, read_frame, write_frame, write_pages
@@ -40,19 +41,6 @@ CONTRIBUTION: Weights = {ORIGINALS: 1.0, FLOOR: -1.0}
 ENDS = {ORIGINALS: "original", FLOOR: "contextless floor"}
 REPLACED = "replaced heads"
 """What a loss is measured between, and what is measured, in words."""
-ORDERED = {
-    "lambda": ("in the order of λ", "averaged over {} orders of λ"),
-    "lambda-reversed": ("in the reverse order of λ", "averaged over {} reverse orders of λ"),
-    "first-layer-first": ("from the first layer to the last", ""),
-    "last-layer-first": ("from the last layer to the first", ""),
-    "random": ("in a random order", "averaged over {} random orders"),
-    "gradient": ("in the order of gradients", "averaged over {} orders of gradients"),
-    "leave-one-out": ("in the order of leave-one-out", "averaged over {} orders of leave-one-out"),
-    "variance": ("in the order of variances", ""),
-    "output-norm": ("in the order of output norms", ""),
-}
-"""In which order heads are replaced, in words: in one of this name, and in several."""
-
 SUBSETS_TOLD = 4
 """So many subsets are told in a sentence; tables have all of them."""
 
@@ -562,11 +550,7 @@ def _constants(name: str) -> str:
 
 
 def _in_order(line: Mapping[str, JSON]) -> str:
-    """In which order heads are replaced, or over how many orders results are averaged; empty if there is none."""
-    if line["order"] is None:
-        return ""
-    one, several = ORDERED[line["order"]]
-    return one if line["orders"] < 2 else several.format(line["orders"])
+    return in_order(line["order"], line["orders"])
 
 
 def _above(own: Mapping[str, JSON]) -> str:

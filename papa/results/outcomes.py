@@ -205,8 +205,6 @@ class Measured:
             floors.append(float(own.score(self.counts(metric, part, tagger).sum(1))[0]))
         scores, values, guess = own.score(counts.sum(1)), pseudo_values(own, counts), pseudo_values(own, trivial)[0]
         guessed = self.direct and FLOOR in settings and bool(scores[settings[FLOOR]].mean() < floors[0])
-        if guessed:
-            values[settings[FLOOR]] = guess
         return Sample(
             own,
             counts,
@@ -237,7 +235,7 @@ class Sample:
         trivial: the score of the trivial classifier.
         by_word: that of the tagger that knows words alone; None for texts.
         seeded: whether runs depend on a seed.
-        guessed: whether the pseudo-values of the contextless floor are those of the trivial classifier.
+        guessed: whether the trivial classifier takes the place of the context-free floor, because it scores higher.
     """
 
     metric: Metric
@@ -257,34 +255,19 @@ class Sample:
         """The mean score of a setting over its runs; None if there are none."""
         return float(np.mean(self.scores[self.settings[setting]])) if setting in self.settings else None
 
+    @property
+    def floor(self) -> float | None:
+        """The score of the context-free floor, or of the trivial classifier that takes its place; None without any."""
+        return self.trivial if self.guessed else self.mean(FLOOR)
+
     def spread(self, *settings: Setting) -> Spread | None:
-        """How much the scores of the trivial classifier and of several settings vary together.
+        """How much the scores of the trivial classifier and of several settings vary together; see `joint_spread`.
 
-        Quantity 0 is the trivial classifier, the others are the settings in their order. Runs with a seed that not all
-        of them have are left aside, and so are runs in an order that not all settings of its name have. If orders of
-        several names are drawn or learned several times, as many as all of these have count. None if a setting was not
-        run, or nothing is common.
+        The trivial classifier takes the place of the context-free floor if it scores higher.
         """
-        if any(setting not in self.settings for setting in settings):
-            return None
-        tables = [self._table(setting) for setting in settings]
-        names = [order for _, order, _ in settings]
-        common = {
-            name: _common(table.index for own, table in zip(names, tables, strict=True) if own == name)
-            for name in names
-        }
-        tables = [table.loc[common[name]] for name, table in zip(names, tables, strict=True)]
-        seeds = _common(table.columns for table in tables)
-        orders = min((len(table) for table in tables if len(table) != 1), default=1)
-        if not seeds or not orders:
-            return None
-        parts = [np.broadcast_to(self.trivial_values, (orders, len(seeds), self.values.shape[1]))]
-        for table in tables:
-            places = table[seeds].to_numpy()[:orders]
-            parts.append(np.broadcast_to(self.values[places], parts[0].shape))
-        return Spread.of(np.stack(parts), self._step, self.seeded)
+        return _joint_spread([(self, setting) for setting in settings], self.step, self.guessed)
 
-    def _table(self, setting: Setting) -> pd.DataFrame:
+    def runs_of(self, setting: Setting) -> pd.DataFrame:
         """The rows of the runs of a setting by order (rows) and seed (columns), without seeds that an order lacks."""
         if setting in self._tables:
             return self._tables[setting]
@@ -294,18 +277,61 @@ class Sample:
         return self._tables.setdefault(setting, table.dropna(axis=1).astype(int))
 
     @cached_property
-    def _step(self) -> float:
-        """How much a unit adds to or takes from the score if it is one that attention decides."""
+    def step(self) -> float:
+        """How much a unit moves the score if attention decides what becomes of it."""
         if not {ORIGINALS, FLOOR} <= self.settings.keys():
             return 0.0
-        first, second = (self._table(setting) for setting in (ORIGINALS, FLOOR))
+        first, second = (self.runs_of(setting) for setting in (ORIGINALS, FLOOR))
         seeds = first.columns.intersection(second.columns)
         if not len(seeds):
             return 0.0
         with_context, without = (table[seeds].to_numpy()[0] for table in (first, second))
         differs = (self.counts[with_context] != self.counts[without]).any(-1)
-        moved = (self.values[with_context] - self.values[without])[differs]
+        values = self.trivial_values if self.guessed else self.values[without]
+        moved = (self.values[with_context] - values)[differs]
         return float(np.sqrt(np.mean(moved**2))) if len(moved) else 0.0
+
+
+def joint_spread(scores: Sequence[tuple[Sample, Setting]], step: float | None = None) -> Spread | None:
+    """How much the scores of a trivial classifier and of several settings vary together.
+
+    Quantity 0 is the trivial classifier of the first sample; the others are the settings in their order. Seeds that
+    not all settings have are ignored. So are orders that not all settings of the same order name have. If orders of
+    several names were drawn or learned several times, the smallest number of them counts for all.
+
+    Args:
+        scores: settings, each with the sample that has its runs; all samples are of the same units.
+        step: how much a unit moves a score if attention decides it; the first sample's by default.
+
+    Returns:
+        None if a setting was not run, or if the settings have no seed or no order in common.
+    """
+    return _joint_spread(scores, scores[0][0].step if step is None else step, False)
+
+
+def _joint_spread(scores: Sequence[tuple[Sample, Setting]], step: float, guess_as_floor: bool) -> Spread | None:
+    if any(setting not in sample.settings for sample, setting in scores):
+        return None
+    first = scores[0][0]
+    tables = [sample.runs_of(setting) for sample, setting in scores]
+    names = [order for _, (_, order, _) in scores]
+    common = {
+        name: _common(table.index for order, table in zip(names, tables, strict=True) if order == name)
+        for name in names
+    }
+    tables = [table.loc[common[name]] for name, table in zip(names, tables, strict=True)]
+    seeds = _common(table.columns for table in tables)
+    orders = min((len(table) for table in tables if len(table) != 1), default=1)
+    if not seeds or not orders:
+        return None
+    trivial = np.broadcast_to(first.trivial_values, (orders, len(seeds), first.values.shape[1]))
+    parts = [trivial]
+    for (sample, setting), table in zip(scores, tables, strict=True):
+        if guess_as_floor and setting == FLOOR:
+            parts.append(trivial)
+        else:
+            parts.append(np.broadcast_to(sample.values[table[seeds].to_numpy()[:orders]], trivial.shape))
+    return Spread.of(np.stack(parts), step, first.seeded)
 
 
 def _common(several: Iterable[pd.Index]) -> list[Any]:

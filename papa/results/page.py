@@ -67,8 +67,9 @@ GLOSSARY = {
 }
 ABOUT_AREA = (
     "Area: the mean loss along the share of heads that is replaced, from none to all. Difference: the area of the "
-    "first line minus that of the second. They differ if p, corrected for all pairs of an analysis (Holm), is below "
-    "0.05; they are equal if the 90 % interval lies within the margin."
+    "first line minus that of the second. Two lines differ if p, corrected for all pairs of an analysis (Holm), is "
+    "below 0.05. Otherwise they are equal within the margin if the 90 % interval lies within it. Each pair is judged "
+    "equal by itself, without correction."
 )
 
 

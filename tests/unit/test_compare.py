@@ -19,10 +19,11 @@ from papa.results.compare import (
     DIFFERS,
     DIFFERS_BY_LESS,
     EQUAL,
+    IDENTICAL,
     OUTCOMES,
     UNKNOWN,
-    _both,
     _judge,
+    _pair,
     compare,
     headline,
     print_comparison,
@@ -122,7 +123,7 @@ def expect(row, oracle, mean):
 
 def expect_wider(sides, row, oracle, mean):
     """The variance is that of the oracle; the interval is never narrower, since few seeds or units may mislead."""
-    estimate, _ = _both(*sides, row["paired"] == BY_BOTH).difference(ORIGINAL)
+    estimate, _ = _pair(*sides, row["paired"] == BY_BOTH).difference(ORIGINAL)
     low, high = oracle.confidence_interval(0.95)
     assert row["difference"] == estimate.mean == pytest.approx(mean)
     assert estimate.variance == pytest.approx((mean / oracle.statistic) ** 2)
@@ -201,7 +202,7 @@ def test_what_both_sides_share_counts_for_neither(tmp_path):
             own = ease + chance.normal(0, 0.4, 120)  # what is hard for this side alone
             seeds = chance.normal(0, 0.1, (4, 1)) + chance.normal(0, 0.3, (4, 120))
             sides.append(outcomes({ORIGINAL: own + seeds > 0}))
-        difference, paired = _both(*sides, False).difference(ORIGINAL)
+        difference, paired = _pair(*sides, False).difference(ORIGINAL)
         assert paired == BY_EXAMPLE
         wrong += difference.p() < 0.05
     assert 2 <= wrong <= 20  # 10 are expected, with a standard deviation of 3.1
@@ -223,7 +224,7 @@ def folders(tmp_path, one, two, margin=0.1, examples=2000, **settings):
 
 @pytest.mark.parametrize(
     ("lost", "examples", "verdict"),
-    [(400, 2000, DIFFERS), (20, 2000, DIFFERS_BY_LESS), (0, 2000, EQUAL), (2, 2000, EQUAL), (3, 60, UNKNOWN)],
+    [(400, 2000, DIFFERS), (20, 2000, DIFFERS_BY_LESS), (0, 2000, IDENTICAL), (2, 2000, EQUAL), (3, 60, UNKNOWN)],
 )
 def test_every_verdict(tmp_path, lost, examples, verdict):
     found = compare(*folders(tmp_path, 0, lost, examples=examples))
@@ -234,14 +235,70 @@ def test_every_verdict(tmp_path, lost, examples, verdict):
     assert row["same"] == (lost == 0)
 
 
+def next_tokens(zeros, shift=0.0, original=1.0):
+    """The next-token losses of a decoder on 60 texts, in nats per token; a guess from frequencies loses 4."""
+    tokens = np.full(60, 10)
+    means = {ORIGINAL: original, FLOOR: zeros, ("average", None, "0"): 2.0 + shift}
+    wave = 0.05 * np.cos(np.arange(60))
+    nats = np.stack([tokens * (mean + place * wave) for place, mean in enumerate(means.values())])
+    items = pd.DataFrame({"split": "validation", "example": range(60), "tokens": tokens, "trivial": 4.0 * tokens})
+    runs = pd.DataFrame([(*setting, 0) for setting in means], columns=RUN, dtype=object)
+    return Measured("tiny", "next", "log_likelihood", (), (), runs, items, {"loss": nats})
+
+
+@pytest.mark.parametrize(("zeros", "original"), [(3.0, 1.0), (7.0, 1.0), (7.0, 5.0)])
+def test_a_decoder_equals_itself(tmp_path, zeros, original):
+    """Also if its scores without attention fall below a blind guess, which is then the floor of its losses."""
+    a = results(tmp_path / "a", next_tokens(zeros, original=original), runs=False)
+    found = compare(a, a)
+    assert (found["same"], found["differ"], found["verdicts"][IDENTICAL]) == (3, 0, 3)
+    assert headline(found) == "The same: the scores agree to the last digit."
+    assert {row["difference"] for row in found["rows"]} == {0.0} and {row["p"] for row in found["rows"]} == {1.0}
+    assert (row_of(found, task="next")["delta"] is None) == (original == 5.0)
+
+
+def test_a_difference_is_that_of_the_scores_also_below_a_blind_guess(tmp_path):
+    """δ is a share of what attention contributes above the guess, which is what losses are shares of."""
+    a, b = (
+        results(tmp_path / name, next_tokens(zeros, shift), runs=False)
+        for name, zeros, shift in (("a", 7.0, 0.0), ("b", 8.0, 0.2))
+    )
+    found = compare(a, b)
+    row = row_of(found, FLOOR, "next")
+    assert row["difference"] == pytest.approx(row["b"] - row["a"]) == pytest.approx(-1, abs=0.01)
+    assert row["verdict"] == DIFFERS
+    assert [row["delta"] for row in found["rows"]] == pytest.approx(3 * [0.1 * (4 - 1)])
+
+
+def test_without_a_margin_nothing_is_equal_within_it(tmp_path):
+    """A decoder that a blind guess beats has no contribution of attention, and its metric has no range."""
+    a, b = (
+        results(tmp_path / name, next_tokens(7.0, shift, original=5.0), runs=False)
+        for name, shift in (("a", 0.0), ("b", 1e-6))
+    )
+    found = compare(a, b)
+    assert {row["verdict"] for row in found["rows"]} <= {IDENTICAL, DIFFERS, UNKNOWN}
+    assert found["verdicts"][EQUAL] == 0 and "NEXT: there is no δ" in flat(said(found))
+
+
+def test_the_printed_tests_are_those_that_were_made(tmp_path):
+    """Both kinds of verdict are corrected together, and identical settings are not among the tests of equality."""
+    found = compare(*folders(tmp_path, 0, 2))
+    assert (found["tested"], found["tested_equal"], found["same"]) == (3, 1, 2)
+    page = flat(said(found))
+    assert "Differs: 5 % for 3 tests together (Holm's correction)." in page
+    assert "Equal: two one-sided tests of δ = 10 % of what attention contributes to a task in A" in page
+    assert "5 % for 1 test together (Holm's correction)" in page and "by itself" not in page
+
+
 def test_both_kinds_of_verdict_are_corrected_for_many_tests():
     rows = [{"p": p, "p_equal": equal, "same": same} for p, equal, same in 2 * [(0.03, 0.9, False), (0.9, 0.03, False)]]
     _judge(rows)
     assert {row["verdict"] for row in rows} == {UNKNOWN}
     assert [row["p_equal_holm"] for row in rows] == [1.0, pytest.approx(0.12), 1.0, pytest.approx(0.12)]
     rows = [{"p": 1.0, "p_equal": equal, "same": same} for equal, same in ((0.03, False), (None, True), (0.0, True))]
-    _judge(rows)  # what is the same takes nothing from the others
-    assert {row["verdict"] for row in rows} == {EQUAL}
+    _judge(rows)  # identical settings are not among the tests of equality
+    assert [row["verdict"] for row in rows] == [EQUAL, IDENTICAL, IDENTICAL]
 
 
 def test_equal_is_two_one_sided_tests(tmp_path):
@@ -319,7 +376,7 @@ def test_one_seed_has_no_test(tmp_path):
     assert (row["verdict"], row["p"], row["p_holm"], row["low"]) == (UNKNOWN, None, None, None)
     assert row["difference"] == pytest.approx(-right.mean()) and (found["tested"], found["differ"]) == (0, 0)
     assert "Not tested, because of one seed, which has no interval: 1." in flat(said(found))
-    assert row_of(compare(a, a))["verdict"] == EQUAL  # to the last digit
+    assert row_of(compare(a, a))["verdict"] == IDENTICAL
 
 
 # -- what is read and said --------------------------------------------------------------------------------------------
@@ -377,13 +434,13 @@ def test_what_differs_is_listed(tmp_path):
     assert settings == {(task, name): values for task in tasks for name, values in expected.items()}
     page = flat(said(found, 100))
     for words in (
-        "1 of 2 differs, 1 is equal within the margin (all to the last digit), 0 cannot be told.",
+        "1 of 2 differs, 1 is identical, 0 are equal within the margin, 0 are inconclusive.",
         "Differ task setting A B B - A [95 %] p δ",
         "Settings that differ model task setting A B",
         "Only in A: 1 setting model task setting tiny COLA (Accuracy) 1/2 average lambda",
         "Only in B: 1 setting model task setting tiny COLA (Accuracy) 0 zeros",
         "Tested: the main metric on all reported validation examples of every model, task and setting that both have; "
-        "no subsets, no further readings. Paired by examples: 2. Differs: 5 % for 2 tests together (Holm's correction)",
+        "no subsets, no further metrics. Paired by examples: 2. Differs: 5 % for 2 tests together (Holm's correction)",
         "SST2, COLA: δ is 0.010, 1 % of the metric's range, because no contextless floor was measured.",
     ):
         assert words in page, page
@@ -402,13 +459,11 @@ def test_pages_keep_to_the_width_of_the_terminal(tmp_path):
         ]
         sides.append(results(tmp_path / name, *measured, **({"learning_rate": 2e-3} if factor else {})))
     found = compare(*sides)
-    assert headline(found) == (
-        "2 of 18 differ, 14 are equal within the margin (12 of them to the last digit), 2 cannot be told."
-    )
+    assert headline(found) == ("2 of 18 differ, 12 are identical, 2 are equal within the margin, 2 are inconclusive.")
     for width in (80, 120):
         page = said(found, width)
         assert max(map(len, page.splitlines())) <= width
-        for word in ("Differ", "Cannot be told", "Equal within δ", "Settings that differ", "Tested: "):
+        for word in ("Differ", "Inconclusive", "Equal within δ", "Settings that differ", "Tested: "):
             assert word in page
         for row in found["rows"]:
             if row["verdict"].startswith(DIFFERS):  # no number is broken
@@ -422,9 +477,9 @@ def test_long_lists_are_cut_where_nothing_differs(tmp_path):
         for name, lost in (("a", 0), ("b", 2))
     ]
     page = flat(said(compare(*sides)))
-    assert "0 of 14 differ, 0 are equal within the margin, 14 cannot be told." in page
-    assert "Cannot be told, 10 of 14 (--json has all)" in page
-    assert "What runs were made with is not known here" in page and "Paired by examples: 14." in page
+    assert "0 of 14 differ, 0 are identical, 0 are equal within the margin, 14 are inconclusive." in page
+    assert "Inconclusive, 10 of 14 (--json has all)" in page
+    assert "The settings of the runs are not recorded here" in page and "Paired by examples: 14." in page
 
 
 def test_tables_are_compared_as_folders_are(tmp_path):

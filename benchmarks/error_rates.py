@@ -28,8 +28,9 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import ndtri, stdtrit
 
+from papa.config.measures import MEASURES
 from papa.errors import count
-from papa.method.metrics import READINGS, Counts, pseudo_values
+from papa.method.metrics import Counts, pseudo_values
 from papa.results.outcomes import FLOOR, ORIGINALS, Sample, Setting
 from papa.results.statistics import LEVEL, Estimate, together
 
@@ -57,7 +58,7 @@ class World:
         loss: the true loss of the replaced heads.
         original, contextless: how often each is right about examples of class 0 and of class 1.
         majority: the share of class 1.
-        metric: one of `READINGS`.
+        metric: one of `MEASURES`.
         seed, order: standard deviation of the accuracy over seeds (half of its variance is common to all settings), and
             over orders of the same number of heads.
         shared: how much of what makes an example hard is common to all settings, as a part of the variance.
@@ -100,7 +101,7 @@ class World:
         shares = np.array([rates[0], 1 - rates[0], rates[1], 1 - rates[1]])
         shares *= np.array([1 - self.majority] * 2 + [self.majority] * 2)
         counts = counts_of(self.metric, gold, right)
-        return float(READINGS[self.metric].score((counts * shares[:, None]).sum(0)))
+        return float(MEASURES[self.metric].score((counts * shares[:, None]).sum(0)))
 
 
 def counts_of(metric: str, gold: np.ndarray, right: np.ndarray) -> Counts:
@@ -187,7 +188,7 @@ def drawn(world: World, size: Size, chance: np.random.Generator) -> Study:
         counts = counts_of(world.metric, gold, right)
         return np.add.reduceat(counts, starts, axis=-2) if world.words else counts
 
-    metric, places = READINGS[world.metric], places_of(size)
+    metric, places = MEASURES[world.metric], places_of(size)
     counts, trivial = by_unit(right), by_unit((gold == 1)[None])
     return Study(
         metric=metric,

@@ -17,11 +17,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from papa.config.measures import MEASURES
 from papa.config.stages import Training
 from papa.data.tokens import Tokens
 from papa.method.fitting import Kept, TrainingTask, fit
 from papa.method.hidden import HiddenStates
-from papa.method.metrics import Outcomes, score_of
+from papa.method.metrics import Outcomes
 from papa.method.objectives import Batch, Labelled, Labels, States
 from papa.method.probes import Sizes
 
@@ -88,7 +89,8 @@ def score(labelled: Labelled, states: States, examples: Tensor, metric: str) -> 
             parts.append(torch.stack([batch.gold, predicted, torch.full_like(batch.gold, unit)]))
     labelled.probe.train()
     gold, predicted, units = torch.cat(parts, dim=1).numpy()
-    return score_of(metric, Outcomes(gold, predicted, units, labelled.names))
+    measure = MEASURES[metric]
+    return float(measure.score(measure.counts(Outcomes(gold, predicted, units, labelled.names)).sum(0)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

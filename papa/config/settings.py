@@ -11,16 +11,17 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 from pydantic.fields import FieldInfo
 
+from papa.config.measures import CHOICE, MASKED, METRICS, NEXT, TEXT, WORD, Target, check_metric
 from papa.config.variant import Constant
 from papa.errors import InputError
 
@@ -58,40 +59,6 @@ ONLY_WITH = {
 }
 """Keys of a corpus that mean something for one source alone."""
 
-METRICS: dict[str, Literal["text", "token", "masked", "next", "choice"]] = {
-    "accuracy": "text",
-    "f1": "text",
-    "matthews_correlation": "text",
-    "entity_f1": "token",
-    "token_accuracy": "token",
-    "negative_log_perplexity": "masked",
-    "log_likelihood": "next",
-    "choice_accuracy": "choice",
-}
-"""The metrics, and what the tasks that they score have labels on."""
-
-LABELLED = {
-    "text": "with one label per text (on a corpus without words)",
-    "token": "with one label per word (on a corpus of words)",
-    "masked": "without labels (masked language modelling)",
-    "next": "without labels (language modelling, by a decoder's own head)",
-    "choice": "with one right choice per question (on a corpus with choices, by a decoder's own head)",
-}
-"""How messages name tasks by what has a label."""
-
-DIRECT = tuple(metric for metric, labelled in METRICS.items() if labelled in ("next", "choice"))
-"""The metrics of a model's own head, for which no probe is trained."""
-
-Metric = Literal[
-    "accuracy",
-    "f1",
-    "matthews_correlation",
-    "entity_f1",
-    "token_accuracy",
-    "negative_log_perplexity",
-    "log_likelihood",
-    "choice_accuracy",
-]
 Random = Literal[
     "bert",
     "roberta",
@@ -109,6 +76,10 @@ Random = Literal[
     "modernbert-decoder",
 ]
 Known = Literal["induction", "lookup"]
+if TYPE_CHECKING:
+    Metric = str
+else:
+    Metric = Literal[tuple(METRICS)]
 OrderName = Literal[
     "lambda",
     "lambda-reversed",
@@ -358,9 +329,9 @@ class Corpus(Block):
         return given | {"first": "text"} if lines and all(lines) else given
 
     @property
-    def labelled(self) -> Literal["text", "token", "choice"]:
-        """What a label belongs to, in the words of `METRICS`."""
-        return "token" if self.words else "text" if self.choices is None else "choice"
+    def target(self) -> Target:
+        """The kind of the tasks that have labels on this corpus."""
+        return WORD if self.words else TEXT if self.choices is None else CHOICE
 
     @property
     def columns_of_choices(self) -> tuple[str, ...]:
@@ -421,19 +392,9 @@ class Task(Block):
     ] = None
 
     @property
-    def masked(self) -> bool:
-        """Whether the task is masked language modelling."""
-        return METRICS[self.metric] == "masked"
-
-    @property
-    def direct(self) -> bool:
-        """Whether the model's own head is measured, on next tokens or on choices, so that no probe is trained."""
-        return self.metric in DIRECT
-
-    @property
-    def unlabelled(self) -> bool:
-        """Whether the task is language modelling, masked or not, which has no labels."""
-        return METRICS[self.metric] in ("masked", "next")
+    def target(self) -> Target:
+        """The kind of the task: what a model has to predict."""
+        return METRICS[self.metric].target
 
 
 class Layout(Block):
@@ -758,35 +719,6 @@ def _importable(package: str) -> bool:
         return False
 
 
-def check_metric(metric: str, labelled: str, names: Sequence[str] | None = None) -> None:
-    """Raise `InputError` if the metric is unknown, or does not fit what is labelled or the names of the labels.
-
-    Args:
-        metric: one of `METRICS`.
-        labelled: what has a label, a key of `LABELLED`.
-        names: the names of the labels, if they are known.
-    """
-    fitting = ", ".join(name for name, its in METRICS.items() if its == labelled)
-    if metric not in METRICS:
-        raise InputError(f"There is no metric {metric!r}; for a task {LABELLED[labelled]} there are {fitting}.")
-    if METRICS[metric] != labelled:
-        raise InputError(
-            f"The metric {metric} is for tasks {LABELLED[METRICS[metric]]}, but this is a task {LABELLED[labelled]}; "
-            f"use one of {fitting}."
-        )
-    if names and metric == "f1" and len(names) != 2:
-        raise InputError(
-            f"The metric f1 needs two labels, but there are {len(names)} ({', '.join(names)}); use accuracy."
-        )
-    unlike = [name for name in names or () if not re.fullmatch(r"O|[BIES]-.+", name)] if metric == "entity_f1" else []
-    if unlike:
-        few = ", ".join(repr(name[:40]) for name in unlike[:5])
-        raise InputError(
-            f"The metric entity_f1 needs labels O, B-..., I-... (and E-..., S-...), but there is {few}; "
-            "use token_accuracy, or name the classes under labels."
-        )
-
-
 # Checks over several keys. Each raises `InputError` with one sentence that names the keys.
 
 
@@ -908,22 +840,21 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
             f"averaged (average-of-{task.corpus}) can do without."
         )
     _check_once(f"{where}.labels", task.labels or ())
-    if METRICS[task.metric] == "choice" or corpus.choices is not None:
+    if CHOICE in (task.target, corpus.target):
         _check_task_of_choices(where, task, corpus)
         return
-    if task.unlabelled:
+    if not task.target.labelled:
         extra = next((key for key in ("label", "labels", "subset", "published") if getattr(task, key)), None)
         if extra:
-            what = "masked language modelling" if task.masked else "language modelling"
             raise InputError(
-                f"{where}.{extra} is for tasks with labels, but {task.metric} is the metric of {what}, which has none; "
+                f"{where}.{extra} is for tasks with labels, but {task.metric} is for tasks {task.target.description}; "
                 f"leave out {extra} or take another metric."
             )
         return
     if task.label is None:
         raise InputError(
             f"{where} needs a label for its metric {task.metric}; the metric of a task without labels is "
-            "negative_log_perplexity (masked language modelling) or log_likelihood (language modelling)."
+            f"{MASKED.usual_metric} (masked language modelling) or {NEXT.usual_metric} (language modelling)."
         )
     if corpus.blocks:
         raise InputError(
@@ -932,7 +863,7 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
         )
     _check_label(where, task, corpus)
     try:
-        check_metric(task.metric, corpus.labelled)
+        check_metric(task.metric, corpus.target)
     except InputError as error:
         raise InputError(f"{where}.metric: {error}") from None
 
@@ -954,9 +885,9 @@ def _check_task_of_choices(where: str, task: Task, corpus: Corpus) -> None:
             f"{where}.metric is {task.metric}, but corpora.{task.corpus} has no choices; name their columns there, or "
             "take another metric."
         )
-    if METRICS[task.metric] != "choice":
+    if task.target is not CHOICE:
         raise InputError(
-            f"{where}.metric is {task.metric}, but corpora.{task.corpus} has choices; take choice_accuracy, or a "
+            f"{where}.metric is {task.metric}, but corpora.{task.corpus} has choices; take {CHOICE.usual_metric}, or a "
             "corpus without choices."
         )
     if task.published:
@@ -976,10 +907,11 @@ def _check_trained(config: Config) -> None:
     """Constants are trained with the labels of probes only, and what changes in every epoch cannot be stored."""
     for name, grid in config.analyses.items():
         trained = next((constant for constant in grid.constants if Constant.parse(constant).trained), None)
-        unfit = next((task for task in grid.tasks if (own := config.tasks[task]).unlabelled or own.direct), None)
+        targets = {task: config.tasks[task].target for task in grid.tasks}
+        unfit = next((task for task, target in targets.items() if not (target.labelled and target.probed)), None)
         if trained and unfit:
             where = "run" if name == RUN else f"grids.{name}"
-            lacks = "labels" if config.tasks[unfit].unlabelled else "probe"
+            lacks = "probe" if targets[unfit].labelled else "labels"
             raise InputError(
                 f"{where} runs {unfit}, which has no {lacks}, with {trained}, but constants are trained with "
                 "labels only; give such tasks a grid of their own under grids, with other constants."

@@ -21,6 +21,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from papa.config import stages
 from papa.config.artefacts import ARTEFACTS
+from papa.config.measures import MASKED
 from papa.config.settings import RUN, Config, Corpus, Grid
 from papa.config.variant import (
     CONTEXTLESS,
@@ -180,7 +181,7 @@ class Study:
             seeds = dict.fromkeys(seed for own in found.values() for seed in own)
             for variant in map(Variant.parse, (ORIGINAL, CONTEXTLESS)):
                 found.setdefault(variant, {}).update(seeds)
-        if self.config.tasks[task].direct:  # nothing is trained, so nothing depends on a seed
+        if not self.config.tasks[task].target.probed:  # nothing is trained, so nothing depends on a seed
             return {variant: [0] for variant in found}
         return {variant: list(seeds) for variant, seeds in found.items()}
 
@@ -191,7 +192,7 @@ class Study:
         constants are trained with it.
         """
         given = self.config.tasks[task]
-        without = given.label is None or given.direct
+        without = given.label is None or not given.target.probed
         return without or self.config.encoder_dropout or given.features == "stream" or variant.trained
 
     def in_parts(self, sharded: bool) -> str:
@@ -498,12 +499,12 @@ class Study:
         settings = stages.LambdaOf(
             model=self._encoding(model, learning=True),
             training=self._training(task, ranking.epochs),
-            masked=given.masked,
+            masked=given.target is MASKED,
             seed=int(seed),
             constant=constant,
             encoder_dropout=self.config.encoder_dropout,
             unit=self._unit(),
-            direct=given.direct or None,
+            direct=not given.target.probed or None,
             start=None if ranking.start == "half" else ranking.start,
             l1=ranking.l1,
             settled=ranking.settled,
@@ -521,9 +522,9 @@ class Study:
         told: dict[str, object] = {"by": by.base, "unit": self._unit()}
         if by.draw is not None:  # it follows from a loss
             training = self._training(task)
-            if given.direct:  # no probe is trained
+            if not given.target.probed:  # no probe is trained
                 training = stages.Training.none().model_copy(update={"batch_size": training.batch_size})
-            told |= {"seed": by.draw, "training": training, "direct": given.direct or None}
+            told |= {"seed": by.draw, "training": training, "direct": not given.target.probed or None}
             told["encoder_dropout"] = self.config.encoder_dropout
             needs["labels"] = self._labels(task)
             if not self.streamed(task, Variant.parse(ORIGINAL)):
@@ -574,12 +575,12 @@ class Study:
             model=self._encoding(model, learning=replaced.trained),
             task=task,
             metric=given.metric,
-            training=stages.Training.none() if given.direct else self._training(task),
+            training=self._training(task) if given.target.probed else stages.Training.none(),
             seeds=tuple(self.variants(model, task).get(replaced) or self.config.run.seeds),
             variant=variant,
             encoder_dropout=self.config.encoder_dropout,
             streamed=streamed,
-            direct=given.direct or None,
+            direct=not given.target.probed or None,
         )
         needs: Needs = {"tokens": [self._tokens(model, task)], "labels": self._labels(task)}
         if streamed:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
-from papa.config.settings import Corpus, check_metric
+from papa.config.measures import check_metric
+from papa.config.settings import Corpus
 from papa.config.stages import LabelsOf, SubsetsOf, TextsOf
 from papa.config.study import Job
 from papa.data.columns import Columns, alike, class_name
@@ -108,7 +109,7 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
     import pyarrow as pa
 
     corpus, column = job.settings.corpus, job.settings.label
-    check_metric(job.settings.metric, corpus.labelled)
+    check_metric(job.settings.metric, corpus.target)
     parts, table = _beside_texts(corpus, column, job.input("texts"))
     if corpus.choices is not None:
         return _label_questions(job, corpus.choices, parts, table)
@@ -117,7 +118,7 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
     classes = [part.columns.classes(column, given, its) for part, its in zip(parts, words, strict=True)]
     names = given or _names_in_data(parts[0].columns, column) or in_order(_distinct(classes[0]))
     _check_classes(column, given, parts, classes)
-    check_metric(job.settings.metric, corpus.labelled, names)
+    check_metric(job.settings.metric, corpus.target, names)
     for group in alike(names):
         log.warning("Column %s has %s as different labels; if they are one, mend the data.", column, _few(group))
 

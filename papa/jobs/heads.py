@@ -220,7 +220,7 @@ def _card(found: Mapping[str, JSON], study: Study, saved: bool) -> str:
     use = USE.format(
         constants=constants,
         place=model.hub or found["model"],
-        loader="AutoModelForCausalLM" if task.direct else "AutoModel",
+        loader="AutoModel" if task.target.probed else "AutoModelForCausalLM",
         texts='["A text."], ["And a second one."]' if corpus.second else '["A text."]',
         slots=corpus.slots,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from papa.config.settings import METRICS, check_metric
+from papa.config.measures import METRICS, TARGETS, check_metric
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import JSON, MEND, Trace, opened_table, read_json, read_provenance, read_tensors, trace_of
 from papa.jobs.resources import size
@@ -129,20 +129,19 @@ def _scores(outcomes: pa.Table, facts: Mapping[str, JSON]) -> dict[str, dict[str
     """The mean scores of each split by every metric that fits; the metric of the task is no part of its outcomes."""
     import pyarrow.compute as pc
 
-    from papa.method.metrics import READINGS, counts_of
+    from papa.method.metrics import counts_of
 
-    marks = {"kl": "next", "tokens": "masked", "word": "token", "normalised": "choice"}
-    labelled = next((its for column, its in marks.items() if column in outcomes.column_names), "text")
+    target = next(target for target in TARGETS if target.column in (None, *outcomes.column_names))
     names, found = facts.get("label_names", ()), dict[str, dict[str, float]]()
-    for metric in METRICS:
+    for metric, measure in METRICS.items():
         try:
-            check_metric(metric, labelled, names)
+            check_metric(metric, target, names)
         except InputError:
             continue
         for split in outcomes["split"].unique().to_pylist():
             own = outcomes.filter(pc.equal(outcomes["split"], split))
             seeds = [own.filter(pc.equal(own["seed"], seed)) for seed in own["seed"].unique().to_pylist()]
-            scores = [float(READINGS[metric].score(counts_of(metric, rows, names).sum(0))) for rows in seeds]
+            scores = [float(measure.score(counts_of(metric, rows, names).sum(0))) for rows in seeds]
             found.setdefault(split, {})[metric] = fmean(scores)
     return found
 

@@ -19,7 +19,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from papa.config.artefacts import ARTEFACTS
-from papa.config.settings import DIRECT, METRICS, Config, Corpus, Machine
+from papa.config.measures import METRICS
+from papa.config.settings import Config, Corpus, Machine
 from papa.config.stages import HiddenOf, ModelId, RunsOf, TextsOf
 from papa.config.study import Job, Study
 from papa.config.variant import CONTEXTLESS, ORIGINAL
@@ -222,12 +223,12 @@ def smallest_losses(study: Study, rows: Mapping[str, Mapping[str, int]]) -> list
         known = [own for model in models if (own := measured.get((model, task))) is not None]
         noises = [own for own in known if isinstance(own, Noise)]
         counted = None if config.corpora[given.corpus].blocks else rows.get(given.corpus, {}).get("validation")
-        of_probes = None if given.direct else min(seeds)
+        of_probes = min(seeds) if given.target.probed else None
         entry: Found = {"task": task, "title": given.title or task, "seeds": of_probes, "examples": counted}
         entry |= {"measured": bool(known), "smallest": None, "helps": None, "why": None}
         found.append(entry)
-        if not known and _has_range(given.metric):
-            noises = [Noise.assumed(seeded=not given.direct)]
+        if not known and METRICS[given.metric].bounded:
+            noises = [Noise.assumed(seeded=given.target.probed)]
         examples = counted or min((own.examples or 0 for own in noises), default=0)
         if not config.contextless:
             entry["why"] = "without `contextless` no loss is measured"
@@ -299,12 +300,6 @@ def _counts(entry: Found, between: str = ", ") -> str:
     return f"{seeds}{count(entry['examples'], 'example')}"
 
 
-def _has_range(metric: str) -> bool:
-    from papa.method.metrics import READINGS
-
-    return math.isfinite(READINGS[metric].high - READINGS[metric].low)
-
-
 def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
     """How much the results of a config vary on each model and task, or why nothing can be concluded of these.
 
@@ -363,18 +358,18 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
         except InputError as error:
             problems.append(f"Model {model}: {error}")
             continue
-        metrics = {task: config.tasks[task].metric for name, task in config.pairs if name == model}
-        problems += [
-            f"Model {model}: its config names no decoder of next tokens, which task {task} needs ({metric})."
-            for task, metric in metrics.items()
-            if metric in DIRECT and not says_next
-        ]
-        problems += [
-            f"Model {model}: it is a decoder, which cannot guess the masked tokens of task {task}; measure it by "
-            "log_likelihood."
-            for task, metric in metrics.items()
-            if METRICS[metric] == "masked" and says_next
-        ]
+        for task in (task for name, task in config.pairs if name == model):
+            needed = config.tasks[task].target.decoder
+            if needed and not says_next:
+                metric = config.tasks[task].metric
+                problems.append(
+                    f"Model {model}: its config names no decoder of next tokens, which task {task} needs ({metric})."
+                )
+            elif needed is False and says_next:
+                problems.append(
+                    f"Model {model}: it is a decoder, which cannot guess the masked tokens of task {task}; measure it "
+                    "by log_likelihood."
+                )
     for corpus in config.corpora_run:
         try:
             of_tasks = [task for _, task in config.pairs if config.tasks[task].corpus == corpus]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from papa.config.settings import METRICS, Config, Corpus
+from papa.config.measures import METRICS
+from papa.config.settings import Config, Corpus
 from papa.config.stages import (
     LEFT_OUT_OF,
     AverageOf,
@@ -59,8 +60,6 @@ OF_A_LABEL, OF_A_TEXT = (5, 1), (15, 10)
 """Bytes of outcomes in Parquet, of what stands there once and of each epoch: for a label, and for the loss of a text.
 Measured on 1,000 to 100,000 rows. With 2 to 17 labels, one epoch took 5.0 to 6.2 bytes of a text and 0.6 to 3.6 of a
 word, and each further epoch 0.1 to 1.0. Losses took 23 to 24 and 9.1 to 9.5."""
-MASKED = 0.15
-"""Share of the tokens that masked language modelling asks for."""
 FLOPS_CPU, FLOPS_GPU, FLOPS_GPU_HALF = 1e10, 5e12, 2e13
 """Floating-point operations a second: of a thread, and of a GPU, in float32 and in half precision."""
 BYTES_A_SECOND, STEP = 1e8, 5e-9
@@ -260,7 +259,7 @@ def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) ->
     if told.direct:
         return START_SECONDS + told.training.epochs * (3 * encoding + decoding / flops)
     if decoded:
-        of_probe = int(MASKED * of_probe) + decoding
+        of_probe = int(decoded * of_probe) + decoding
     epoch = of_probe / flops + sizes.examples / told.training.batch_size * sizes.probe * STEP
     epoch += HALF * sizes.states * sizes.tokens / BYTES_A_SECOND if stored else (3 if _trained(told) else 1) * encoding
     seeds = len(told.seeds) if isinstance(told, ProbeOf) else 1
@@ -343,8 +342,8 @@ def _passes(told: WeightsOf, sizes: Sizes) -> float:
 
 def _metric(job: Job[Any], config: Config) -> tuple[float, bool]:
     """The share of the tokens that are guessed among all words of the vocabulary, and whether probes read tokens."""
-    of = METRICS[config.tasks[job.wildcards["task"]].metric]
-    return {"masked": MASKED, "next": 1.0, "choice": 1.0}.get(of, 0.0), of != "text"
+    target = config.tasks[job.wildcards["task"]].target
+    return target.decoded, target.per_word or target.decoded > 0
 
 
 def _of_probe(job: Job[Any], config: Config, sizes: Sizes) -> float:
@@ -364,8 +363,9 @@ def _of_probe(job: Job[Any], config: Config, sizes: Sizes) -> float:
 
 def _of_outcomes(told: ProbeOf, sizes: Sizes, epochs: int) -> float:
     """Bytes of what became of every example that is scored: at most of every token, if words are labelled."""
-    once, each = OF_A_TEXT if METRICS[told.metric] in ("masked", "next") else OF_A_LABEL
-    labels = sizes.tokens / max(sizes.examples, 1) if METRICS[told.metric] == "token" else 1
+    target = METRICS[told.metric].target
+    once, each = OF_A_LABEL if target.labelled else OF_A_TEXT
+    labels = sizes.tokens / max(sizes.examples, 1) if target.per_word else 1
     return sizes.scored * labels * (once + each * (2 if told.direct else epochs))
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from papa.config.settings import check_metric
+from papa.config.measures import NEXT, TEXT, WORD, check_metric
 from papa.config.stages import Gating, Training
 from papa.data.packed import RawBatch
 from papa.data.prepare import in_order
@@ -283,11 +283,9 @@ def objective_on(model: Model, splits: Mapping[str, Tokens], labels: Labels | No
 
 def metric_of(recipe: Recipe, objective: Objective) -> str:
     """The metric of a recipe, or the usual one; raises `InputError` if it does not fit what is measured."""
-    if not isinstance(objective, Labelled):
-        labelled, usual, names = "next", "log_likelihood", None
-    else:
-        names = objective.names
-        labelled, usual = ("token", "token_accuracy") if objective.of_words else ("text", "accuracy")
-    metric = recipe.metric or usual
-    check_metric(metric, labelled, names)
+    target, names = NEXT, None
+    if isinstance(objective, Labelled):
+        target, names = WORD if objective.of_words else TEXT, objective.names
+    metric = recipe.metric or target.usual_metric
+    check_metric(metric, target, names)
     return metric

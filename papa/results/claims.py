@@ -23,7 +23,7 @@ from papa.errors import count
 from papa.files import JSON, read_table, write_json
 from papa.results.grids import constant_name, rows_of
 from papa.results.losses import COUNTS, MORE_THAN_ALL, RISING, at_ceiling
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setting, is_direct, measured_in
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setting, is_probed, measured_in
 from papa.results.phrases import in_order
 from papa.results.statistics import Estimate, Interval, Spread, holm, together
 from papa.results.summary import is_main, read_summary
@@ -304,7 +304,7 @@ def _told(line: Line, steps: Sequence[Mapping[str, object]], margin: float, curv
 
 def _seeds(line: Line) -> int | None:
     """The seeds of the probes; None if no probe was trained."""
-    trained = ~is_direct(line.rows["metric"]) & line.rows["fraction"].ne("1")
+    trained = is_probed(line.rows["metric"]) & line.rows["fraction"].ne("1")
     return int(line.rows.loc[trained, "seeds"].min()) if trained.any() else None
 
 

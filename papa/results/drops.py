@@ -11,7 +11,7 @@ from papa.config.study import Job
 from papa.errors import count
 from papa.results.grids import GRID_COLUMNS, constant_name
 from papa.results.losses import ABOUT_LOSS, COUNTS
-from papa.results.summary import ABOUT_DROPS, ABOUT_MEANS, LOG_SCALED, is_main
+from papa.results.summary import ABOUT_DROPS, ABOUT_MEANS, has_drop, is_main
 from papa.results.table import Table, percent, read_frame, score_text, write_frame, write_pages
 
 COLUMNS = {"model": "string", "constant": "string", "mean_original": "float64", "tasks": "int64"}
@@ -48,7 +48,7 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
     """
     # a grid has its ends once for each order
     rows = rows.drop_duplicates(["model", "task", "constant", "fraction", "metric", "subset"])
-    counted = is_main(rows) & ~rows["metric"].isin(LOG_SCALED)
+    counted = is_main(rows) & has_drop(rows["metric"])
     originals = rows[counted & rows["fraction"].eq("1")].set_index(["model", "task"])["mean"]
     found = []
     for (model, constant), every in rows[rows["fraction"] == "0"].groupby(["model", "constant"], sort=False):

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from papa.config.measures import MEASURES, METRICS
 from papa.config.settings import Plots
 from papa.config.stages import GridOf
 from papa.errors import InputError, count
 from papa.files import PathLike, replacing
 from papa.method.averages import ConstantMatrices
-from papa.method.metrics import READINGS
 from papa.method.pictures import PANELS, drawn_slots, inline, pictures, styled
 from papa.results.drops import TITLE
 from papa.results.grids import constant_name, once, varied
 from papa.results.losses import COUNTS, MORE_THAN_ALL
-from papa.results.outcomes import ALL, is_direct
+from papa.results.outcomes import ALL, is_probed
 from papa.results.panels import CURVE, FLOORS, GREY, around, domain_of, heads_axis, labels_of, leaders, placed, short
 from papa.results.table import loss_text, metric_name
 
@@ -37,8 +37,6 @@ UNDRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 """Characters that XML, and so SVG, cannot contain; at one of them vl-convert ends the whole process."""
 MOST_BANDS = 2
 """More curves than this have error bars, because bands would cover each other."""
-OF_HEADS = {"log_likelihood": ("log-likelihoods", "texts"), "choice_accuracy": ("choice accuracies", "questions")}
-"""What scores of a model's own head are called, and of what."""
 
 
 def draw_grid(frame: pd.DataFrame, grid: GridOf, outputs: Mapping[str, PathLike]) -> str:
@@ -218,16 +216,17 @@ def figure_note(frame: pd.DataFrame) -> str:
     if "mean_original" in frame:
         return "A point for each model: its mean original score, and the mean relative drop with every head replaced."
     rows = frame[frame["main"] & frame["mean"].notna()]
-    direct = is_direct(rows["metric"])
+    probed = is_probed(rows["metric"])
     shape, sure = "bars" if len(rows.groupby(CURVE)) > MOST_BANDS else "bands", list[str]()
-    if not direct.all():
-        own = rows.loc[~direct, "seeds"]
+    if probed.any():
+        own = rows.loc[probed, "seeds"]
         seeds = " to ".join(dict.fromkeys(f"{number:.0f}" for number in (own.min(), own.max())))
         over = f"{shape} are 95 % Student-t intervals over {seeds} probe seeds, cut at the metric's ends"
         sure.append("one probe seed, so no interval" if seeds == "1" else over)
-    for metric, (scores, units) in OF_HEADS.items():
-        if rows["metric"].eq(metric).any():
-            sure.append(f"{shape} of {scores} are 95 % intervals over {units} and orders")
+    for name, measure in METRICS.items():
+        if not measure.target.probed and rows["metric"].eq(name).any():
+            over = f"{measure.target.examples} and orders"
+            sure.append(f"{shape} of {measure.title.lower()} are 95 % intervals over {over}")
     floors = [f"{name.replace('_', ' ')} ({words})" for name, words in FLOORS.items() if rows[name].notna().any()]
     dashed = f" Dashed floors: {'; '.join(floors)}." if floors else ""
     above = f" A loss above 100 %: {MORE_THAN_ALL}." if (rows["loss"] > 1).any() else ""
@@ -256,7 +255,7 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
     ]
     several = rows["heads"].nunique() > 1
     share = 1 - rows["kept"] / rows["heads"]
-    low, high = (rows["metric"].map(lambda name, end=end: getattr(READINGS[name], end)) for end in ("low", "high"))
+    low, high = (rows["metric"].map(lambda name, end=end: getattr(MEASURES[name], end)) for end in ("low", "high"))
     number = points.groupby(CURVE, sort=False).ngroup()
     beside = number - number.max() / 2 if len(rows.groupby(CURVE)) > MOST_BANDS else 0 * number
     whole = 1 if several else rows["heads"]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pandas as pd
 
-from papa.method.metrics import READINGS
+from papa.config.measures import MEASURES
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setting
 from papa.results.statistics import SOURCES, Spread
 from papa.results.table import metric_name
@@ -56,7 +56,7 @@ def losses_of(measured: Iterable[Measured]) -> pd.DataFrame:
 def _rows(measured: Measured) -> Iterator[dict[str, object]]:
     for name, part in measured.subsets().items():
         for metric in measured.readings if name == ALL else measured.readings[:1]:
-            if not part.any() or not READINGS[metric].floors:
+            if not part.any() or not MEASURES[metric].has_floors:
                 continue
             sample = measured.sample(metric, part)
             status = status_of(sample, measured, metric)
@@ -105,26 +105,11 @@ def status_of(sample: Sample, measured: Measured, metric: str) -> str:
     if not spread.known:
         return "one validation example, so no interval"
     if not spread.estimate([-1, 1, 0]).above():
-        what = "model" if measured.direct else "probe"
-        return f"the {what} is no better than {_guess(measured, metric)} ({sample.trivial:.3f})"
+        what = "probe" if measured.probed else "model"
+        return f"the {what} is no better than {measured.guess(metric).words} ({sample.trivial:.3f})"
     if not spread.estimate([0, 1, -1]).above():
         return "attention contributes nothing measurable"
     return COUNTS
-
-
-def _guess(measured: Measured, metric: str) -> str:
-    """What the trivial classifier is, in words."""
-    if measured.of_choices:
-        counts = measured.train_counts
-        return f"taking choice {counts.index(max(counts)) + 1} of each question" if counts else "chance"
-    if not measured.labelled:
-        return "a guess from how frequent tokens are"
-    if metric == "f1":
-        return f"calling everything {measured.names[1]}"
-    if metric == "entity_f1":
-        return "finding no entity"
-    what = "tag" if "word" in measured.items else "class"
-    return f"the majority {what}, {measured.names[measured.trivial_label(metric)]}"
 
 
 def at_ceiling(sample: Sample) -> bool:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from papa.config.settings import DIRECT, METRICS
+from papa.config.measures import MEASURES, Guess, Measure, measure_of
 from papa.config.variant import CONTEXTLESS, ORIGINAL, Order
 from papa.errors import DamagedArtefact
 from papa.files import JSON, MEND, PathLike, provenance_of, read_table
-from papa.method.metrics import READINGS, Counts, Metric, Outcomes, pseudo_values, readings_of
+from papa.method.metrics import Counts, Outcomes, pseudo_values
 from papa.results.statistics import Spread
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ FLOOR: Setting = ("zeros", None, "0")
 assert (ORIGINAL, CONTEXTLESS) == ("original", "zeros/all")
 
 
-def is_direct(metrics: pd.Series[str]) -> pd.Series[bool]:
-    """Which metrics are of a model's own head, for which nothing is trained."""
-    return metrics.isin(DIRECT)
+def is_probed(metrics: pd.Series[str]) -> pd.Series[bool]:
+    """Which metrics are those of probes, so that there are seeds; the others are of a model's own head."""
+    return metrics.isin([name for name, measure in MEASURES.items() if measure.target.probed])
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Measured:
 
     @property
     def readings(self) -> tuple[str, ...]:
-        """The metric of the task, and further readings of the same outcomes."""
-        return readings_of(self.metric)
+        """The metric of the task, and the metrics that are reported with it."""
+        return measure_of(self.metric).readings
 
     @property
     def labelled(self) -> bool:
@@ -104,14 +104,9 @@ class Measured:
         return "gold" in self.items
 
     @property
-    def direct(self) -> bool:
-        """Whether the model's own head was measured, so that there are no seeds."""
-        return self.metric in DIRECT
-
-    @property
-    def of_choices(self) -> bool:
-        """Whether items are questions, of which a choice is taken."""
-        return METRICS[self.metric] == "choice"
+    def probed(self) -> bool:
+        """Whether probes were trained; otherwise the model's own head was measured, and there are no seeds."""
+        return MEASURES[self.metric].target.probed
 
     def subsets(self) -> dict[str, np.ndarray]:
         """The items of each part that is scored, bool `[item]`: all validation examples first, further splits last."""
@@ -131,47 +126,43 @@ class Measured:
         """What each text or sentence of a part adds to a metric, `[run, unit, count]`.
 
         Args:
-            metric: one of `READINGS`.
+            metric: one of `MEASURES`.
             part: the items that are scored, bool `[item]`.
             values: other values than those of the runs, `[run, item]`.
         """
-        own = READINGS[metric]
-        values = self.values[own.column] if values is None else values
-        items = self.items[part]
+        measure = MEASURES[metric]
+        values = self.values[measure.column] if values is None else values
         if not self.labelled:
-            tokens = items["tokens"].to_numpy(float)
-            there = tokens > 0
-            return np.stack(np.broadcast_arrays(values[:, part][:, there], tokens[there]), axis=-1)
+            return self._summed(part, values)
+        items = self.items[part]
         gold, unit = items["gold"].to_numpy(np.int64), items["example"].to_numpy(np.int64)
-        return np.stack([own.counts(Outcomes(gold, row[part].astype(np.int64), unit, self.names)) for row in values])
+        outcomes = (Outcomes(gold, row[part].astype(np.int64), unit, self.names) for row in values)
+        return np.stack([measure.counts(run) for run in outcomes])
+
+    def _summed(self, part: np.ndarray, values: np.ndarray) -> Counts:
+        """Values that are sums already, with the number of tokens that they are summed over, or 1 for questions."""
+        size = self.items["tokens"].to_numpy(float)[part] if "tokens" in self.items else np.ones(int(part.sum()))
+        there = size > 0
+        return np.stack(np.broadcast_arrays(values[:, part][:, there], size[there]), axis=-1)
 
     def trivial(self, metric: str, part: np.ndarray) -> Counts:
         """What the best guess that ignores the input adds to a metric, by the labels of the training rows.
 
-        For F1 everything is of the second class, for entities there are none, else all have the most frequent label. Of
-        questions whose labels say nothing, it gets the share right that chance does.
-
         Args:
-            metric: one of `READINGS`.
+            metric: one of `MEASURES`.
             part: the items that are scored, bool `[item]`.
 
         Returns:
             `[1, unit, count]`.
         """
-        if self.labelled and not self.of_choices:
-            return self.counts(metric, part, np.full((1, len(self.items)), self.trivial_label(metric)))
-        guess = self.items["trivial"].to_numpy(float)
-        if self.of_choices:
-            return np.stack([guess[part], np.ones(int(part.sum()))], axis=-1)[None]
-        return self.counts(metric, part, guess[None])
+        label = self.guess(metric).label
+        if label is None:
+            return self._summed(part, self.items["trivial"].to_numpy(float)[None])
+        return self.counts(metric, part, np.full((1, len(self.items)), label))
 
-    def trivial_label(self, metric: str) -> int:
-        """The label that the trivial classifier always gives."""
-        if metric == "f1":
-            return 1
-        if metric == "entity_f1" and "O" in self.names:
-            return self.names.index("O")
-        return int(np.argmax(self.train_counts))
+    def guess(self, metric: str) -> Guess:
+        """The best guess that ignores the input."""
+        return MEASURES[metric].guess_of(self.names, self.train_counts)
 
     def by_word(self) -> np.ndarray | None:
         """The outcomes `[1, item]` of a tagger that knows words alone; None for texts."""
@@ -197,16 +188,20 @@ class Measured:
         A model whose own head was never trained to read states without attention may do worse than a guess without any
         input. Then that guess is its floor.
         """
-        own = READINGS[metric]
+        measure = MEASURES[metric]
         counts, settings = self.counts(metric, part), self.settings()
         trivial = self.trivial(metric, part)
-        floors = [float(own.score(trivial.sum(1))[0])]
+        floors = [float(measure.score(trivial.sum(1))[0])]
         if (tagger := self.by_word()) is not None:
-            floors.append(float(own.score(self.counts(metric, part, tagger).sum(1))[0]))
-        scores, values, guess = own.score(counts.sum(1)), pseudo_values(own, counts), pseudo_values(own, trivial)[0]
-        guessed = self.direct and FLOOR in settings and bool(scores[settings[FLOOR]].mean() < floors[0])
+            floors.append(float(measure.score(self.counts(metric, part, tagger).sum(1))[0]))
+        scores, values, guess = (
+            measure.score(counts.sum(1)),
+            pseudo_values(measure, counts),
+            pseudo_values(measure, trivial)[0],
+        )
+        guessed = not self.probed and FLOOR in settings and bool(scores[settings[FLOOR]].mean() < floors[0])
         return Sample(
-            own,
+            measure,
             counts,
             scores,
             values,
@@ -215,7 +210,7 @@ class Measured:
             self.runs,
             floors[0],
             floors[1] if len(floors) > 1 else None,
-            not self.direct,
+            self.probed,
             guessed,
         )
 
@@ -238,7 +233,7 @@ class Sample:
         guessed: whether the trivial classifier takes the place of the context-free floor, because it scores higher.
     """
 
-    metric: Metric
+    metric: Measure
     counts: Counts
     scores: np.ndarray
     values: np.ndarray

@@ -19,13 +19,13 @@ import numpy as np
 import pandas as pd
 
 from papa import __version__
+from papa.config.measures import MEASURES
 from papa.config.settings import RUN, Config
 from papa.config.stages import GridOf, ModelId, PageOf
 from papa.config.study import Job, Study
 from papa.config.variant import CONTEXTLESS, SEEDED, Constant, Order
 from papa.errors import count
 from papa.files import JSON, opened_table, read_json, read_table, write_page
-from papa.method.metrics import READINGS
 from papa.method.pictures import PANELS
 from papa.results import claims, drops, ladder, published, stability
 from papa.results.explorer import explored
@@ -373,7 +373,7 @@ def _learning(study: Study, summary: pd.DataFrame, curves: pd.DataFrame) -> Sect
         texts = own.assign(said=own["score"].map("{:.3f}".format)).to_dict("records")
         data = [{str(name): value for name, value in row.items()} for row in texts]
         middle, span = (own["score"].min() + own["score"].max()) / 2, max(LEAST_SPAN, np.ptp(own["score"]))
-        top = min(READINGS[main["metric"][task]].high, middle + span / 2)
+        top = min(MEASURES[main["metric"][task]].high, middle + span / 2)
         scale = alt.Scale(domain=[top - span, top], zero=False, padding=4)
         score = alt.Y("score:Q", title=metric_name(main["metric"][task]), scale=scale)
         epoch = alt.X("epoch:Q", title="epoch", axis=alt.Axis(tickMinStep=1, format="d", grid=False))

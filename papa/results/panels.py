@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from papa.method.metrics import READINGS
+from papa.config.measures import MEASURES
 from papa.results.outcomes import ALL
 from papa.results.summary import fractions_of
 
@@ -82,7 +82,7 @@ def tick_rows(places: Sequence[float], letters: Sequence[int]) -> list[int | Non
 
 def domain_of(own: pd.DataFrame) -> list[float]:
     """From where to where the scores of a panel go: around all that is drawn, within the range of the metric."""
-    metric = READINGS[own["metric"].iloc[0]]
+    metric = MEASURES[own["metric"].iloc[0]]
     drawn = own[["mean", "low", "high", *FLOORS]].astype("float64")
     low, high = float(drawn.min().min()), float(drawn.max().max())
     space = max(0.04 * (high - low), (LEAST_SPAN - (high - low)) / 2)

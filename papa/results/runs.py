@@ -8,10 +8,10 @@ from typing import Annotated
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from papa.config.measures import MEASURES
 from papa.config.variant import Order
 from papa.errors import DamagedArtefact, InputError
 from papa.files import MEND, PathLike, read_json
-from papa.method.metrics import READINGS
 from papa.results.outcomes import ALL, Measured
 from papa.results.table import read_frame
 
@@ -118,7 +118,7 @@ def collect_runs(
     rows: list[dict[str, object]] = []
     for own in measured:
         scores = {
-            (metric, name): (READINGS[metric].score(own.counts(metric, part).sum(1)), own.examples(part))
+            (metric, name): (MEASURES[metric].score(own.counts(metric, part).sum(1)), own.examples(part))
             for name, part in own.subsets().items()
             for metric in (own.readings if name == ALL else own.readings[:1])
             if part.any()

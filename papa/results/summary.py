@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.artefacts import ARTEFACTS
+from papa.config.measures import MEASURES, METRICS
 from papa.config.stages import RunsOf
 from papa.config.study import Job
 from papa.errors import InputError, count
 from papa.files import JSON, PathLike, digest_of, provenance_of, read_json, read_table, trace_of, write_table
-from papa.method.metrics import READINGS, counts_of
+from papa.method.metrics import counts_of
 from papa.results.losses import ABOUT_LOSS, COUNTS, LOSS_COLUMNS, losses_of
-from papa.results.outcomes import ALL, Measured, assembled, is_direct, table_of
+from papa.results.outcomes import ALL, Measured, assembled, is_probed, table_of
 from papa.results.runs import (
     DATA_COLUMNS,
     READING_COLUMNS,
@@ -52,22 +53,11 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 
-LOG_SCALED = ("negative_log_perplexity", "log_likelihood")
-"""Metrics whose zero is no absence of skill: they have no relative drop."""
-
 ABOUT_DROPS = (
     "Drop: (original - score) / |original|, not defined (-) for a log-scale score, or if the original's interval"
     " contains 0 or is not known."
 )
 ABOUT_MEANS = "Its mean is over the tasks for which it is defined."
-ABOUT_NEXT = (
-    "Log-likelihood: of a validation token by the model's own head, in nats, ± half width of the 95 % interval over "
-    "texts and orders."
-)
-ABOUT_CHOICES = (
-    "Choice accuracy: the share of the questions whose right choice is likelier by the model's own head than every "
-    "other, ± half width of the 95 % interval over questions and orders."
-)
 ABOUT_DIRECT = (
     "Of the model's own head nothing is trained, so there are no seeds. A head that does worse with zeros than the "
     "trivial guess has that guess as its floor."
@@ -161,7 +151,7 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     rows["low"], rows["high"] = rows["mean"] - rows["half_width"], rows["mean"] + rows["half_width"]
     originals = rows[rows["constant"].isna()].drop_duplicates(READING, keep="last").set_index(READING)
     original = originals[["mean", "low", "high"]].reindex(pd.MultiIndex.from_frame(rows[READING])).set_index(rows.index)
-    defined = ((original["low"] > 0) | (original["high"] < 0)) & ~rows["metric"].isin(LOG_SCALED)
+    defined = ((original["low"] > 0) | (original["high"] < 0)) & has_drop(rows["metric"])
     rows["relative_drop"] = ((original["mean"] - rows["mean"]) / original["mean"].abs()).where(defined)
     fractions = rows.groupby(["model", "kept"])["fraction"].unique()
     rows["same_heads_as"] = [
@@ -194,7 +184,7 @@ def curves_of(runs: Iterable[tuple[Mapping[str, JSON], PathLike]], metrics: Mapp
         for epoch in about["curve"] or [{"epoch": 0, "loss": math.nan}]:  # nothing was trained
             last = epoch["epoch"] == len(about["curve"])
             counts = counts_of(metric, own, names, None if last else int(epoch["epoch"]))
-            rows.append(told | epoch | {"score": float(READINGS[metric].score(counts.sum(0)))})
+            rows.append(told | epoch | {"score": float(MEASURES[metric].score(counts.sum(0)))})
     return pd.DataFrame(rows, columns=list(CURVE_COLUMNS))
 
 
@@ -217,6 +207,11 @@ def half_width(scores: Sequence[float]) -> float:
 def read_summary(path: PathLike) -> pd.DataFrame:
     """The rows of a summary; raises `DamagedArtefact` if the file is another table, or empty."""
     return read_frame(path, SUMMARY_COLUMNS, "summary")
+
+
+def has_drop(metrics: pd.Series[str]) -> pd.Series[bool]:
+    """Which metrics have a relative drop: those for which a score of 0 is the absence of skill."""
+    return ~metrics.isin([name for name, measure in MEASURES.items() if measure.log_scaled])
 
 
 def is_main(rows: pd.DataFrame) -> pd.Series[bool]:
@@ -383,14 +378,12 @@ def no_say(rows: pd.DataFrame) -> str:
 def about_scores(rows: pd.DataFrame) -> str:
     """What cells with scores mean."""
     main = rows[is_main(rows)]
-    direct = is_direct(main["metric"])
-    return " ".join(filter(None, [_about_probes(main[~direct]), _about_direct(main)]))
+    return " ".join(filter(None, [_about_probes(main[is_probed(main["metric"])]), _about_direct(main)]))
 
 
 def _about_direct(main: pd.DataFrame) -> str:
-    there = {"log_likelihood": ABOUT_NEXT, "choice_accuracy": ABOUT_CHOICES}
-    said = [words for metric, words in there.items() if main["metric"].eq(metric).any()]
-    return " ".join([*said, ABOUT_DIRECT] if said else [])
+    notes = [measure.note for name, measure in METRICS.items() if measure.note and main["metric"].eq(name).any()]
+    return " ".join([*notes, ABOUT_DIRECT] if notes else [])
 
 
 def _about_probes(main: pd.DataFrame) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from papa.config.settings import DIRECT
+from papa.config.measures import METRICS
 from papa.config.variant import CONTEXTLESS, ORIGINAL, Constant, Order, Variant
 from papa.data.tokens import Tokens
 from papa.errors import InputError
@@ -103,7 +103,7 @@ class _Asked:
 
     def points(self, variant: Variant, replacement: Replacement) -> Iterator[tuple[RunFile, pd.DataFrame]]:
         """What was run with some heads replaced, and its outcomes: once for each seed, if something is trained."""
-        total, direct = self.model.layers * self.model.heads, self.metric in DIRECT
+        total, direct = self.model.layers * self.model.heads, not METRICS[self.metric].target.probed
         if direct:
             states: States = Through(self.model, lambda: replacement, direct=True)
         else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from papa.config.measures import MEASURES
 from papa.errors import DamagedArtefact
 from papa.files import MEND, PathLike, Trace, read_table, replacing, write_table
 
@@ -176,11 +177,8 @@ def percent(share: float | None) -> str:
 
 
 def metric_name(metric: str) -> str:
-    """A metric as people write it: `matthews_correlation` is "Matthews correlation"."""
-    words = metric.replace("_", " ")
-    for plain, written in (("f1", "F1"), ("kl ", "KL "), ("log likelihood", "log-likelihood")):
-        words = words.replace(plain, written)
-    return words[:1].upper() + words[1:]
+    """The name of a metric for readers: `matthews_correlation` is "Matthews correlation"."""
+    return MEASURES[metric].title
 
 
 def used(rows: float, available: float) -> str:

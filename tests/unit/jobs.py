@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from papa.config.settings import DIRECT
+from papa.config.measures import MEASURES
 from papa.config.stages import (
     AverageOf,
     Encoding,
@@ -23,7 +23,7 @@ from papa.files import provenance_of, read_json, read_table, read_tensors
 from papa.method.corpus_averages import average_corpus, merge_averages
 from papa.method.features import extract_features
 from papa.method.head_weights import weigh_heads
-from papa.method.metrics import READINGS, counts_of
+from papa.method.metrics import counts_of
 from papa.method.orders import order_heads, rank_heads
 from papa.method.ranking import train_lambda
 from papa.method.training import train_probe
@@ -100,7 +100,7 @@ def probe_job(model, run, metric="accuracy", how=TRAINING, seed=1, variant="orig
         variant=variant,
         encoder_dropout=encoder_dropout,
         streamed="index" not in inputs,
-        direct=True if metric in DIRECT else None,
+        direct=not MEASURES[metric].target.probed or None,
     )
     outputs = {"runs": run, "outcomes": outcomes_of(run), "probes": Path(run).with_suffix(".safetensors")}
     return job("probe", settings, inputs, **outputs)
@@ -131,7 +131,7 @@ def scores(run, metric="accuracy", split="validation"):
     before = sum(name.startswith(("predicted_", "loss_")) for name in table.column_names)
     names = provenance_of(table).get("label_names", ())
     counts = [counts_of(metric, own, names, epoch) for epoch in (*range(1, before + 1), None)]
-    return [float(READINGS[metric].score(own.sum(0))) for own in counts]
+    return [float(MEASURES[metric].score(own.sum(0))) for own in counts]
 
 
 def probe(*given, **named):

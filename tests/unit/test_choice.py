@@ -15,6 +15,7 @@ from test_decoders import stock
 from tokenizers import normalizers
 
 import papa
+from papa.config.measures import CHOICE
 from papa.config.reading import config_of
 from papa.config.settings import Corpus
 from papa.config.stages import LabelsOf, ModelId, TextsOf, TokensOf, Training
@@ -520,7 +521,7 @@ def changed(corpus=None, task=None, **run):
 
 def test_a_config_of_questions_is_read():
     task = config_of(changed()).tasks["t"]
-    assert task.direct and not task.masked and not task.unlabelled
+    assert task.target is CHOICE
     pairs = config_of(changed({"first": None, "choices": ["good", "bad"]}, {"label": None, "subset": "field"}))
     assert pairs.corpora["q"].columns_of_choices == ("good", "bad")
 

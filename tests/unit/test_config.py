@@ -15,10 +15,9 @@ import pytest
 import yaml
 from tiny import CONFIG, REPOSITORY
 
+from papa.config.measures import METRICS, TARGETS, TEXT, WORD, check_metric
 from papa.config.reading import check_yaml, config_of, read_config, schema
 from papa.config.settings import (
-    LABELLED,
-    METRICS,
     Config,
     Corpus,
     Machine,
@@ -26,7 +25,6 @@ from papa.config.settings import (
     OrderName,
     Task,
     check_files,
-    check_metric,
     fraction,
 )
 from papa.config.variant import ORDERS
@@ -434,7 +432,7 @@ def test_files_and_rows_by_split():
 
 
 def test_a_task_without_label_is_masked():
-    assert Task(**MASKED, title="a").masked and not Task(**CONFIG["tasks"]["tags"]).masked
+    assert Task(**MASKED, title="a").target.decoder is False and Task(**CONFIG["tasks"]["tags"]).target is WORD
 
 
 def test_the_machine_goes_through_the_environment(monkeypatch):
@@ -451,21 +449,22 @@ def test_the_machine_goes_through_the_environment(monkeypatch):
 
 
 def test_metrics_fit_what_is_labelled():
-    for metric, labelled in METRICS.items():
-        check_metric(metric, labelled)
-        for other in set(METRICS.values()) - {labelled}:
-            with pytest.raises(InputError, match=f"The metric {metric} is for tasks"):
-                check_metric(metric, other)
+    for metric, measure in METRICS.items():
+        check_metric(metric, measure.target)
+        for target in TARGETS:
+            if target != measure.target:
+                with pytest.raises(InputError, match=f"The metric {metric} is for tasks"):
+                    check_metric(metric, target)
     with pytest.raises(InputError, match=r"There is no metric 'bleu'; for a task with one .* accuracy, f1"):
-        check_metric("bleu", "text")
+        check_metric("bleu", TEXT)
     with pytest.raises(InputError, match="f1 needs two labels, but there are 3"):
-        check_metric("f1", "text", ["a", "b", "c"])
+        check_metric("f1", TEXT, ["a", "b", "c"])
     with pytest.raises(InputError, match=r"entity_f1 needs labels O, .* but there is 'X'"):
-        check_metric("entity_f1", "token", ["O", "B-X", "X"])
+        check_metric("entity_f1", WORD, ["O", "B-X", "X"])
 
 
 def test_types_and_tables_name_the_same():
-    assert get_args(Metric) == tuple(METRICS) and set(METRICS.values()) == set(LABELLED)
+    assert get_args(Metric) == tuple(METRICS) and {measure.target for measure in METRICS.values()} == set(TARGETS)
     assert get_args(OrderName) == ORDERS
 
 

@@ -12,9 +12,9 @@ import pytest
 import seqeval.metrics
 import sklearn.metrics
 
-from papa.config.settings import METRICS
+from papa.config.measures import MEASURES, METRICS, measure_of
 from papa.errors import InputError
-from papa.method.metrics import READINGS, Outcomes, counts_of, pseudo_values, readings_of, score_of, score_of_table
+from papa.method.metrics import Outcomes, counts_of, pseudo_values, score_of_table
 
 ENTITY = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 BIOES = ["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC", "x-y"))]
@@ -28,6 +28,10 @@ def no_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
+
+
+def score_of(metric: str, outcomes: Outcomes) -> float:
+    return float(MEASURES[metric].score(MEASURES[metric].counts(outcomes).sum(0)))
 
 
 def of_texts(gold: Sequence[int], predicted: Sequence[int], names: Sequence[str]) -> Outcomes:
@@ -64,7 +68,7 @@ def test_f1_is_of_the_second_label() -> None:
     # true positives 2, false positives 1, false negatives 2
     outcomes = of_texts([1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 1, 0], ["not_equivalent", "equivalent"])
     assert score_of("f1", outcomes) == pytest.approx(4 / 7)
-    assert READINGS["f1"].counts(outcomes).sum(0).tolist() == [2, 3, 4]
+    assert MEASURES["f1"].counts(outcomes).sum(0).tolist() == [2, 3, 4]
 
 
 def test_matthews_correlation_of_a_table_of_four() -> None:
@@ -90,7 +94,7 @@ def test_entity_f1_counts_whole_entities_within_their_sentence() -> None:
     outcomes = of_words([[1, 2, 0, 3], [4, 0]], [[1, 2, 0, 1], [3, 0]], ENTITY)
     assert score_of("entity_f1", outcomes) == pytest.approx(2 / 3)
     assert score_of("token_accuracy", outcomes) == pytest.approx(4 / 6)
-    assert READINGS["entity_f1"].counts(outcomes).tolist() == [[1, 2, 2], [1, 1, 1]]
+    assert MEASURES["entity_f1"].counts(outcomes).tolist() == [[1, 2, 2], [1, 1, 1]]
     # one sentence ends in B-LOC, the next begins with I-LOC: two entities, not one
     assert score_of("entity_f1", of_words([[3], [4]], [[3], [0]], ENTITY)) == pytest.approx(2 / 3)
 
@@ -106,7 +110,7 @@ def test_the_chunks_of_bare_tags() -> None:
 def test_a_part_of_words_cuts_sentences_down() -> None:
     outcomes = of_words([[1, 0, 3], [0, 3]], [[1, 0, 1], [0, 3]], ENTITY)
     first = outcomes.where(np.array([True, False, False, True, False]))
-    assert score_of("entity_f1", first) == 1.0 and len(READINGS["entity_f1"].counts(first)) == 2
+    assert score_of("entity_f1", first) == 1.0 and len(MEASURES["entity_f1"].counts(first)) == 2
     assert score_of("entity_f1", outcomes.where(np.array([False, True, True, False, True]))) == pytest.approx(0.5)
     assert score_of("entity_f1", outcomes.where(outcomes.unit == 0)) == pytest.approx(0.5)
 
@@ -130,9 +134,9 @@ def test_entities_are_those_of_seqeval(names: list[str], seed: int) -> None:
 def test_sentences_one_by_one_have_the_entities_that_they_have_together(names: list[str]) -> None:
     outcomes = random_words(names, 0)
     alone = [
-        READINGS["entity_f1"].counts(outcomes.where(outcomes.unit == unit))[0] for unit in np.unique(outcomes.unit)
+        MEASURES["entity_f1"].counts(outcomes.where(outcomes.unit == unit))[0] for unit in np.unique(outcomes.unit)
     ]
-    assert READINGS["entity_f1"].counts(outcomes).tolist() == np.array(alone).tolist()
+    assert MEASURES["entity_f1"].counts(outcomes).tolist() == np.array(alone).tolist()
 
 
 @pytest.mark.parametrize("labels", [2, 3, 7])
@@ -152,9 +156,9 @@ def test_scores_of_texts_are_those_of_scikit_learn(labels: int, seed: int) -> No
 def test_what_is_left_out_scores_like_a_smaller_split() -> None:
     outcomes = random_words(BIOES, 1)
     for metric in ("entity_f1", "token_accuracy"):
-        counts = READINGS[metric].counts(outcomes)
+        counts = MEASURES[metric].counts(outcomes)
         without = [score_of(metric, outcomes.where(outcomes.unit != unit)) for unit in np.unique(outcomes.unit)]
-        assert READINGS[metric].score(counts.sum(0) - counts) == pytest.approx(np.array(without), abs=1e-12)
+        assert MEASURES[metric].score(counts.sum(0) - counts) == pytest.approx(np.array(without), abs=1e-12)
 
 
 # -- tables of outcomes -----------------------------------------------------------------------------------------------
@@ -186,13 +190,13 @@ def test_losses_are_summed_over_tokens_and_turned_round() -> None:
     metric = "negative_log_perplexity"
     assert counts_of(metric, table, ()).tolist() == [[6, 3], [1, 1]]
     assert score_of_table(metric, table, ()) == -7 / 4
-    assert float(READINGS[metric].score(counts_of(metric, table, (), 1).sum(0))) == -3
-    assert pseudo_values(READINGS[metric], counts_of(metric, table, ())).mean() == pytest.approx(-7 / 4)
+    assert float(MEASURES[metric].score(counts_of(metric, table, (), 1).sum(0))) == -3
+    assert pseudo_values(MEASURES[metric], counts_of(metric, table, ())).mean() == pytest.approx(-7 / 4)
 
 
 def test_next_tokens_have_a_likelihood_a_perplexity_and_a_divergence() -> None:
     table = table_of(split=["validation"] * 2, example=[0, 1], tokens=[3, 1], loss=[6.0, 1.0], kl=[1.0, 0.5])
-    found = {metric: score_of_table(metric, table, ()) for metric in readings_of("log_likelihood")}
+    found = {metric: score_of_table(metric, table, ()) for metric in METRICS["log_likelihood"].readings}
     assert found == {"log_likelihood": -7 / 4, "perplexity": np.exp(7 / 4), "kl_to_original": 1.5 / 4}
 
 
@@ -204,19 +208,19 @@ def test_losses_are_no_labels() -> None:
 # -- readings and errors ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metric", [metric for metric, kind in METRICS.items() if kind not in ("masked", "next")])
+@pytest.mark.parametrize("metric", [name for name, measure in METRICS.items() if measure.target.labelled])
 def test_every_metric_stands_first_among_its_readings_and_is_1_where_all_is_right(metric: str) -> None:
-    assert readings_of(metric)[0] == metric
+    assert METRICS[metric].readings[0] == metric
     outcomes = of_words([[0, 1], [1]], [[0, 1], [1]], ["O", "B-X"])
-    for reading in readings_of(metric):
+    for reading in METRICS[metric].readings:
         assert type(score_of(reading, outcomes)) is float and score_of(reading, outcomes) == 1.0
-        assert READINGS[reading].low <= 1 <= READINGS[reading].high
+        assert MEASURES[reading].low <= 1 <= MEASURES[reading].high
 
 
 def test_every_metric_has_readings() -> None:
-    assert {reading for metric in METRICS for reading in readings_of(metric)} == set(READINGS)
+    assert {reading for measure in METRICS.values() for reading in measure.readings} == set(MEASURES)
     with pytest.raises(InputError, match="no metric 'bleu'; there are accuracy"):
-        readings_of("bleu")
+        measure_of("bleu")
 
 
 @pytest.mark.parametrize(

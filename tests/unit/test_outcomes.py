@@ -10,9 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from papa.config.measures import MEASURES
 from papa.errors import DamagedArtefact
 from papa.files import Trace, write_table
-from papa.method.metrics import READINGS
 from papa.results.losses import losses_of
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, assembled
 from papa.results.stability import stability_of, tables_of
@@ -73,7 +73,7 @@ def test_scores_and_floors_are_those_by_hand(words: Measured) -> None:
     # gold: an entity of two words and one of one word; the second run finds a shorter one, a right and a wrong one
     assert sample.scores.tolist() == [1.0, pytest.approx(2 * 1 / (3 + 2))]
     assert sample.trivial == 0.0, "no entities at all"
-    assert sample.by_word == pytest.approx(READINGS["entity_f1"].score(np.array([1, 4, 2])))
+    assert sample.by_word == pytest.approx(MEASURES["entity_f1"].score(np.array([1, 4, 2])))
     accuracy = words.sample("token_accuracy", words.subsets()[ALL])
     assert (accuracy.trivial, accuracy.by_word) == (0.4, 0.6)
     assert sample.counts.shape == (2, 2, 3), "two runs, two sentences with words"

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from papa.config.settings import METRICS as TASK_METRICS
+from papa.config.measures import METRICS as TASK_METRICS
 from papa.config.stages import PublishedOf
 from papa.config.study import Job
 from papa.data import roots

@@ -11,7 +11,8 @@ from scipy import stats
 
 from benchmarks import error_rates
 from benchmarks.error_rates import BASE, MARGIN, Case, Size, World, batch, rates_of
-from papa.method.metrics import READINGS, Counts, Outcomes, pseudo_values
+from papa.config.measures import MEASURES
+from papa.method.metrics import Counts, Outcomes, pseudo_values
 from papa.results import statistics
 from papa.results.statistics import FEW, RARE, Estimate, Interval, Spread, holm, smallest_loss, together
 
@@ -142,7 +143,7 @@ def test_a_bound_is_below_a_margin_where_the_contrast_is_below_0() -> None:
 def random_counts(metric: str, units: int = 60) -> Counts:
     """Counts `[run, unit, count]` of two runs."""
     chance = np.random.default_rng(3)
-    if READINGS[metric].column != "predicted":
+    if MEASURES[metric].column != "predicted":
         tokens = chance.integers(1, 9, units).astype(float)
         return np.stack([np.stack([tokens * chance.exponential(2, units), tokens], axis=1) for _ in range(2)])
     names = ["O", "B-X", "I-X", "B-Y"][: 2 if metric == "f1" else 4]
@@ -150,12 +151,12 @@ def random_counts(metric: str, units: int = 60) -> Counts:
     gold = chance.integers(0, len(names), len(unit))
     other = chance.integers(0, len(names), (2, len(unit)))
     runs = np.where(chance.random((2, len(unit))) < 0.7, gold, other)
-    return np.stack([READINGS[metric].counts(Outcomes(gold, run, unit, names)) for run in runs])
+    return np.stack([MEASURES[metric].counts(Outcomes(gold, run, unit, names)) for run in runs])
 
 
-@pytest.mark.parametrize("metric", READINGS)
+@pytest.mark.parametrize("metric", MEASURES)
 def test_pseudo_values_have_the_score_as_their_mean(metric: str) -> None:
-    own, counts = READINGS[metric], random_counts(metric)
+    own, counts = MEASURES[metric], random_counts(metric)
     found = pseudo_values(own, counts)
     assert found.shape == counts.shape[:2]
     assert found.mean(1) == pytest.approx(own.score(counts.sum(1)), abs=1e-12)
@@ -166,13 +167,13 @@ def test_pseudo_values_have_the_score_as_their_mean(metric: str) -> None:
 
 def test_pseudo_values_of_accuracy_are_what_is_right() -> None:
     gold, predicted = np.array([0, 1, 1, 0, 1]), np.array([0, 1, 0, 1, 1])
-    counts = READINGS["accuracy"].counts(Outcomes(gold, predicted, np.arange(5), ["a", "b"]))
-    assert pseudo_values(READINGS["accuracy"], counts) == pytest.approx([1, 1, 0, 0, 1])
+    counts = MEASURES["accuracy"].counts(Outcomes(gold, predicted, np.arange(5), ["a", "b"]))
+    assert pseudo_values(MEASURES["accuracy"], counts) == pytest.approx([1, 1, 0, 0, 1])
 
 
-@pytest.mark.parametrize("metric", READINGS)
+@pytest.mark.parametrize("metric", MEASURES)
 def test_the_only_unit_has_the_score(metric: str) -> None:
-    own, counts = READINGS[metric], random_counts(metric)[:, :1]
+    own, counts = MEASURES[metric], random_counts(metric)[:, :1]
     assert pseudo_values(own, counts)[:, 0].tolist() == own.score(counts[:, 0]).tolist()
 
 
@@ -180,8 +181,8 @@ def test_the_only_unit_has_the_score(metric: str) -> None:
 def test_the_jackknife_of_a_score_varies_as_a_bootstrap_does(metric: str) -> None:
     counts = random_counts(metric, 300)[0]
     chance = np.random.default_rng(4)
-    drawn = [READINGS[metric].score(counts[chance.integers(0, 300, 300)].sum(0)) for _ in range(1000)]
-    values = pseudo_values(READINGS[metric], counts)
+    drawn = [MEASURES[metric].score(counts[chance.integers(0, 300, 300)].sum(0)) for _ in range(1000)]
+    values = pseudo_values(MEASURES[metric], counts)
     assert math.sqrt(values.var(ddof=1) / 300) == pytest.approx(np.std(drawn), rel=0.1)
 
 

@@ -1,0 +1,448 @@
+"""The metrics: one `Measure` holds everything that depends on a metric, one `Target` what depends on the kind of task.
+
+A metric counts something in every unit: a text, or a sentence with all its words. Its score is a function of the summed
+counts. So the score of any part of the units, and the score without one of them, follow from the same counts.
+
+Every plan of the workflow imports this module, so numpy is imported only when something is counted.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from papa.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from papa.method.metrics import Counts, Outcomes
+
+
+class Guess(NamedTuple):
+    """The best guess that ignores the input, as messages call it, and the label that it always gives.
+
+    The label is None if the outcomes of the task already contain the score of the guess, in their column `trivial`.
+    """
+
+    words: str
+    label: int | None = None
+
+
+Guesser = Callable[[Sequence[str], Sequence[int]], Guess]
+"""Makes the guess from the names of the labels and their counts in the training rows."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of task: what a model has to predict.
+
+    Args:
+        description: continues "a task" in messages.
+        usual_metric: the metric of such a task if none is named.
+        guess: the best guess that ignores the input.
+        labelled: whether what is right is a label; otherwise outcomes are losses.
+        probed: whether a probe is trained; otherwise the model's own head makes the predictions, so there are no seeds.
+        per_word: whether each word of a text has a label and an outcome, not the text as a whole.
+        decoder: whether the model has to be a decoder (True), cannot be one (False), or may be either (None).
+        decoded: share of the tokens at which every word of the vocabulary gets a logit.
+        column: a column that only outcomes of such tasks have; None if there is no such column.
+        examples: what messages call the units that are scored.
+    """
+
+    description: str
+    usual_metric: str
+    guess: Guesser
+    labelled: bool = True
+    probed: bool = True
+    per_word: bool = False
+    decoder: bool | None = None
+    decoded: float = 0.0
+    column: str | None = None
+    examples: str = "texts"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One metric, and everything that depends on it.
+
+    Args:
+        name: its name in configs and tables.
+        title: its name for readers.
+        target: what is predicted.
+        counts: from outcomes to what each unit adds, `[unit, count]`; losses are summed without it.
+        score: from sums `[..., count]` to scores `[...]`; 0 where the score is not defined.
+        low, high: the range of scores.
+        column: the column of outcomes that is counted; see `papa.method.objectives.OUTCOMES`.
+        has_floors: whether more is better, so the score has floors and a loss.
+        log_scaled: whether a score of 0 is not the absence of skill, so no relative drop is defined.
+        guess: the best guess that ignores the input, if it differs from the target's.
+        misfit: why label names do not fit the metric, after "The metric NAME"; None if they fit.
+        also_reported: other metrics of the same outcomes that are reported with this one.
+        note: the sentence that explains scores of the model's own head below tables.
+        task_name: what `papa init` calls a task of this metric if nothing suggests a name.
+    """
+
+    name: str
+    title: str
+    target: Target
+    counts: Callable[[Outcomes], Counts]
+    score: Callable[[Counts], np.ndarray]
+    low: float = 0.0
+    high: float = 1.0
+    column: str = "predicted"
+    has_floors: bool = True
+    log_scaled: bool = False
+    guess: Guesser | None = None
+    misfit: Callable[[Sequence[str]], str | None] = lambda names: None
+    also_reported: tuple[str, ...] = ()
+    note: str = ""
+    task_name: str = "classes"
+
+    @property
+    def readings(self) -> tuple[str, ...]:
+        """The metric itself, and the metrics that are reported with it."""
+        return (self.name, *self.also_reported)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether both ends of the range are finite."""
+        return math.isfinite(self.high - self.low)
+
+    def guess_of(self, names: Sequence[str], train_counts: Sequence[int]) -> Guess:
+        """The best guess that ignores the input.
+
+        Args:
+            names: the names of the labels.
+            train_counts: how often each label occurs in the training rows.
+        """
+        return (self.guess or self.target.guess)(names, train_counts)
+
+
+# -- guesses ----------------------------------------------------------------------------------------------------------
+
+
+def _majority(what: str, names: Sequence[str], train_counts: Sequence[int]) -> Guess:
+    label = train_counts.index(max(train_counts))
+    return Guess(f"the majority {what}, {names[label]}", label)
+
+
+def _second_class(names: Sequence[str], train_counts: Sequence[int]) -> Guess:
+    return Guess(f"calling everything {names[1]}", 1)
+
+
+def _no_entity(names: Sequence[str], train_counts: Sequence[int]) -> Guess:
+    return Guess("finding no entity", names.index("O")) if "O" in names else _majority("tag", names, train_counts)
+
+
+def _frequent_tokens(names: Sequence[str], train_counts: Sequence[int]) -> Guess:
+    return Guess("a guess from how frequent tokens are")
+
+
+def _usual_choice(names: Sequence[str], train_counts: Sequence[int]) -> Guess:
+    if not train_counts:
+        return Guess("chance")
+    return Guess(f"taking choice {train_counts.index(max(train_counts)) + 1} of each question")
+
+
+# -- labels that do not fit -------------------------------------------------------------------------------------------
+
+
+def _not_two_labels(names: Sequence[str]) -> str | None:
+    if len(names) == 2:
+        return None
+    return f"needs two labels, but there are {len(names)} ({', '.join(names)}); use accuracy"
+
+
+def _not_entity_tags(names: Sequence[str]) -> str | None:
+    unlike = [name for name in names if not re.fullmatch(r"O|[BIES]-.+", name)]
+    if not unlike:
+        return None
+    few = ", ".join(repr(name[:40]) for name in unlike[:5])
+    return (
+        f"needs labels O, B-..., I-... (and E-..., S-...), but there is {few}; use token_accuracy, or name the classes "
+        "under labels"
+    )
+
+
+# -- counts of a unit -------------------------------------------------------------------------------------------------
+
+
+def _right(outcomes: Outcomes) -> Counts:
+    """Right predictions, and all of them."""
+    import numpy as np
+
+    right = outcomes.gold == outcomes.predicted
+    return outcomes.summed(right, np.ones_like(right))
+
+
+def _binary(outcomes: Outcomes) -> Counts:
+    """For the class with index 1: right, predicted and gold."""
+    gold, predicted = outcomes.gold == 1, outcomes.predicted == 1
+    return outcomes.summed(gold & predicted, predicted, gold)
+
+
+def _confusion(outcomes: Outcomes) -> Counts:
+    """How often each pair of labels occurs, `[unit, gold * predicted]`."""
+    labels = len(outcomes.names)
+    pair = outcomes.gold * labels + outcomes.predicted
+    return outcomes.summed(*(pair == number for number in range(labels**2)))
+
+
+def _entities(outcomes: Outcomes) -> Counts:
+    """Entities by the rules of seqeval's default mode: right, predicted and gold."""
+    import numpy as np
+
+    # a label name is a mark (B, I, E, S, O or ".") and a type; the type of a bare tag is the rest of its name
+    marks = np.array([name[:1] for name in outcomes.names])
+    types = np.array([name[1:].split("-", maxsplit=1)[-1] or "_" for name in outcomes.names])
+    type_numbers = np.unique(types, return_inverse=True)[1]
+    words = np.arange(len(outcomes.gold))
+    ends = np.flatnonzero(np.diff(outcomes.unit, append=outcomes.unit[-1] + 1))
+    gaps = words + np.searchsorted(ends, words)
+    spans = []
+    for labels in (outcomes.gold, outcomes.predicted):
+        # like seqeval, put a word outside every entity after each sentence
+        mark, kind = np.full(len(labels) + len(ends) + 1, "O"), np.full(len(labels) + len(ends) + 1, -1)
+        mark[gaps + 1], kind[gaps + 1] = marks[labels], type_numbers[labels]
+        before, now, differs = mark[:-1], mark[1:], kind[:-1] != kind[1:]
+        inside = np.isin(now, ["E", "I"])
+        start = np.isin(now, ["B", "S"]) | (np.isin(before, ["E", "S", "O"]) & inside)
+        start |= ~np.isin(now, ["O", "."]) & differs
+        end = np.isin(before, ["E", "S"]) | (np.isin(before, ["B", "I"]) & np.isin(now, ["B", "S", "O"]))
+        end |= ~np.isin(before, ["O", "."]) & differs
+        last_start = np.maximum.accumulate(np.where(start, np.arange(len(start)), 0))
+        begin = np.concatenate([[0], last_start[:-1]])
+        spans.append((end, begin, kind[:-1]))
+    (gold, *gold_spans), (predicted, *predicted_spans) = spans
+    same = [first == second for first, second in zip(gold_spans, predicted_spans, strict=True)]
+    right = gold & predicted & np.all(same, axis=0)
+    # an entity is counted at its last word, one place before its end
+    return outcomes.summed(*(entities[gaps + 1] for entities in (right, predicted, gold)))
+
+
+def _no_labels(outcomes: Outcomes) -> Counts:
+    raise InputError("A task without labels has losses, and no labels to count.")
+
+
+# -- scores of sums ---------------------------------------------------------------------------------------------------
+
+
+def _divided(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """A quotient; 0 where the divisor is 0."""
+    import numpy as np
+
+    lower = np.asarray(below, float)
+    quotient: np.ndarray = np.divide(above, lower, out=np.zeros_like(lower), where=lower != 0)
+    return quotient
+
+
+def _share(counts: Counts) -> np.ndarray:
+    return _divided(counts[..., 0], counts[..., 1])
+
+
+def _f1(counts: Counts) -> np.ndarray:
+    """From right, predicted and gold."""
+    return _divided(2 * counts[..., 0], counts[..., 1] + counts[..., 2])
+
+
+def _matthews(counts: Counts) -> np.ndarray:
+    """The correlation of gold and predicted labels, from a confusion matrix."""
+    import numpy as np
+
+    labels = round(counts.shape[-1] ** 0.5)
+    table = counts.reshape(*counts.shape[:-1], labels, labels)
+    right, total = table.trace(axis1=-2, axis2=-1), counts.sum(-1)
+    gold, predicted = table.sum(-1), table.sum(-2)
+    spread = (total**2 - (gold**2).sum(-1)) * (total**2 - (predicted**2).sum(-1))
+    return _divided(right * total - (gold * predicted).sum(-1), np.sqrt(spread))
+
+
+def _nats(counts: Counts) -> np.ndarray:
+    """Minus the mean loss, from summed losses and numbers of tokens."""
+    return -_share(counts)
+
+
+def _perplexity(counts: Counts) -> np.ndarray:
+    """The exponential of the mean loss of a token."""
+    import numpy as np
+
+    perplexity: np.ndarray = np.exp(_share(counts))
+    return perplexity
+
+
+# -- the tables -------------------------------------------------------------------------------------------------------
+
+TEXT = Target(
+    "with one label per text (on a corpus without words)",
+    usual_metric="accuracy",
+    guess=partial(_majority, "class"),
+)
+WORD = Target(
+    "with one label per word (on a corpus of words)",
+    usual_metric="token_accuracy",
+    guess=partial(_majority, "tag"),
+    per_word=True,
+    column="word",
+)
+MASKED = Target(
+    "without labels (masked language modelling)",
+    usual_metric="negative_log_perplexity",
+    guess=_frequent_tokens,
+    labelled=False,
+    decoder=False,
+    decoded=0.15,
+    column="tokens",
+)
+NEXT = Target(
+    "without labels (language modelling, by a decoder's own head)",
+    usual_metric="log_likelihood",
+    guess=_frequent_tokens,
+    labelled=False,
+    probed=False,
+    decoder=True,
+    decoded=1.0,
+    column="kl",
+)
+CHOICE = Target(
+    "with one right choice per question (on a corpus with choices, by a decoder's own head)",
+    usual_metric="choice_accuracy",
+    guess=_usual_choice,
+    probed=False,
+    decoder=True,
+    decoded=1.0,
+    column="normalised",
+    examples="questions",
+)
+TARGETS = (CHOICE, NEXT, MASKED, WORD, TEXT)
+"""All kinds of tasks. Outcomes are of the first whose `column` they have."""
+
+METRICS = {
+    measure.name: measure
+    for measure in (
+        Measure("accuracy", "Accuracy", TEXT, _right, _share),
+        Measure(
+            "f1",
+            "F1",
+            TEXT,
+            _binary,
+            _f1,
+            guess=_second_class,
+            misfit=_not_two_labels,
+            also_reported=("accuracy",),
+        ),
+        Measure(
+            "matthews_correlation",
+            "Matthews correlation",
+            TEXT,
+            _confusion,
+            _matthews,
+            low=-1.0,
+            also_reported=("accuracy",),
+        ),
+        Measure(
+            "entity_f1",
+            "Entity F1",
+            WORD,
+            _entities,
+            _f1,
+            guess=_no_entity,
+            misfit=_not_entity_tags,
+            also_reported=("token_accuracy",),
+            task_name="entities",
+        ),
+        Measure(
+            "token_accuracy",
+            "Token accuracy",
+            WORD,
+            _right,
+            _share,
+            also_reported=("chunk_f1",),
+            task_name="tagging",
+        ),
+        Measure(
+            "negative_log_perplexity",
+            "Negative log perplexity",
+            MASKED,
+            _no_labels,
+            _nats,
+            low=-math.inf,
+            high=0.0,
+            column="loss",
+            log_scaled=True,
+            task_name="masked",
+        ),
+        Measure(
+            "log_likelihood",
+            "Log-likelihood",
+            NEXT,
+            _no_labels,
+            _nats,
+            low=-math.inf,
+            high=0.0,
+            column="loss",
+            log_scaled=True,
+            also_reported=("perplexity", "kl_to_original"),
+            note="Log-likelihood: of a validation token by the model's own head, in nats, ± half width of the 95 % "
+            "interval over texts and orders.",
+            task_name="next",
+        ),
+        Measure(
+            "choice_accuracy",
+            "Choice accuracy",
+            CHOICE,
+            _right,
+            _share,
+            also_reported=("normalised_choice_accuracy",),
+            note="Choice accuracy: the share of the questions whose right choice is likelier by the model's own head "
+            "than every other, ± half width of the 95 % interval over questions and orders.",
+        ),
+    )
+}
+"""The metrics that a task can have, by name. Losses and likelihoods are of a token, in nats."""
+
+MEASURES = METRICS | {
+    measure.name: measure
+    for measure in (
+        # label names as they are, bare tags too, as in the published code
+        Measure("chunk_f1", "Chunk F1", WORD, _entities, _f1),
+        Measure("perplexity", "Perplexity", NEXT, _no_labels, _perplexity, 1.0, math.inf, "loss", has_floors=False),
+        Measure("kl_to_original", "KL to original", NEXT, _no_labels, _share, 0.0, math.inf, "kl", has_floors=False),
+        Measure(
+            "normalised_choice_accuracy", "Normalised choice accuracy", CHOICE, _right, _share, column="normalised"
+        ),
+    )
+}
+"""All metrics by name, with those that are only reported with the metric of a task."""
+
+
+def measure_of(metric: str) -> Measure:
+    """The measure of a task's metric; raises `InputError` if there is no such metric."""
+    if metric not in METRICS:
+        raise InputError(f"There is no metric {metric!r}; there are {', '.join(METRICS)}.")
+    return METRICS[metric]
+
+
+def check_metric(metric: str, target: Target, names: Sequence[str] | None = None) -> None:
+    """Raise `InputError` if the metric is unknown, or does not fit the task or the names of its labels.
+
+    Args:
+        metric: a name, which should be one of `METRICS`.
+        target: what the task predicts.
+        names: the names of the labels, if they are known.
+    """
+    fitting = ", ".join(name for name, measure in METRICS.items() if measure.target == target)
+    if metric not in METRICS:
+        raise InputError(f"There is no metric {metric!r}; for a task {target.description} there are {fitting}.")
+    measure = METRICS[metric]
+    if measure.target != target:
+        raise InputError(
+            f"The metric {metric} is for tasks {measure.target.description}, but this is a task {target.description}; "
+            f"use one of {fitting}."
+        )
+    if names and (misfit := measure.misfit(names)):
+        raise InputError(f"The metric {metric} {misfit}.")

@@ -21,8 +21,9 @@ ORDER = ["errors", "files", "config", "data", "model", "method", "results", "job
 """A room imports only from rooms before it; model and method never see data's neighbours above them."""
 TRANSFORMERS = {
     "data/tokenize.py": "tokenizers, and sizes from configs",
-    "data/generated/known.py": "models whose answers are known",
-    "data/generated/looking.py": "models whose answers are known",
+    "data/generated/known.py": "the known decoder",
+    "data/generated/known_parts.py": "the tokenizer of known models",
+    "data/generated/looking.py": "the known encoder",
     "data/generated/models.py": "random models",
     "method/probes.py": "the activations of heads for masked tokens",
     "model/attention.py": "the registries of attention and of masks",

@@ -13,7 +13,7 @@ from benchmarks import known
 from papa.config.stages import ModelId
 from papa.data.generated import generate
 from papa.data.generated.known import FIRST, INDUCTION, KNOWN, NEEDED, PREVIOUS, known_model
-from papa.data.generated.recall import AGAIN, FIRST_TIME, LONGEST, WORDS
+from papa.data.generated.recall import LONGEST, NEW_WORDS, REPEATED_WORDS, WORDS
 from papa.data.weights import place_of, weights_digest
 from papa.files import read_table, write_table
 
@@ -85,7 +85,7 @@ def test_texts_repeat_what_they_should():
     for text in texts("repeats"):
         words = text.split()
         new = len(set(words))
-        assert FIRST_TIME[0] <= new <= FIRST_TIME[1] and AGAIN[0] <= len(words) - new <= AGAIN[1]
+        assert NEW_WORDS[0] <= new <= NEW_WORDS[1] and REPEATED_WORDS[0] <= len(words) - new <= REPEATED_WORDS[1]
         assert f" {' '.join(words[new:])} " in f" {' '.join(words[:new])} "
     distances = {len(set(words)) - words.index(words[len(set(words))]) for words in map(str.split, texts("repeats"))}
     assert len(distances) >= 20

@@ -1,8 +1,8 @@
-"""The words that fill the slots of the grammars, and how train and validation share none of them.
+"""The words that fill the slots of the grammars; train and validation share none of them.
 
-Every list below is open-class: people, first names, verbs, adjectives. `Fillers` deals each list out in turn, two words
-to train, the third to validation, so that a probe scored on validation meets none of the words it was trained on. What
-the splits do share is written in the grammars themselves: articles, pronouns, prepositions, auxiliaries, negations, the
+Every list below is open-class: people, first names, verbs, adjectives. `Fillers` deals out each list in turn, two words
+to train and the third to validation. A probe that is scored on validation therefore meets none of its training words.
+The grammars contain the words that both splits share: articles, pronouns, prepositions, auxiliaries, negations, and the
 phrases that open a sentence.
 """
 
@@ -49,14 +49,14 @@ BLAME = """bad awful boring terrible horrible dull poor ugly dreadful disappoint
 dirty stupid annoying painful mediocre lousy silly unpleasant miserable pathetic tedious dismal appalling horrid
 worthless shabby inferior gloomy""".split()
 
-# Every one is a family name, a verb and the noun of what is done: mr march, they march, the march.
+# Each is a family name, a verb and the noun of an action: mr march, they march, the march.
 NAME_VERB_NOUN = """march hunt chase rush ride race camp dance gamble sail walk fall strike stroll turn watch start
 harvest sweep rest work wake wash wave cheer charge speed dash dive draw feast fish game guard guide help judge land
 laugh look move pass pause pitch play reason rise roll rock search shout show skip sleep slide smile stand stay step
 stock swing toast trade train travel trip trick wait whistle wink wish wonder cook drill fight hope flight visit talk
 swim climb jump drive bath hop skate sprint parade""".split()
 
-# People at work, who can do something, own something or bear a name: the farmer march.
+# People at work, who can do or own something or bear a name: the farmer march.
 WORKERS = """student staff guest doctor farmer soldier guard worker teacher driver miner sailor nurse pilot lawyer
 artist player singer neighbor prisoner waiter painter baker tourist visitor clerk citizen pupil actor
 writer""".split()
@@ -72,10 +72,10 @@ class Fillers:
     split: str
 
     def of(self, words: list[str]) -> list[str]:
-        """The part of `words` that belongs to this split: every third word to validation, the others to train."""
+        """Return this split's part of `words`: every third for validation, the rest for train."""
         return [word for place, word in enumerate(words) if (place % 3 == 2) == (self.split == "validation")]
 
 
 def join(*parts: str) -> str:
-    """The parts that are not empty, with single spaces between them."""
+    """Join the parts that are not empty by single spaces."""
     return " ".join(part for part in parts if part)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papa.data.digests import user_cache
-from papa.data.generated import GRAMMAR_VERSION, LABELLED, generate
+from papa.data.generated import GRAMMAR_VERSION, LABELLED_GRAMMARS, generate
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _make(family: str, folder: Path) -> None:
 
 
 def _sentences() -> Iterator[str]:
-    for corpus in LABELLED:
+    for corpus in LABELLED_GRAMMARS:
         rows = generate(corpus, "train", 200, seed=0)
         for column in ("first", "second"):
             if column in rows:

@@ -3,15 +3,15 @@
 roles — do the two sentences say the same? A and B are people, the first sentence is "A thanked B ."
     position:  the second sentence names them in the other order:
                B was thanked by A .  paraphrase          B thanked A .         different
-               so that the voice of the second sentence, always in the same slots, tells
-    lookup:    the second sentence also keeps the order; voice and order must be put together: who is who?
+               The voice of the second sentence, always in the same slots, decides.
+    lookup:    the second sentence may keep the order, so the label depends on voice and order: who is who?
                A thanked B .         paraphrase          A was thanked by B .  different
 
 inference — the premise is "A is older than B ."
     position:  someone is younger than A .  entailment   nobody is younger than A .  contradiction
                everyone is younger than A . neutral
     lookup:    B is younger than A .        entailment   A is younger than B .       contradiction
-               with somebody else C in the place of A or B: neutral
+               with a third person C in the place of A or B: neutral
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUANTIFIERS = {"entailment": "someone", "neutral": "everyone", "contradiction": 
 
 
 def roles(random: Random, fillers: Fillers, label: str, kind: str) -> dict[str, str]:
-    """One example of the roles corpus; `label` is "paraphrase" or "different"."""
+    """Write an example of the roles corpus; `label` is "paraphrase" or "different"."""
     doer, receiver = random.sample(fillers.of(FIRST_NAMES), 2)
     deed = random.choice(fillers.of(DEEDS))
     first = f"{doer} {deed} {receiver} ."
@@ -39,8 +39,8 @@ def roles(random: Random, fillers: Fillers, label: str, kind: str) -> dict[str, 
 
 
 def inference(random: Random, fillers: Fillers, label: str, kind: str) -> dict[str, str]:
-    """One example of the inference corpus; `label` is "entailment", "neutral" or "contradiction"."""
-    more, less, other = random.sample(fillers.of(FIRST_NAMES), 3)
+    """Write an example of the inference corpus; `label` is "entailment", "neutral" or "contradiction"."""
+    more, less, third = random.sample(fillers.of(FIRST_NAMES), 3)
     adjectives = random.choice(fillers.of(COMPARISONS)).split("/")
     random.shuffle(adjectives)
     adjective, opposite = adjectives
@@ -51,6 +51,6 @@ def inference(random: Random, fillers: Fillers, label: str, kind: str) -> dict[s
     left, right = {
         "entailment": (less, more),
         "contradiction": (more, less),
-        "neutral": random.choice([(other, more), (other, less), (more, other), (less, other)]),
+        "neutral": random.choice([(third, more), (third, less), (more, third), (less, third)]),
     }[label]
     return {"first": first, "second": f"{left} {verb} {opposite} than {right} ."}

@@ -1,9 +1,9 @@
-"""Texts for the known models (`known`): words in no order of their own, of which some come again, or none.
+"""Texts for the known decoder (`known`): random words, of which some repeat, or none.
 
-repeats      a row of different words, and then some words of it once more, in the order in which they stood:
+repeats      a row of different words, and then some of these words again, in the same order:
              guard judge poet chef scientist actor poet chef scientist
-             How far back the words stood varies from text to text, so that no fixed place tells the next word.
-no-repeats   a row of different words: nothing that came before tells the next one.
+             The distance varies from text to text, so no fixed position predicts the next word.
+no-repeats   a row of different words: no earlier word predicts the next.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from random import Random
 from papa.data.generated.lexicon import PEOPLE
 
 WORDS = PEOPLE[:63]
-"""With the mark that begins a text, as many as the known decoder has tokens."""
+"""These and the mark that begins a text are all tokens of the known decoder."""
 LONGEST = 47
-"""Words of the longest text; with the mark that begins it, it fills 48 slots."""
-FIRST_TIME = (24, 31)
-"""How many words of a text with repeats stand there for the first time."""
-AGAIN = (8, 16)
-"""How many of them come again."""
+"""Words of the longest text, which fills 48 slots with the mark that begins it."""
+NEW_WORDS = (24, 31)
+"""Bounds on the number of different words of a text with repeats."""
+REPEATED_WORDS = (8, 16)
+"""Bounds on the number of words that repeat."""
 
 
 def repeats(random: Random) -> dict[str, str]:
-    """A text some words of which come again."""
-    words = random.sample(WORDS, random.randint(*FIRST_TIME))
-    long = random.randint(*AGAIN)
-    begin = random.randint(0, len(words) - long)
-    return {"first": " ".join(words + words[begin : begin + long])}
+    """Write a text in which some words repeat."""
+    words = random.sample(WORDS, random.randint(*NEW_WORDS))
+    length = random.randint(*REPEATED_WORDS)
+    begin = random.randint(0, len(words) - length)
+    return {"first": " ".join(words + words[begin : begin + length])}
 
 
 def no_repeats(random: Random) -> dict[str, str]:
-    """A text as long as those with repeats, in which every word stands once."""
-    return {"first": " ".join(random.sample(WORDS, random.randint(FIRST_TIME[0] + AGAIN[0], LONGEST)))}
+    """Write a text of the same length in which no word repeats."""
+    return {"first": " ".join(random.sample(WORDS, random.randint(NEW_WORDS[0] + REPEATED_WORDS[0], LONGEST)))}

@@ -1,21 +1,21 @@
 """Single texts: agreement across a distractor, and sentiment under negation and its scope.
 
-agreement: which verb goes on, "is" or "are"? The text stops where the verb would stand.
-    position   the young nurses near the tall doctors      both nouns have one number: the slots of either of them tell
-    lookup     one noun is singular and one plural, the distractor stands after the subject or before it:
+agreement: which verb follows, "is" or "are"? The text stops before the verb.
+    position   the young nurses near the tall doctors      both nouns have the same number: either slot decides
+    lookup     one noun is singular and one plural; the distractor follows the subject or precedes it:
                OPENING the nurses near the tall doctor     are
                OPENING near the tall doctor , the nurses   are
 
-negation: does the writer like the thing? One adjective praises, one blames, one is negated; the other one is meant.
+negation: does the writer like the thing? One adjective praises, one blames. One is negated, the remaining one is meant.
     position   the soup was not bad but good .
     lookup     OPENING the soup was NOT DEGREE bad but YES DEGREE good .
                OPENING the soup was YES DEGREE good and NOT DEGREE bad .
                OPENING the soup , which was NOT DEGREE bad , was YES DEGREE good .
                OPENING the soup , which was YES DEGREE good , was NOT DEGREE bad .
 
-OPENING, NOT, DEGREE, YES and the prepositions are phrases of different lengths, so that nothing tells by its slot, and
-the word before an adjective does not tell whether it is negated. The two splits share these phrases, "the", "was",
-"which", "but", "and", and none of the people, traits, things and adjectives.
+OPENING, NOT, DEGREE, YES and the prepositions are phrases of different lengths, so no slot decides. Nor does the word
+before an adjective show whether it is negated. The two splits share these phrases, "the", "was", "which", "but" and
+"and", but no people, traits, things or adjectives.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DEGREE = ("very", "truly", "so", "that", "really very", "so very", "quite so")
 
 
 def agreement(random: Random, fillers: Fillers, label: str, kind: str) -> dict[str, str]:
-    """One example of the agreement corpus; `label` is "is" or "are"."""
+    """Write an example of the agreement corpus; `label` is "is" or "are"."""
     people, traits = fillers.of(PEOPLE), fillers.of(TRAITS)
     plural = label == "are"
     subject, distractor = (
@@ -61,7 +61,7 @@ def agreement(random: Random, fillers: Fillers, label: str, kind: str) -> dict[s
 
 
 def negation(random: Random, fillers: Fillers, label: str, kind: str) -> dict[str, str]:
-    """One example of the negation corpus; `label` is "positive" or "negative"."""
+    """Write an example of the negation corpus; `label` is "positive" or "negative"."""
     praise, blame = random.choice(fillers.of(PRAISE)), random.choice(fillers.of(BLAME))
     meant, denied = (praise, blame) if label == "positive" else (blame, praise)
     thing = random.choice(fillers.of(THINGS))

@@ -1,7 +1,7 @@
 """Words in a sentence, labelled twice: entities (BIO) and word classes (the universal part-of-speech tags).
 
-Every sentence holds three words each of which could be a family name, a verb or a noun (march, hunt, chase); the
-context makes one of them a verb, one a noun and one a name:
+Every sentence has three words that could each be a family name, a verb or a noun (march, hunt, chase). The context
+makes the first a verb, the second a noun and the third a name:
 
     OPENING will VERB-phrase after NOUN-phrase with NAME-phrase ?       none, one or both of the last two in front:
     OPENING after NOUN-phrase , will VERB-phrase with NAME-phrase ?
@@ -12,9 +12,9 @@ context makes one of them a verb, one a noun and one a name:
     position    will they hunt                after the march                 with mr chase
     lookup      will the old clerk hunt       after the young nurse march     with the poor dear guard chase
 
-In the lookup kind the same words (the, up to two adjectives, somebody at work) stand before all three, and only the
-auxiliary or preposition that opens the phrase, three to five words back, tells. The two splits share openings,
-auxiliaries, prepositions, "they", "the", "mr" and "mrs", and none of the ambiguous words, adjectives and workers.
+In the lookup kind the same words (the, up to two adjectives, somebody at work) precede all three. Only the auxiliary or
+preposition that opens the phrase, three to five words back, decides. The two splits share openings, auxiliaries,
+prepositions, "they", "the", "mr" and "mrs", but no ambiguous words, adjectives or workers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OPENINGS = (
 
 
 class Word(NamedTuple):
-    """A word of a sentence, its label under both labellings, and its kind ("" for a word that is not ambiguous)."""
+    """A word of a sentence, a label under either labelling, and a kind ("" for a word that is not ambiguous)."""
 
     words: str
     entity: str
@@ -44,8 +44,10 @@ class Word(NamedTuple):
 
 
 class Phrase(NamedTuple):
-    """What makes an ambiguous word a verb, a noun or a name: the cues that open its phrase, what joins them in the
-    position kind, and the two labels."""
+    """The phrase that makes an ambiguous word a verb, a noun or a name.
+
+    It has the cues that open the phrase, the joints that follow them in the position kind, and the two labels.
+    """
 
     cues: tuple[str, ...]
     joints: tuple[str, ...]
@@ -74,24 +76,24 @@ NAME = Phrase(
 
 
 def reading(random: Random, fillers: Fillers) -> dict[str, list[str]]:
-    """One sentence of the reading corpus: its words, both labellings and the kinds, each a list over the words."""
+    """Write a sentence of the reading corpus: words, both labellings and kinds, each a list over the words."""
     words = random.sample(fillers.of(NAME_VERB_NOUN), 3)
-    verb, *others = (_phrase(random, fillers, *pair) for pair in zip((VERB, NOUN, NAME), words, strict=True))
-    random.shuffle(others)
+    verb, *after = (_phrase(random, fillers, *pair) for pair in zip((VERB, NOUN, NAME), words, strict=True))
+    random.shuffle(after)
     front = random.randrange(3)
     sentence = [
         *_plain(random.choice(OPENINGS)),
-        *(word for phrase in others[:front] for word in phrase),
+        *(word for phrase in after[:front] for word in phrase),
         *_plain(",/PUNCT" if front else ""),
         *verb,
-        *(word for phrase in others[front:] for word in phrase),
+        *(word for phrase in after[front:] for word in phrase),
         *_plain("?/PUNCT"),
     ]
     return {column: list(values) for column, values in zip(Word._fields, zip(*sentence, strict=True), strict=True)}
 
 
 def _phrase(random: Random, fillers: Fillers, phrase: Phrase, word: str) -> list[Word]:
-    """A cue, what stands between, and the ambiguous word."""
+    """Write a cue, the words after it, and the ambiguous word."""
     kind = random.choice(["position", "lookup"])
     if kind == "position":
         between = random.choice(phrase.joints)
@@ -103,5 +105,5 @@ def _phrase(random: Random, fillers: Fillers, phrase: Phrase, word: str) -> list
 
 
 def _plain(tagged: str) -> list[Word]:
-    """The words of "word/TAG word/TAG", none of them an entity or ambiguous."""
+    """Return the words of "word/TAG word/TAG", which are neither entities nor ambiguous."""
     return [Word(word, "O", tag, "") for word, tag in (pair.split("/") for pair in tagged.split())]

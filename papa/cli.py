@@ -352,7 +352,9 @@ def measure(
     Columns, slots, metric and training are chosen as `papa init` chooses them. What is in the folder already is not
     made again, so a run that was stopped goes on.
     """
-    with _wrong_input():
+    from papa.jobs.stopping import resumable
+
+    with _wrong_input(), resumable():
         from papa.jobs.measure import measure_files
         from papa.results.summary import print_summary
 

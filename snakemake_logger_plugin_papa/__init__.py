@@ -22,7 +22,11 @@ from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 
 SILENT = "workflow_started run_info job_info job_started group_info group_error shellcmd resources_info progress"
-QUIET = r"Select jobs|Execute \d+ job|Using shell|Conda env|Building DAG|Rules with|Assuming unr|RuleException:\nCalled"
+QUIET = (
+    r"--keep-incomplete|Select jobs|Execute \d+ job|Using shell|Conda env|Building DAG|Rules with|Assuming unr|"
+    r"RuleException:\nCalled"
+)
+STOPPED = r"Complete log|WorkflowError:\nAt least one job did not complete"
 BAR = re.compile(r"\S.*\d%\|.*")
 MOST_BARS, UNITS = 8, ((1, "s"), (60, "min"), (3600, "hour"))  # a cluster may run hundreds of jobs with bars
 
@@ -76,6 +80,7 @@ class LogHandler(LogHandlerBase):
     def __post_init__(self) -> None:
         given, quiet = self.common_settings, set(self.common_settings.quiet or ())
         self.jobs, self.logs, self.hearing, self.last = Jobs(), dict[int, str](), Lock(), ""
+        self.stopping = False
         self.allowed = DefaultFilter(quiet, given.debug_dag, given.verbose, given.dryrun, given.printshellcmds)
         self.full = given.dryrun or given.verbose or given.debug_dag
         self.console = Console(stderr=not given.stdout, highlight=False, markup=False, emoji=False)
@@ -114,12 +119,17 @@ class LogHandler(LogHandlerBase):
         if event == "job_error" and not self.full:
             log = next(iter(told["log"]), os.devnull)
             said = _last_line(log)
+            if self.stopping:
+                return said if said.startswith("Interrupted: ") else ""
             if said.startswith(("Error in ", "Interrupted: ")):
                 return "\n".join(filter(None, [said, told["rule_msg"], f"Log: {log}"]))  # what a cluster says of it
             return self.format(record) if said or not told["indent"] else ""  # of a group not all jobs have begun
         if event == "job_finished" and allowed and not self.full:
             return _last_line(self.logs[told["job_id"]])
-        hidden = not self.full and (event in SILENT.split() or re.match(QUIET, str(record.msg)))
+        message = str(record.msg)
+        self.stopping |= message.startswith("Terminating processes on user request")
+        quiet = f"{QUIET}|{STOPPED}" if self.stopping else QUIET
+        hidden = not self.full and (event in SILENT.split() or re.match(quiet, message))
         return "" if hidden or not allowed else self.format(record)
 
     def picture(self) -> Group:

@@ -27,6 +27,7 @@ from papa.errors import InputError
 from papa.files import JSON, PathLike, read_json, read_table, replacing
 from papa.jobs.init import Data, columns_of, look_at, text_of
 from papa.jobs.stage import performed
+from papa.jobs.start import lock
 from papa.model.load import keeping_models, saved
 
 if TYPE_CHECKING:
@@ -185,16 +186,17 @@ def measure(
     rows = dict(zip(SPLITS, _splits(train, labels, validation), strict=True))
     if labels is None and set(rows["train"]) != {"first"}:
         raise InputError("Pairs of texts and lists of words were given without labels; give labels, or single texts.")
-    files = {split: where / "data" / f"{split}.parquet" for split in SPLITS}
-    for split, own in rows.items():
-        _write(files[split], own)
-    place = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, where / "model")
-    paths = {split: str(path) for split, path in files.items()}
-    if labels is None:
-        data = Data(paths, {"first": "first"}, BLOCK, MASKED, len(rows["train"]["first"]), _WHY)
-    else:
-        data = look_at(files["train"], files["validation"], columns_of(()))
-    return _measured(place, data, settings or {}, where, kept)
+    with _locked(where):
+        files = {split: where / "data" / f"{split}.parquet" for split in SPLITS}
+        for split, columns in rows.items():
+            _write(files[split], columns)
+        place = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, where / "model")
+        paths = {split: str(path) for split, path in files.items()}
+        if labels is None:
+            data = Data(paths, {"first": "first"}, BLOCK, MASKED, len(rows["train"]["first"]), _WHY)
+        else:
+            data = look_at(files["train"], files["validation"], columns_of(()))
+        return _measured(place, data, settings or {}, where, kept)
 
 
 def measure_files(
@@ -211,7 +213,20 @@ def measure_files(
     Raises:
         InputError: as `measure`.
     """
-    return _measured(model, look_at(train, validation, columns_of(columns)), {}, Path(folder).absolute())
+    where = Path(folder).absolute()
+    data = look_at(train, validation, columns_of(columns))
+    with _locked(where):
+        return _measured(model, data, {}, where)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other runs out of a folder of results; raises `InputError` if one is writing to it."""
+    file = lock(folder)
+    try:
+        yield
+    finally:
+        os.close(file)
 
 
 def _measured(

@@ -1,27 +1,30 @@
-"""`papa run`: the workflow on a config in any folder, by snakemake in this process.
+"""`papa run`: run the workflow on a config in any folder, with snakemake in this process.
 
-No run has to be unlocked. Snakemake's own locks name files and no process, so they cannot tell a run that goes on from
-one that is dead; they are left out (`--nolock`). What keeps two runs apart is the lock of the kernel that
-`papa.jobs.start.begin` takes, which ends with its process.
+No run has to be unlocked. Snakemake's locks name files and no process, so they outlive a run that was killed; papa
+switches them off (`--nolock`). Two runs are kept apart by a lock of the kernel, which ends with its process
+(`papa.jobs.start.lock`).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from papa.config.reading import check_yaml
 from papa.config.study import FRESH, Study
 from papa.data.roots import LocalRoots
 from papa.errors import InputError
 from papa.jobs.start import home, noted, say
+from papa.jobs.stopping import resumable
 
 CONFIG = Path("papa.yaml")
-"""What is run if no config is named: the file that `papa init` writes."""
+"""The config that is run if none is named: the file that `papa init` writes."""
 DEFAULT = "default"
 
 
 def split(words: Sequence[str]) -> tuple[Path, list[str]]:
-    """The config, which stands first, and what else is for snakemake.
+    """Split words into the config, which comes first, and the options and targets of snakemake.
 
     Raises:
         InputError: there is no such file, or none was named and there is no papa.yaml.
@@ -37,19 +40,19 @@ def split(words: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) -> list[str]:
-    """What snakemake is given.
+    """Return the command line for snakemake.
 
     Args:
         config: the config.
-        cores: cores to use, or "all"; with None those of the profile, or all if the profile is papa's own default.
-        profile: the name of one of papa's profiles, or a profile's folder.
+        cores: cores to use, or "all"; None takes those of the profile, or all with papa's default profile.
+        profile: the name of one of papa's profiles, or the folder of another.
         options: further options, and targets.
     """
-    own = home() / "workflow/profiles" / profile
+    shipped = home() / "workflow/profiles" / profile
     cores = cores or ("all" if profile == DEFAULT else None)
     return [
         *("--snakefile", str(home() / "Snakefile")),
-        *("--workflow-profile", str(own if own.is_dir() else profile)),
+        *("--workflow-profile", str(shipped if shipped.is_dir() else profile)),
         *("--configfile", str(config)),
         *(["--cores", cores] if cores else []),
         *("--rerun-incomplete", "--nolock"),
@@ -58,17 +61,20 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
 
 
 def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -> None:
-    """Run a config, or go on with it; in the end print what may be concluded, and where the page is.
+    """Run a config, or resume it; print at the end what may be concluded, and where the report is.
 
-    A run ends with its results, also if there was nothing left to do. It says nothing of results that do not fit the
-    config, as after a dry run of a config that was changed.
+    The results are also printed if there was nothing left to do. They are not printed if they do not fit the config,
+    as after a dry run of a config that was changed.
 
     Raises:
-        SystemExit: snakemake failed, and this is how it exits.
+        InputError: the config cannot be read as YAML, or there is no folder for caches.
+        SystemExit: snakemake failed or was stopped; the code is snakemake's.
     """
+    check_yaml(config)  # snakemake would read some files wrongly, and some for ever
+    check_cache()
     from snakemake.cli import main
 
-    with noted() as studies:
+    with noted() as studies, resumable():
         try:
             main(call(config, cores, profile, options))
         except SystemExit as ended:
@@ -78,3 +84,14 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
         now = Study(study.config, study.results, LocalRoots())
         if all(now.state(job) == FRESH for job in now.targets()):
             say(study)
+
+
+def check_cache() -> None:
+    """Raise `InputError` if snakemake and papa cannot have a folder for their caches."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be made a folder for caches ({error.strerror}); set XDG_CACHE_HOME to one that can."
+        ) from error

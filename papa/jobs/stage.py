@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import signal
 import sys
 import time
 import traceback
@@ -20,6 +19,7 @@ from papa.config.study import AnyJob, Job
 from papa.errors import InputError, first_line
 from papa.files import MEND, trace_of
 from papa.jobs import gpu
+from papa.jobs.stopping import stop_once
 
 Threads = Literal["encoder", "probe"]
 Say = Callable[[str], None]
@@ -114,8 +114,7 @@ def stage(snakemake: Snakemake, threads: Threads | None = None, online: bool = F
             print(line, file=sys.stderr, flush=True)
             _show(line, sys.stdout)
 
-        # so that what is half written is removed on the way out
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        stop_once()  # the exception removes files that are half written
         try:
             if wanted > snakemake.threads:
                 log.info("threads: %d, which is what the workflow gave; the config says %d", snakemake.threads, wanted)

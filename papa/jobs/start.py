@@ -1,4 +1,4 @@
-"""What the workflow does before its first job: read the config, look at what is done, and keep other runs out."""
+"""The start of a workflow: read the config, see what is done, and keep other runs out."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from papa.data.roots import LocalRoots
 from papa.errors import InputError, count
 
 RUN = "PAPA_RUN"
-"""The environment variable that names the results that a run writes to, and its process."""
+"""Environment variable with the folder that a run writes to, and the id of its process."""
 SHOWN = 10
-"""Artefacts that do not fit the config any more, of which the reason is said."""
+"""Number of outdated artefacts whose reason is printed."""
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
-"""Lets jobs keep up to 256 MB that they freed, because they soon ask for it again, and get it page by page.
+"""Lets jobs keep up to 256 MB of freed memory, because they soon ask for it again, and would get it page by page.
 
-The first is the most that glibc takes, and is what it comes to by itself: it does so no more once the second is set.
+The first value is glibc's maximum. glibc reaches it by itself, but no longer does once the second is set.
 """
 _locks: list[int] = []
 _noted: ContextVar[list[Study] | None] = ContextVar("papa_noted", default=None)
 
 
 def home() -> Path:
-    """The folder with the Snakefile, `workflow` and `config`: of a clone, or in the package if a wheel brought it."""
+    """Return the folder with the Snakefile, `workflow` and `config`: a clone's, or the one inside the package."""
     package = Path(os.path.abspath(papa.__file__)).parent
     carried = package / "repository"
     return carried if carried.is_dir() else package.parent
@@ -43,7 +43,7 @@ def home() -> Path:
 
 @contextmanager
 def noted() -> Iterator[list[Study]]:
-    """Inside, studies that this process starts are noted here, and who noted them says their end."""
+    """Collect the studies that this process starts inside; the caller then prints their results."""
     studies: list[Study] = []
     token = _noted.set(studies)
     try:
@@ -53,16 +53,16 @@ def noted() -> Iterator[list[Study]]:
 
 
 def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
-    """The study of a config as snakemake read it from `files`; jobs find papa and this machine in the environment.
+    """Return the study of a config that snakemake read from `files`, and describe this machine to its jobs.
 
     Raises:
-        InputError: the config, a file that it names, or a model is not what it has to be.
+        InputError: the config is wrong, or a file or model that it names.
     """
     for path in files:
         check_yaml(path)
     checked = config_of(config)
     check_files(checked)
-    if (home() / "papa").is_dir():  # in a clone; where papa is installed, its folder would hide Python's own modules
+    if (home() / "papa").is_dir():  # a clone: the folder of an installed papa would hide modules of Python
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
         os.environ["PYTHONPATH"] = path
     os.environ[Machine.VARIABLE] = json.dumps(asdict(checked.machine))
@@ -76,60 +76,72 @@ def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
 
 
 def marked(study: Study) -> str:
-    """The file that every job has as an input (`Study.mark`), written once in a run and not again by its jobs."""
-    own = str(study.results.absolute())
+    """Return the file that is an input of every job (`Study.mark`); a run writes it once, and its jobs do not."""
+    folder = str(study.results.absolute())
     results, _, process = os.environ.get(RUN, "").rpartition(":")
-    if results == own and process != str(os.getpid()):
+    if results == folder and process != str(os.getpid()):
         return str(study.results / OUTDATED)
-    os.environ[RUN] = f"{own}:{os.getpid()}"
+    os.environ[RUN] = f"{folder}:{os.getpid()}"
     try:
         return study.mark()
     except OSError as error:
-        raise _not_written(study, error) from None
+        raise _not_writable(study.results, error) from None
 
 
 def end(study: Study) -> None:
-    """Print the summary, if the run made one and nobody else says its end."""
+    """Print the summary, if the run made one and no caller of `noted` prints it."""
     if _noted.get() is None:
         say(study)
 
 
 def say(study: Study) -> None:
-    """Print the summary of a study in a process of its own, if there is one."""
+    """Print the summary of a study, if there is one, in another process: pandas stays out of this one."""
     if (study.results / study.path("summary")).exists():
         subprocess.run([sys.executable, "-m", "papa.results.summary", str(study.results)], check=False)
 
 
 def begin(study: Study) -> None:
-    """Lock the results until this process ends, however it ends, and say what is made again and why.
-
-    The lock is one of the kernel, so a run that was killed leaves nothing to unlock.
-    """
-    path = study.results / ".lock"
+    """Lock the results until this process ends, however it ends, and report what is rebuilt and why."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise SystemExit(f"Error: {_not_written(study, error)}") from None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise SystemExit(
-            f"Error: another run is writing to {study.results}; wait for it, or give this config another name."
-        ) from None
-    except OSError as error:  # a file system without locks
-        print(f"{study.results} cannot be locked ({error.strerror}); do not start two runs on it at once.", flush=True)
+        file = lock(study.results)
+    except InputError as error:
+        raise SystemExit(f"Error: {error}") from None
     if study.changed():
         raise SystemExit(f"Error: {study.results} changed while this run was starting; start it again.")
     _locks.append(file)  # closing the file would unlock it
     outdated = study.outdated()
     for artefact, why in list(outdated.items())[:SHOWN]:
-        print(f"{artefact} is made again: {why}.", flush=True)
+        print(f"{artefact} is rebuilt: {why}.", flush=True)
     if len(outdated) > SHOWN:
-        print(f"{len(outdated) - SHOWN} more artefacts are made again.", flush=True)
+        print(f"{len(outdated) - SHOWN} more artefacts are rebuilt.", flush=True)
     if further := sum(study.state(job) == MORE for job in study.jobs()):
         print(f"Probes of further seeds are trained for {count(further, 'variant')}; the others stay.", flush=True)
 
 
-def _not_written(study: Study, error: OSError) -> InputError:
-    return InputError(f"{study.results} cannot be written to ({error.strerror}); make it writable, or run elsewhere.")
+def lock(results: Path) -> int:
+    """Lock a folder of results and return the open lock file; the lock lasts until it is closed.
+
+    The lock is one of the kernel, so a run that was killed leaves nothing to unlock.
+
+    Raises:
+        InputError: another run has the lock, or the folder cannot be written to.
+    """
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        file = os.open(results / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise _not_writable(results, error) from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise InputError(
+            f"another run is writing to {results}; wait for it, or give this config another name or folder."
+        ) from None
+    except OSError as error:  # a file system without locks
+        print(f"{results} cannot be locked ({error.strerror}); do not start two runs on it at once.", flush=True)
+    return file
+
+
+def _not_writable(results: Path, error: OSError) -> InputError:
+    return InputError(f"{results} cannot be written to ({error.strerror}); make it writable, or run elsewhere.")

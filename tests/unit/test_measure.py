@@ -1,6 +1,7 @@
 """A study in this process: the same numbers as the workflow's jobs, for texts and labels given as Python objects."""
 
 import json
+import os
 
 import pandas as pd
 import pytest
@@ -13,6 +14,7 @@ from papa.files import read_table
 from papa.jobs.heads import heads_of, save_heads
 from papa.jobs.measure import _splits
 from papa.jobs.stage import performed
+from papa.jobs.start import lock
 from papa.model.load import keeping_models, load_model
 
 WORDS = "abcdefgh"
@@ -215,3 +217,14 @@ def test_what_is_there_is_not_overwritten_and_half_a_study_not_shared(study, tmp
     with pytest.raises(papa.InputError, match="run the study to its end first"):
         save_heads(found, study.folder, tmp_path / "shared")
     assert not (tmp_path / "shared").exists()
+
+
+def test_a_folder_that_another_run_writes_to_is_left_alone(folder, tmp_path):
+    texts, labels = texts_of(60)
+    file = lock(tmp_path / "study")
+    try:
+        with pytest.raises(papa.InputError, match=r"another run is writing to .*study; wait for it"):
+            papa.measure(folder, texts, labels, texts_of(40, 1), QUICK, tmp_path / "study")
+        assert [path.name for path in (tmp_path / "study").iterdir()] == [".lock"]
+    finally:
+        os.close(file)

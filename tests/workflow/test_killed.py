@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -96,3 +97,24 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, tmp_path, con
         resumed += sum(", resumed " in log.read_text(encoding="utf-8") for log in logs)
         same_results(undisturbed.folder / "results/tiny", workflow.folder / "results/tiny")
     assert resumed, "no job was killed in the middle of its work"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_ends_with_how_to_resume_and_no_traceback(fresh, tmp_path, config, times):
+    shutil.copytree(fresh.folder, tmp_path / "papa", symlinks=True)
+    workflow = Copy(tmp_path / "papa")
+    command = [sys.executable, "-m", "papa.cli", "run", workflow.write(config), "--cores", "2"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen(command, cwd=workflow.folder, start_new_session=True, **pipes)
+    logs = workflow.folder / "results/tiny/logs"
+    until = time.monotonic() + 120
+    while not any(logs.rglob("*tokens.log")):  # some jobs run then, and some are starting
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.05)
+    for _ in range(times):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.3)
+    printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 1 and "Traceback" not in printed and "WorkflowError" not in printed, printed
+    assert printed.strip().splitlines()[-1] == f"Stopped. `papa run {command[4]} --cores 2` resumes."

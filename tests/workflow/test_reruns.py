@@ -94,7 +94,7 @@ def test_results_of_two_learning_rates_are_never_averaged(elsewhere, config):
     config["tasks"]["animals"]["learning_rate"] = 0.5
     process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config))
     assert process.returncode == 0, process.stdout + process.stderr
-    assert "runs.json is made again: training.learning_rate is 0.5, but it was made with 0.001." in process.stdout
+    assert "runs.json is rebuilt: training.learning_rate is 0.5, but it was made with 0.001." in process.stdout
     runs = read_table(elsewhere.folder / "results/tiny/tables/runs.parquet").to_pandas()
     assert set(runs.learning_rate) == {0.5}
     assert set(runs.seed) == {1, 2}
@@ -193,7 +193,7 @@ def test_one_more_seed_after_pruning_trains_its_own_probes_alone(elsewhere, conf
     config["keep_hidden_states"] = stay
     process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config))
     assert process.returncode == 0, process.stdout + process.stderr
-    assert "runs.json is made again" not in process.stdout
+    assert "runs.json is rebuilt" not in process.stdout
     assert "Probes of further seeds are trained for 4 variants; the others stay." in process.stdout
     logs = [path.read_text(encoding="utf-8") for path in (results / "logs").rglob("animals/runs/**/runs.log")]
     assert len(logs) == 4 and all("seed 2" in log and "seed 1:" not in log for log in logs)

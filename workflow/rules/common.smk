@@ -17,6 +17,10 @@ except InputError as error:
 report: "../report/workflow.rst"
 
 
+# Ctrl-C reaches a job only when it has a handler: before, Python would print where its imports were.
+shell.prefix("set -euo pipefail; trap '' INT; ")
+
+
 def job_of(rule, wildcards):
     return STUDY.job(rule, **dict(wildcards.items()))
 

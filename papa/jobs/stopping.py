@@ -1,0 +1,71 @@
+"""Ctrl-C and SIGTERM: the first one stops the work, and the last line on the terminal says how to resume it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def stop_once(first: Callable[[], None] = lambda: None) -> None:
+    """Let the first signal raise KeyboardInterrupt, and ignore later ones, which would interrupt the tidying up.
+
+    Args:
+        first: what the first signal does before.
+    """
+    stopping = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            first()
+            raise KeyboardInterrupt
+
+    for number in SIGNALS:
+        signal.signal(number, stop)
+
+
+def _end_jobs() -> None:
+    """Send SIGTERM to the jobs of this process; one that is still starting ends without a traceback."""
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if not process.children():  # a shell waits for the job that it started
+                process.terminate()
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Stop what runs inside at the first signal, and end with the command that resumes it."""
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    reading, writing = os.pipe()
+    for end in (reading, writing):
+        os.set_blocking(end, False)
+    # the numbers of all signals go there, also of those that snakemake handles by itself
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    stop_once(_end_jobs)
+    try:
+        yield
+        return
+    except SystemExit as ended:
+        code = ended.code
+    except KeyboardInterrupt:
+        code = None
+    finally:
+        signal.set_wakeup_fd(before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        os.close(writing)
+        with open(reading, "rb", buffering=0) as pipe:
+            received = [number for number in pipe.read() or b"" if number in SIGNALS]
+    if received and code != 0:
+        print(f"Stopped. `{shlex.join(['papa', *sys.argv[1:]])}` resumes.", file=sys.stderr, flush=True)
+    raise SystemExit(128 + received[0] if code is None and received else code)

@@ -1,0 +1,76 @@
+"""Ctrl-C and SIGTERM: one or several stop a run without a traceback, and the last line says how to resume."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from tiny import REPOSITORY
+
+WORK = """
+import sys, time
+from papa.jobs.stopping import resumable
+sys.argv = ["papa", "run", "my config.yaml"]
+with resumable():
+    try:
+        print("working", flush=True)
+        time.sleep(60)
+    finally:
+        print("tidying up", flush=True)
+        time.sleep(1)
+        print("tidy", flush=True)
+        {ending}
+"""
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_last_line_says_how_to_resume(number, times, code):
+    printed, ended = stopped(WORK.format(ending=""), number, times)
+    assert printed == ["working", "tidying up", "tidy", "Stopped. `papa run 'my config.yaml'` resumes."]
+    assert ended == code
+
+
+def test_the_exit_code_of_what_was_stopped_stays():
+    """As snakemake ends with 1 when it was interrupted."""
+    printed, ended = stopped(WORK.format(ending="sys.exit(1)"), signal.SIGINT, 1)
+    assert printed[-1].startswith("Stopped.") and ended == 1
+
+
+def test_a_signal_that_another_handler_takes_counts():
+    """As snakemake handles SIGTERM by itself, and waits for its jobs."""
+    handler = "import signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))"
+    work = WORK.format(ending="").replace('        print("working"', f'        {handler}\n        print("working"')
+    printed, ended = stopped(work, signal.SIGTERM, 1)
+    assert printed[-1].startswith("Stopped.") and ended == 1
+
+
+def test_what_ends_by_itself_was_not_stopped():
+    code = 'from papa.jobs.stopping import resumable\nwith resumable():\n    raise SystemExit("failed")\n'
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    assert (process.returncode, process.stderr) == (1, "failed\n")
+
+
+def test_jobs_that_are_still_starting_end_too():
+    job = "import subprocess; subprocess.Popen(['sleep', '60'], start_new_session=True).wait()"
+    work = WORK.format(ending="").replace("time.sleep(60)", job)
+    printed, _ = stopped(work, signal.SIGINT, 1)
+    assert printed[-1].startswith("Stopped.")
+
+
+def environment():
+    return os.environ | {"PYTHONPATH": str(REPOSITORY)}
+
+
+def stopped(work, number, times):
+    """What work prints that gets a signal several times, and how it ends."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", work], env=environment(), **pipes)
+    lines = [process.stdout.readline().strip()]
+    for _ in range(times):
+        process.send_signal(number)
+        if len(lines) == 1:
+            lines.append(process.stdout.readline().strip())
+    rest, _ = process.communicate(timeout=30)
+    return lines + rest.splitlines(), process.returncode

@@ -84,7 +84,7 @@ def plan(config: Config, cores: int) -> Found:
         stage["memory_mb"] = max(stage["memory_mb"], memory_of(job, config, own) if known else 0)
         outcomes += disk_in_table(job, own)
         table = math.ceil(outcomes) if isinstance(job.settings, RunsOf) else 0
-        written = disk(job, own) + table if known else 0
+        written = disk(job, config, own) + table if known else 0
         stage["disk_mb"] += written
         if job.rule == "hidden_states":
             largest, waiting = max(largest, written), waiting + written * (job in weighed)

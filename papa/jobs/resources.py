@@ -1,14 +1,16 @@
-"""What a job asks a machine for: memory, walltime and disk, by what it works on.
+"""What a job needs from a machine: memory, walltime and disk.
 
-The sizes of model and corpus are read from the footer of the laid-out corpus, which is there when a job is about to
-run. Memory was measured and is asked for with a margin (docs/cluster.md); walltime supposes slow processors.
+The sizes of model and corpus are read from the footer of the laid-out corpus, which exists when a job is about to run.
+`BUILDERS` turns a job into multiples of these sizes (`Needs`), and memory, time and disk are sums over them. Memory was
+measured, and a margin is added to it (docs/cluster.md); walltime assumes slow processors.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -39,40 +41,42 @@ FLOAT, HALF, DOUBLE = 4, 2, 8
 AUTOCAST = 3
 """Bytes of an activation in half precision: linear layers give 2, softmax and normalisation 4."""
 CONSTANT = 12
-"""Bytes of an entry of the matrices that replace attention: as read from the file, on the device, as layers use it."""
+"""Bytes of an entry of the matrices that replace attention: as read, on the device, and in the form that layers use."""
+SUMMED = 2 * DOUBLE + FLOAT
+"""Bytes of an entry of the matrices while they are averaged: in double precision, twice, and in single."""
 MARGIN, SLACK = 1.3, 2.0
-"""How many times the memory and the walltime that were reckoned are asked for."""
+"""Factors between the estimated memory and walltime and what a job asks for."""
 START_MB, START_ENCODER_MB, START_CUDA_MB = 300, 480, 3000
 """Megabytes of Python with torch, the same with transformers, and what CUDA's libraries add."""
 UNKNOWN_MB, UNKNOWN_TEXTS_MB, TABLES_MB = 1000, 4000, 2000
-"""For a job whose corpus cannot be read, to say so; whose texts come from the hub; and for tables and figures."""
+"""If the corpus cannot be read, enough to say so; if its texts come from the hub; and for tables and figures."""
 LOADED = 1.75
-"""How many times the weights are in memory: as they are loaded, and as linear layers keep them in another order."""
+"""Copies of the weights in memory: as they are loaded, and in another order for linear layers."""
 START_SECONDS, START_MINUTES = 10, 10
 """Until a job is at work; and on a busy machine with a slow file system."""
 BYTES_OF_A_TOKEN = 32
-"""Of a token that is in memory: its number, slot, segment and word, while they are read."""
+"""Of a token in memory: its number, slot, segment and word, while they are read."""
 SCORED_AT_ONCE = 64
 """Examples whose hidden states are in memory at a time when a probe is scored."""
 LONGER = 2.0
-"""How many times the mean length the examples of the largest batch have."""
+"""Length of the examples in the largest batch, as a multiple of the mean length."""
 OF_A_LABEL, OF_A_TEXT = (5, 1), (15, 10)
-"""Bytes of outcomes in Parquet, of what stands there once and of each epoch: for a label, and for the loss of a text.
+"""Bytes of an outcome in Parquet, once and for each epoch: of a label, and of the loss of a text.
 Measured on 1,000 to 100,000 rows. With 2 to 17 labels, one epoch took 5.0 to 6.2 bytes of a text and 0.6 to 3.6 of a
 word, and each further epoch 0.1 to 1.0. Losses took 23 to 24 and 9.1 to 9.5."""
 FLOPS_CPU, FLOPS_GPU, FLOPS_GPU_HALF = 1e10, 5e12, 2e13
 """Floating-point operations a second: of a thread, and of a GPU, in float32 and in half precision."""
 BYTES_A_SECOND, STEP = 1e8, 5e-9
-"""What a shared file system gives, and seconds that a step of the optimiser takes for a parameter."""
+"""Bytes a second of a shared file system, and seconds of an optimiser step for each parameter."""
 OPTIMISER = 4
-"""Numbers that are in memory of a trained parameter: itself, its gradient, two means."""
+"""Numbers in memory for a trained parameter: itself, its gradient, two means."""
 
 
 @dataclass(frozen=True)
 class Sizes:
     """A model and a corpus laid out for it: `examples` and `tokens` of all splits, examples `scored` in the largest.
 
-    Of questions every choice is an example; `choices` is how many there are of a question, else 1.
+    Each choice of a question is an example; `choices` is their number per question, and 1 for other corpora.
     """
 
     layers: int
@@ -97,18 +101,18 @@ class Sizes:
         return self.matrices + (self.vocabulary + 512) * self.hidden
 
     def constants(self, kind: str) -> int:
-        """Numbers of the constants of all heads."""
+        """Numbers in the constants of all heads."""
         if kind == "mean-output":
             return self.layers * self.slots * self.hidden
         return self.layers * self.heads * entries_of(kind, self.slots)
 
     def classes(self, kind: str) -> int:
-        """Numbers of the table that says which entry belongs to which pair of slots, if entries are tied."""
+        """Numbers in the table that maps pairs of slots to entries, if entries are tied."""
         return self.slots**2 * (entries_of(kind, self.slots) < self.slots**2)
 
     @property
     def states(self) -> int:
-        """Numbers of the hidden states of a token."""
+        """Numbers in the hidden states of a token."""
         return (self.layers + 1) * self.hidden
 
     @property
@@ -118,16 +122,21 @@ class Sizes:
 
     @property
     def probe(self) -> int:
-        """Parameters of a probe, which are mainly those of its dense layer."""
+        """Parameters of a probe, most of which are in its dense layer."""
         return self.states * self.hidden
 
+    @property
+    def mean_length(self) -> float:
+        """Tokens of an example."""
+        return self.tokens / max(self.examples, 1)
+
     def tokens_of(self, examples: int) -> float:
-        """Tokens of a batch of so many examples (or questions with all their choices), of the longer ones."""
-        return examples * self.choices * min(self.slots, LONGER * self.tokens / max(self.examples, 1))
+        """Tokens of a batch of longer examples, or of longer questions with all their choices."""
+        return examples * self.choices * min(self.slots, LONGER * self.mean_length)
 
 
 def sizes_of(tokens: PathLike) -> Sizes | None:
-    """The sizes behind a laid-out corpus; None if they cannot be read, which the job itself will say more of.
+    """The sizes behind a laid-out corpus; None if they cannot be read, which the job itself will explain.
 
     Raises:
         FileNotFoundError: the corpus is not there yet.
@@ -141,157 +150,285 @@ def _sizes_of(tokens: str, changed: int) -> Sizes | None:
         facts, values = footer_of(tokens)
         scored = max((rows for split, rows in facts["rows"].items() if split != "train"), default=0)
         choices = values["split"] / sum(facts["rows"].values()) if "begin" in values else 1.0
-        own = {"slots": facts["slots"], "examples": values["split"], "tokens": values["ids"]}
-        return Sizes(**facts["sizes"], **own, scored=round(choices * scored), choices=choices)
+        corpus = {"slots": facts["slots"], "examples": values["split"], "tokens": values["ids"]}
+        return Sizes(**facts["sizes"], **corpus, scored=round(choices * scored), choices=choices)
     except Exception:  # a damaged footer may contain anything
         return None
 
 
 def memory(study: Study, job: Job[Any]) -> int:
-    """Megabytes that a job of a study asks for; raises FileNotFoundError if what it follows from is not there yet."""
-    told = job.settings
-    if isinstance(told, TextsOf | LabelsOf | SubsetsOf):
-        files = _files_of(told.corpus)
+    """Megabytes that a job of a study asks for; raises FileNotFoundError if the files it follows from are missing."""
+    settings = job.settings
+    if isinstance(settings, TextsOf | LabelsOf | SubsetsOf):
+        files = _files_of(settings.corpus)
         return memory_of_files(*files) if files else UNKNOWN_TEXTS_MB
     return memory_of(job, study.config, _sizes_behind(study, job))
 
 
 def walltime(study: Study, job: Job[Any]) -> int:
-    """Minutes that a job of a study asks for; raises FileNotFoundError likewise."""
-    told = job.settings
-    if isinstance(told, TextsOf | LabelsOf | SubsetsOf):
-        return walltime_of_files(*_files_of(told.corpus))
-    if isinstance(told, TokensOf):
+    """Minutes that a job of a study asks for; raises FileNotFoundError if the files it follows from are missing."""
+    settings = job.settings
+    if isinstance(settings, TextsOf | LabelsOf | SubsetsOf):
+        return walltime_of_files(*_files_of(settings.corpus))
+    if isinstance(settings, TokensOf):
         return walltime_of_files(str(study.results / job.input("texts")))
     return walltime_of(job, study.config, _sizes_behind(study, job), study.threads(job))
 
 
 def _sizes_behind(study: Study, job: Job[Any]) -> Sizes | None:
-    """The sizes of the laid-out corpus that a job reads, or whose parts it merges; None if it has nothing of that."""
+    """The sizes of the laid-out corpus that a job reads, or whose parts it merges; None if it reads no corpus."""
     source = job.needs["parts"][0] if isinstance(job.settings, MergeOf) else job
     tokens = source.maybe("tokens")
     try:
         return sizes_of(str(study.results / tokens)) if tokens else None
     except FileNotFoundError as error:  # snakemake waits for a file only if the job itself reads it
-        own = job.inputs["parts"][0] if isinstance(job.settings, MergeOf) else tokens
-        raise FileNotFoundError(error.errno, error.strerror, str(study.results / str(own))) from None
+        missing = job.inputs["parts"][0] if isinstance(job.settings, MergeOf) else tokens
+        raise FileNotFoundError(error.errno, error.strerror, str(study.results / str(missing))) from None
 
 
 def _files_of(corpus: Corpus) -> list[str]:
     return [path for _, path in corpus.files or () if path is not None]
 
 
-def memory_of(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
-    """Megabytes that a job on a corpus of these sizes asks for: those of Python and its libraries, and
+# -- the sums ---------------------------------------------------------------------------------------------------------
 
-    - merge: constants in double precision, twice, and in single
-    - average: weights; constants in double precision, twice, and in single; activations of the token budget
-    - hidden: weights; constants; activations and all hidden states of the token budget
-    - probe: token ids; the probe with its gradient and two means; hidden states of what is read at a time
-    - probe through the model: that; weights; constants, and for those that are trained a gradient and two means;
-      activations of a batch in all layers if constants are trained, or of one layer while it is scored
-    - lambda: as with trained constants, without scoring
-    - weights: the same where a loss is passed back, of one layer where attention is looked at or heads are left out
 
-    Neither average nor hidden has a corpus in memory.
+@dataclass(frozen=True)
+class Needs:
+    """What a job needs, as multiples of the sizes of its model and corpus.
+
+    Args:
+        kind: the kind of the constants that it makes or uses; `zeros` take no room.
+        start: megabytes of Python and its libraries.
+        weights, constants, classes, tokens, probe: bytes in memory for each number of that size.
+        activations: bytes in memory for each number of a token inside a layer.
+        states: bytes in memory for each number of the hidden states of a token.
+        logits: bytes in memory for each word of the vocabulary.
+        passes: how often all texts go through the model; backwards counts twice.
+        probings: texts or tokens that go through the probe and back.
+        decodings: tokens that get a logit of every word, and gradients.
+        steps: steps of the optimiser of the probe.
+        readings: how often all stored hidden states are read.
+        written: bytes on the disk.
     """
-    told = job.settings
-    if sizes is not None and isinstance(told, MergeOf):
-        constants = sizes.constants(_kind(job.needs["parts"][0].settings))
-        return _rounded_up(MARGIN * (START_MB + (2 * DOUBLE + FLOAT) * constants / MB), 100)
-    if sizes is None or not isinstance(told, AverageOf | ResampleOf | HiddenOf | LambdaOf | WeightsOf | ProbeOf):
+
+    kind: str = "zeros"
+    start: int = START_ENCODER_MB
+    weights: float = LOADED * FLOAT
+    constants: float = CONSTANT
+    classes: float = FLOAT
+    tokens: float = 0
+    probe: float = 0
+    activations: float = 0
+    states: float = 0
+    logits: float = 0
+    passes: float = 0
+    probings: float = 0
+    decodings: float = 0
+    steps: float = 0
+    readings: float = 0
+    written: float = 0
+
+
+def memory_of(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
+    """Megabytes that a job on a corpus of these sizes asks for."""
+    if sizes is None or (needs := _needs(job, config, sizes)) is None:
         return UNKNOWN_MB if job.inputs.get("tokens") else TABLES_MB
-    if isinstance(told, ProbeOf) and not told.streamed:
-        return _rounded_up(MARGIN * (START_MB + _of_probe(job, config, sizes) / MB), 100)
-    activations = (FLOAT if told.model.precision == "float32" else AUTOCAST) * sizes.between
-    constants, classes = sizes.constants(_kind(told)), sizes.classes(_kind(told))
-    held = LOADED * FLOAT * sizes.weights + FLOAT * classes
-    if isinstance(told, AverageOf | ResampleOf):
-        held += (2 * DOUBLE + FLOAT) * constants + DOUBLE * classes + activations * config.token_budget
-    elif isinstance(told, HiddenOf):
-        held += CONSTANT * constants + (activations + (2 * FLOAT + HALF) * sizes.states) * config.token_budget
-    elif isinstance(told, WeightsOf) and told.by in OBSERVED:
-        held += CONSTANT * constants + activations * config.token_budget
-    else:
-        trained, scores = _trained(told), isinstance(told, ProbeOf)
-        held += (CONSTANT + FLOAT * (OPTIMISER - 1) * (trained and scores)) * constants
-        through = trained or (isinstance(told, WeightsOf) and told.by == "gradient")
-        batch = sizes.tokens_of(told.training.batch_size) * activations * (sizes.layers if through else 1)
-        scored = sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored)) * activations if scores else 0.0
-        held += max(batch, scored) + _of_probe(job, config, sizes)
-    cuda = START_CUDA_MB * config.device.startswith("cuda")
-    return _rounded_up(MARGIN * (START_ENCODER_MB + cuda + held / MB), 100)
-
-
-def walltime_of(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) -> int:
-    """Minutes that a job asks for: twice what is reckoned, and what it takes to start on a busy machine."""
-    return _rounded_up(START_MINUTES + SLACK * (seconds(job, config, sizes, threads) - START_SECONDS) / 60, 5)
+    held = needs.weights * sizes.weights + needs.activations * sizes.between + needs.states * sizes.states
+    held += needs.constants * sizes.constants(needs.kind) + needs.classes * sizes.classes(needs.kind)
+    held += needs.tokens * sizes.tokens + needs.probe * sizes.probe + needs.logits * sizes.vocabulary
+    cuda = START_CUDA_MB * (config.device.startswith("cuda") and needs.weights > 0)
+    return _rounded_up(MARGIN * (needs.start + cuda + held / MB), 100)
 
 
 def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) -> float:
-    """Seconds that a job takes, on slow processors.
+    """Seconds that a job takes on slow processors: operations over their rate, optimiser steps, and reading.
 
-    Operations over their rate: 2 for each weight of the layers and each token that the model takes, 3 times that if
-    gradients go through it, 6 for each parameter of a probe and what it classifies; and the optimiser's steps and the
-    reading of hidden states by their bytes. All of it as often as there are epochs.
+    A pass takes 2 operations for each weight of the layers and each token. What is learned takes 6 for each parameter.
     """
-    told = job.settings
-    if sizes is None or not isinstance(told, AverageOf | ResampleOf | HiddenOf | LambdaOf | WeightsOf | ProbeOf):
+    if sizes is None or (needs := _needs(job, config, sizes)) is None:
         return START_SECONDS
-    stored = "index" in job.needs
-    alone = stored and isinstance(told, ProbeOf)  # without the model, and so on no GPU
-    of_gpu = FLOPS_GPU if told.model.precision == "float32" else FLOPS_GPU_HALF
-    flops = of_gpu if config.device.startswith("cuda") and not alone else FLOPS_CPU * threads
-    encoding = (2 * sizes.matrices + 4 * sizes.layers * sizes.slots * sizes.hidden) * sizes.tokens / flops
-    if isinstance(told, ResampleOf):  # a text for each slot at most
-        return START_SECONDS + encoding * min(1.0, sizes.slots / max(sizes.examples, 1))
-    if isinstance(told, AverageOf | HiddenOf):
-        return START_SECONDS + encoding / int(told.part.split("of")[1])
-    if isinstance(told, WeightsOf) and told.by in OBSERVED:
-        return START_SECONDS + encoding
-    decoded, of_tokens = _metric(job, config)
-    of_probe = 6 * sizes.probe * (sizes.tokens if of_tokens else sizes.examples)
-    decoding = int(decoded * 6 * sizes.vocabulary * sizes.hidden * sizes.tokens)
-    if told.direct and isinstance(told, ProbeOf):  # validation texts alone, each twice: replaced, and as it is
-        return START_SECONDS + 2 * (encoding + decoding / 3 / flops) * sizes.scored / max(sizes.examples, 1)
-    if told.direct and isinstance(told, WeightsOf):
-        return START_SECONDS + _passes(told, sizes) * (encoding + decoding / 3 / flops)
-    if told.direct:
-        return START_SECONDS + told.training.epochs * (3 * encoding + decoding / flops)
-    if decoded:
-        of_probe = int(decoded * of_probe) + decoding
-    epoch = of_probe / flops + sizes.examples / told.training.batch_size * sizes.probe * STEP
-    epoch += HALF * sizes.states * sizes.tokens / BYTES_A_SECOND if stored else (3 if _trained(told) else 1) * encoding
-    seeds = len(told.seeds) if isinstance(told, ProbeOf) else 1
-    measured = _passes(told, sizes) * (encoding + of_probe / 3 / flops) if isinstance(told, WeightsOf) else 0.0
-    return START_SECONDS + seeds * told.training.epochs * epoch + measured
+    rate = FLOPS_CPU * threads
+    if config.device.startswith("cuda") and needs.weights > 0:
+        rate = FLOPS_GPU if job.settings.model.precision == "float32" else FLOPS_GPU_HALF
+    operations = needs.passes * (2 * sizes.matrices + 4 * sizes.layers * sizes.slots * sizes.hidden) * sizes.tokens
+    operations += 6 * needs.probings * sizes.probe + 6 * needs.decodings * sizes.vocabulary * sizes.hidden
+    read = needs.readings * HALF * sizes.states * sizes.tokens
+    return START_SECONDS + operations / rate + needs.steps * sizes.probe * STEP + read / BYTES_A_SECOND
 
 
-def disk(job: Job[Any], sizes: Sizes | None) -> int:
+def walltime_of(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) -> int:
+    """Minutes that a job asks for: twice the estimate, and the start on a busy machine."""
+    return _rounded_up(START_MINUTES + SLACK * (seconds(job, config, sizes, threads) - START_SECONDS) / 60, 5)
+
+
+def disk(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
     """Megabytes that a job writes, at most; what is small counts as one."""
-    told, written = job.settings, 0.0
-    if sizes is not None and isinstance(told, AverageOf | MergeOf | ResampleOf):
-        kind = _kind(job.needs["parts"][0].settings if isinstance(told, MergeOf) else told)
-        written = (DOUBLE + FLOAT) * sizes.constants(kind) + DOUBLE * entries_of(kind, sizes.slots)
-    elif sizes is not None and isinstance(told, HiddenOf):
-        written = (HALF * sizes.states * sizes.tokens + FLOAT * sizes.examples) / int(told.part.split("of")[1])
-    elif sizes is not None and isinstance(told, ProbeOf):
-        written = FLOAT * ((not told.direct) * sizes.probe + _trained(told) * sizes.constants(_kind(told)))
-        written += _of_outcomes(told, sizes, told.training.epochs)
-        written *= len(told.seeds)
-    return _rounded_up(written / MB, 1) or 1
+    needs = None if sizes is None else _needs(job, config, sizes)
+    return _rounded_up(needs.written / MB, 1) or 1 if needs else 1
 
 
 def disk_in_table(job: Job[Any], sizes: Sizes | None) -> float:
-    """Megabytes that the outcomes of a job take in the table of all outcomes, at most: those after the last epoch."""
-    told = job.settings
-    if sizes is None or not isinstance(told, ProbeOf):
+    """Megabytes of a job's outcomes in the table of all outcomes, at most: those after the last epoch."""
+    settings = job.settings
+    if sizes is None or not isinstance(settings, ProbeOf):
         return 0.0
-    return len(told.seeds) * _of_outcomes(told, sizes, epochs=1) / MB
+    return len(settings.seeds) * _outcomes(settings, sizes, epochs=1) / MB
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+def _needs(job: Job[Any], config: Config, sizes: Sizes) -> Needs | None:
+    """What a job needs; None if that does not depend on a laid-out corpus."""
+    build = BUILDERS.get(type(job.settings))
+    return build(job, config, sizes) if build else None
+
+
+def _one_pass(job: Job[Any], config: Config) -> Needs:
+    """All texts go through the model once, a budget of tokens at a time."""
+    return Needs(_kind(job.settings), activations=_activation(job) * config.token_budget, passes=1)
+
+
+def _average(job: Job[AverageOf], config: Config, sizes: Sizes) -> Needs:
+    needs, parts, written = _one_pass(job, config), _parts(job.settings.part), _averages(_kind(job.settings), sizes)
+    return replace(needs, constants=SUMMED, classes=FLOAT + DOUBLE, passes=1 / parts, written=written)
+
+
+def _merge(job: Job[MergeOf], config: Config, sizes: Sizes) -> Needs:
+    kind = _kind(job.needs["parts"][0].settings)
+    return Needs(kind, START_MB, weights=0, constants=SUMMED, classes=0, written=_averages(kind, sizes))
+
+
+def _resample(job: Job[ResampleOf], config: Config, sizes: Sizes) -> Needs:
+    share = min(1.0, sizes.slots / max(sizes.examples, 1))  # at most one text for each slot
+    needs, written = _one_pass(job, config), _averages("average", sizes)
+    return replace(needs, constants=SUMMED, classes=FLOAT + DOUBLE, passes=share, written=written)
+
+
+def _hidden(job: Job[HiddenOf], config: Config, sizes: Sizes) -> Needs:
+    parts, states = _parts(job.settings.part), (2 * FLOAT + HALF) * config.token_budget
+    written = (HALF * sizes.states * sizes.tokens + FLOAT * sizes.examples) / parts
+    return replace(_one_pass(job, config), states=states, passes=1 / parts, written=written)
+
+
+def _weigh(job: Job[WeightsOf], config: Config, sizes: Sizes) -> Needs:
+    """Weights that are observed in attention take one pass; the others follow from the loss of a probe."""
+    if job.settings.by in OBSERVED:
+        return _one_pass(job, config)
+    return _learn(job, config, sizes)
+
+
+def _learn(job: Job[LambdaOf] | Job[WeightsOf] | Job[ProbeOf], config: Config, sizes: Sizes) -> Needs:
+    """Learn a probe, λ or constants, on stored hidden states or through the model, and measure what was learned."""
+    settings, target = job.settings, config.tasks[job.wildcards["task"]].target
+    scores = isinstance(settings, ProbeOf)
+    seeds, epochs = len(settings.seeds) if isinstance(settings, ProbeOf) else 1, settings.training.epochs
+    kind, trained, stored = _kind(settings), _trained(settings), "index" in job.needs
+    model = not (stored and scores)
+
+    # tokens that are in memory while something is learned and while it is scored
+    batch = sizes.tokens_of(settings.training.batch_size)
+    scored = sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored)) if scores else 0.0
+    layers = sizes.layers if trained or (isinstance(settings, WeightsOf) and settings.by == "gradient") else 1
+    activations = max(batch * layers, scored)
+    if scored and not target.probed:
+        scored = float(config.token_budget)
+    read = max(batch if epochs else 0.0, scored)
+    # finished probes wait until all are written, and are in memory once more as a file
+    finished = 2 * FLOAT * seeds * scores
+
+    measured = 0.0
+    if isinstance(settings, WeightsOf):
+        measured = _passes(settings, sizes)
+    elif scores and not target.probed:  # only validation texts, each twice: with heads replaced and as they are
+        measured = 2 * sizes.scored / max(sizes.examples, 1)
+    rounds = seeds * epochs
+    decoded = target.decoded * sizes.tokens
+    probed = rounds + measured / 3  # what is only measured does not go backwards
+    written = 0.0
+    if isinstance(settings, ProbeOf):
+        learned = target.probed * sizes.probe + trained * sizes.constants(kind)
+        written = seeds * (FLOAT * learned + _outcomes(settings, sizes, epochs))
+    return Needs(
+        kind,
+        START_ENCODER_MB if model else START_MB,
+        weights=LOADED * FLOAT * model,
+        constants=(CONSTANT + FLOAT * (OPTIMISER - 1) * (trained and scores)) * model + finished * trained,
+        classes=FLOAT * model,
+        tokens=BYTES_OF_A_TOKEN,
+        probe=(FLOAT * OPTIMISER + finished) * target.probed,
+        activations=_activation(job) * activations * model,
+        states=(3 * FLOAT + HALF) * read * target.probed,
+        logits=4 * FLOAT * target.decoded * read,
+        passes=rounds * (0 if stored else 3 if trained else 1) + measured,
+        probings=probed * (sizes.tokens if target.per_word else decoded or sizes.examples) * target.probed,
+        decodings=probed * decoded,
+        steps=rounds * sizes.examples / settings.training.batch_size * target.probed,
+        readings=rounds * stored,
+        written=written,
+    )
+
+
+BUILDERS: dict[type[Settings], Callable[[Job[Any], Config, Sizes], Needs]] = {
+    AverageOf: _average,
+    MergeOf: _merge,
+    ResampleOf: _resample,
+    HiddenOf: _hidden,
+    WeightsOf: _weigh,
+    LambdaOf: _learn,
+    ProbeOf: _learn,
+}
+"""What the jobs of each stage need that reads a laid-out corpus."""
+
+
+def _kind(settings: Settings) -> str:
+    """The kind of the constants that a job makes or uses; `zeros` if there are none."""
+    if isinstance(settings, AverageOf):
+        return settings.kind or "average"
+    if isinstance(settings, LambdaOf | WeightsOf):
+        return Constant.parse(settings.constant).start if settings.constant else "zeros"
+    constant = Variant.parse(settings.variant).constant if isinstance(settings, HiddenOf | ProbeOf) else None
+    return "average" if isinstance(settings, ResampleOf) else "zeros" if constant is None else constant.start
+
+
+def _trained(settings: Settings) -> bool:
+    """Whether gradients go through the model to what is trained."""
+    return isinstance(settings, LambdaOf) or (isinstance(settings, ProbeOf) and Variant.parse(settings.variant).trained)
+
+
+def _passes(settings: WeightsOf, sizes: Sizes) -> float:
+    """How often the training texts go through the model to weigh heads by a loss; backwards counts twice."""
+    if settings.by == "gradient":
+        return 3.0
+    units = sizes.layers * (1 if settings.unit == "layer" else sizes.heads)
+    return (1 + units) * min(1.0, LEFT_OUT_OF / max(sizes.examples, 1))
+
+
+def _parts(part: str) -> int:
+    return int(part.split("of")[1])
+
+
+def _activation(job: Job[Any]) -> int:
+    """Bytes of an activation."""
+    return FLOAT if job.settings.model.precision == "float32" else AUTOCAST
+
+
+def _averages(kind: str, sizes: Sizes) -> float:
+    """Bytes of averages on the disk: sums, means, and counts for each entry."""
+    return (DOUBLE + FLOAT) * sizes.constants(kind) + DOUBLE * entries_of(kind, sizes.slots)
+
+
+def _outcomes(settings: ProbeOf, sizes: Sizes, epochs: int) -> float:
+    """Bytes of the outcomes of one seed: at most one for each token, if words are labelled."""
+    target = METRICS[settings.metric].target
+    once, each = OF_A_LABEL if target.labelled else OF_A_TEXT
+    labels = sizes.mean_length if target.per_word else 1
+    return sizes.scored * labels * (once + each * (epochs if target.probed else 2))
 
 
 def memory_of_files(*files: PathLike) -> int:
-    """Megabytes of a job that reads texts: Python with its libraries, and the texts several times over."""
+    """Megabytes of a job that reads texts: Python with its libraries, and several copies of the texts."""
     return _rounded_up(MARGIN * (START_ENCODER_MB + 12 * _bytes_of(files) / MB), 100)
 
 
@@ -301,7 +438,7 @@ def walltime_of_files(*files: PathLike) -> int:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say it: "40 s", "5 min", "1.2 hours", "3.4 days"."""
+    """Seconds for readers: "40 s", "5 min", "1.2 hours", "3.4 days"."""
     if 0 < seconds < 1:
         return "< 1 s"
     for limit, unit, name, digits in ((120, 1, "s", 0), (7200, 60, "min", 0), (172800, 3600, "hours", 1)):
@@ -311,62 +448,10 @@ def duration(seconds: float) -> str:
 
 
 def size(amount: float) -> str:
-    """Bytes as people say it: "1.2 GB", "41 GB"."""
+    """Bytes for readers: "1.2 GB", "41 GB"."""
     step = next((step for step in range(4) if amount < 1000 ** (step + 1)), 4)
-    said, unit = amount / 1000**step, ("B", "kB", "MB", "GB", "TB")[step]
-    return f"{said:.1f} {unit}" if said < 9.95 and said != int(said) else f"{said:,.0f} {unit}"
-
-
-def _kind(told: Settings) -> str:
-    """The kind of the constants that a job makes or uses; `zeros`, which take no room, where there are none."""
-    if isinstance(told, AverageOf):
-        return told.kind or "average"
-    if isinstance(told, LambdaOf | WeightsOf):
-        return Constant.parse(told.constant).start if told.constant else "zeros"
-    constant = Variant.parse(told.variant).constant if isinstance(told, HiddenOf | ProbeOf) else None
-    return "average" if isinstance(told, ResampleOf) else "zeros" if constant is None else constant.start
-
-
-def _trained(told: Settings) -> bool:
-    """Whether something is trained by gradients that go through the model."""
-    return isinstance(told, LambdaOf) or (isinstance(told, ProbeOf) and Variant.parse(told.variant).trained)
-
-
-def _passes(told: WeightsOf, sizes: Sizes) -> float:
-    """How many times the training texts go through the model to weigh heads by a loss; backwards counts twice."""
-    if told.by == "gradient":
-        return 3.0
-    units = sizes.layers * (1 if told.unit == "layer" else sizes.heads)
-    return (1 + units) * min(1.0, LEFT_OUT_OF / max(sizes.examples, 1))
-
-
-def _metric(job: Job[Any], config: Config) -> tuple[float, bool]:
-    """The share of the tokens that are guessed among all words of the vocabulary, and whether probes read tokens."""
-    target = config.tasks[job.wildcards["task"]].target
-    return target.decoded, target.per_word or target.decoded > 0
-
-
-def _of_probe(job: Job[Any], config: Config, sizes: Sizes) -> float:
-    """Bytes of token ids, of a probe with all that is in memory of its parameters, and of what it reads at a time."""
-    told, direct = job.settings, bool(job.settings.direct)
-    batch = sizes.tokens_of(told.training.batch_size) if told.training.epochs else 0.0
-    scored = sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored)) if isinstance(told, ProbeOf) else 0.0
-    scored = float(config.token_budget) if direct and scored else scored
-    states = 0.0 if direct else (3 * FLOAT + HALF) * sizes.states * max(batch, scored)
-    decoded = 4 * FLOAT * _metric(job, config)[0] * max(batch, scored) * sizes.vocabulary
-    # probes that are done wait until all are written, and are in memory once more as a file
-    probe = 0 if direct else sizes.probe
-    learned = probe + _trained(told) * sizes.constants(_kind(told))
-    done = 2 * FLOAT * len(told.seeds) * learned if isinstance(told, ProbeOf) else 0
-    return BYTES_OF_A_TOKEN * sizes.tokens + FLOAT * OPTIMISER * probe + done + states + decoded
-
-
-def _of_outcomes(told: ProbeOf, sizes: Sizes, epochs: int) -> float:
-    """Bytes of what became of every example that is scored: at most of every token, if words are labelled."""
-    target = METRICS[told.metric].target
-    once, each = OF_A_LABEL if target.labelled else OF_A_TEXT
-    labels = sizes.tokens / max(sizes.examples, 1) if target.per_word else 1
-    return sizes.scored * labels * (once + each * (2 if told.direct else epochs))
+    number, unit = amount / 1000**step, ("B", "kB", "MB", "GB", "TB")[step]
+    return f"{number:.1f} {unit}" if number < 9.95 and number != int(number) else f"{number:,.0f} {unit}"
 
 
 def _bytes_of(files: tuple[PathLike, ...]) -> int:

@@ -1,8 +1,10 @@
 """What jobs ask for: read off footers, near what was measured, growing with what is in memory and nothing else."""
 
 import copy
+import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -214,20 +216,20 @@ def test_every_seed_takes_its_time_and_room():
     start = START_SECONDS
     taken = [seconds(own, CONFIG, BERT_BASE, 1) - start for own in (one, five)]
     assert taken[1] == pytest.approx(5 * taken[0])
-    written = [disk(own, BERT_BASE) for own in (one, five)]
+    written = [disk(own, CONFIG, BERT_BASE) for own in (one, five)]
     assert 4.5 * written[0] < written[1] <= 5 * written[0]
     assert memory_of(five, CONFIG, BERT_BASE) > memory_of(one, CONFIG, BERT_BASE)
 
 
 def test_disk_is_what_is_written():
     parts = job(HiddenOf(model=ENCODING, variant="original", part="1of4"))
-    assert disk(HIDDEN, BERT_BASE) == -(-(300_000 * 13 * 768 * 2 + 10_000 * 4) // MB)
-    assert disk(parts, BERT_BASE) == -(-disk(HIDDEN, BERT_BASE) // 4)
-    assert disk(AVERAGE, BERT_BASE) == -(-(144 * 128**2 * 12 + 128**2 * 8) // MB)
-    assert disk(probing(TRAINED, True), BERT_BASE) - disk(probing(), BERT_BASE) == pytest.approx(
+    assert disk(HIDDEN, CONFIG, BERT_BASE) == -(-(300_000 * 13 * 768 * 2 + 10_000 * 4) // MB)
+    assert disk(parts, CONFIG, BERT_BASE) == -(-disk(HIDDEN, CONFIG, BERT_BASE) // 4)
+    assert disk(AVERAGE, CONFIG, BERT_BASE) == -(-(144 * 128**2 * 12 + 128**2 * 8) // MB)
+    assert disk(probing(TRAINED, True), CONFIG, BERT_BASE) - disk(probing(), CONFIG, BERT_BASE) == pytest.approx(
         144 * 128**2 * 4 / MB, abs=1
     )
-    assert disk(job(RankOf(order="lambda-0")), None) == 1
+    assert disk(job(RankOf(order="lambda-0")), CONFIG, None) == 1
 
 
 def test_outcomes_in_the_table_of_all_are_those_after_the_last_epoch():
@@ -256,7 +258,73 @@ def test_disk_of_outcomes_is_a_little_more_than_they_take(tmp_path, metric, epoc
     taken = (tmp_path / "outcomes.parquet").stat().st_size / MB
     many = replace(BERT_BASE, examples=rows // words, tokens=rows, scored=rows // words)
     told = probing(epochs=epochs).settings.model_copy(update={"metric": metric})
-    assert 1 <= (disk(job(told), many) - disk(job(told), replace(many, scored=0))) / taken < (6 if words > 1 else 2.5)
+    assert (
+        1
+        <= (disk(job(told), CONFIG, many) - disk(job(told), CONFIG, replace(many, scored=0))) / taken
+        < (6 if words > 1 else 2.5)
+    )
+
+
+FILES = {"files": {"train": "a.csv", "validation": "b.csv"}, "slots": 61}
+EVERYTHING = {
+    "name": "needs",
+    "run": {
+        "models": ["bert"],
+        "tasks": ["texts", "words"],
+        "constants": ["average", "toeplitz", "mean-output", "resample", "zeros"],
+        "orders": ["lambda", "gradient", "leave-one-out", "variance", "output-norm", "random"],
+        "fractions": ["1", "1/2", "0"],
+        "seeds": [1, 2],
+    },
+    "grids": {
+        "masks": {"tasks": ["masked"], "constants": ["average"], "orders": ["lambda", "gradient"]},
+        "trained": {"constants": ["average-trained", "by-distance-trained"], "fractions": ["0"]},
+        "decoded": {
+            "tasks": ["next", "questions"],
+            "constants": ["average"],
+            "orders": ["lambda", "gradient", "leave-one-out"],
+        },
+    },
+    "models": {"bert": {"hub": "owner/bert"}},
+    "corpora": {
+        "texts": FILES | {"first": "text", "shards": 2},
+        "words": FILES | {"words": "words"},
+        "running": FILES | {"first": "text", "blocks": True},
+        "questions": FILES | {"choices": ["a", "b", "c"]},
+    },
+    "tasks": {
+        name: {"corpus": corpus, "metric": metric, "learning_rate": 0.001, "batch_size": 16, "epochs": 3} | label
+        for name, corpus, metric, label in (
+            ("texts", "texts", "f1", {"label": "l"}),
+            ("words", "words", "entity_f1", {"label": "l"}),
+            ("masked", "running", PERPLEXITY, {}),
+            ("next", "running", "log_likelihood", {}),
+            ("questions", "questions", "choice_accuracy", {}),
+        )
+    },
+    "ranking": {"halves": True},
+}
+"""Every kind of job that reads a laid-out corpus."""
+
+
+def test_every_kind_of_job_needs_what_was_recorded(tmp_path):
+    """Megabytes, minutes, seconds, megabytes on the disk and in the table of outcomes; of two machines and corpora."""
+    model = {"layers": 7, "heads": 11, "hidden": 341, "intermediate": 1201, "vocabulary": 5003, "slots": 61}
+    corpora = [
+        Sizes(**model, examples=20_011, tokens=400_009, scored=1_013),
+        Sizes(**model, examples=3_001, tokens=90_007, scored=17, choices=3.0),
+    ]
+    found = {}
+    for machine in ({}, {"device": "cuda", "precision": "bfloat16", "token_budget": 4096}):
+        config = config_of(EVERYTHING | machine)
+        for job in Study(config, tmp_path).jobs():
+            rows = found.setdefault(" ".join([job.rule, *job.wildcards.values()]), [])
+            for sizes in corpora:
+                asked = [memory_of(job, config, sizes), walltime_of(job, config, sizes, 2)]
+                taken = [seconds(job, config, sizes, 2), disk(job, config, sizes), disk_in_table(job, sizes)]
+                rows.append(pytest.approx(asked + taken, rel=1e-9, abs=1e-6))
+    recorded = json.loads(Path(__file__).with_name("needs.json").read_text(encoding="utf-8"))
+    assert {name: found[name] for name in recorded} == recorded
 
 
 def test_texts_ask_by_the_size_of_their_files(tmp_path):

@@ -22,7 +22,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus, Machine
 from papa.config.stages import HiddenOf, ModelId, RunsOf, TextsOf
-from papa.config.study import Job, Study
+from papa.config.study import AnyJob, Study
 from papa.config.variant import CONTEXTLESS, ORIGINAL
 from papa.errors import InputError, count
 from papa.files import footer_of
@@ -68,7 +68,7 @@ def plan(config: Config, cores: int) -> Found:
     study = Study(config, Path("results", config.name))
     problems, sizes, rows = _sizes(study)
     jobs, stages = study.jobs(), dict[str, Found]()
-    taken, depth = dict[Job[Any], float](), dict[Job[Any], int]()
+    taken, depth = dict[AnyJob, float](), dict[AnyJob, int]()
     outcomes, largest, waiting = 0.0, 0, 0
     weighed = {needed for job in jobs if job.rule == "weigh_heads" for needed in job.needed}
     for job in jobs:  # inputs stand before what is made of them
@@ -466,7 +466,7 @@ def _laid_out(model: Mapping[str, int], splits: Mapping[str, Counted], slots: in
     return Sizes(**model, **found, choices=choices)
 
 
-def _sizes_of(job: Job[Any], sizes: Mapping[tuple[str, str], Sizes | None]) -> tuple[Sizes | None, bool]:
+def _sizes_of(job: AnyJob, sizes: Mapping[tuple[str, str], Sizes | None]) -> tuple[Sizes | None, bool]:
     """The sizes of the laid-out corpus that a job reads, and whether what it takes is known."""
     source = job.needs["parts"][0] if "parts" in job.needs else job
     for needed in source.needs.get("tokens", ()):
@@ -475,15 +475,15 @@ def _sizes_of(job: Job[Any], sizes: Mapping[tuple[str, str], Sizes | None]) -> t
     return None, True
 
 
-def _seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) -> float:
+def _seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> float:
     read = [own.settings for own in (job, *job.needs.get("texts", ())) if isinstance(own.settings, TextsOf)]
     files = [path for told in read for _, path in told.corpus.files or () if path and os.path.isfile(path)]
     return seconds(job, config, sizes, threads) + sum(os.path.getsize(path) for path in files) / READ_AT
 
 
-def _elapsed(study: Study, jobs: list[Job[Any]], taken: Mapping[Job[Any], float], cores: int) -> float:
+def _elapsed(study: Study, jobs: list[AnyJob], taken: Mapping[AnyJob, float], cores: int) -> float:
     """Seconds by the clock: all cores busy, but no shorter than the longest chain of jobs, or the jobs of one GPU."""
-    ends: dict[Job[Any], float] = {}
+    ends: dict[AnyJob, float] = {}
     for job in jobs:  # inputs stand before what is made of them
         ends[job] = taken[job] + max((ends[needed] for needed in job.needed), default=0.0)
     busy = sum(taken[job] * min(study.threads(job), cores) for job in jobs) / cores

@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus
@@ -31,7 +30,7 @@ from papa.config.stages import (
     TokensOf,
     WeightsOf,
 )
-from papa.config.study import Job, Study
+from papa.config.study import AnyJob, Job, Study
 from papa.config.variant import OBSERVED, Constant, Variant, entries_of
 from papa.files import PathLike, footer_of
 
@@ -156,7 +155,7 @@ def _sizes_of(tokens: str, changed: int) -> Sizes | None:
         return None
 
 
-def memory(study: Study, job: Job[Any]) -> int:
+def memory(study: Study, job: AnyJob) -> int:
     """Megabytes that a job of a study asks for; raises FileNotFoundError if the files it follows from are missing."""
     settings = job.settings
     if isinstance(settings, TextsOf | LabelsOf | SubsetsOf):
@@ -165,7 +164,7 @@ def memory(study: Study, job: Job[Any]) -> int:
     return memory_of(job, study.config, _sizes_behind(study, job))
 
 
-def walltime(study: Study, job: Job[Any]) -> int:
+def walltime(study: Study, job: AnyJob) -> int:
     """Minutes that a job of a study asks for; raises FileNotFoundError if the files it follows from are missing."""
     settings = job.settings
     if isinstance(settings, TextsOf | LabelsOf | SubsetsOf):
@@ -175,7 +174,7 @@ def walltime(study: Study, job: Job[Any]) -> int:
     return walltime_of(job, study.config, _sizes_behind(study, job), study.threads(job))
 
 
-def _sizes_behind(study: Study, job: Job[Any]) -> Sizes | None:
+def _sizes_behind(study: Study, job: AnyJob) -> Sizes | None:
     """The sizes of the laid-out corpus that a job reads, or whose parts it merges; None if it reads no corpus."""
     source = job.needs["parts"][0] if isinstance(job.settings, MergeOf) else job
     tokens = source.maybe("tokens")
@@ -230,7 +229,7 @@ class Needs:
     written: float = 0
 
 
-def memory_of(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
+def memory_of(job: AnyJob, config: Config, sizes: Sizes | None) -> int:
     """Megabytes that a job on a corpus of these sizes asks for."""
     if sizes is None or (needs := _needs(job, config, sizes)) is None:
         return UNKNOWN_MB if job.inputs.get("tokens") else TABLES_MB
@@ -241,7 +240,7 @@ def memory_of(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
     return _rounded_up(MARGIN * (needs.start + cuda + held / MB), 100)
 
 
-def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) -> float:
+def seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> float:
     """Seconds that a job takes on slow processors: operations over their rate, optimiser steps, and reading.
 
     A pass takes 2 operations for each weight of the layers and each token. What is learned takes 6 for each parameter.
@@ -257,18 +256,18 @@ def seconds(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) ->
     return START_SECONDS + operations / rate + needs.steps * sizes.probe * STEP + read / BYTES_A_SECOND
 
 
-def walltime_of(job: Job[Any], config: Config, sizes: Sizes | None, threads: int) -> int:
+def walltime_of(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> int:
     """Minutes that a job asks for: twice the estimate, and the start on a busy machine."""
     return _rounded_up(START_MINUTES + SLACK * (seconds(job, config, sizes, threads) - START_SECONDS) / 60, 5)
 
 
-def disk(job: Job[Any], config: Config, sizes: Sizes | None) -> int:
+def disk(job: AnyJob, config: Config, sizes: Sizes | None) -> int:
     """Megabytes that a job writes, at most; what is small counts as one."""
     needs = None if sizes is None else _needs(job, config, sizes)
     return _rounded_up(needs.written / MB, 1) or 1 if needs else 1
 
 
-def disk_in_table(job: Job[Any], sizes: Sizes | None) -> float:
+def disk_in_table(job: AnyJob, sizes: Sizes | None) -> float:
     """Megabytes of a job's outcomes in the table of all outcomes, at most: those after the last epoch."""
     settings = job.settings
     if sizes is None or not isinstance(settings, ProbeOf):
@@ -279,13 +278,13 @@ def disk_in_table(job: Job[Any], sizes: Sizes | None) -> float:
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
-def _needs(job: Job[Any], config: Config, sizes: Sizes) -> Needs | None:
+def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
     """What a job needs; None if that does not depend on a laid-out corpus."""
     build = BUILDERS.get(type(job.settings))
     return build(job, config, sizes) if build else None
 
 
-def _one_pass(job: Job[Any], config: Config) -> Needs:
+def _one_pass(job: AnyJob, config: Config) -> Needs:
     """All texts go through the model once, a budget of tokens at a time."""
     return Needs(_kind(job.settings), activations=_activation(job) * config.token_budget, passes=1)
 
@@ -370,7 +369,7 @@ def _learn(job: Job[LambdaOf] | Job[WeightsOf] | Job[ProbeOf], config: Config, s
     )
 
 
-BUILDERS: dict[type[Settings], Callable[[Job[Any], Config, Sizes], Needs]] = {
+BUILDERS: dict[type[Settings], Callable[[AnyJob, Config, Sizes], Needs]] = {
     AverageOf: _average,
     MergeOf: _merge,
     ResampleOf: _resample,
@@ -409,7 +408,7 @@ def _parts(part: str) -> int:
     return int(part.split("of")[1])
 
 
-def _activation(job: Job[Any]) -> int:
+def _activation(job: AnyJob) -> int:
     """Bytes of an activation."""
     return FLOAT if job.settings.model.precision == "float32" else AUTOCAST
 

@@ -22,9 +22,10 @@ from papa.config.stages import Training
 from papa.data.tokens import Tokens
 from papa.method.fitting import Kept, TrainingTask, fit
 from papa.method.hidden import HiddenStates
+from papa.method.labelled import GoldLabels, Labelled
 from papa.method.metrics import Outcomes
-from papa.method.objectives import Batch, Labelled, Labels, States
-from papa.method.probes import Sizes
+from papa.method.objective import Batch, States
+from papa.method.probes import ProbeSizes
 
 
 class Search(NamedTuple):
@@ -51,7 +52,7 @@ def search(model: Path, asked: Search, rates: Sequence[float]) -> Iterator[tuple
     order = torch.randperm(len(splits["train"]), generator=torch.Generator().manual_seed(0))[: asked.rows]
     held, fitted = order[: len(order) // 5], order[len(order) // 5 :]
     with HiddenStates.opened(sorted((corpus / "features/original").glob("*.json"))) as stored:
-        sizes = Sizes(**{field.name: stored.index[field.name] for field in fields(Sizes)})
+        sizes = ProbeSizes(**{field.name: stored.index[field.name] for field in fields(ProbeSizes)})
 
         def states(batch: Batch) -> Tensor:
             hidden = stored.read(batch.examples, batch.tokens)
@@ -59,7 +60,7 @@ def search(model: Path, asked: Search, rates: Sequence[float]) -> Iterator[tuple
 
         for rate in rates:
             torch.manual_seed(0)
-            labelled, scores = Labelled(splits, sizes, Labels.read(splits, labels)), list[float]()
+            labelled, scores = Labelled(splits, sizes, GoldLabels.read(splits, labels)), list[float]()
             loss = labelled.loss_on(states)
 
             def after_epoch(labelled: Labelled = labelled, scores: list[float] = scores) -> Kept:

@@ -77,7 +77,7 @@ class Measure:
         counts: from outcomes to what each unit adds, `[unit, count]`; losses are summed without it.
         score: from sums `[..., count]` to scores `[...]`; 0 where the score is not defined.
         low, high: the range of scores.
-        column: the column of outcomes that is counted; see `papa.method.objectives.OUTCOMES`.
+        column: the column of outcomes that is counted; see `papa.method.objective.OUTCOMES`.
         has_floors: whether more is better, so the score has floors and a loss.
         log_scaled: whether a score of 0 is not the absence of skill, so no relative drop is defined.
         guess: the best guess that ignores the input, if it differs from the target's.

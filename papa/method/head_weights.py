@@ -30,11 +30,12 @@ from papa.files import JSON, PathLike, Trace, write_table
 from papa.method.checkpoints import Checkpoint
 from papa.method.constants import constants_for
 from papa.method.fitting import TrainingTask, fit
-from papa.method.objectives import Objective, States, Through, objective_of
+from papa.method.objective import Objective, States
+from papa.method.objectives import objective_of
 from papa.method.orders import units_of
-from papa.method.probes import Sizes
+from papa.method.probes import ProbeSizes
 from papa.method.progress import progress
-from papa.method.training import stored
+from papa.method.states import StreamedStates, stored_states
 from papa.model.attention import Layer
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of
@@ -161,7 +162,7 @@ class Probed:
         mixes = [own for own in self.model.replacement(constants, mixing=open_gates) if isinstance(own, Mix)]
         gates: list[Tensor] = []  # of each layer, [example, head]
         mixed: Replacement = []
-        loss = self.objective.loss_on(Through(self.model, lambda: mixed, direct=self.direct))
+        loss = self.objective.loss_on(StreamedStates(self.model, lambda: mixed, direct=self.direct))
         total = torch.zeros(self.model.layers, units, dtype=torch.float64, device=self.model.device)
         for own in progress(torch.arange(self.examples).split(self.batch_size), "gradients", self.examples):
             owners = self._owners(own).to(self.model.device)
@@ -186,7 +187,7 @@ class Probed:
         sample, size = drawn[:LEFT_OUT_OF].sort().values, self.model.heads // units
 
         def loss_with(replacement: Replacement) -> float:
-            loss = self.objective.loss_on(Through(self.model, lambda: replacement, direct=self.direct))
+            loss = self.objective.loss_on(StreamedStates(self.model, lambda: replacement, direct=self.direct))
             with torch.inference_mode():
                 return sum(float(loss(own)) * len(own) for own in sample.split(self.batch_size)) / len(sample)
 
@@ -206,7 +207,7 @@ def _probed(job: Job[WeightsOf], split: Mapping[str, Tokens], model: Model, chec
     if settings.seed is None:
         raise InputError(f"The weights {settings.by} follow from a probe, and a probe needs a seed; give one.")
     torch.manual_seed(settings.seed)
-    objective = objective_of(job, split, Sizes.of(model, train.n), model, settings.seed)
+    objective = objective_of(job, split, ProbeSizes.of(model, train.n), model, settings.seed)
     direct = bool(settings.direct)
     if not direct:
         with _states_of_the_original(job, split, model) as states:
@@ -229,11 +230,11 @@ def _states_of_the_original(job: Job[WeightsOf], split: Mapping[str, Tokens], mo
     """Hidden states with no head replaced: stored ones if the job reads an index, else from the model as it goes."""
     indices, usual = job.inputs.get("index"), model.replacement()
     if indices:
-        with stored(indices, split, job.settings.model.model.name, Variant.parse(ORIGINAL)) as (read, _):
+        with stored_states(indices, split, job.settings.model.model.name, Variant.parse(ORIGINAL)) as (read, _):
             yield lambda batch: read(batch).to(model.device)
     else:
         labelled = job.maybe("labels") is not None
-        yield Through(model, lambda: usual, bool(job.settings.encoder_dropout), rounded=labelled)
+        yield StreamedStates(model, lambda: usual, bool(job.settings.encoder_dropout), rounded=labelled)
 
 
 # -- what is seen in attention ----------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class Outcomes:
 
 
 def counts_of(metric: str, outcomes: pa.Table, names: Sequence[str], epoch: int | None = None) -> Counts:
-    """What each text adds to a metric, `[text, count]`, from a table of outcomes (`papa.method.objectives.OUTCOMES`).
+    """What each text adds to a metric, `[text, count]`, from a table of outcomes (`papa.method.objective.OUTCOMES`).
 
     Args:
         metric: one of `MEASURES`.

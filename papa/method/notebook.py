@@ -16,10 +16,12 @@ from papa.data.packed import RawBatch
 from papa.data.prepare import in_order
 from papa.data.tokens import Tokens
 from papa.errors import InputError
-from papa.method.features import Remembered
-from papa.method.objectives import IGNORED, Batch, Labelled, Labels, Next, Objective, States
-from papa.method.probes import SequenceProbe, Sizes, TokenProbe
+from papa.method.labelled import GoldLabels, Labelled
+from papa.method.likelihoods import NextTokens
+from papa.method.objective import IGNORED, Batch, Objective, States
+from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 from papa.method.ranking import gates_learned
+from papa.method.states import CachedStates
 from papa.method.training import probe_trained
 from papa.model.model import Batches, Model, check_model, packed_batches
 from papa.model.replacement import Constants, Replacement, check_slots
@@ -165,12 +167,12 @@ def fit_probe(
     return objective.probe.eval()
 
 
-def _computed(model: Model, replacement: Replacement | None, splits: Mapping[str, Tokens]) -> tuple[States, Sizes]:
+def _computed(model: Model, replacement: Replacement | None, splits: Mapping[str, Tokens]) -> tuple[States, ProbeSizes]:
     own = model.replacement() if replacement is None else replacement
-    return Remembered(model, own, splits), Sizes.of(model, splits["train"].n)
+    return CachedStates(model, own, splits), ProbeSizes.of(model, splits["train"].n)
 
 
-def _dense(hidden: Tensor, tokens: Tokens) -> tuple[States, Sizes]:
+def _dense(hidden: Tensor, tokens: Tokens) -> tuple[States, ProbeSizes]:
     """Hidden states that are given, and what a probe has to know of them: what BERT's config says of probes."""
     if hidden.ndim != 4 or hidden.shape[0] != len(tokens) or hidden.shape[2] != tokens.n:
         raise InputError(
@@ -183,7 +185,7 @@ def _dense(hidden: Tensor, tokens: Tokens) -> tuple[States, Sizes]:
         found = hidden[batch.examples[own.example_of], :, own.slots].float()
         return found if batch.places is None else found[batch.places]
 
-    return read, Sizes(hidden.shape[1], hidden.shape[3], tokens.n, 0.02, 0.1)
+    return read, ProbeSizes(hidden.shape[1], hidden.shape[3], tokens.n, 0.02, 0.1)
 
 
 # -- what is given ----------------------------------------------------------------------------------------------------
@@ -191,7 +193,7 @@ def _dense(hidden: Tensor, tokens: Tokens) -> tuple[States, Sizes]:
 
 def examples_of(
     model: Model | None, given: Mapping[str, tuple[Batches, LabelValues | None]], asked: str
-) -> tuple[dict[str, Tokens], Labels | None]:
+) -> tuple[dict[str, Tokens], GoldLabels | None]:
     """The tokens of each split, and their labels, None if there are none.
 
     Args:
@@ -217,7 +219,7 @@ def examples_of(
     return splits, labels_of(splits, labels) if labels else None
 
 
-def labels_of(splits: Mapping[str, Tokens], given: Mapping[str, LabelValues]) -> Labels:
+def labels_of(splits: Mapping[str, Tokens], given: Mapping[str, LabelValues]) -> GoldLabels:
     """Labels as indices of their names, which are the sorted values of the training examples.
 
     Raises:
@@ -236,7 +238,7 @@ def labels_of(splits: Mapping[str, Tokens], given: Mapping[str, LabelValues]) ->
         split: torch.tensor([IGNORED if value == IGNORED else index[str(value)] for value in own])
         for split, own in values.items()
     }
-    return Labels(numbers, names)
+    return GoldLabels(numbers, names)
 
 
 def _values(tokens: Tokens, given: LabelValues) -> list[str | int]:
@@ -267,7 +269,7 @@ def _values(tokens: Tokens, given: LabelValues) -> list[str | int]:
     return listed
 
 
-def objective_on(model: Model, splits: Mapping[str, Tokens], labels: Labels | None) -> Objective:
+def objective_on(model: Model, splits: Mapping[str, Tokens], labels: GoldLabels | None) -> Objective:
     """What is measured: labels by a new probe; without labels next tokens by a decoder's own head."""
     if labels is None:
         if not model.causal:
@@ -275,8 +277,8 @@ def objective_on(model: Model, splits: Mapping[str, Tokens], labels: Labels | No
                 f"No labels were given, and {type(model.full).__name__} sees later tokens, so that it cannot be asked "
                 "for the next one; give labels, or measure masked tokens by papa.measure."
             )
-        return Next(splits, model)
-    objective = Labelled(splits, Sizes.of(model, splits["train"].n), labels)
+        return NextTokens(splits, model)
+    objective = Labelled(splits, ProbeSizes.of(model, splits["train"].n), labels)
     objective.probe.to(model.device)
     return objective
 

@@ -109,7 +109,7 @@ def heads_to_replace(order: PathLike, variant: Variant, model: Model) -> list[He
             f"{order} takes {size} heads at once, but in this model {model.heads // model.groups} of the {model.heads} "
             "heads of a layer share their keys; rank by head or by layer (`ranking.unit`)."
         )
-    return given_up(ranked, variant, size)
+    return heads_replaced(ranked, variant, size)
 
 
 def check_ranked(ranked: Sequence[Head], model: Model, what: str) -> None:
@@ -121,6 +121,6 @@ def check_ranked(ranked: Sequence[Head], model: Model, what: str) -> None:
         )
 
 
-def given_up(ranked: Sequence[Head], variant: Variant, size: int = 1) -> list[Head]:
+def heads_replaced(ranked: Sequence[Head], variant: Variant, size: int = 1) -> list[Head]:
     """The first heads of an order, down to the fraction of its units, of so many heads each, that a variant keeps."""
     return list(ranked[: len(ranked) - size * variant.kept(len(ranked) // size)])

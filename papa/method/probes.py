@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ProbeSizes:
     """What a probe has to know of the model whose hidden states it reads.
 
     Args:
@@ -42,7 +42,7 @@ class Sizes:
     probe_dropout: float
 
     @classmethod
-    def of(cls, model: Model, slots: int) -> Sizes:
+    def of(cls, model: Model, slots: int) -> ProbeSizes:
         """The sizes of a model."""
         return cls(model.states, model.hidden, slots, spread_of(model.config), probe_dropout(model.config))
 

@@ -17,9 +17,11 @@ from papa.method.checkpoints import Checkpoint
 from papa.method.constants import constants_for
 from papa.method.fitting import Kept, TrainingTask, fit
 from papa.method.head_weights import write_weights
-from papa.method.objectives import Objective, Through, objective_of
+from papa.method.objective import Objective
+from papa.method.objectives import objective_of
 from papa.method.orders import units_of
-from papa.method.probes import Sizes
+from papa.method.probes import ProbeSizes
+from papa.method.states import StreamedStates
 from papa.model.load import model_of
 from papa.model.model import Model
 from papa.model.replacement import Constants, Matrices, Outputs, Replacement
@@ -39,7 +41,7 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     model, constant = model_of(settings.model), Constant.parse(settings.constant)
     matrices = constants_for(constant, job.maybe("constants"), model, facts)
     torch.manual_seed(settings.seed)
-    objective = objective_of(job, split, Sizes.of(model, train.n), model, job.settings.seed)
+    objective = objective_of(job, split, ProbeSizes.of(model, train.n), model, job.settings.seed)
     trace = job.trace(**sources_of(identity, str(model.weights)))
     checkpoint = Checkpoint(job.output("lambdas"), trace, model.device.type)
     values = gates_learned(model, matrices, objective, settings, checkpoint)
@@ -87,7 +89,7 @@ def gates_learned(
     def learned() -> Kept:
         return {"lambda": lambdas().detach().cpu()}
 
-    through = Through(model, mixed, how.encoder_dropout, direct=bool(how.direct))
+    through = StreamedStates(model, mixed, how.encoder_dropout, direct=bool(how.direct))
     task_loss, parameters = objective.loss_on(through), objective.probe.parameters()
 
     def loss(examples: Tensor) -> Tensor:

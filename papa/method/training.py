@@ -27,7 +27,6 @@ from papa.data.weights import sources_of
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import (
     JSON,
-    MEND,
     Trace,
     provenance_of,
     read_json,
@@ -40,12 +39,13 @@ from papa.files import (
 )
 from papa.method.checkpoints import Checkpoint
 from papa.method.constants import TrainedConstants
-from papa.method.features import names_of, replaced_by
 from papa.method.fitting import Diverged, Epoch, TrainingTask, fit
-from papa.method.hidden import HiddenStates
 from papa.method.metrics import score_of_table
-from papa.method.objectives import Objective, States, Through, objective_of
-from papa.method.probes import Sizes
+from papa.method.objective import Objective, States
+from papa.method.objectives import objective_of
+from papa.method.probes import ProbeSizes
+from papa.method.states import StreamedStates, stored_states
+from papa.method.variants import names_of, replaced_by
 from papa.model.load import model_of
 from papa.model.model import Model
 from papa.model.replacement import Outputs, Replacement, replaced_in
@@ -100,7 +100,7 @@ class Source:
     """
 
     states: States
-    sizes: Sizes
+    sizes: ProbeSizes
     heads: int
     kept: int
     weights: str
@@ -288,34 +288,11 @@ def _trained_before(job: Job[ProbeOf], trace: Trace) -> dict[int, Trained]:
 
 
 @contextmanager
-def stored(
-    indices: Sequence[str], splits: Mapping[str, Tokens], model: str, variant: Variant
-) -> Iterator[tuple[States, Mapping[str, JSON]]]:
-    """Hidden states from the store, beside the index of each part, and what the indices say.
-
-    Raises:
-        DamagedArtefact: they are those of other texts, of another model or of another variant.
-    """
-    with HiddenStates.opened(indices) as hidden:
-        index = hidden.index
-        of_texts = {name: count for name, _, _, count in index["splits"]}
-        if any(of_texts.get(split) != len(tokens.ids) for split, tokens in splits.items()):
-            raise DamagedArtefact(f"{indices[0]} is of the hidden states of other texts; {MEND}.")
-        expected = {"corpus": splits["train"].provenance["corpus"], "model": model, **names_of(variant)}
-        for key, value in expected.items():
-            if index[key] != value:
-                raise DamagedArtefact(
-                    f"{indices[0]} is of hidden states with {key} {index[key]} where {value} was expected; {MEND}."
-                )
-        yield (lambda batch: hidden.read(batch.examples, batch.tokens, batch.places)), index
-
-
-@contextmanager
 def _read(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]:
     """Hidden states that the jobs before have stored."""
     settings, indices = job.settings, job.inputs["index"]
-    with stored(indices, splits, settings.model.model.name, Variant.parse(settings.variant)) as (states, index):
-        sizes = Sizes(**{field.name: index[field.name] for field in fields(Sizes)})
+    with stored_states(indices, splits, settings.model.model.name, Variant.parse(settings.variant)) as (states, index):
+        sizes = ProbeSizes(**{field.name: index[field.name] for field in fields(ProbeSizes)})
         made = trace_of(indices[0])
         sources = {name: own for name, own in made.inputs.items() if name in Roots.names} if made else {}
         yield Source(states, sizes, index["heads"], index["kept"], index["weights"], sources)
@@ -348,11 +325,11 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
         return model.replacement(trained[0](), replaced) if trained else fixed
 
     rounded = not (variant.trained or unlabelled)
-    states = Through(model, replacement, settings.encoder_dropout, rounded, bool(settings.direct))
+    states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, bool(settings.direct))
     total = model.layers * model.heads
     weights = str(model.weights)
     sources, kept = sources_of(settings.model.model, weights), total - len(replaced)
-    yield Source(states, Sizes.of(model, tokens.n), total, kept, weights, sources, model, beside)
+    yield Source(states, ProbeSizes.of(model, tokens.n), total, kept, weights, sources, model, beside)
 
 
 def _state_of(modules: Sequence[nn.Module]) -> dict[str, Tensor]:

@@ -34,7 +34,7 @@ COLUMNS = dict.fromkeys(("model", "task", "constant", "order", "fraction"), "str
 COLUMNS |= {"split": "string", "example": "int32", "word": "int32", "gold": "int16", "by_word": "int16"}
 COLUMNS |= {"tokens": "int32", "trivial": "float64", "subset": "string", "predicted": "int16", "loss": "float64"}
 COLUMNS |= {"kl": "float64", "normalised": "int16"}
-"""The columns of the table of all outcomes; see `papa.method.objectives.OUTCOMES`. `by_word` is what a tagger says that
+"""The columns of the table of all outcomes; see `papa.method.objective.OUTCOMES`. `by_word` is what a tagger says that
 knows the most frequent label of each word and nothing else; `subset` is empty for what is in none."""
 
 Setting = tuple[str | None, str | None, str]

@@ -16,11 +16,13 @@ from papa.config.variant import CONTEXTLESS, ORIGINAL, Constant, Order, Variant
 from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.method.constants import constants_for
-from papa.method.features import Remembered, names_of
+from papa.method.labelled import GoldLabels
 from papa.method.notebook import LabelValues, Recipe, examples_of, metric_of, objective_on
-from papa.method.objectives import IGNORED, Labels, States, Through
-from papa.method.orders import check_ranked, given_up, smallest_first
+from papa.method.objective import IGNORED, States
+from papa.method.orders import check_ranked, heads_replaced, smallest_first
+from papa.method.states import CachedStates, StreamedStates
 from papa.method.training import probe_trained
+from papa.method.variants import names_of
 from papa.model.model import Batches, Model, check_model
 from papa.model.replacement import Constants, Head, Replacement, check_slots, replaced_in
 from papa.results.outcomes import Measured
@@ -80,7 +82,7 @@ def sweep(
     for fraction in recipe.fractions:
         variant = Variant.of(CONSTANT, ORDER, fraction)
         if variant.constant is not None:
-            steps[variant.path] = model.replacement(constants, given_up(ranked, variant))
+            steps[variant.path] = model.replacement(constants, heads_replaced(ranked, variant))
     found = [point for path, replaced in steps.items() for point in asked.points(Variant.parse(path), replaced)]
     runs = collect_runs([(run, "this sweep") for run, _ in found], [measured := asked.measured(found)], {})
     summary, shown = with_losses(runs, [measured]), {str(Fraction(fraction)) for fraction in recipe.fractions}
@@ -94,7 +96,7 @@ class _Asked:
 
     model: Model
     splits: Mapping[str, Tokens]
-    labels: Labels | None
+    labels: GoldLabels | None
     recipe: Recipe
 
     @cached_property
@@ -105,9 +107,9 @@ class _Asked:
         """What was run with some heads replaced, and its outcomes: once for each seed, if something is trained."""
         total, direct = self.model.layers * self.model.heads, not METRICS[self.metric].target.probed
         if direct:
-            states: States = Through(self.model, lambda: replacement, direct=True)
+            states: States = StreamedStates(self.model, lambda: replacement, direct=True)
         else:
-            states = Remembered(self.model, replacement, self.splits)
+            states = CachedStates(self.model, replacement, self.splits)
         rows = Split(**{split: len(tokens) for split, tokens in self.splits.items()})
         for seed in self.recipe.seeds[:1] if direct else self.recipe.seeds:
             torch.manual_seed(seed)

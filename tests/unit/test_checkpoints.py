@@ -19,7 +19,7 @@ from sizes import TRAIN
 from papa.config.stages import ModelId, TokensOf
 from papa.data.tokenize import tokenize_corpus
 from papa.files import Trace, read_table, write_table
-from papa.method import averages, averaging, checkpoints, fitting, head_weights, objectives, training
+from papa.method import averages, averaging, checkpoints, fitting, head_weights, labelled, objective, training
 from papa.method.checkpoints import Checkpoint, State
 from papa.method.fitting import Diverged
 
@@ -46,7 +46,7 @@ class Course:
         self.events, self.killed_at = [], None
         for place, name, event in (
             (fitting.TrainingState, "step", "step"),
-            (objectives.Objective, "outcomes_on", "evaluate"),
+            (objective.Objective, "outcomes_on", "evaluate"),
             (training, "write_tensors", "write"),
             (head_weights, "write_table", "write"),
             (averaging.Averaging, "add_group", "group"),
@@ -286,8 +286,8 @@ def test_what_is_written_again_with_the_same_content_is_gone_on_with(always, cou
 def test_what_diverges_after_it_went_on_keeps_the_last_good_state(always, course, tiny, corpus, monkeypatch):
     job, (run, probe, _) = job_of("stored", tiny, corpus, "run")
     course.of(job, killed_at=len(EPOCH) + 2)
-    plain = objectives.cross_entropy
-    monkeypatch.setattr(objectives, "cross_entropy", lambda *args: plain(*args) * float("nan"))
+    plain = labelled.cross_entropy
+    monkeypatch.setattr(labelled, "cross_entropy", lambda *args: plain(*args) * float("nan"))
     with pytest.raises(Diverged, match=r"became nan in epoch 2 .* The state after epoch 1 is kept"):
         course.of(job)
     monkeypatch.undo()

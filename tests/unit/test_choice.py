@@ -26,7 +26,7 @@ from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table
 from papa.jobs.resources import sizes_of
-from papa.method.objectives import Choice, _taken
+from papa.method.likelihoods import Choices, _predicted
 from papa.results.losses import losses_of
 from papa.results.outcomes import FLOOR, ORIGINALS, assembled
 
@@ -152,8 +152,8 @@ def plain(rows, corpus):
 
 
 def scored(tokens, labels, model, replacement=None):
-    """The log-likelihoods of the validation choices as `Choice` finds them, one question after another."""
-    objective = Choice(Tokens.read(tokens), model, labels)
+    """The log-likelihoods of the validation choices as `Choices` finds them, one question after another."""
+    objective = Choices(Tokens.read(tokens), model, labels)
     with torch.inference_mode():
         parts = [
             objective.outcomes(batch, model.scores(model.pack(batch.packed), replacement).float())
@@ -240,7 +240,7 @@ def test_lambda_is_learned_on_the_choice_between_choices(corpus):
     moved = read_table(lambdas).to_pandas().set_index(["layer", "head"])["value"]
     model = papa.load_model(tokens.parent / "tiny", device="cpu")
     mean = papa.ConstantMatrices.load(average).mean
-    objective = Choice(Tokens.read(tokens, "train"), model, labels)
+    objective = Choices(Tokens.read(tokens, "train"), model, labels)
     batch = objective.batch(torch.arange(ROWS["train"]))
     raw = torch.zeros(model.layers, model.heads, requires_grad=True)
 
@@ -263,7 +263,7 @@ def test_the_loss_is_the_cross_entropy_over_the_choices_of_each_question(corpus)
     folder = tokens.parent / "tiny"
     model, other = papa.load_model(folder, device="cpu"), transformers.AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    objective, taken = Choice(Tokens.read(tokens), model, labels), [3, 7, 4, 20]
+    objective, taken = Choices(Tokens.read(tokens), model, labels), [3, 7, 4, 20]
     batch = objective.batch(torch.tensor(taken))
     with torch.no_grad():
         own = float(objective.loss(batch, model.scores(model.pack(batch.packed))))
@@ -311,13 +311,13 @@ def test_every_small_decoder_finds_choices_as_likely_as_its_stock_model(
 def test_an_encoder_is_not_asked_for_choices(tmp_path, model, corpus):
     model.save_pretrained(tmp_path / "encoder")
     with pytest.raises(papa.InputError, match=r"sees later tokens.* choice_accuracy needs a decoder"):
-        Choice(Tokens.read(corpus[0]), papa.load_model(tmp_path / "encoder", device="cpu"), corpus[1])
+        Choices(Tokens.read(corpus[0]), papa.load_model(tmp_path / "encoder", device="cpu"), corpus[1])
 
 
 def test_a_tie_is_no_right_answer():
     likely = torch.tensor([[-1.0, -1.0], [-1.0, -2.0], [-3.0, -1.0]])
-    assert _taken(likely, torch.tensor([0, 0, 0])).tolist() == [1, 0, 1]
-    assert _taken(likely, torch.tensor([1, 1, 1])).tolist() == [0, 0, 1]
+    assert _predicted(likely, torch.tensor([0, 0, 0])).tolist() == [1, 0, 1]
+    assert _predicted(likely, torch.tensor([1, 1, 1])).tolist() == [0, 0, 1]
 
 
 # -- the layout -------------------------------------------------------------------------------------------------------

@@ -20,11 +20,14 @@ from papa.data.masking import VALIDATION, Masking, masked_batch
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table, write_table
-from papa.method import objectives
+from papa.method import masked_tokens
 from papa.method.fitting import Diverged
+from papa.method.labelled import GoldLabels
+from papa.method.masked_tokens import MaskedTokens, summed_loss, token_losses
 from papa.method.metrics import score_of_table
-from papa.method.objectives import Batch, Labels, Masked, Through, losses, summed_loss
+from papa.method.objective import Batch
 from papa.method.probes import MlmProbe, activation_of, spread_of
+from papa.method.states import StreamedStates
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
 METRIC = "negative_log_perplexity"
@@ -81,7 +84,7 @@ def train(model, tokens, name="run", seed=1, **options):
 def masked(tokens, masking, *splits):
     """The objective on laid-out tokens, and hidden states through the model."""
     model = papa.load_model(str(tokens.parent / "tiny"), device="cpu")
-    return Masked(Tokens.read(tokens, *splits), model, masking, 1), Through(model, model.replacement)
+    return MaskedTokens(Tokens.read(tokens, *splits), model, masking, 1), StreamedStates(model, model.replacement)
 
 
 def test_share_of_masked_tokens_and_what_becomes_of_them(masking):
@@ -165,7 +168,7 @@ def test_blocks_are_other_texts_than_their_rows(tiny, tokens):
     assert train(tiny, tokens, constants=average, variant="average-of-lines/all")["kept"] == 0
     write_table(pa.table({"label": [0] * 67}), labels, {"fingerprint": "f", "label_names": ["x"]})
     with pytest.raises(papa.InputError, match="made of other texts than these"):
-        Labels.read(Tokens.read(tokens), labels)
+        GoldLabels.read(Tokens.read(tokens), labels)
 
 
 @pytest.mark.parametrize("size", [HIDDEN, 7])
@@ -193,7 +196,7 @@ def test_an_unknown_activation_is_refused():
 
 
 def test_the_loss_and_its_gradients_are_those_of_all_logits_at_once(monkeypatch):
-    monkeypatch.setattr(objectives, "DECODED_AT_ONCE", 64)
+    monkeypatch.setattr(masked_tokens, "DECODED_AT_ONCE", 64)
     embeddings = torch.randn(VOCABULARY, 7, requires_grad=True)
     probe = MlmProbe(LAYERS + 1, HIDDEN, embeddings, initializer_range=0.4)
     torch.nn.init.normal_(probe.bias)
@@ -212,14 +215,14 @@ def test_the_loss_and_its_gradients_are_those_of_all_logits_at_once(monkeypatch)
 
 
 def test_no_more_logits_than_a_chunk_exist_at_once(monkeypatch):
-    monkeypatch.setattr(objectives, "DECODED_AT_ONCE", 64)
-    shapes, kept, plain = [], [], objectives.linear
+    monkeypatch.setattr(masked_tokens, "DECODED_AT_ONCE", 64)
+    shapes, kept, plain = [], [], masked_tokens.linear
 
     def noting(*args):
         shapes.append(plain(*args).shape)
         return plain(*args)
 
-    monkeypatch.setattr(objectives, "linear", noting)
+    monkeypatch.setattr(masked_tokens, "linear", noting)
     probe = MlmProbe(LAYERS + 1, HIDDEN, torch.randn(VOCABULARY, 7))
     hidden, gold = torch.randn(101, LAYERS + 1, HIDDEN), torch.randint(VOCABULARY, (101,))
     with torch.autograd.graph.saved_tensors_hooks(lambda saved: kept.append(saved.shape) or saved, lambda saved: saved):
@@ -296,19 +299,22 @@ def test_each_text_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, masking)
 
 
 def test_losses_of_tokens_are_those_of_all_logits_at_once(monkeypatch):
-    monkeypatch.setattr(objectives, "DECODED_AT_ONCE", 64)
+    monkeypatch.setattr(masked_tokens, "DECODED_AT_ONCE", 64)
     shapes = []
 
     def noting(logits, *given, **named):
         shapes.append(logits.shape)
         return cross_entropy(logits, *given, **named)
 
-    monkeypatch.setattr(objectives, "cross_entropy", noting)
+    monkeypatch.setattr(masked_tokens, "cross_entropy", noting)
     probe = MlmProbe(LAYERS + 1, HIDDEN, torch.randn(VOCABULARY, 7))
-    for masked_tokens in (0, 1, 64, 101):
-        hidden, gold = torch.randn(masked_tokens, LAYERS + 1, HIDDEN), torch.randint(VOCABULARY, (masked_tokens,))
+    for count in (0, 1, 64, 101):
+        hidden, gold = torch.randn(count, LAYERS + 1, HIDDEN), torch.randint(VOCABULARY, (count,))
         with torch.no_grad():
-            found, dense = losses(probe, hidden, gold), cross_entropy(probe.packed(hidden), gold, reduction="none")
+            found, dense = (
+                token_losses(probe, hidden, gold),
+                cross_entropy(probe.packed(hidden), gold, reduction="none"),
+            )
         torch.testing.assert_close(found, dense)
     assert set(shapes) == {(64, VOCABULARY)}
 
@@ -360,8 +366,8 @@ def test_heads_are_replaced(tiny, tokens):
 
 
 def test_a_loss_that_is_no_number_keeps_the_last_good_state(tiny, tokens, monkeypatch):
-    plain = Through.__call__
-    monkeypatch.setattr(Through, "__call__", lambda *arguments: plain(*arguments) * math.nan)
+    plain = StreamedStates.__call__
+    monkeypatch.setattr(StreamedStates, "__call__", lambda *arguments: plain(*arguments) * math.nan)
     with pytest.raises(Diverged, match=r"became nan in epoch 1 .* after epoch 0 is kept in .*last-good"):
         train(tiny, tokens)
     assert (tokens.parent / "run.seed-1.last-good.safetensors").exists() and not (tokens.parent / "run.json").exists()
@@ -405,7 +411,7 @@ def test_the_activation_is_the_models_by_whichever_name_it_has_it(tokens, maskin
     ends = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
     kind = getattr(transformers, name)
     config = kind.config_class(**sizes | ends | given, num_attention_heads=HEADS)
-    probe = Masked(Tokens.read(tokens), papa.Model(kind(config)), masking, 1).probe
+    probe = MaskedTokens(Tokens.read(tokens), papa.Model(kind(config)), masking, 1).probe
     assert type(probe.activation) is type(ACT2FN[activation])
     assert probe.dense.weight.std().item() == pytest.approx(0.02, rel=0.1)
 
@@ -420,7 +426,7 @@ def test_a_model_without_embeddings_of_words_is_refused(tiny, tokens, masking, m
     for none in (torch.nn.ModuleList(), torch.nn.LayerNorm(3)):
         monkeypatch.setattr(model.model, "get_input_embeddings", lambda none=none: none)
         with pytest.raises(papa.InputError, match="BertModel has no table of input embeddings"):
-            Masked(Tokens.read(tokens), model, masking, 1)
+            MaskedTokens(Tokens.read(tokens), model, masking, 1)
 
 
 def test_trained_constants_are_refused(tiny, tokens):

@@ -20,7 +20,7 @@ from papa.data.generated.models import DECODERS, random_model
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
 from papa.files import read_table, write_table
-from papa.method.objectives import Next
+from papa.method.likelihoods import NextTokens
 from papa.results.losses import COUNTS, losses_of
 from papa.results.outcomes import FLOOR, ORIGINALS, Measured
 
@@ -138,7 +138,7 @@ def test_lambda_is_learned_on_the_models_own_loss(tokens):
     moved = read_table(lambdas).to_pandas().set_index(["layer", "head"])["value"]
     model = papa.load_model(tokens.parent / "tiny", device="cpu")
     mean = papa.ConstantMatrices.load(average).mean
-    objective = Next(Tokens.read(tokens, "train"), model)
+    objective = NextTokens(Tokens.read(tokens, "train"), model)
     batch = objective.batch(torch.arange(TRAIN))
 
     def loss(raw):
@@ -156,7 +156,7 @@ def test_lambda_is_learned_on_the_models_own_loss(tokens):
 def test_an_encoder_is_not_asked_for_next_tokens(tmp_path, model, tokenizer, tokens):
     model.save_pretrained(tmp_path / "encoder")
     with pytest.raises(papa.InputError, match=r"sees later tokens.* needs a decoder"):
-        Next(Tokens.read(tokens), papa.load_model(tmp_path / "encoder", device="cpu"))
+        NextTokens(Tokens.read(tokens), papa.load_model(tmp_path / "encoder", device="cpu"))
 
 
 def test_a_decoder_is_not_asked_for_masked_tokens(tokens):

@@ -15,9 +15,10 @@ from papa.data.tokenize import write_groups
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table, write_table
 from papa.method.constants import TrainedConstants
-from papa.method.objectives import IGNORED, Labelled, Labels
+from papa.method.labelled import GoldLabels, Labelled
+from papa.method.objective import IGNORED
 from papa.method.orders import heads_to_replace
-from papa.method.probes import Sizes
+from papa.method.probes import ProbeSizes
 from papa.model.load import model_of
 
 SOME, ALL = "average/lambda-0/kept-1of2", "average/all"
@@ -189,8 +190,8 @@ def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus):
         assert splits["zeta"]["gold"].to_pylist() == splits["alpha"]["gold"].to_pylist() == turned
     # what comes back from a checkpoint is in an order of its own
     splits = Tokens.read(corpus / "tokens.parquet")
-    labels = Labels.read(splits, corpus / "labels.parquet")
-    labelled = Labelled(splits, Sizes(LAYERS + 1, 35, CORPUS_SLOTS, 0.4, 0.0), labels)
+    labels = GoldLabels.read(splits, corpus / "labels.parquet")
+    labelled = Labelled(splits, ProbeSizes(LAYERS + 1, 35, CORPUS_SLOTS, 0.4, 0.0), labels)
     items = {split: own[own != IGNORED] for split, own in labelled.labels.items() if split != "train"}
     kept = [items, dict(sorted(items.items()))]
     assert labelled.table(kept).equals(labelled.table(kept[::-1]))

@@ -20,16 +20,18 @@ import papa
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_provenance, read_table, write_table
-from papa.method import objectives
+from papa.method import labelled
 from papa.method.fitting import Diverged, TrainingState, TrainingTask, _clip, fit
 from papa.method.hidden import HiddenStates
-from papa.method.objectives import IGNORED, Labelled, Labels, Objective, Through
+from papa.method.labelled import GoldLabels, Labelled
+from papa.method.objective import IGNORED, Objective
 from papa.method.orders import heads_to_replace
-from papa.method.probes import Sizes
+from papa.method.probes import ProbeSizes
 from papa.method.ranking import agreement
+from papa.method.states import StreamedStates
 from papa.model.load import model_of
 
-SIZES = Sizes(LAYERS + 1, 35, CORPUS_SLOTS, 0.4, 0.0)
+SIZES = ProbeSizes(LAYERS + 1, 35, CORPUS_SLOTS, 0.4, 0.0)
 
 
 @pytest.fixture
@@ -135,20 +137,20 @@ def test_constants_that_are_trained_begin_anew_with_each_seed(tiny, corpus, data
 
 def test_stored_and_streamed_hidden_states_give_the_same_logits(tiny, corpus, data):
     splits = Tokens.read(data["tokens"])
-    labelled = Labelled(splits, SIZES, Labels.read(splits, data["labels"]))
+    labelled = Labelled(splits, SIZES, GoldLabels.read(splits, data["labels"]))
     labelled.probe.eval()
     batch = labelled.batch(torch.tensor([5, 3, 11]))
     with HiddenStates.opened(stored(tiny, corpus)) as states:
         read = states.read(batch.examples, batch.tokens)
     read = read if batch.places is None else read[batch.places]
     model = model_of(jobs.encoding(tiny))
-    computed = Through(model, model.replacement)(batch)
+    computed = StreamedStates(model, model.replacement)(batch)
     torch.testing.assert_close(labelled._logits(batch, read), labelled._logits(batch, computed), atol=5e-3, rtol=0)
 
 
 def test_labels_of_words_belong_to_their_first_sub_token(corpus, data):
     splits = Tokens.read(data["tokens"])
-    labelled = Labelled(splits, SIZES, Labels.read(splits, data["labels"]))
+    labelled = Labelled(splits, SIZES, GoldLabels.read(splits, data["labels"]))
     labels = read_table(data["labels"]).column("label").to_pylist()
     if splits["train"].words is None:
         assert labelled.labels["train"].tolist() == labels[:TRAIN]
@@ -173,7 +175,7 @@ def test_a_batch_without_a_labelled_word_costs_nothing(tiny, corpus, data, metri
     jobs.probe(tiny, corpus / "run.json", metric, training(batch_size=1), **data)
     assert np.isfinite([epoch["loss"] for epoch in jobs.run_of(corpus / "run.json")["curve"]]).all()
     splits = Tokens.read(data["tokens"])
-    labelled = Labelled(splits, SIZES, Labels.read(splits, data["labels"]))
+    labelled = Labelled(splits, SIZES, GoldLabels.read(splits, data["labels"]))
     batch = labelled.batch(torch.tensor([1, 3]))
     loss = labelled.loss(batch, torch.zeros(0, SIZES.layers, SIZES.hidden))
     loss.backward()
@@ -193,7 +195,7 @@ def test_labels_of_other_texts_are_refused(corpus, data):
     splits, table = Tokens.read(data["tokens"]), read_table(data["labels"])
     write_table(table, corpus / "other.parquet", {"fingerprint": "other", "label_names": ["low", "high"]})
     with pytest.raises(papa.DamagedArtefact, match=r"other\.parquet is made of other texts"):
-        Labels.read(splits, corpus / "other.parquet")
+        GoldLabels.read(splits, corpus / "other.parquet")
 
 
 def test_outcomes_are_what_the_written_probe_makes_of_each_example(tiny, corpus, data, metric):
@@ -243,7 +245,7 @@ def test_outcomes_of_an_epoch_are_those_of_a_probe_trained_no_longer(tiny, corpu
 @pytest.mark.parametrize("corpus", ["words"], indirect=True)
 @pytest.mark.parametrize("at_once", [1, 64])
 def test_sentences_without_a_labelled_word_have_no_outcome(tiny, corpus, data, metric, monkeypatch, at_once):
-    monkeypatch.setattr(objectives, "EVALUATED_AT_ONCE", at_once)
+    monkeypatch.setattr(labelled, "EVALUATED_AT_ONCE", at_once)
     jobs.probe(tiny, corpus / "all.json", metric, training(epochs=1), seed=1, **data)
     labels = read_table(data["labels"])
     rows = labels["label"].to_pylist()

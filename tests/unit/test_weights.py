@@ -17,8 +17,8 @@ from papa.data.tokenize import _schema, write_groups
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table
 from papa.method import head_weights
-from papa.method.objectives import Labelled, Labels
-from papa.method.probes import Sizes
+from papa.method.labelled import GoldLabels, Labelled
+from papa.method.probes import ProbeSizes
 from papa.model.load import load_model, model_of
 
 SEED, BATCH = 3, 5
@@ -66,7 +66,7 @@ class Lossy:
         self.model = model_of(jobs.encoding(tiny))
         self.split = Tokens.read(data["tokens"], "train")
         self.objective = Labelled(
-            self.split, Sizes.of(self.model, self.split["train"].n), Labels.read(self.split, data["labels"])
+            self.split, ProbeSizes.of(self.model, self.split["train"].n), GoldLabels.read(self.split, data["labels"])
         )
         self.objective.probe.load_state_dict(jobs.state_of(run, SEED))
         self.objective.probe.eval()

@@ -1,0 +1,231 @@
+"""The objectives of a decoder's own head, which predicts every next token: texts, and choices. Nothing is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from papa.data.packed import Packed
+from papa.data.tokens import Tokens, whole_numbers
+from papa.errors import InputError
+from papa.files import JSON, PathLike, provenance_of, read_table
+from papa.method.fitting import Kept
+from papa.method.guessing import DECODED_AT_ONCE, Guessing, table_of_texts
+from papa.method.objective import IGNORED, Batch, check_labels_belong
+from papa.model.model import Model
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class NextTokens(Guessing):
+    """Next tokens, predicted from the tokens before them.
+
+    The first token of a text has none before it and is not predicted; every other token is, also special ones.
+
+    Args:
+        splits: the tokens of all splits.
+        model: a causal model with its head.
+
+    Raises:
+        InputError: the model sees later tokens, or no validation text has two tokens.
+    """
+
+    def __init__(self, splits: Mapping[str, Tokens], model: Model):
+        _check_causal(model, "log_likelihood needs a decoder, and negative_log_perplexity masks tokens")
+        if "validation" in splits and not bool((splits["validation"].lengths > 1).any()):
+            raise InputError("No text of the validation split has a next token: each is one token long.")
+        self.splits, self.model, self.probe = splits, model, nn.Identity()
+
+    def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Return the mean cross-entropy in nats, differentiable in the logits `hidden` `[token, word]`."""
+        predicted = (batch.gold != IGNORED).sum().clamp(min=1)
+        return cross_entropy(hidden, batch.gold.to(hidden.device), ignore_index=IGNORED, reduction="sum") / predicted
+
+    def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Return the summed loss of each text and its divergence from the original, in nats: `[example, 2]`."""
+        original, gold = self.model.scores(self.model.pack(batch.packed)).float(), batch.gold.to(hidden.device)
+        text = torch.repeat_interleave(batch.packed.lengths).to(hidden.device)
+        sums = hidden.new_zeros(len(batch.examples), 2, dtype=torch.float64)
+        for chunk in torch.arange(len(gold), device=hidden.device).split(DECODED_AT_ONCE):
+            rows = chunk[gold[chunk] != IGNORED]
+            guess, first = hidden[rows].log_softmax(-1), original[rows].log_softmax(-1)
+            loss = -guess.gather(1, gold[rows, None]).squeeze(1)
+            divergence = (first.exp() * (first - guess)).sum(-1)
+            sums.index_add_(0, text[rows], torch.stack([loss, divergence], dim=1).double())
+        return sums
+
+    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+        """Return a row for each text of the validation split: its predicted tokens, summed loss and divergence.
+
+        `trivial` is the loss of a guess from the counts of tokens in the training texts, each count plus one.
+        """
+        tokens, train = self.splits["validation"], self.splits["train"]
+        words = int(self.model.config.get_text_config().vocab_size)
+        seen = torch.bincount(train.ids[_has_predecessor(train)].long(), minlength=words).double()
+        loss, kl = self.in_order(epochs[-1]["validation"]).unbind(1)
+        return table_of_texts(tokens, _has_predecessor(tokens), seen + 1, {"loss": loss, "kl": kl})
+
+    def _batch(self, split: str, examples: Tensor) -> Batch:
+        tokens = self.splits[split]
+        packed = tokens.batch(examples)
+        return Batch(tokens, examples, packed, _next_tokens(packed))
+
+
+class Choices(Guessing):
+    """Choices after their questions; the prediction is the choice that the model's own head finds most likely.
+
+    The likelihood of a choice is that of its tokens after the question. The softmax of the log-likelihoods of a
+    question's choices gives their probabilities; the loss is the cross-entropy of the right choice in nats. Training
+    examples are questions; choices are scored one by one.
+
+    Args:
+        splits: the tokens of all splits, which are of choices.
+        model: a causal model with its head.
+        labels: the file of the right choices; without it, the first choice of each question is right.
+
+    Raises:
+        InputError: the model sees later tokens.
+        DamagedArtefact: labels are those of other texts.
+    """
+
+    def __init__(self, splits: Mapping[str, Tokens], model: Model, labels: PathLike | None):
+        _check_causal(model, "choice_accuracy needs a decoder")
+        self.splits, self.model, self.probe = splits, model, nn.Identity()
+        self.questions = {split: tokens.questions for split, tokens in splits.items() if tokens.questions is not None}
+        self.right = {
+            split: torch.zeros(len(questions), dtype=torch.long) for split, questions in self.questions.items()
+        }
+        self.usual: int | None = None
+        """The choice that is right most often in training; None without a file of labels."""
+        if labels is not None:
+            self.right, self.usual = _right_choices(splits, labels)
+
+    @property
+    def facts(self) -> dict[str, JSON]:
+        """The numbers of choices as label names, for the question that has most."""
+        most = max(int(questions.sizes.max()) for questions in self.questions.values())
+        return {"label_names": [str(number) for number in range(most)]}
+
+    @property
+    def examples(self) -> int:
+        """Number of training questions."""
+        return len(self.questions["train"])
+
+    def batch(self, examples: Tensor) -> Batch:
+        """Return all choices of some training questions, by the numbers of the questions."""
+        return self._batch("train", self.questions["train"].choices_of(examples))
+
+    def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Return the mean cross-entropy of the right choices, differentiable in the logits `hidden` `[token, word]`."""
+        split = batch.tokens.split
+        questions, sizes = self.questions[split].question[batch.examples].unique_consecutive(return_counts=True)
+        likely = _by_question(self._log_likelihoods(batch, hidden), sizes)
+        return cross_entropy(likely, self.right[split][questions].to(likely.device))
+
+    def scored_splits(self) -> list[str]:
+        return [split for split in self.splits if split != "train"]
+
+    def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Return the log-likelihood of each choice in nats, `[example]`."""
+        return self._log_likelihoods(batch, hidden).double()
+
+    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+        """Return a row for each question: the right choice, and the most likely one, in total and per character.
+
+        `trivial` is 1 if the choice that is right most often in training is also right here, and otherwise 0. Without
+        a file of labels it is one divided by the number of choices.
+        """
+        import pyarrow as pa
+
+        parts = []
+        for split in self.scored_splits():
+            questions, right = self.questions[split], self.right[split]
+            likely = self.in_order(epochs[-1][split], split)
+            columns = {
+                "example": torch.arange(len(questions)),
+                "gold": right,
+                "trivial": 1 / questions.sizes.double() if self.usual is None else (right == self.usual).double(),
+                "predicted": _predicted(_by_question(likely, questions.sizes), right),
+                "normalised": _predicted(_by_question(likely / questions.characters, questions.sizes), right),
+            }
+            types = {"example": pa.int32(), "trivial": pa.float64()}
+            arrays = {name: pa.array(values.numpy(), types.get(name, pa.int16())) for name, values in columns.items()}
+            parts.append(pa.table({"split": pa.array([split] * len(questions)).dictionary_encode()} | arrays))
+        return pa.concat_tables(parts).unify_dictionaries()
+
+    def _batch(self, split: str, examples: Tensor) -> Batch:
+        tokens = self.splits[split]
+        packed = tokens.batch(examples)
+        first = packed.lengths.cumsum(0) - packed.lengths + self.questions[split].begin[examples]
+        of_choice = torch.arange(len(packed.ids)) >= (first - 1).repeat_interleave(packed.lengths)
+        return Batch(tokens, examples, packed, _next_tokens(packed).where(of_choice, IGNORED))
+
+    def _log_likelihoods(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Return the log-likelihoods of choices in nats, summed over their tokens, `[example]`."""
+        gold = batch.gold.to(hidden.device)
+        places = (gold != IGNORED).nonzero().squeeze(1)
+        choice = torch.repeat_interleave(batch.packed.lengths).to(hidden.device)[places]
+        parts = [cross_entropy(hidden[rows], gold[rows], reduction="none") for rows in places.split(DECODED_AT_ONCE)]
+        nats = torch.cat(parts)
+        return nats.new_zeros(len(batch.examples)).index_add(0, choice, -nats)
+
+
+def _right_choices(splits: Mapping[str, Tokens], labels: PathLike) -> tuple[dict[str, Tensor], int]:
+    """Return the right choice of each question, `[question]` by split, and the one that is right most in training."""
+    import pyarrow.compute as pc
+
+    table = read_table(labels)
+    facts = provenance_of(table)
+    check_labels_belong(labels, facts, splits)
+    rows = {split: table.filter(pc.equal(table["split"], split)) for split in splits}
+    right = {split: whole_numbers(part.column("label").combine_chunks()).long() for split, part in rows.items()}
+    counts = list(facts["train_counts"])
+    return right, counts.index(max(counts))
+
+
+def _by_question(values: Tensor, sizes: Tensor) -> Tensor:
+    """Arrange values of choices as `[question, choice]`, -inf where a question has no such choice.
+
+    Args:
+        values: `[example]`, one question after another.
+        sizes: number of choices of each question, `[question]`.
+    """
+    exists = torch.arange(int(sizes.max())) < sizes[:, None]
+    return values.new_full(exists.shape, -torch.inf).masked_scatter(exists.to(values.device), values)
+
+
+def _predicted(likely: Tensor, right: Tensor) -> Tensor:
+    """Return the most likely choice of each question; on a tie of the right choice with another, the other.
+
+    Args:
+        likely: how likely each choice is, `[question, choice]`.
+        right: the right choice, `[question]`.
+    """
+    best, wrong = likely.scatter(1, right[:, None], -torch.inf).max(1)
+    return torch.where(likely.gather(1, right[:, None]).squeeze(1) > best, right, wrong)
+
+
+def _check_causal(model: Model, needed: str) -> None:
+    if not model.causal:
+        raise InputError(
+            f"{type(model.full).__name__} sees later tokens, so that it cannot be asked for the next one; {needed}."
+        )
+
+
+def _next_tokens(packed: Packed) -> Tensor:
+    """Return the token after each token of a packed row in its text, IGNORED after the last one, `[token]`."""
+    gold = packed.ids.roll(-1)
+    gold[packed.lengths.cumsum(0) - 1] = IGNORED
+    return gold
+
+
+def _has_predecessor(tokens: Tokens) -> Tensor:
+    """Return which tokens of a split have a token before them in their text, bool `[token]`."""
+    has = torch.ones(len(tokens.ids), dtype=torch.bool)
+    has[tokens.offsets[:-1]] = False
+    return has

@@ -1,0 +1,163 @@
+"""The objective of a new probe that predicts masked tokens (masked language modelling; paper, Sec. 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
+from torch.nn.functional import cross_entropy, pad
+
+from papa.data.masking import VALIDATION, Masking, Masks, masked_batch
+from papa.data.tokens import Tokens
+from papa.errors import InputError
+from papa.files import JSON
+from papa.method.fitting import Kept
+from papa.method.guessing import DECODED_AT_ONCE, Guessing, table_of_texts
+from papa.method.objective import Batch, columns_by_epoch
+from papa.method.probes import MlmProbe, activation_of, spread_of
+from papa.model.linear import linear
+from papa.model.model import Model
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NO_TOKEN = -1
+"""The gold of a row that only pads a matrix."""
+ROWS_MULTIPLE = 64
+"""Masked tokens are padded to a multiple of this, because oneDNN keeps a kernel for every size that it multiplies."""
+
+
+class MaskedTokens(Guessing):
+    """Masked tokens; those of training texts are drawn again in every epoch, from (seed, epoch).
+
+    Only masked tokens are decoded, at most `DECODED_AT_ONCE` together, because the vocabulary dominates the memory.
+
+    Args:
+        splits: the tokens of all splits.
+        model: the model whose hidden states are read, and whose input embeddings the probe is tied to.
+        masking: how tokens are masked.
+        seed: determines the masks of training texts.
+
+    Raises:
+        InputError: no token of the validation split is masked, or the model has no embeddings of words.
+    """
+
+    probe: MlmProbe
+
+    def __init__(self, splits: Mapping[str, Tokens], model: Model, masking: Masking, seed: int):
+        self.splits, self.masking, self.seed = splits, masking, seed
+        self.masks: dict[str, Masks] = {}
+        if "validation" in splits:
+            self.masks["validation"] = masking.draw(splits["validation"].ids, *VALIDATION)
+            if not self.facts["masked"]:
+                raise InputError("No token of the validation split is masked: its texts are too few and too short.")
+        embeddings = _embeddings_of(model)
+        self.vocabulary, config = len(embeddings), model.config
+        self.probe = MlmProbe(model.states, model.hidden, embeddings.float(), activation_of(config), spread_of(config))
+
+    @property
+    def facts(self) -> dict[str, JSON]:
+        """The number of masked tokens of the validation split."""
+        return {"masked": int(self.masks["validation"].chosen.count_nonzero())}
+
+    def begin(self, epoch: int) -> None:
+        """Draw the masks of an epoch."""
+        self.masks["train"] = self.masking.draw(self.splits["train"].ids, self.seed, epoch)
+
+    def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Return the mean cross-entropy in nats, differentiable in the probe and in `hidden`, not in the embeddings."""
+        return summed_loss(self.probe, hidden, batch.gold) / max(1, len(batch.gold))
+
+    def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Return the loss of each text in nats, summed over its masked tokens, `[example]`."""
+        assert batch.places is not None
+        nats = token_losses(self.probe, hidden, batch.gold).double()
+        text = torch.repeat_interleave(torch.arange(len(batch.examples)), batch.packed.lengths.cpu())
+        return nats.new_zeros(len(batch.examples)).index_add_(0, text[batch.places.cpu()].to(nats.device), nats)
+
+    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+        """Return a row for each text of the validation split: masked tokens, their summed loss, and `trivial`.
+
+        `trivial` is the loss of a guess from the counts of tokens in the training texts, each count plus one. Special
+        tokens are never masked, so the guess gives them no share.
+        """
+        tokens, masks = self.splits["validation"], self.masks["validation"]
+        seen = torch.bincount(self.splits["train"].ids.long(), minlength=self.vocabulary).double()
+        guessed = torch.zeros_like(seen).index_copy(0, self.masking.ordinary, seen[self.masking.ordinary] + 1)
+        columns = columns_by_epoch("loss", [self.in_order(epoch["validation"]) for epoch in epochs])
+        return table_of_texts(tokens, masks.chosen, guessed, columns)
+
+    def _batch(self, split: str, examples: Tensor) -> Batch:
+        masked = masked_batch(self.splits[split], self.masks[split], examples)
+        return Batch(self.splits[split], examples, masked.packed, masked.gold, masked.places)
+
+
+def _embeddings_of(model: Model) -> Tensor:
+    """Return the input embeddings of a model, `[word, size]`; raise `InputError` if it has none."""
+    try:
+        weight = model.model.get_input_embeddings().weight
+    except (AttributeError, NotImplementedError):  # a module of several tables, or none that transformers knows
+        weight = None
+    if not isinstance(weight, Tensor) or weight.ndim != 2:
+        raise InputError(
+            f"{type(model.model).__name__} has no table of input embeddings, to which the probe of masked tokens is "
+            "tied; leave it out of masked language modelling."
+        )
+    return weight
+
+
+def token_losses(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
+    """Return the cross-entropy in nats of each token `gold` `[masked]`, from `hidden` `[masked, L+1, hidden]`."""
+    idle = ROWS_MULTIPLE - len(gold) % ROWS_MULTIPLE
+    rows, right = pad(hidden, (0, 0, 0, 0, 0, idle)), pad(gold.to(hidden.device), (0, idle))
+    chunks = zip(rows.split(DECODED_AT_ONCE), right.split(DECODED_AT_ONCE), strict=True)
+    nats = [cross_entropy(probe.packed(states), tokens, reduction="none") for states, tokens in chunks]
+    return torch.cat(nats)[: len(gold)]
+
+
+def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
+    """Return the cross-entropy in nats of `gold` `[masked]` from `hidden` `[masked, L+1, hidden]`, summed over tokens.
+
+    It is differentiable in the probe's parameters and in `hidden`; the embeddings get no gradient.
+    """
+    idle = ROWS_MULTIPLE - len(gold) % ROWS_MULTIPLE
+    states = probe.states(pad(hidden, (0, 0, 0, 0, 0, idle)))
+    gold = pad(gold.to(hidden.device), (0, idle), value=NO_TOKEN)
+    total: Tensor = _TiedCrossEntropy.apply(states, probe.embeddings, probe.bias, gold, torch.is_grad_enabled())
+    return total
+
+
+class _TiedCrossEntropy(torch.autograd.Function):
+    """Sum of cross-entropies of a frozen decoder, over tokens whose `gold` is not NO_TOKEN.
+
+    The forward pass computes the gradients chunk by chunk, so no logits are kept for the backward pass.
+    """
+
+    @staticmethod
+    def forward(
+        context: FunctionCtx, states: Tensor, embeddings: Tensor, bias: Tensor, gold: Tensor, learning: bool
+    ) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64, device=states.device)
+        of_states, of_bias = torch.empty_like(states), torch.zeros_like(bias)
+        for begin in range(0, len(states), DECODED_AT_ONCE):
+            rows = slice(begin, begin + DECODED_AT_ONCE)
+            real, right = gold[rows, None] != NO_TOKEN, gold[rows, None].clamp(min=0)
+            logits = linear(states[rows], embeddings).add_(bias)  # [chunk, vocabulary]
+            logits.sub_(logits.logsumexp(1, keepdim=True))
+            total -= logits.gather(1, right)[real].sum(dtype=torch.float64)
+            if learning:
+                slopes = logits.exp_().scatter_add_(1, right, logits.new_full(right.shape, -1.0)).mul_(real)
+                of_states[rows] = linear(slopes, embeddings.t())
+                of_bias += slopes.sum(0)
+        if learning:
+            context.save_for_backward(of_states, of_bias)
+        return total.to(states.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: BackwardCFunction, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        of_states, of_bias = list(context.saved_tensors)
+        return gradient * of_states, None, gradient * of_bias, None, None

@@ -1,0 +1,131 @@
+"""The concept of an objective: which tokens it needs of a batch, the loss of a batch, and the outcomes of examples.
+
+All scores follow from outcomes. An objective does not know where hidden states come from: a store, memory, or the model
+(`papa.method.states`). If a decoder's own head takes the place of a probe, the states are logits and nothing is
+trained.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from papa.data.packed import Packed
+from papa.data.tokens import Tokens
+from papa.errors import DamagedArtefact
+from papa.files import JSON, MEND, PathLike
+from papa.method.fitting import Kept
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OUTCOMES = """
+Columns of outcomes. All have `seed`, the seed of the probe; `split`; and `example`, the number of a row in its split.
+Labels have `gold` and `predicted`, indices of the label names, and labels of words also `word`, the number of the word
+in its row. For questions these are indices of choices; `normalised` is the choice that log-likelihood per character
+predicts, and `trivial` is the score on this question of a guess that does not know it. Masked and next tokens have
+`tokens`, their summed `loss` in nats, and `trivial`, the loss of a guess that ignores the text. Next tokens also have
+`kl`, the summed Kullback-Leibler divergence from the original's predictions, in nats. `predicted` and `loss` are those
+after the last epoch; those after epoch N are called `predicted_N` and `loss_N`.
+"""
+IGNORED = -100
+"""The label of a token that has none."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples of a split, and the tokens at which their hidden states are read.
+
+    Args:
+        tokens: the split.
+        examples: int64 `[example]`, their numbers in the split.
+        packed: their packed row, as the model reads it.
+        gold: int64, the right labels or tokens: `[example]`, or `[place]` if there are places.
+        places: int64 `[place]`, the tokens of the row whose hidden states are read; None stands for all.
+    """
+
+    tokens: Tokens
+    examples: Tensor
+    packed: Packed
+    gold: Tensor
+    places: Tensor | None = None
+
+
+States = Callable[[Batch], Tensor]
+"""Maps a batch to the hidden states at its places, float32 `[place, L+1, hidden]`, or to logits `[token, word]`."""
+
+
+class Objective(ABC):
+    """A loss and outcomes on the splits of a corpus, and a new probe that is trained for them, if one is needed."""
+
+    probe: nn.Module
+    splits: Mapping[str, Tokens]
+
+    @property
+    def examples(self) -> int:
+        """Number of training examples."""
+        return len(self.splits["train"])
+
+    @property
+    def facts(self) -> dict[str, JSON]:
+        """Facts of the objective that are stored with its outcomes."""
+        return {}
+
+    def begin(self, epoch: int) -> None:  # noqa: B027  most objectives have the same examples in every epoch
+        """Prepare for an epoch, counted from 1."""
+
+    @abstractmethod
+    def batch(self, examples: Tensor) -> Batch:
+        """Return training examples by their numbers."""
+
+    @abstractmethod
+    def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Return the mean loss of a batch; 0 if there is nothing to learn in it."""
+
+    @abstractmethod
+    def scored(self) -> Iterator[Batch]:
+        """Yield all examples that are scored, batch by batch, those of a split in their order."""
+
+    @abstractmethod
+    def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Return the outcomes of a scored batch, one-dimensional: a number for each of its labels or texts."""
+
+    @abstractmethod
+    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+        """Return the outcomes of all scored examples after every epoch; `OUTCOMES` describes the columns."""
+
+    def loss_on(self, states: States) -> Callable[[Tensor], Tensor]:
+        """Return the function from numbers of training examples to their mean loss on these hidden states."""
+
+        def loss(examples: Tensor) -> Tensor:
+            batch = self.batch(examples)
+            return self.loss(batch, states(batch))
+
+        return loss
+
+    def outcomes_on(self, states: States) -> Kept:
+        """Return the probe's outcomes of everything that is scored, by split."""
+        outcomes: dict[str, list[Tensor]] = {}
+        self.probe.eval()
+        with torch.inference_mode():
+            for batch in self.scored():
+                outcomes.setdefault(batch.tokens.split, []).append(self.outcomes(batch, states(batch)).cpu())
+        self.probe.train()
+        return {split: torch.cat(parts) for split, parts in outcomes.items()}
+
+
+def columns_by_epoch(name: str, epochs: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Return the columns of an outcome: `name` after the last epoch, `name_N` after each epoch N before it."""
+    earlier = {f"{name}_{number}": values for number, values in enumerate(epochs[:-1], start=1)}
+    return {name: epochs[-1]} | earlier
+
+
+def check_labels_belong(path: PathLike, facts: Mapping[str, JSON], splits: Mapping[str, Tokens]) -> None:
+    """Raise `DamagedArtefact` if a file of labels, which has these facts, is of other texts than the tokens."""
+    if facts.get("fingerprint") != splits["train"].provenance["corpus"]:
+        raise DamagedArtefact(f"{path} is made of other texts than these tokens; {MEND}.")

@@ -1,0 +1,130 @@
+"""The places that hidden states come from: the model while a probe is trained, memory, or the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from papa.config.settings import Machine
+from papa.config.variant import Variant
+from papa.data.packed import Packed
+from papa.data.tokens import Tokens
+from papa.errors import DamagedArtefact, InputError
+from papa.files import JSON, MEND
+from papa.method.hidden import HiddenStates
+from papa.method.objective import Batch, States
+from papa.method.progress import progress
+from papa.method.variants import names_of
+from papa.model.budget import TokenBudget
+from papa.model.model import Model
+from papa.model.replacement import Replacement
+
+
+@dataclass(frozen=True)
+class StreamedStates:
+    """Hidden states that the model computes when they are needed.
+
+    Args:
+        model: the frozen model.
+        replacement: returns what the layers of the model do with their heads now.
+        dropout: whether the model drops out while training examples pass.
+        rounded: whether hidden states are rounded to float16 like stored ones; they then have no gradient.
+        direct: whether the model's own head turns them into logits.
+    """
+
+    model: Model
+    replacement: Callable[[], Replacement]
+    dropout: bool = False
+    rounded: bool = False
+    direct: bool = False
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return float32 `[place, L+1, hidden]`, or `[token, word]` by the model's own head, on the model's device."""
+        dropout = self.dropout and batch.tokens.split == "train"
+        if self.direct:
+            return self.model.scores(self.model.pack(batch.packed), self.replacement(), dropout).float()
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.rounded):
+            states = self.model.run(self.model.pack(batch.packed), self.replacement(), dropout)
+        if batch.places is not None:
+            places = batch.places.to(self.model.device)
+            states = [state.index_select(0, places) for state in states]
+        hidden = torch.stack(states, dim=1)
+        return hidden.half().float() if self.rounded else hidden.float()
+
+
+class CachedStates:
+    """Hidden states of all splits in memory, rounded like stored ones.
+
+    Args:
+        model: the frozen model.
+        replacement: what its layers do with their heads.
+        splits: the tokens of all splits.
+    """
+
+    def __init__(self, model: Model, replacement: Replacement, splits: Mapping[str, Tokens]):
+        self.device = model.device
+        self.half: dict[str, Tensor] = {}
+        """Float16 `[token, L+1, hidden]` by split."""
+        budget = TokenBudget(Machine.current().token_budget)
+        for name, tokens in splits.items():
+            states = torch.empty(len(tokens.ids), model.states, model.hidden, dtype=torch.float16)
+
+            def store(examples: Tensor, half: Tensor, states: Tensor = states, tokens: Tokens = tokens) -> None:
+                states[tokens.tokens_of(examples)] = half
+
+            with torch.inference_mode():
+                for _ in progress(encoded(model, replacement, tokens, budget, store), "encoding", len(tokens)):
+                    pass
+            self.half[name] = states
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return float32 `[place, L+1, hidden]`, on the model's device."""
+        rows = batch.tokens.tokens_of(batch.examples)
+        half = self.half[batch.tokens.split][rows if batch.places is None else rows[batch.places]]
+        return half.to(self.device).float()
+
+
+def encoded(
+    model: Model,
+    replacement: Replacement,
+    group: Tokens,
+    budget: TokenBudget,
+    store: Callable[[Tensor, Tensor], None],
+) -> Iterator[Tensor]:
+    """Pass `store` examples and their hidden states, float16 `[token, L+1, hidden]`; yield the examples."""
+
+    def work(examples: Tensor, batch: Packed, _: int) -> None:
+        states = model.run(batch, replacement)
+        half = torch.stack([state.half() for state in states], dim=1).cpu()
+        if not torch.isfinite(half).all():
+            raise InputError("A hidden state is not finite in float16; this model cannot be stored so.")
+        store(examples, half)
+
+    yield from budget.run(model, group, work)
+
+
+@contextmanager
+def stored_states(
+    indices: Sequence[str], splits: Mapping[str, Tokens], model: str, variant: Variant
+) -> Iterator[tuple[States, Mapping[str, JSON]]]:
+    """Open the stored hidden states next to the index of each part; yield them, and the facts of the indices.
+
+    Raises:
+        DamagedArtefact: they are those of other texts, of another model or of another variant.
+    """
+    with HiddenStates.opened(indices) as hidden:
+        index = hidden.index
+        of_texts = {name: count for name, _, _, count in index["splits"]}
+        if any(of_texts.get(split) != len(tokens.ids) for split, tokens in splits.items()):
+            raise DamagedArtefact(f"{indices[0]} is of the hidden states of other texts; {MEND}.")
+        expected = {"corpus": splits["train"].provenance["corpus"], "model": model, **names_of(variant)}
+        for key, value in expected.items():
+            if index[key] != value:
+                raise DamagedArtefact(
+                    f"{indices[0]} is of hidden states with {key} {index[key]} where {value} was expected; {MEND}."
+                )
+        yield (lambda batch: hidden.read(batch.examples, batch.tokens, batch.places)), index

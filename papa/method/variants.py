@@ -1,0 +1,50 @@
+"""The variant of a job: its names in artefacts, its constants, and the heads that it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from papa.config.variant import Variant
+from papa.errors import InputError
+from papa.files import JSON
+from papa.method.constants import constants_for
+from papa.method.orders import heads_to_replace
+from papa.model.model import Model
+from papa.model.replacement import Head, Matrices, Outputs
+
+if TYPE_CHECKING:
+    from papa.config.stages import HiddenOf, ProbeOf
+    from papa.config.study import Job
+
+
+def names_of(variant: Variant) -> dict[str, str | None]:
+    """Return the names of a variant's constant and order; None for a part that it does not have."""
+    parts = {"constant": variant.constant, "order": variant.order}
+    return {key: None if part is None else part.name for key, part in parts.items()}
+
+
+def replaced_by(
+    job: Job[HiddenOf] | Job[ProbeOf], model: Model, facts: Mapping[str, JSON]
+) -> tuple[Tensor | Matrices | Outputs | None, list[Head] | None]:
+    """Return the constants of a job and the heads that use them, as `Model.replacement` takes them.
+
+    Args:
+        job: its settings name a variant; it may read `constants` and an `order`.
+        model: the model whose heads are replaced.
+        facts: corpus, slots and style of the texts.
+
+    Returns:
+        The constants as `constants_for` returns them, None if nothing is replaced; and the heads, None for all.
+    """
+    variant, order = Variant.parse(job.settings.variant), job.maybe("order")
+    if variant.constant is None:
+        return None, None
+    constants = constants_for(variant.constant, job.maybe("constants"), model, facts)
+    if variant.order is None:
+        return constants, None
+    if order is None:
+        raise InputError(f"The variant {variant.path} needs an order of heads, and none was given.")
+    return constants, heads_to_replace(order, variant, model)

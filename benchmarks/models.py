@@ -156,8 +156,9 @@ def small_model(kind: str, text: bool = True) -> PreTrainedModel:
     import torch
 
     from papa.errors import InputError
-    from papa.model.check import states_of, tiny_batch, tiny_raw_inputs
+    from papa.model.check import tiny_batch
     from papa.model.forms import Form, takes_text
+    from papa.model.raw_inputs import tiny_raw_inputs
 
     first: Exception | None = None
     seen: list[object] = []
@@ -175,7 +176,7 @@ def small_model(kind: str, text: bool = True) -> PreTrainedModel:
                 tiny_raw_inputs(base)
             elif not (getattr(config, "is_encoder_decoder", False) and hasattr(base, "decoder")):
                 with torch.no_grad():
-                    states_of(base, Form(False).arguments(base, tiny_batch(base, "behind")))
+                    Form(False).states(base, tiny_batch(base, "after"))
             return model
         except Exception as error:
             first = first or error

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from papa.method.notebook import Recipe, fit_probe, learn_lambda
     from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
     from papa.model.load import load_model
-    from papa.model.model import Model, replaced_attention
+    from papa.model.model import Model
+    from papa.model.plain import replaced_attention
     from papa.results.sweep import sweep
 
 __version__ = "0.2.0.dev0"
@@ -35,7 +36,7 @@ _HOME = {
     "SequenceProbe": "papa.method.probes",
     "TokenProbe": "papa.method.probes",
     "MlmProbe": "papa.method.probes",
-    "replaced_attention": "papa.model.model",
+    "replaced_attention": "papa.model.plain",
     "Recipe": "papa.method.notebook",
     "learn_lambda": "papa.method.notebook",
     "fit_probe": "papa.method.notebook",

@@ -1,13 +1,13 @@
-"""The packed row: the real tokens of a batch, one example after another, and how examples are found in it again.
+"""The packed row: the real tokens of a batch, one example after another, and the way back to the examples.
 
-Padding never enters the encoder. Linear layers, norms and activations see one row of tokens; only attention has to
-know where an example begins, which slots its tokens keep, and nothing else.
+Padding never enters the encoder. Linear layers, norms and activations see one row of tokens. Only attention needs to
+know where an example begins and which slots its tokens are in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -37,14 +37,14 @@ class Packed:
         return torch.arange(len(self.lengths), device=self.lengths.device).repeat_interleave(self.lengths)
 
     def to(self, device: torch.device) -> Packed:
-        """The same batch on `device`."""
+        """Return the same batch on `device`."""
         ids, slots, segments, lengths = (
             values.to(device, non_blocking=True) for values in (self.ids, self.slots, self.segments, self.lengths)
         )
         return Packed(ids, slots, segments, lengths, self.n)
 
     def pinned(self) -> Packed:
-        """The same batch in memory from which a GPU can fetch it while it computes."""
+        """Return the same batch in memory that a GPU can copy from while it computes."""
         ids, slots, segments, lengths = (
             values.pin_memory() for values in (self.ids, self.slots, self.segments, self.lengths)
         )
@@ -52,9 +52,9 @@ class Packed:
 
     @classmethod
     def of(cls, inputs: Mapping[str, Tensor], pad_id: int | None = None) -> Packed:
-        """Pack dense inputs `[example, slot]`; raises `InputError` if ids and mask disagree.
+        """Pack dense inputs `[example, slot]`; raise `InputError` if ids and mask disagree.
 
-        `pad_id` is the id of padding; a model without one (None) has nothing to compare the mask with.
+        `pad_id` is the id of padding; without one, the mask is not compared with ids.
         """
         ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
         if ids is None or mask is None:
@@ -71,10 +71,10 @@ class Packed:
             raise InputError(f"Example {int((~real.any(dim=1)).nonzero()[0])} has no real token in its attention_mask.")
         if pad_id is not None and not torch.equal(real, ids != pad_id):
             row, slot = ((ids != pad_id) != real).nonzero()[0].tolist()
-            found, said = ("padding", "real") if real[row, slot] else ("a token", "padding")
+            by_id, by_mask = ("padding", "real") if real[row, slot] else ("a token", "padding")
             raise InputError(
                 f"input_ids and attention_mask disagree in example {row}, slot {slot}: "
-                f"the id is {found} and the mask says {said}."
+                f"the id is {by_id} and the mask says {by_mask}."
             )
         segments = inputs.get("token_type_ids")
         if segments is not None and segments.shape != ids.shape:
@@ -84,7 +84,7 @@ class Packed:
         return cls(ids[real], slots[real], segments[real], real.sum(dim=1), ids.shape[1])
 
     def unpack(self, tokens: Tensor) -> Tensor:
-        """Dense `[example, slot, ...]` of `tokens` `[token, ...]`, zero at padding; differentiable."""
+        """Return `tokens` `[token, ...]` as `[example, slot, ...]`, zero at padding; differentiable."""
         dense = tokens.new_zeros(len(self.lengths) * self.n, *tokens.shape[1:])
         dense = dense.index_copy(0, self.example_of * self.n + self.slots, tokens)
         return dense.view(len(self.lengths), self.n, *tokens.shape[1:])
@@ -92,121 +92,130 @@ class Packed:
 
 @dataclass(frozen=True)
 class RawBatch(Packed):
-    """A batch that is no text, such as pictures or sound: what the model is given, and where its tokens stand.
+    """A batch of pictures or sound: the arguments of the model, and the slots of the tokens that it makes of them.
 
-    Its tokens are no words, so that `ids` are all 0.
+    These tokens are not words, so `ids` are all 0.
     """
 
     arguments: Mapping[str, Tensor]
 
     @classmethod
     def masked(cls, arguments: Mapping[str, Tensor], mask: Tensor) -> RawBatch:
-        """What a model makes tokens of, and a mask of these tokens `[example, slot]`."""
+        """A batch from the arguments of a model and the mask `[example, slot]` of its tokens."""
         real = mask.bool()
         slots = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)[real]
-        nothing = torch.zeros_like(slots)
-        return cls(nothing, slots, nothing, real.sum(dim=1), mask.shape[1], arguments)
+        zeros = torch.zeros_like(slots)
+        return cls(zeros, slots, zeros, real.sum(dim=1), mask.shape[1], arguments)
 
     def to(self, device: torch.device) -> RawBatch:
-        """The same batch on `device`."""
+        """Return the same batch on `device`."""
         moved = super().to(device)
         arguments = {name: values.to(device) for name, values in self.arguments.items()}
         return RawBatch(moved.ids, moved.slots, moved.segments, moved.lengths, moved.n, arguments)
 
 
+@dataclass(frozen=True, eq=False)
 class Examples:
-    """What attention needs to know of a batch: which tokens belong together and in which slots they stand.
+    """The layout of a batch, as attention needs it: which tokens belong together, and in which slots they are.
 
     Args:
         slots: int64 `[example, place]`, the slot of each key.
-        real: bool of the same shape; None where every place holds a token.
-        n: how many slots the layout has, padding included.
-        places: where the tokens of a packed row go, `[token]`; None where they are in their places.
-        queries: how many of the last places have queries; None means all.
+        columns: the same as the model itself counts them: `slots`, or slots that also count padding before the tokens.
+        real: bool of the same shape, whether a place holds a token; None if all do.
+        n: number of slots in the layout, padding included.
+        places: int64 `[token]`, the place of each token of a packed row; None if tokens are in their places.
+        last_queries: number of last places that have a query; None means all.
         packed: whether the tokens are one row.
     """
 
-    def __init__(
-        self,
-        slots: Tensor,
-        real: Tensor | None,
-        n: int,
-        places: Tensor | None = None,
-        queries: int | None = None,
-        packed: bool = False,
-    ):
-        self.slots, self.real, self.n, self._places, self.packed = slots, real, n, places, packed
-        self.queries = slots.shape[1] if queries is None else queries
-        self._found = dict[tuple[int, int], tuple[Selection, Selection]]()
-        self.columns = slots
-        """Where the model itself believes the keys to stand."""
-        self.alike = real is None and bool((slots == slots[:1]).all())
-        self.first = real is None or packed or bool((real[:, :-1] >= real[:, 1:]).all())
-        """Whether tokens come first in every example, and padding after them."""
+    slots: Tensor
+    columns: Tensor
+    real: Tensor | None
+    n: int
+    places: Tensor | None = None
+    last_queries: int | None = None
+    packed: bool = False
+    _selections: dict[tuple[int, int], tuple[Selection, Selection]] = field(default_factory=dict)
 
     @classmethod
-    def of_packed(cls, batch: Packed) -> Examples:
-        """Examples of a packed row: rectangular where lengths agree, else padded to the longest in attention alone."""
+    def of_packed(cls, batch: Packed, from_first: bool = False) -> Examples:
+        """Return the examples of a packed row, padded in attention only to the longest.
+
+        With `from_first`, slots are counted from the first token of each example, wherever its padding is.
+        """
         longest, shape = int(batch.lengths.max()), (len(batch.lengths), int(batch.lengths.max()))
         if bool((batch.lengths == longest).all()):
-            return cls(batch.slots.view(shape), None, batch.n, packed=True)
-        real = torch.arange(longest, device=batch.lengths.device) < batch.lengths[:, None]
-        slots = torch.zeros(shape, dtype=torch.long, device=batch.slots.device)
-        slots[real] = batch.slots
-        return cls(slots, real, batch.n, real.flatten().nonzero().squeeze(1), packed=True)
+            columns, real, places = batch.slots.view(shape), None, None
+        else:
+            real = torch.arange(longest, device=batch.lengths.device) < batch.lengths[:, None]
+            columns = torch.zeros(shape, dtype=torch.long, device=batch.slots.device)
+            columns[real] = batch.slots
+            places = real.flatten().nonzero().squeeze(1)
+        slots = (columns - columns[:, :1]).clamp(min=0) if from_first else columns
+        return cls(slots, columns, real, batch.n, places, packed=True)
 
     @classmethod
-    def of_mask(cls, mask: Tensor, queries: int | None = None) -> Examples:
-        """Examples of dense inputs with an attention mask `[example, slot]`: every token is already in its place."""
+    def of_mask(cls, mask: Tensor, queries: int | None = None, from_first: bool = False) -> Examples:
+        """Return the examples of dense inputs with this attention mask `[example, slot]`; see `of_packed`."""
         real = mask.bool()
         columns = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
-        return cls(columns, None if real.all() else real, mask.shape[1], queries=queries)
-
-    def count_from_first(self) -> None:
-        """Count slots from the first token of each example, so that it does not matter where padding is."""
-        if self.packed:
-            self.slots = (self.columns - self.columns[:, :1]).clamp(min=0)
-        elif self.real is not None and not self.real[:, 0].all():
-            self.slots = (self.columns - self.real.int().argmax(1, keepdim=True)).clamp(min=0)
+        slots = columns
+        if from_first and not real[:, 0].all():
+            slots = (columns - real.int().argmax(1, keepdim=True)).clamp(min=0)
+        return cls(slots, columns, None if real.all() else real, mask.shape[1], last_queries=queries)
 
     def last(self, keys: int) -> Examples:
-        """The same examples seen by a layer that has the last of the keys alone, as a cache of a window keeps them."""
+        """Return the examples for a layer that sees only the last keys, as the cache of a window keeps them."""
         if self.packed or keys == self.slots.shape[1]:
             return self
-        own = Examples(self.slots[:, -keys:], None if self.real is None else self.real[:, -keys:], self.n)
-        own.columns, own.queries = self.columns[:, -keys:], self.queries
-        return own
+        real = None if self.real is None else self.real[:, -keys:]
+        return Examples(self.slots[:, -keys:], self.columns[:, -keys:], real, self.n, last_queries=self.queries)
+
+    @property
+    def queries(self) -> int:
+        """Number of places that have a query; they are the last ones."""
+        return self.slots.shape[1] if self.last_queries is None else self.last_queries
+
+    @cached_property
+    def same_slots(self) -> bool:
+        """Whether all examples have tokens in the same slots, and no padding."""
+        return self.real is None and bool((self.columns == self.columns[:1]).all())
+
+    @cached_property
+    def left_aligned(self) -> bool:
+        """Whether the tokens of every example come first, and padding after them."""
+        return self.real is None or self.packed or bool((self.real[:, :-1] >= self.real[:, 1:]).all())
 
     @cached_property
     def distances(self) -> Tensor:
         """Slot of the query minus slot of the key, `[example or 1, query, key]`; all layers share it."""
-        slots = self.slots[:1] if self.alike else self.slots
+        slots = self.slots[:1] if self.same_slots else self.slots
         return slots[:, :, None] - slots[:, None, :]
 
     def spread(self, row: Tensor) -> Tensor:
-        """`[token, head, channel]` of a row to `[example, head, place, channel]`; idle tokens at the end are left out.
+        """Return `[token, head, channel]` of a row as `[example, head, place, channel]`, without idle tokens.
 
-        A place without a token has what the first token of its example has; it is never read.
+        An empty place holds a copy of its example's first token, which is never read.
         """
         tokens, heads, channels = row.shape
-        to, back = self._selections(tokens, heads)
+        to, back = self._selections_of(tokens, heads)
         moved: Tensor = _Moved.apply(row.reshape(-1, channels), to, back)
         return moved.view(len(self.slots), heads, self.slots.shape[1], channels)
 
     def gather(self, spread: Tensor, tokens: int) -> Tensor:
-        """`[example, head, place, channel]` back to `[token, head, channel]`; what idle tokens have is never read."""
+        """Return `[example, head, place, channel]` as `[token, head, channel]`; idle tokens are never read."""
         heads, channels = spread.shape[1], spread.shape[3]
         together = spread.transpose(1, 2)
-        if heads > 1 and together.is_contiguous():  # heads of a token side by side, as fused attention gives them
+        if heads > 1 and together.is_contiguous():  # fused attention returns a token's heads side by side
             return self.gather(together.flatten(2).unsqueeze(1), tokens).view(tokens, heads, channels)
-        back, to = self._selections(tokens, heads)
+        back, to = self._selections_of(tokens, heads)
         moved: Tensor = _Moved.apply(spread.reshape(-1, channels), to, back)
         return moved.view(tokens, heads, channels)
 
     def spread_heads(self, heads: Tensor, chosen: Tensor | None = None) -> Tensor:
-        """`[1, head, token, channel]` of a packed row, or dense already, to `[example, head, place, channel]`.
+        """Return the `chosen` heads (None: all) as `[example, head, place, channel]`.
 
-        `chosen` int64 are the heads that are wanted, None all.
+        `heads` are `[1, head, token, channel]` of a packed row, or have that shape already.
         """
         if not self.packed:
             return heads if chosen is None else heads[:, chosen]
@@ -214,18 +223,17 @@ class Examples:
         return self.spread(tokens if chosen is None else tokens.index_select(1, chosen))
 
     def gather_heads(self, spread: Tensor, tokens: int) -> Tensor:
-        """`[example, head, place, channel]` to `[1, token, head, channel]`, or `[example, place, head, channel]`."""
+        """Return `[example, head, place, channel]` as the model expects it: a packed row, or token before head."""
         if not self.packed:
-            return spread.transpose(1, 2).contiguous()  # which models view in other shapes
+            return spread.transpose(1, 2).contiguous()  # models view it in other shapes
         return self.gather(spread, tokens).unsqueeze(0)
 
-    def _selections(self, tokens: int, heads: int) -> tuple[Selection, Selection]:
+    def _selections_of(self, tokens: int, heads: int) -> tuple[Selection, Selection]:
         """From rows (token, head) to rows (example, head, place), and back; layers with as many heads share them."""
-        found = self._found.get((tokens, heads))
-        if found is None:
+        if (tokens, heads) not in self._selections:
             examples, places = self.slots.shape
             device, number = self.slots.device, torch.arange(heads, device=self.slots.device)
-            where = torch.arange(examples * places, device=device) if self._places is None else self._places
+            where = torch.arange(examples * places, device=device) if self.places is None else self.places
             token_at = torch.full((examples * places,), -1, device=device)
             token_at[where] = torch.arange(len(where), device=device)
             token_at = token_at.view(examples, places)
@@ -235,35 +243,35 @@ class Examples:
             idle = torch.arange(len(where) * heads, tokens * heads, device=device)
             where = pad(where, (0, tokens - len(where)))
             back = (where // places * heads)[:, None] * places + number * places + (where % places)[:, None]
-            found = self._found[tokens, heads] = Selection(rows.flatten(), idle), Selection(back.flatten(), empty)
-        return found
+            self._selections[tokens, heads] = Selection(rows.flatten(), idle), Selection(back.flatten(), empty)
+        return self._selections[tokens, heads]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """How rows are put elsewhere.
+    """A move of rows to other places.
 
     Args:
-        taken: int64, which row each place takes.
-        lost: int64, the rows that are taken to no place where they are read, and so have no gradient.
+        taken: int64, the row that each place takes.
+        unread: int64, the rows whose places are never read, and which have no gradient.
     """
 
     taken: Tensor
-    lost: Tensor
+    unread: Tensor
 
 
 class _Moved(torch.autograd.Function):
-    """Rows `[row, channel]` as `there` takes them; `back` takes their gradients.
+    """Move rows `[row, channel]` by `there`; `back` moves their gradients.
 
-    Where examples differ in length, selections are several times as fast as copies to places that are zero at first.
+    For examples of different lengths, selections are several times as fast as copies to places that start at zero.
     """
 
     @staticmethod
     def forward(context: FunctionCtx, rows: Tensor, there: Selection, back: Selection) -> Tensor:
-        context.save_for_backward(back.taken, there.lost)
+        context.save_for_backward(back.taken, there.unread)
         return rows.index_select(0, there.taken)
 
     @staticmethod
     def backward(context: BackwardCFunction, gradient: Tensor) -> tuple[Tensor, None, None]:
-        taken, lost = list(context.saved_tensors)
-        return gradient.index_select(0, taken).index_fill(0, lost, 0), None, None
+        taken, unread = list(context.saved_tensors)
+        return gradient.index_select(0, taken).index_fill(0, unread, 0), None, None

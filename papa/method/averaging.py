@@ -50,7 +50,7 @@ class Averaging:
                 return
             seen = attention @ of.values(None) if self.outputs else attention
             # add up examples that use the same slots before sending them to those slots
-            summed = seen.sum(0, keepdim=True, dtype=torch.float64) if examples.alike else seen.double()
+            summed = seen.sum(0, keepdim=True, dtype=torch.float64) if examples.same_slots else seen.double()
             entries, counted = self._entries(examples)
             values = summed.transpose(1, 2).flatten(2) if self.outputs else summed.permute(0, 2, 3, 1)
             if counted is None:
@@ -58,7 +58,7 @@ class Averaging:
             else:
                 counted = counted.expand(entries.shape)
                 entries, values = entries[counted], values[counted]
-            repeats = len(examples.slots) if examples.alike else 1
+            repeats = len(examples.slots) if examples.same_slots else 1
             pairs = torch.bincount(entries, minlength=self.places) * repeats if layer == 0 else None
             if not self.total.numel():
                 shape = (self.model.layers, self.places, values.shape[-1])
@@ -74,7 +74,7 @@ class Averaging:
 
     def _entries(self, examples: Examples) -> tuple[Tensor, Tensor | None]:
         """Return the entries of the sums that slots or pairs of slots go to, and which of them count (None: all)."""
-        slots, real = examples.slots[:1] if examples.alike else examples.slots, examples.real
+        slots, real = examples.slots[:1] if examples.same_slots else examples.slots, examples.real
         if self.outputs:
             return slots, real
         entries = slots[:, :, None] * self.n + slots[:, None, :]  # [example, query, key]

@@ -1,13 +1,14 @@
-"""Attention in which heads can be replaced: one function for every model that calls its attention by a name.
+"""Attention in which heads can be replaced: one function for every model that calls its attention by name.
 
-transformers lets a model call a *registered* attention function, after rotary embeddings and norms of queries and keys,
-before the heads of keys are repeated; and a registered mask function, which is given the rule by which the model lets a
-query see a key. Both stand here, under `NAME`. What they are to do is in the `Session` of the model that runs.
+transformers lets a model call a *registered* attention function, after rotary embeddings and norms of queries and keys
+and before the heads of keys are repeated. It also calls a registered mask function, with the rule by which the model
+lets a query see a key. This module registers both as `NAME`. The `Session` of the running model tells them what to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ from papa.data.packed import Examples
 from papa.errors import InputError
 from papa.model.replacement import (
     Attending,
-    Constant,
+    Keep,
+    LayerConstants,
     Mix,
     Outputs,
     Replace,
@@ -34,81 +36,41 @@ from papa.model.replacement import (
 )
 
 NAME = "papa"
-"""The name of attention and mask function among those of transformers."""
+"""The name under which transformers knows the attention function and the mask function."""
 Rule = Callable[..., Any]
-"""Whether, in an example, a head's query sees a key: by number of example, head, and columns of query and key."""
-HARMLESS = frozenset(
+"""Whether a query sees a key: from the number of the example, the head, and the columns of query and key."""
+HARMLESS_KEYWORDS = frozenset(
     """is_causal sliding_window output_attentions output_hidden_states use_cache return_dict position_ids
     cache_position deterministic cu_seq_lens_q cu_seq_lens_k max_length_q max_length_k""".split()
 )
-"""What models hand to attention and what changes nothing here: windows and directions are in the rule."""
+"""Keywords that models hand to attention and that change nothing here: the rule has the windows and the direction."""
 
 
 class Observed(Exception):
-    """The attention that was asked for is observed, and nothing after it is needed."""
+    """Ends a forward pass once the requested attention has been observed."""
 
 
-@dataclass
-class Session:
-    """What a model is to do with its heads in one forward pass, and where it is in it.
+class CausalMask(Tensor):
+    """A mask that lets every query see exactly the keys up to its own place.
 
-    Args:
-        replacement: what each layer does; empty before the number of layers is known.
-        examples: where the tokens of the examples stand.
-        late: whether it is the model that tells where they stand, when it makes its mask or attends.
-        observer: sees every layer and its attention `[example, head, query, key]`.
-        last: the layer after whose attention nothing is needed; None if everything is.
-        called: layers that called attention since the pass began.
-        numbers: the number that the model itself gives to each layer that attends, None where it gives none; empty
-            before they are known. In models that mix attention with other layers they leave some out.
-        causal: whether a rule was met that lets no query see a later key.
-        triangle: the mask that lets every query see all keys up to its own, if that is the rule.
-        spy: sees what a layer gives to attention, and stands in its place.
-        lock: held while a pass runs, because there is one session for all threads.
+    Whatever a model makes of it is a plain tensor again.
     """
 
-    replacement: Replacement = field(default_factory=list)
-    examples: Examples | None = None
-    observer: Callable[[Layer, Tensor], None] | None = None
-    last: int | None = None
-    called: int = 0
-    numbers: tuple[int | None, ...] = ()
-    causal: bool = False
-    triangle: Tensor | None = None
-    spy: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor] | None = None
-    late: bool = False
-    lock: RLock = field(default_factory=RLock)
-
-    def begin(self, examples: Examples | None) -> None:
-        """Forget where the last pass was."""
-        self.examples, self.called, self.triangle = examples, 0, None
-
-    def layer(self, module: nn.Module) -> int:
-        """The number of the layer whose attention is called now."""
-        layer = self.called
-        if self.replacement and layer >= len(self.replacement):
-            raise InputError(
-                f"{type(module).__name__} called attention more often than the model has layers, "
-                f"{len(self.replacement)}; such a model cannot be used."
-            )
-        if self.numbers and number_of(module) != self.numbers[layer]:
-            raise InputError(
-                f"{type(module).__name__} of layer {number_of(module)} called attention where layer "
-                f"{self.numbers[layer]} did before; such a model cannot be used."
-            )
-        self.called += 1
-        return layer
-
-
-def number_of(module: nn.Module) -> int | None:
-    """The number that a model gives to the layer of an attention module, if it gives one."""
-    told = getattr(module, "layer_idx", None)
-    return told if isinstance(told, int) and told >= 0 else None
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment] # as in torch's Parameter
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What attention of a model there is: layers that attend, heads, heads of keys, `numbers` as in `Session`."""
+class AttentionFacts:
+    """Facts about a model's attention, read from one forward pass.
+
+    Args:
+        layers: number of layers that attend.
+        heads: heads per layer.
+        groups: heads of keys per layer; each serves a group of heads.
+        numbers: the number that the model itself gives to each layer that attends, None if it gives none. Models that
+            mix attention with other layers skip some numbers.
+        causal: whether some rule hides later keys.
+    """
 
     layers: int
     heads: int
@@ -117,39 +79,137 @@ class Facts:
     causal: bool
 
     @classmethod
-    def of(cls, name: str, session: Session, run: Callable[[], object]) -> Facts:
-        """What a model called `name` has, from one pass of it.
+    def of(cls, name: str, session: Session, run: Callable[[], object]) -> AttentionFacts:
+        """Return the facts about the model called `name`, from one pass of it.
 
         Raises:
-            InputError: layers are not alike, or do not call attention once each in their order.
+            InputError: the layers differ, or do not call attention once each in their order.
         """
-        calls: list[tuple[int, int]] = []
+        shapes: list[tuple[int, int]] = []
         numbers: list[int | None] = []
+        causal: list[bool] = []
 
-        def spy(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        def observe_rule(rule: Rule) -> None:
+            zero = torch.zeros((), dtype=torch.long, device=session.layout.columns.device)
+            causal.append(not bool(rule(zero, zero, zero, zero + 1)))
+
+        def repeat_values(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             number = number_of(module)
-            told = [own for own in numbers if own is not None]
-            if number is not None and told and number <= told[-1]:
+            earlier = [known for known in numbers if known is not None]
+            if number is not None and earlier and number <= earlier[-1]:
                 raise InputError(
-                    f"{name} calls the attention of layer {number} after that of layer {told[-1]}; papa counts calls, "
-                    "so layers have to call attention once each, in their order."
+                    f"{name} calls the attention of layer {number} after that of layer {earlier[-1]}; papa counts "
+                    "calls, so layers have to call attention once each, in their order."
                 )
             if key.shape[1] != value.shape[1]:
                 raise InputError(f"{name} has {key.shape[1]} heads of keys and {value.shape[1]} of values.")
             numbers.append(number)
-            calls.append((query.shape[1], key.shape[1]))
+            shapes.append((query.shape[1], key.shape[1]))
             return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1).transpose(1, 2).contiguous()
 
-        session.spy = spy
+        session.stand_in, session.rule_observer = repeat_values, observe_rule
         try:
             run()
         finally:
-            session.spy = None
-        if not calls:
+            session.stand_in = session.rule_observer = None
+        if not shapes:
             raise InputError(f"{name} calls no attention function by its name, so that its attention stays as it is.")
-        if len(set(calls)) > 1:
+        if len(set(shapes)) > 1:
             raise InputError(f"the layers of {name} have different numbers of heads.")
-        return cls(len(calls), *calls[0], tuple(numbers), session.causal)
+        return cls(len(shapes), *shapes[0], tuple(numbers), any(causal))
+
+
+def number_of(module: nn.Module) -> int | None:
+    """Return the number that a model gives to the layer of an attention module, if it gives one."""
+    number = getattr(module, "layer_idx", None)
+    return number if isinstance(number, int) and number >= 0 else None
+
+
+@dataclass
+class Session:
+    """Instructions to a model about its heads, and the state of its current forward pass.
+
+    Args:
+        replacement: what each layer does; empty until the number of layers is known.
+        facts: None until a first pass has shown them.
+        layout_from_attention: whether the model's own mask or attention shows which tokens there are. It does so if
+            the model takes pictures or sound.
+        observer: sees every layer and its attention `[example, head, query, key]`.
+        last_layer: the layer after whose attention an observed pass ends.
+        stand_in: computes contexts in place of attention, from module, query, key and value.
+        rule_observer: sees the rule of every mask that the model asks for.
+        examples: the layout of the batch; None outside of a pass.
+        called: number of layers that have called attention in this pass.
+        lock: held during a pass, because all threads share the session.
+    """
+
+    replacement: Replacement = field(default_factory=list)
+    facts: AttentionFacts | None = None
+    layout_from_attention: bool = False
+    observer: Callable[[Layer, Tensor], None] | None = None
+    last_layer: int | None = None
+    stand_in: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor] | None = None
+    rule_observer: Callable[[Rule], None] | None = None
+    examples: Examples | None = None
+    called: int = 0
+    lock: RLock = field(default_factory=RLock)
+
+    @property
+    def causal(self) -> bool:
+        """Whether no token sees a later one; False until that is known."""
+        return self.facts is not None and self.facts.causal
+
+    def begin(self, examples: Examples | None) -> None:
+        """Start a pass over these examples."""
+        self.examples, self.called = examples, 0
+
+    @contextmanager
+    def over(self, examples: Examples, replacement: Replacement | None = None) -> Iterator[None]:
+        """Let the model run inside over these examples, for once with another replacement if one is passed."""
+        with self.lock:
+            usual = self.replacement
+            self.replacement = usual if replacement is None else replacement
+            self.begin(examples)
+            try:
+                with running(self):
+                    yield
+            finally:
+                self.replacement, self.examples = usual, None
+
+    @property
+    def awaits_layout(self) -> bool:
+        """Whether the model has yet to show which tokens there are."""
+        return self.layout_from_attention and self.examples is None
+
+    def take_layout(self, mask: Tensor) -> None:
+        """Take the mask `[example, slot]` by which the model shows which tokens there are."""
+        self.examples = Examples.of_mask(mask, from_first=self.causal)
+
+    @property
+    def layout(self) -> Examples:
+        """The layout of the batch; raises `InputError` outside of a pass."""
+        if self.examples is None:
+            raise InputError(
+                "Attention was asked for outside of a call of the model whose attention is replaced, by a part of it "
+                "or by generate with a cache of a fixed size; call that model itself, with a cache that grows."
+            )
+        return self.examples
+
+    def next_layer(self, module: nn.Module) -> int:
+        """Count a call of attention, and return the number of its layer."""
+        layer = self.called
+        if self.replacement and layer >= len(self.replacement):
+            raise InputError(
+                f"{type(module).__name__} called attention more often than the model has layers, "
+                f"{len(self.replacement)}; such a model cannot be used."
+            )
+        if self.facts is not None and number_of(module) != self.facts.numbers[layer]:
+            raise InputError(
+                f"{type(module).__name__} of layer {number_of(module)} called attention where layer "
+                f"{self.facts.numbers[layer]} did before; such a model cannot be used."
+            )
+        self.called += 1
+        return layer
 
 
 _running: ContextVar[Session | None] = ContextVar("papa_session", default=None)
@@ -157,7 +217,7 @@ _running: ContextVar[Session | None] = ContextVar("papa_session", default=None)
 
 @contextmanager
 def running(session: Session) -> Iterator[None]:
-    """Let the model that runs inside do what its session says."""
+    """Let the model that runs inside follow its session."""
     token = _running.set(session)
     try:
         yield
@@ -165,28 +225,12 @@ def running(session: Session) -> Iterator[None]:
         _running.reset(token)
 
 
-def current() -> tuple[Session, Examples]:
-    """The session of the model that runs, and its examples; raises `InputError` if a model runs without them."""
+def current() -> Session:
+    """Return the session of the running model; raise `InputError` if it runs without one."""
     session = _running.get()
     if session is None:
         raise InputError("A model with papa's attention was called by itself; call it through papa.")
-    if session.examples is None:
-        raise InputError(
-            "Attention was asked for outside of a call of the model whose attention is replaced, by a part of it or by "
-            "generate with a cache of a fixed size; call that model itself, with a cache that grows."
-        )
-    return session, session.examples
-
-
-def visible(mask: Tensor) -> Tensor:
-    """Which keys queries see by a mask that is bool, or added to scores."""
-    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-
-
-def told_late() -> Session | None:
-    """The session of a model that takes no text, if it has not told yet where its tokens stand."""
-    session = _running.get()
-    return session if session is not None and session.late and session.examples is None else None
+    return session
 
 
 def registered() -> str:
@@ -206,45 +250,49 @@ def mask(
     attention_mask: Tensor | None = None,
     **more: object,
 ) -> Tensor | None:
-    """The mask function: the model's own rule, at the slots of the examples that run, and real keys alone.
+    """Return the mask of the running batch: the model's own rule at the slots of its tokens, and only real keys.
 
     Returns:
         bool `[example or 1, 1, query or 1, key]`; None if every query sees every key.
     """
+    from transformers.masking_utils import bidirectional_mask_function
+
+    session = current()
+    if session.awaits_layout:
+        if attention_mask is None and mask_function is bidirectional_mask_function:
+            return None  # every token sees every token, and attention shows how many there are
+        session.take_layout(torch.ones(batch_size, kv_length) if attention_mask is None else attention_mask)
+    examples = session.layout
+    if not examples.packed and kv_length > examples.slots.shape[1]:
+        raise InputError(
+            f"The cache has room for {kv_length} keys and the attention_mask for {examples.slots.shape[1]}; let "
+            "generate use a cache that grows, which is its default."
+        )
+    if session.rule_observer is not None:
+        session.rule_observer(mask_function)
+    return allowed_by(mask_function, examples.last(kv_length))
+
+
+def allowed_by(rule: Rule, examples: Examples) -> Tensor | None:
+    """Return the keys that a rule of transformers lets queries see, in the shape of `mask`."""
     from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
-    if (late := told_late()) is not None:
-        if attention_mask is None and mask_function is bidirectional_mask_function:
-            return None  # all see all, and attention itself says how many these are
-        told = torch.ones(batch_size, kv_length) if attention_mask is None else attention_mask
-        late.examples = Examples.of_mask(told)
-    session, whole = current()
-    if not whole.packed and kv_length > whole.slots.shape[1]:
-        raise InputError(
-            f"The cache has room for {kv_length} keys and the attention_mask for {whole.slots.shape[1]}; let generate "
-            "use a cache that grows, which is its default."
-        )
-    examples = whole.last(kv_length)
     real = None if examples.real is None else examples.real[:, None, None, :]
-    if mask_function is bidirectional_mask_function:
+    if rule is bidirectional_mask_function:
         return real
-    zero = torch.zeros((), dtype=torch.long, device=examples.columns.device)
-    if not bool(mask_function(zero, zero, zero, zero + 1)):
-        session.causal = True
-        whole.count_from_first()
-    if mask_function is causal_mask_function and examples.first and examples.queries == examples.slots.shape[1]:
-        # places follow each other in the order of slots, and those without a token come last
-        places = examples.slots.shape[1]
-        session.triangle = torch.ones(places, places, dtype=torch.bool, device=zero.device).tril()[None, None]
-        return session.triangle
-    columns = examples.columns[:1] if examples.alike else examples.columns
-    # a packed row is one row to the model, whatever it contains
+    columns = examples.columns[:1] if examples.same_slots else examples.columns
+    places = columns.shape[1]
+    if rule is causal_mask_function and examples.left_aligned and examples.queries == places:
+        # places follow each other in the order of slots, and empty places come last
+        triangle = torch.ones(places, places, dtype=torch.bool, device=columns.device).tril()[None, None]
+        return triangle.as_subclass(CausalMask)
+    # to the model, a packed row is one row, whatever it contains
     rows = torch.arange(len(columns), device=columns.device)[:, None, None]
     rows = torch.zeros_like(rows) if examples.packed else rows
-    seen = mask_function(rows, torch.zeros_like(rows), columns[:, -examples.queries :, None], columns[:, None, :])
-    allowed: Tensor = seen.expand(len(columns), examples.queries, columns.shape[1])[:, None]
+    seen = rule(rows, torch.zeros_like(rows), columns[:, -examples.queries :, None], columns[:, None, :])
+    allowed: Tensor = seen.expand(len(columns), examples.queries, places)[:, None]
     allowed = allowed if real is None else allowed & real
-    # a query of padding may see nothing, which has no softmax; what it sees is never read, and has no gradient
+    # a query of padding may see nothing, which has no softmax; its context is never read and has no gradient
     return allowed | ~allowed.any(-1, keepdim=True)
 
 
@@ -256,143 +304,207 @@ def attention(
     attention_mask: Tensor | None,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function.
+    """Attend as the session of the running model says.
 
     Args:
         module: the layer's attention.
         query, key, value: `[1, head, token, channel]` of a packed row or `[example, head, slot, channel]`; keys and
             values may have fewer heads, each of which serves a group.
-        attention_mask: what `mask` gave.
-        more: scaling and dropout, and what else the model does to scores.
+        attention_mask: the result of `mask`, or a mask that the model made itself.
+        more: scaling, dropout and whatever else the model does to scores.
 
     Returns:
         `[1, token, head, channel]` or `[example, slot, head, channel]`.
 
     Raises:
-        InputError: the model hands over something that is not known here, so that it cannot be left out.
+        InputError: the model hands over something unknown, which could not be left out safely.
     """
-    if (late := told_late()) is not None:
-        # in a mask that the model made of its own, padding is what no query sees
+    session = current()
+    if session.awaits_layout:
+        # in a mask that the model made itself, padding is what no query sees
         seen = key.new_ones(1, 1, 1, key.shape[2]) > 0 if attention_mask is None else visible(attention_mask)
-        late.examples = Examples.of_mask(seen.flatten(1, 2).any(1).expand(len(key), -1))
-    session, whole = current()
-    if session.late and key.shape[:3:2] != whole.slots.shape:
+        session.take_layout(seen.flatten(1, 2).any(1).expand(len(key), -1))
+    layout = session.layout
+    if session.layout_from_attention and key.shape[:3:2] != layout.slots.shape:
         raise InputError(
             f"{type(module).__name__} attends over {key.shape[2]} tokens in {len(key)} rows, and the layer before it "
-            f"over {whole.slots.shape[1]} in {len(whole.slots)}; layers have to attend over the same tokens."
+            f"over {layout.slots.shape[1]} in {len(layout.slots)}; layers have to attend over the same tokens."
         )
-    examples = whole.last(key.shape[2])
-    layer = session.layer(module)
-    if session.spy is not None:
-        return session.spy(module, query, key, value), None
-    given = {name: what for name, what in more.items() if what is not None and name not in HARMLESS}
-    scaling, dropout = given.pop("scaling", query.shape[-1] ** -0.5), given.pop("dropout", 0.0)
-    softcap, sinks, bias = (given.pop(name, None) for name in ("softcap", "s_aux", "position_bias"))
-    unknown = [name for name, what in given.items() if what is not False]
-    if unknown:
-        raise InputError(
-            f"{type(module).__name__} hands {', '.join(unknown)} to its attention, which papa does not know; "
-            "such a model cannot be used."
-        )
-    allowed, added = attention_mask, bias
-    if attention_mask is not None and attention_mask.dtype != torch.bool:  # the model makes masks of its own
-        allowed = visible(attention_mask)
-        added = attention_mask if bias is None else attention_mask + bias
-    if examples.packed and (added is not None or (allowed is None and examples.real is not None)):
+    number = session.next_layer(module)
+    if session.stand_in is not None:
+        return session.stand_in(module, query, key, value), None
+    examples, scoring = layout.last(key.shape[2]), Scoring.of(module, query, attention_mask, more)
+    if examples.packed and (scoring.bias is not None or (attention_mask is None and examples.real is not None)):
         raise InputError(f"{type(module).__name__} adds to its scores what papa cannot take to a packed row.")
-    own = session.replacement[layer] if session.replacement else None
-    heads = len(own.order) if isinstance(own, Replace) else query.shape[1]
-    groups, values = heads // value.shape[1], examples.spread_heads(value)
-
-    def attending(kept: Tensor | None) -> Attending:
-        own_bias = added if added is None or kept is None or added.shape[1] == 1 else added[:, kept]
-        own_sinks = sinks if sinks is None or kept is None else sinks[kept]
-        # projections may have computed kept heads alone
-        of_query, of_key = kept, None if kept is None else kept // groups
-        if query.shape[1] != heads:
-            of_query = None
-        if key.shape[1] != value.shape[1] and isinstance(own, Replace):
-            of_key = own.keys_of(groups) if groups > 1 else None
-        queries, keys = examples.spread_heads(query, of_query), examples.spread_heads(key, of_key)
-        keys = grouped(keys, groups, None) if kept is None else keys
-        causal = allowed is not None and allowed is session.triangle
-        return Attending(queries, keys, scaling, allowed, causal, own_bias, softcap, own_sinks)
-
-    of = Layer(layer, examples, attending, lambda heads: grouped(values, groups, heads), allowed, dropout)
-    context = context_of(session, of)
-    return examples.gather_heads(context, query.shape[2]), None
+    planned = session.replacement[number] if session.replacement else None
+    heads = len(planned.kept) + len(planned.heads) if isinstance(planned, Replace) else query.shape[1]
+    allowed, values = scoring.allowed, examples.spread_heads(value)
+    layer = ProjectedLayer(number, examples, allowed, scoring.dropout, query, key, values, heads, scoring)
+    return examples.gather_heads(context_of(session, layer), query.shape[2]), None
 
 
-def grouped(of_groups: Tensor, groups: int, heads: Tensor | None) -> Tensor:
-    """Keys or values `[example, head, place, channel]` of the given heads (None: all), each that of its group."""
-    if heads is not None:
-        if of_groups.is_contiguous():
-            return of_groups.index_select(1, heads // groups)
-        # as it lies in memory, which is several times as fast as an index of the second dimension
-        return of_groups.transpose(1, 2).index_select(2, heads // groups).transpose(1, 2)
-    return of_groups if groups == 1 else of_groups.repeat_interleave(groups, dim=1)
+def visible(mask: Tensor) -> Tensor:
+    """Return which keys queries see by a mask that is bool or is added to scores."""
+    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
 @dataclass(frozen=True)
-class Layer:
-    """The attention of a layer, of which no more is computed than is asked for.
+class Scoring:
+    """How a layer makes attention of products of queries and keys; see `Attending` for the fields."""
+
+    scaling: float
+    dropout: float
+    allowed: Tensor | None
+    bias: Tensor | None
+    softcap: float | None
+    sinks: Tensor | None
+
+    @classmethod
+    def of(cls, module: nn.Module, query: Tensor, mask: Tensor | None, keywords: Mapping[str, Any]) -> Scoring:
+        """Read the mask and the keywords that a model hands to attention; raise `InputError` if one is unknown."""
+        known = {name: value for name, value in keywords.items() if value is not None and name not in HARMLESS_KEYWORDS}
+        scaling, dropout = known.pop("scaling", query.shape[-1] ** -0.5), known.pop("dropout", 0.0)
+        softcap, sinks, bias = (known.pop(name, None) for name in ("softcap", "s_aux", "position_bias"))
+        unknown = [name for name, value in known.items() if value is not False]
+        if unknown:
+            raise InputError(
+                f"{type(module).__name__} hands {', '.join(unknown)} to its attention, which papa does not know; "
+                "such a model cannot be used."
+            )
+        if mask is None or mask.dtype == torch.bool:
+            return cls(scaling, dropout, mask, bias, softcap, sinks)
+        added = mask if bias is None else mask + bias  # the model makes masks itself
+        return cls(scaling, dropout, visible(mask), added, softcap, sinks)
+
+
+def context_of(session: Session, layer: Layer) -> Tensor:
+    """Return the context of all heads of a layer, `[example, head, place, channel]`, and show it to the observer."""
+    if session.observer is None:
+        return layer.context(session.replacement[layer.number])
+    attention = layer.attending(None).attention()
+    session.observer(layer, attention)
+    if layer.number == session.last_layer:
+        raise Observed
+    return attention @ layer.values(None)
+
+
+@dataclass(frozen=True)
+class Layer(ABC):
+    """The attention of a layer, which computes only what it is asked for.
 
     Args:
         number: of the layer.
-        examples: where their tokens stand.
-        attending: the given heads (None: all), as they attend.
-        values: the values of the given heads (None: all), `[example, head, place, channel]`.
+        examples: the layout of the batch.
         allowed: see `restrict`.
-        dropout: the share of the entries of attention and constants that is dropped.
+        dropout: share of the entries of attention and constants that is dropped.
     """
 
     number: int
     examples: Examples
-    attending: Callable[[Tensor | None], Attending]
-    values: Callable[[Tensor | None], Tensor]
     allowed: Tensor | None
     dropout: float
 
-    def distances(self, attention: Tensor, constant: Constant) -> Tensor:
-        """How far all heads, which attend so, are from their constant: squared, `[example, head, query]`."""
-        if isinstance(constant, Outputs):
-            own, other = attention @ self.values(None), outputs_at(constant, self.examples)
-        else:
-            own, other = attention, restrict(constant, self.examples, self.allowed)
-        return (own.float() - other.float()).square().sum(-1)
+    @abstractmethod
+    def attending(self, heads: Tensor | None) -> Attending:
+        """Return the kept heads (None: all), ready to attend."""
 
-    def replaced(self, constant: Constant, heads: Tensor | None) -> Tensor:
-        """The context of the given heads (None: all), whose constants these are."""
+    @abstractmethod
+    def values(self, heads: Tensor | None) -> Tensor:
+        """Return the values of these heads (None: all), `[example, head, place, channel]`."""
+
+    def context(self, planned: Keep | Replace | Mix) -> Tensor:
+        """Return the context of all heads, `[example, head, place, channel]`."""
+        if isinstance(planned, Keep):
+            return self.kept(None)
+        if isinstance(planned, Mix):
+            return self.mixed(planned.weights, planned.constant)
+        if not len(planned.kept):
+            return self.replaced(planned.constant, None)
+        replaced = self.replaced(planned.constant, planned.heads)
+        return torch.cat([self.kept(planned.kept), replaced], dim=1).index_select(1, planned.order)
+
+    def kept(self, heads: Tensor | None) -> Tensor:
+        """Return the context of these heads (None: all), which attend."""
+        return kept_context(self.attending(heads), self.values(heads), self.dropout)
+
+    def replaced(self, constant: LayerConstants, heads: Tensor | None) -> Tensor:
+        """Return the context of these heads (None: all) with their constants."""
         values = self.values(heads)
         if isinstance(constant, Outputs):
             return outputs_at(constant, self.examples).expand(len(values), -1, -1, -1)
         return replaced_context(restrict(constant, self.examples, self.allowed), values, self.dropout)
 
-    def mixed(self, weights: Tensor, constant: Constant) -> Tensor:
-        """The context of all heads, which use so much of their attention and else their constant."""
+    def mixed(self, weights: Tensor, constant: LayerConstants) -> Tensor:
+        """Return the context of all heads, each a mixture of its attention (by its weight) and its constant."""
         heads, values = self.attending(None), self.values(None)
         if isinstance(constant, Outputs):
-            own, outputs = kept_context(heads, values, self.dropout), outputs_at(constant, self.examples)
-            return outputs + weights[..., None, None] * (own - outputs)
+            attended, outputs = kept_context(heads, values, self.dropout), outputs_at(constant, self.examples)
+            return outputs + weights[..., None, None] * (attended - outputs)
         constants = restrict(constant, self.examples, self.allowed)
         return mixed_context(weights, constants, heads, values, self.dropout)
 
+    def distances(self, attention: Tensor, constant: LayerConstants) -> Tensor:
+        """Return the squared distance of all heads' attention from their constant, `[example, head, query]`."""
+        if isinstance(constant, Outputs):
+            actual, expected = attention @ self.values(None), outputs_at(constant, self.examples)
+        else:
+            actual, expected = attention, restrict(constant, self.examples, self.allowed)
+        return (actual.float() - expected.float()).square().sum(-1)
 
-def context_of(session: Session, layer: Layer) -> Tensor:
-    """What all heads of a layer make of their values, `[example, head, place, channel]`, as the session says."""
-    if session.observer is not None:
-        attention = layer.attending(None).attention()
-        session.observer(layer, attention)
-        if layer.number == session.last:
-            raise Observed
-        return attention @ layer.values(None)
-    own = session.replacement[layer.number]
-    if isinstance(own, Replace):
-        if not len(own.kept):
-            return layer.replaced(own.constant, None)
-        replaced = layer.replaced(own.constant, own.heads)
-        kept = kept_context(layer.attending(own.kept), layer.values(own.kept), layer.dropout)
-        return torch.cat([kept, replaced], dim=1).index_select(1, own.order)
-    if isinstance(own, Mix):
-        return layer.mixed(own.weights, own.constant)
-    return kept_context(layer.attending(None), layer.values(None), layer.dropout)
+
+@dataclass(frozen=True)
+class ProjectedLayer(Layer):
+    """A layer of a model that calls the registered attention function.
+
+    Args:
+        query: as the model gives it, of all heads or only of kept ones.
+        key: as the model gives it, of all groups or only of those that serve kept heads.
+        grouped_values: `[example, group, place, channel]`.
+        heads: number of heads of the layer.
+        scoring: how attention is made of queries and keys.
+    """
+
+    query: Tensor
+    key: Tensor
+    grouped_values: Tensor
+    heads: int
+    scoring: Scoring
+
+    @property
+    def group_size(self) -> int:
+        """Number of heads that share a key and a value."""
+        return self.heads // self.grouped_values.shape[1]
+
+    def attending(self, heads: Tensor | None) -> Attending:
+        """See `Layer`."""
+        scoring, some = self.scoring, heads is not None
+        # a pruned projection has computed only the kept heads
+        queries = self.examples.spread_heads(self.query, heads if self.query.shape[1] == self.heads else None)
+        keys = self.examples.spread_heads(self.key, None if heads is None else self._keys_of(heads))
+        keys = keys if some else for_heads(keys, self.group_size, None)
+        bias, sinks = scoring.bias, scoring.sinks
+        bias = bias[:, heads] if bias is not None and some and bias.shape[1] > 1 else bias
+        sinks = sinks[heads] if sinks is not None and some else sinks
+        causal = isinstance(scoring.allowed, CausalMask)
+        return Attending(queries, keys, scoring.scaling, scoring.allowed, causal, bias, scoring.softcap, sinks)
+
+    def values(self, heads: Tensor | None) -> Tensor:
+        """See `Layer`."""
+        return for_heads(self.grouped_values, self.group_size, heads)
+
+    def _keys_of(self, heads: Tensor) -> Tensor | None:
+        """Where the keys of kept heads are among the computed ones; None if these are exactly theirs."""
+        groups = heads // self.group_size
+        if self.key.shape[1] == self.grouped_values.shape[1]:
+            return groups
+        return torch.unique_consecutive(groups, return_inverse=True)[1] if self.group_size > 1 else None
+
+
+def for_heads(grouped: Tensor, group_size: int, heads: Tensor | None) -> Tensor:
+    """Return the keys or values `[example, head, place, channel]` of heads (None: all), each those of its group."""
+    if heads is None:
+        return grouped if group_size == 1 else grouped.repeat_interleave(group_size, dim=1)
+    if grouped.is_contiguous():
+        return grouped.index_select(1, heads // group_size)
+    # in the order of memory, which is several times as fast as an index of the second dimension
+    return grouped.transpose(1, 2).index_select(2, heads // group_size).transpose(1, 2)

@@ -1,13 +1,14 @@
-"""Attention of DeBERTa, which transformers calls by no registered name: a module to stand where a stock module stood.
+"""Attention of DeBERTa, which transformers does not call by a registered name: modules that replace the stock ones.
 
-Scores come from content and from the distance between two slots. There is one class for the first DeBERTa, and one for
-the second and third.
+Scores come from content and from the distance between two slots. One class is for the first DeBERTa, the other for
+DeBERTa v2 and v3.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from papa.data.packed import Examples
 from papa.errors import InputError
-from papa.model.attention import Layer, Session, context_of, current
+from papa.model.attention import Layer, context_of, current
 from papa.model.linear import FrozenLinear, some_outputs
 from papa.model.replacement import Attending, Replace
 
@@ -30,83 +31,74 @@ Projected = tuple[Tensor | None, Tensor | None, Tensor]
 
 
 class DisentangledAttention(nn.Module, ABC):
-    """What the classes share.
+    """The part that all DeBERTas share.
 
-    With q and k the query and key of two tokens, d the distance of their slots, and K and Q the projected embeddings of
-    distances, a head's score is (q·k + q·K[d] + k·Q[d]) / sqrt(channels * terms). Distances come from the original
+    Let q and k be the query and key of two tokens, d the distance of their slots, and K and Q the projected embeddings
+    of distances. A head's score is (q·k + q·K[d] + k·Q[d]) / sqrt(channels * terms). Distances come from the original
     slots, not from the packed row. A replaced head computes no query, no key and no projection of distances.
     """
 
-    def __init__(self, stock: nn.Module, layer: int, session: Session):
+    def __init__(self, stock: nn.Module):
         super().__init__()
-        own = cast(Any, stock)
-        self.layer, self.session, self.dropout = layer, session, own.dropout
-        self.heads, self.channels = int(own.num_attention_heads), int(own.attention_head_size)
+        module = cast(Any, stock)
+        self.dropout = module.dropout
+        self.heads, self.channels = int(module.num_attention_heads), int(module.attention_head_size)
         self.pos_dropout: nn.Module = getattr(stock, "pos_dropout", nn.Identity())
-        self.relative: bool = own.relative_attention
-        self.terms: tuple[str, ...] = tuple(term for term in ("c2p", "p2c") if term in (own.pos_att_type or ()))
+        self.relative: bool = module.relative_attention
+        self.terms: tuple[str, ...] = tuple(term for term in ("c2p", "p2c") if term in (module.pos_att_type or ()))
         self.scaling = 1 / math.sqrt(self.channels * (1 + len(self.terms)))
         self._projected: tuple[object, Tensor, tuple[Tensor | None, Tensor | None]] | None = None
 
     def forward(
         self, hidden_states: Tensor, *_: object, rel_embeddings: Tensor | None = None, **__: object
     ) -> tuple[Tensor, None]:
-        """The context of all tokens; idle ones follow those of the examples."""
-        session, examples = current()
-        layer = session.layer(self)
-        own = session.replacement[layer] if layer < len(session.replacement) else None
-        kept = own.kept if isinstance(own, Replace) else None
+        """Return the context of all tokens; idle tokens follow those of the examples."""
+        session = current()
+        examples, number = session.layout, session.next_layer(self)
+        planned = session.replacement[number] if number < len(session.replacement) else None
+        kept = planned.kept if isinstance(planned, Replace) else None
         tokens = hidden_states.reshape(-1, hidden_states.shape[-1])
         query, key, value = self.project(tokens, kept)
         values = examples.spread(value)
         allowed = None if examples.real is None else examples.real[:, None, None, :]
-
-        def attending(_: Tensor | None) -> Attending:
-            assert query is not None and key is not None
-            queries, keys = (examples.spread(projected) for projected in (query, key))
-            added = self.positions(rel_embeddings, kept, queries, keys, examples)
-            return Attending(queries, keys, self.scaling, allowed, added=added)
-
-        def of(heads: Tensor | None) -> Tensor:
-            return values if heads is None else values[:, heads]
-
         dropout = self.dropout.p if self.dropout.training else 0.0
-        if session.spy is not None:
-            heads = attending(None)
-            context = session.spy(self, heads.query, heads.key, values).transpose(1, 2)
+        layer = DisentangledLayer(number, examples, allowed, dropout, self, query, key, values, kept, rel_embeddings)
+        if session.stand_in is not None:
+            heads = layer.attending(None)
+            context = session.stand_in(self, heads.query, heads.key, values).transpose(1, 2)
         else:
-            context = context_of(session, Layer(layer, examples, attending, of, allowed, dropout))
+            context = context_of(session, layer)
         return examples.gather(context, len(value)).flatten(1).view_as(hidden_states), None
 
     @abstractmethod
     def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
-        """Queries and keys of the `kept` heads (None: all) and values of all, from `tokens` `[token, hidden]`."""
+        """Return queries and keys of the `kept` heads (None: all) and all values, from `tokens` `[token, hidden]`."""
 
     @abstractmethod
     def projections(self) -> tuple[nn.Module | None, nn.Module | None]:
-        """What makes keys (for c2p) and queries (for p2c) of embeddings of distances."""
+        """Return the projections of embeddings of distances to keys (for c2p) and to queries (for p2c)."""
 
     @abstractmethod
     def indices(self, examples: Examples) -> tuple[int, Tensor]:
-        """How far distances reach, and the number of each distance among them, `[example or 1, query, key]`."""
+        """Return the largest distance, and the number of each pair's distance, `[example or 1, query, key]`."""
 
     @abstractmethod
     def middle(self, rel_embeddings: Tensor, span: int) -> Tensor:
-        """The embeddings of the distances -span … span-1, `[distance, hidden]`."""
+        """Return the embeddings of the distances -span … span-1, `[distance, hidden]`."""
 
     def rows(self, blocks: Tensor) -> Tensor:
-        """The rows of a weight that blocks of one head each have in it."""
+        """Return the rows of a weight that belong to these blocks, each of which is one head."""
         return (blocks[:, None] * self.channels + torch.arange(self.channels, device=blocks.device)).flatten()
 
     def outputs(self, projection: nn.Module, inputs: Tensor, heads: Tensor | None) -> Tensor:
-        """`[token, head, channel]` of the given heads (None: all)."""
+        """Return the outputs of these heads (None: all), `[token, head, channel]`."""
         outputs = projection(inputs) if heads is None else some_outputs(projection, inputs, self.rows(heads))
         return outputs.view(len(inputs), -1, self.channels)
 
     def positions(
         self, rel_embeddings: Tensor | None, kept: Tensor | None, queries: Tensor, keys: Tensor, examples: Examples
     ) -> Tensor | None:
-        """What positions add to scaled scores, `[example, kept head, query, key]`; None if they add nothing."""
+        """Return what positions add to scaled scores, `[example, kept head, query, key]`; None if nothing."""
         if rel_embeddings is None or not self.relative or not any(self.projections()):
             return None
         span, numbers = self.indices(examples)
@@ -122,7 +114,7 @@ class DisentangledAttention(nn.Module, ABC):
         return scores
 
     def _distances(self, rel_embeddings: Tensor, kept: Tensor | None, span: int) -> tuple[Tensor | None, Tensor | None]:
-        """K and Q of the kept heads, `[kept head, channel, distance]`, of the distances -span … span-1."""
+        """Return K and Q of the kept heads at the distances -span … span-1, `[kept head, channel, distance]`."""
         sources = self.projections()
 
         def project() -> tuple[Tensor | None, Tensor | None]:
@@ -134,11 +126,11 @@ class DisentangledAttention(nn.Module, ABC):
 
         if not all(isinstance(source, FrozenLinear) for source in sources if source) or self.pos_dropout.training:
             return project()
-        # nothing here depends on the input, so weights that are frozen are projected once for all batches
+        # nothing here depends on the input, so frozen weights are projected once for all batches
         weights = [weight for source in sources if source for weight in source.parameters()]
         heads = None if kept is None else kept.tolist()
         state = span, heads, [(weight.data_ptr(), weight._version) for weight in weights]
-        # v3 norms its embeddings of distances in every pass, so these are known by their values alone
+        # v3 normalises its embeddings of distances in every pass, so only their values identify them
         known = self._projected
         if known is None or known[0] != state or not torch.equal(known[1], rel_embeddings):
             with torch.inference_mode(False), torch.no_grad():
@@ -146,15 +138,46 @@ class DisentangledAttention(nn.Module, ABC):
         return known[2]
 
 
-class DebertaAttention(DisentangledAttention):
-    """The first DeBERTa. Distances are clamped to a span that depends on how many slots the layout has.
+@dataclass(frozen=True)
+class DisentangledLayer(Layer):
+    """A layer of DeBERTa.
 
-    Raises:
-        InputError: "talking heads" mix the attention of all heads, so that none can be replaced by itself.
+    Args:
+        module: the attention of the layer.
+        query, key: of the kept heads, `[token, head, channel]`; None if no head is kept.
+        spread_values: of all heads, `[example, head, place, channel]`.
+        kept_heads: None means all.
+        rel_embeddings: embeddings of distances, if the model has them.
     """
 
-    def __init__(self, stock: DisentangledSelfAttention, layer: int, session: Session):
-        super().__init__(stock, layer, session)
+    module: DisentangledAttention
+    query: Tensor | None
+    key: Tensor | None
+    spread_values: Tensor
+    kept_heads: Tensor | None
+    rel_embeddings: Tensor | None
+
+    def attending(self, heads: Tensor | None) -> Attending:
+        """See `Layer`; queries and keys were computed only for the kept heads."""
+        assert self.query is not None and self.key is not None
+        queries, keys = (self.examples.spread(projected) for projected in (self.query, self.key))
+        added = self.module.positions(self.rel_embeddings, self.kept_heads, queries, keys, self.examples)
+        return Attending(queries, keys, self.module.scaling, self.allowed, added=added)
+
+    def values(self, heads: Tensor | None) -> Tensor:
+        """See `Layer`."""
+        return self.spread_values if heads is None else self.spread_values[:, heads]
+
+
+class DebertaAttention(DisentangledAttention):
+    """The first DeBERTa. Distances are clamped to a span that depends on the number of slots in the layout.
+
+    Raises:
+        InputError: "talking heads" mix the attention of all heads, so no head can be replaced separately.
+    """
+
+    def __init__(self, stock: DisentangledSelfAttention):
+        super().__init__(stock)
         if stock.talking_head:
             raise InputError("This DeBERTa mixes the attention of its heads (talking_head); no head can be replaced.")
         self.in_proj, self.q_bias, self.v_bias = stock.in_proj, stock.q_bias, stock.v_bias
@@ -168,7 +191,7 @@ class DebertaAttention(DisentangledAttention):
         if kept is None:
             query, key, value = self.in_proj(tokens).view(len(tokens), self.heads, 3, self.channels).unbind(2)
             return query + query_bias, key, value + value_bias
-        # the rows of a head stand together, first of its query, then of its key, then of its value
+        # the rows of a head are adjacent: first its query, then its key, then its value
         every = torch.arange(self.heads, device=kept.device)
         outputs = self.outputs(self.in_proj, tokens, torch.cat([3 * kept, 3 * kept + 1, 3 * every + 2]))
         query, key, value = outputs.split([len(kept), len(kept), self.heads], dim=1)
@@ -190,10 +213,10 @@ class DebertaAttention(DisentangledAttention):
 
 
 class DebertaV2Attention(DisentangledAttention):
-    """The second and third DeBERTa: far distances share buckets, and distances may share the projections of tokens."""
+    """DeBERTa v2 and v3: far distances share buckets, and distances may share the projections of tokens."""
 
-    def __init__(self, stock: DisentangledSelfAttentionV2, layer: int, session: Session):
-        super().__init__(stock, layer, session)
+    def __init__(self, stock: DisentangledSelfAttentionV2):
+        super().__init__(stock)
         self.query_proj, self.key_proj, self.value_proj = stock.query_proj, stock.key_proj, stock.value_proj
         self.shared: bool = stock.share_att_key
         self.pos_key_proj: nn.Module | None = getattr(stock, "pos_key_proj", None)
@@ -227,7 +250,7 @@ class DebertaV2Attention(DisentangledAttention):
 
 
 def bucketed(distances: Tensor, buckets: int, longest: int) -> Tensor:
-    """Distances of which those beyond half of the buckets share the rest, evenly by their logarithm."""
+    """Return distances, where those beyond half of the buckets share the other half evenly by their logarithm."""
     half = buckets // 2
     far = distances.abs().clamp(min=half)
     steps = torch.log(far / half) / torch.log(torch.tensor((longest - 1) / half)) * (half - 1)

@@ -1,7 +1,6 @@
-"""How a model takes a batch: as one packed row where that gives what it gives by itself, else padded.
+"""The forms in which a model takes a batch: as one packed row if that changes nothing, else padded.
 
-What differs between models is asked of the model and not of a list: whether it takes positions, and which ones, is
-found by trying (`check.py`).
+No list says how models differ. `settling.py` finds out by trying which positions a model takes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from torch.nn.functional import pad
 
 from papa.data.packed import Examples, Packed, RawBatch
 from papa.errors import InputError
-from papa.model.attention import NAME, Session, registered
+from papa.model.attention import NAME, registered
 from papa.model.deberta import DebertaAttention, DebertaV2Attention, DisentangledAttention
 from papa.model.linear import rounded_up
 
@@ -30,28 +29,28 @@ MODULES: Mapping[str, Callable[..., DisentangledAttention]] = {
     "deberta": DebertaAttention,
     "deberta-v2": DebertaV2Attention,
 }
-"""Model types whose attention is a module of its own, for they call none by its name."""
+"""Model types that call no attention by its name, and the modules that replace their attention."""
 NO_PROBE_DROPOUT = ("camembert", "data2vec-text", "roberta", "xlm-roberta")
-"""Model types whose sequence classifiers, and so probes, drop nothing between pooler and output."""
+"""Model types whose sequence classifiers have no dropout between pooler and output; nor have their probes."""
 RAW_INPUTS = ("pixel_values", "input_features", "input_values")
-"""What models of transformers call pictures and sound that they are given."""
-BY_ROW = "attn_temperature_tuning"
-"""What a config calls a scale of queries that grows along the row, whichever example a token is of (Llama 4).
+"""Names of the arguments by which models of transformers take pictures and sound."""
+SCALES_ALONG_ROW = "attn_temperature_tuning"
+"""The key of a config that scales queries by their place in the row, whichever example they belong to (Llama 4).
 
-It begins after thousands of tokens, where no tiny batch sees it.
+The scale starts to grow after thousands of tokens, so a tiny batch cannot reveal it.
 """
 Positions = Literal["slot", "rank", "none"]
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a model takes a batch.
+    """The form in which a model takes a batch.
 
     Args:
         packed: as one row of tokens; else padded, as the stock model does.
-        positions: what a token of a packed row has as its position id: its slot, or its rank among the tokens of its
-            example; "none" if the model takes no position ids.
-        offset: what is added to ranks.
+        positions: the position id of a token in a packed row: its slot, or its rank among the tokens of its example;
+            "none" if the model takes no position ids.
+        offset: added to ranks.
     """
 
     packed: bool
@@ -61,39 +60,45 @@ class Form:
     def __str__(self) -> str:
         return "packed" if self.packed else "padded"
 
-    def examples(self, batch: Packed) -> Examples:
-        """Where the tokens of a batch stand."""
-        return Examples.of_packed(batch) if self.packed else Examples.of_mask(dense(batch)[1])
+    def examples(self, batch: Packed, from_first: bool) -> Examples:
+        """Return the layout of a batch; see `Examples.of_packed`."""
+        if self.packed:
+            return Examples.of_packed(batch, from_first)
+        return Examples.of_mask(dense(batch)[1], from_first=from_first)
 
     def arguments(self, model: PreTrainedModel, batch: Packed) -> dict[str, Tensor]:
-        """What the model is called with; idle tokens round a packed row up."""
+        """Return the arguments of the model; a packed row is rounded up with idle tokens."""
         if isinstance(batch, RawBatch):
             return dict(batch.arguments)
-        taken = taken_by(model)
+        accepted = accepted_by(model)
         if self.packed:
             idle = rounded_up(len(batch.ids)) - len(batch.ids)
             ids, segments, positions = (
                 pad(values, (0, idle))[None] for values in (batch.ids, batch.segments, self._positions(batch))
             )
-            found = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+            arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
             if self.positions != "none":
-                found["position_ids"] = positions
+                arguments["position_ids"] = positions
         else:
             ids, mask = dense(batch)
             segments = batch.unpack(batch.segments)
             padding = vars(model.config).get("pad_token_id")
-            found = {"input_ids": ids.masked_fill(mask == 0, padding or 0), "attention_mask": mask}
-        if "token_type_ids" in taken and bool(getattr(model.config, "type_vocab_size", None)):
-            found["token_type_ids"] = segments
-        return found
+            arguments = {"input_ids": ids.masked_fill(mask == 0, padding or 0), "attention_mask": mask}
+        if "token_type_ids" in accepted and bool(getattr(model.config, "type_vocab_size", None)):
+            arguments["token_type_ids"] = segments
+        return arguments
 
     def tokens(self, output: Tensor, batch: Packed) -> Tensor:
-        """What a model gives for the tokens of a batch, `[token, ...]`."""
+        """Return the rows of a model's output that belong to the tokens of a batch, `[token, ...]`."""
         if self.packed:
             return output.squeeze(0)[: len(batch.ids)]
         if output.shape[:2] != (len(batch.lengths), batch.n):
             raise InputError(f"it gives hidden states of {output.shape[1]} tokens for inputs of {batch.n}.")
         return output[batch.example_of, batch.slots]
+
+    def states(self, model: PreTrainedModel, batch: Packed) -> list[Tensor]:
+        """Return all hidden states of the tokens of a batch, embeddings first: tensors `[token, hidden]`."""
+        return [self.tokens(state, batch) for state in states_of(model, self.arguments(model, batch))]
 
     def _positions(self, batch: Packed) -> Tensor:
         if self.positions != "rank":
@@ -103,11 +108,11 @@ class Form:
 
 
 def forms_of(model: PreTrainedModel) -> Iterator[Form]:
-    """The forms in which a model may be right, the fastest first."""
-    if not takes_text(model) or getattr(model.config.get_text_config(), BY_ROW, False):
+    """Yield the forms in which a model may be right, the fastest first."""
+    if not takes_text(model) or getattr(model.config.get_text_config(), SCALES_ALONG_ROW, False):
         yield Form(False)
         return
-    if "position_ids" in taken_by(model):
+    if "position_ids" in accepted_by(model):
         yield Form(True, "slot")
         padding = getattr(model.config, "pad_token_id", None)
         for offset in (0, *([padding + 1] if padding is not None else [])):
@@ -118,12 +123,12 @@ def forms_of(model: PreTrainedModel) -> Iterator[Form]:
 
 
 def dense(batch: Packed) -> tuple[Tensor, Tensor]:
-    """Ids and mask `[example, slot]`, 0 at padding."""
+    """Return ids and mask `[example, slot]`, 0 at padding."""
     return batch.unpack(batch.ids), batch.unpack(torch.ones_like(batch.ids))
 
 
-def taken_by(model: nn.Module) -> Mapping[str, inspect.Parameter]:
-    """What the forward pass of a model takes, by name."""
+def accepted_by(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a model's forward pass, by name."""
     return _parameters(type(model).forward)
 
 
@@ -133,82 +138,93 @@ def _parameters(forward: Callable[..., object]) -> Mapping[str, inspect.Paramete
 
 
 def takes_text(model: PreTrainedModel) -> bool:
-    """Whether a model is given the ids of words, and not pictures or sound alone."""
-    taken = taken_by(model)
-    return "input_ids" in taken or not any(name in taken for name in RAW_INPUTS)
-
-
-def raw_input_of(model: PreTrainedModel) -> str:
-    """What a model that takes no text calls its input."""
-    return next(name for name in RAW_INPUTS if name in taken_by(model))
+    """Whether a model takes ids of words, and not only pictures or sound."""
+    accepted = accepted_by(model)
+    return "input_ids" in accepted or not any(name in accepted for name in RAW_INPUTS)
 
 
 def options_of(model: PreTrainedModel) -> dict[str, bool]:
-    """What a model is told in every forward pass: to keep no keys and values."""
-    return {"use_cache": False} if "use_cache" in taken_by(model) else {}
+    """Return the options of every forward pass, which keep the model from caching keys and values."""
+    return {"use_cache": False} if "use_cache" in accepted_by(model) else {}
+
+
+def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tensor]:
+    """Return all hidden states of a model, embeddings first, as the model gives them.
+
+    Raises:
+        InputError: the model gives none.
+    """
+    states = getattr(model(**arguments, **options_of(model), output_hidden_states=True), "hidden_states", None)
+    if not states:
+        raise InputError(f"{type(model).__name__} gives no hidden states.")
+    return list(states)
 
 
 def slots_limit(config: PreTrainedConfig, form: Form) -> int:
-    """How many slots a model has positions for; as many as there are numbers if it counts none."""
-    longest = next(
-        (own for name in ("max_position_embeddings", "n_positions", "n_ctx") if (own := getattr(config, name, None))),
-        None,
-    )
+    """Return the number of slots that a model has positions for; `sys.maxsize` if it has no limit."""
+    names = ("max_position_embeddings", "n_positions", "n_ctx")
+    longest = next((limit for name in names if (limit := getattr(config, name, None))), None)
     return sys.maxsize if longest is None or longest < 0 else int(longest) - form.offset
 
 
 def probe_dropout(config: PreTrainedConfig) -> float:
-    """Dropout before the output of a sequence probe: the model's own for BERT and DeBERTa, none for RoBERTa.
+    """Return the dropout before the output of a sequence probe: BERT's and DeBERTa's as configured, none for RoBERTa.
 
-    Models that the paper does not have go with their own config: what it says of classifiers, else of hidden states.
+    For models outside the paper it is the config's dropout of classifiers, or else of hidden states.
     """
     if config.model_type in NO_PROBE_DROPOUT:
         return 0.0
-    own = getattr(config, "classifier_dropout", None)
-    return float(getattr(config, "hidden_dropout_prob", 0.0) if own is None else own)
+    of_classifiers = getattr(config, "classifier_dropout", None)
+    return float(getattr(config, "hidden_dropout_prob", 0.0) if of_classifiers is None else of_classifiers)
 
 
-def patch(model: PreTrainedModel, session: Session) -> Callable[[], None]:
-    """Let `model` attend as `session` says; return what puts everything back.
+def patch(model: PreTrainedModel) -> Callable[[], None]:
+    """Let `model` attend as its session says; return a function that puts everything back.
 
     Raises:
         InputError: the attention of the model cannot be replaced.
     """
-    own = MODULES.get(model.config.model_type)
-    if own is not None:
-        stock = {
-            name: module
-            for name, module in model.named_modules()
-            if type(module).__module__.startswith("transformers.") and type(module).__name__.endswith("SelfAttention")
-        }
-        for layer, (name, module) in enumerate(stock.items()):
-            model.set_submodule(name, own(module, layer, session))
-        encoder: Any = next(module for module in model.modules() if hasattr(module, "get_rel_pos"))
-        # the stock encoder makes masks and distances between all tokens of a row, which nobody here reads
-        encoder.get_attention_mask, encoder.get_rel_pos = (lambda mask: mask), (lambda *_: None)
+    module_class = MODULES.get(model.config.model_type)
+    return _patch_by_name(model) if module_class is None else _patch_modules(model, module_class)
 
-        def put_back() -> None:
-            del encoder.get_attention_mask, encoder.get_rel_pos
-            for name, module in stock.items():
-                model.set_submodule(name, module)
 
-        return put_back
-    # a part of a model may have a config of its own, and another name in it
+def _patch_modules(model: PreTrainedModel, module_class: Callable[..., DisentangledAttention]) -> Callable[[], None]:
+    stock = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module).__module__.startswith("transformers.") and type(module).__name__.endswith("SelfAttention")
+    }
+    for name, module in stock.items():
+        model.set_submodule(name, module_class(module))
+    encoder: Any = next(module for module in model.modules() if hasattr(module, "get_rel_pos"))
+    # the stock encoder makes masks and distances between all tokens of a row, which nothing reads here
+    encoder.get_attention_mask, encoder.get_rel_pos = (lambda mask: mask), (lambda *_: None)
+
+    def undo() -> None:
+        del encoder.get_attention_mask, encoder.get_rel_pos
+        for name, module in stock.items():
+            model.set_submodule(name, module)
+
+    return undo
+
+
+def _patch_by_name(model: PreTrainedModel) -> Callable[[], None]:
+    # a part of a model may have its own config, with another name in it
     before = {id(config): (config, config._attn_implementation) for config in _configs_of(model)}
 
-    def back() -> None:
-        for config, name in before.values():  # that of the whole first, since it hands its name on to its parts
+    def undo() -> None:
+        for config, name in before.values():  # the whole first, because it hands its name on to its parts
             config._attn_implementation = name
 
     try:
         model.set_attn_implementation(registered())
     except Exception as error:  # each model has reasons of its own
-        back()
+        undo()
         raise InputError(f"The attention of {type(model).__name__} cannot be replaced: {error}") from error
     if model.config._attn_implementation != NAME:
-        back()
+        undo()
         raise InputError(f"The attention of {type(model).__name__} cannot be replaced: it takes none by its name.")
-    return back
+    return undo
 
 
 def is_patched(model: PreTrainedModel) -> bool:
@@ -219,9 +235,11 @@ def is_patched(model: PreTrainedModel) -> bool:
 
 
 def _configs_of(model: PreTrainedModel) -> Iterator[PreTrainedConfig]:
-    """The config of a model and those of its parts, wholes first."""
+    """Yield the config of a model and those of its parts, wholes first."""
     waiting = [
-        cast("PreTrainedConfig", own.config) for own in model.modules() if hasattr(own, "set_attn_implementation")
+        cast("PreTrainedConfig", module.config)
+        for module in model.modules()
+        if hasattr(module, "set_attn_implementation")
     ]
     while waiting:
         config = waiting.pop(0)

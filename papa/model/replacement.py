@@ -1,7 +1,7 @@
-"""What stands in for softmax attention: which heads, which matrices, and how they meet the values (paper, Sec. 3.3).
+"""Replacements of softmax attention: which heads, which constants, and how they are applied to values (Sec. 3.3).
 
-Nothing here depends on the family of the model. With C the constant of a head and R the slots of an example's real
-tokens, the head uses C restricted to R x R, each row divided by the sum of its absolute values; a row of zeros stays
+Nothing here depends on the family of the model. Let C be the constant of a head, and R the slots of an example's real
+tokens. The head uses C restricted to R x R, each row divided by the sum of its absolute values. A row of zeros stays
 zero.
 """
 
@@ -20,19 +20,19 @@ from papa.data.packed import Examples
 from papa.errors import InputError
 
 Head = tuple[int, int]
-"""A layer, and a head of it."""
+"""The number of a layer and the number of a head in it."""
 Observer = Callable[[int, Tensor, Examples], None]
-"""Called with the layer, its attention `[example, head, query, key]`, of which rows at padding mean nothing, and the
-examples."""
+"""Called with the layer, its attention `[example, head, query, key]` and the examples; rows at padding are
+meaningless."""
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """Matrices in which pairs of slots may share an entry, so that they need not be as large as they are.
+    """Matrices in which pairs of slots may share an entry, which saves memory.
 
     Args:
-        values: `[..., class]`, the entry of each class of pairs; the axes before it are layers and heads.
-        classes: whole numbers `[query, key]`, the class of each pair of slots.
+        values: `[..., class]`, the entry of each class of pairs; the leading axes are layers and heads.
+        classes: integers `[query, key]`, the class of each pair of slots.
 
     >>> Matrices(torch.tensor([0.5, 2.0]), torch.tensor([[0, 1], [1, 0]])).full
     tensor([[0.5000, 2.0000],
@@ -53,17 +53,17 @@ class Matrices:
         return self.values[..., self.classes.long()]
 
     def to(self, like: Tensor | torch.device) -> Matrices:
-        """The same on a device; or on that of a tensor, and in its type."""
+        """Return the same on a device, or on the device and in the type of a tensor."""
         return Matrices(self.values.to(like), self.classes.to(like if isinstance(like, torch.device) else like.device))
 
     def at(self, places: Tensor) -> Tensor:
-        """The entries `[head, place]` at places in the rows of a matrix, one row after another; of `[head, class]`."""
+        """Return the entries `[head, place]` of `[head, class]`; a place counts entries row by row."""
         return self.values.index_select(1, self.classes.flatten().index_select(0, places))
 
 
 @dataclass(frozen=True)
 class Full:
-    """Matrices `values` `[..., query, key]` as they are."""
+    """Matrices with all their entries, `values` `[..., query, key]`."""
 
     values: Tensor
 
@@ -77,13 +77,13 @@ class Full:
         return Full(self.values.to(like))
 
     def at(self, places: Tensor) -> Tensor:
-        """See `Matrices`; of `[head, query, key]`."""
+        """See `Matrices`; the values are `[head, query, key]`."""
         return self.values.flatten(1).index_select(1, places)
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What heads give whatever they read, `values` `[..., slot, channel]`: no matrix, but what it makes of values."""
+    """LayerConstants outputs of heads, `values` `[..., slot, channel]`, which take the place of matrix times values."""
 
     values: Tensor
 
@@ -93,22 +93,22 @@ class Outputs:
         return self.values.shape[-2]
 
     def to(self, like: Tensor | torch.device) -> Outputs:
-        """The same on a device; or on that of a tensor, and in its type."""
+        """Return the same on a device, or on the device and in the type of a tensor."""
         return Outputs(self.values.to(like))
 
 
 class HasConstants(Protocol):
-    """What has constants, as averages have."""
+    """Any object with constants, such as averages."""
 
     @property
     def constants(self) -> Tensor | Matrices | Outputs: ...
 
 
 Constants = Tensor | Matrices | Outputs | HasConstants
-"""Matrices `[layer, head, query, key]`; such in which entries are shared; outputs of heads; or what has such
-`constants`."""
-Constant = Full | Matrices | Outputs
-"""The same of the heads of a layer."""
+"""Constants of all heads of a model: matrices `[layer, head, query, key]`, with shared entries or without, or outputs
+of heads; or an object that has these as its `constants`."""
+LayerConstants = Full | Matrices | Outputs
+"""The constants of some heads of a layer."""
 
 
 @dataclass(frozen=True)
@@ -121,18 +121,13 @@ class Replace:
     """`heads` `[replaced]` use their `constant`; the heads in `kept` attend."""
 
     heads: Tensor
-    constant: Constant
+    constant: LayerConstants
     kept: Tensor
 
     @cached_property
     def order(self) -> Tensor:
-        """Where each head is if the replaced ones follow the kept ones, `[head]`."""
+        """The place of each head if the replaced ones follow the kept ones, `[head]`."""
         return torch.cat([self.kept, self.heads]).argsort()
-
-    def keys_of(self, groups: int) -> Tensor:
-        """Where the key of each kept head is among the keys of kept heads, if so many heads share one, `[kept]`."""
-        places: Tensor = torch.unique_consecutive(self.kept // groups, return_inverse=True)[1]
-        return places
 
 
 @dataclass(frozen=True)
@@ -140,11 +135,11 @@ class Mix:
     """Every head uses weight * attention + (1 - weight) * constant; `weights` are `[head]`, or `[example, head]`."""
 
     weights: Tensor
-    constant: Constant
+    constant: LayerConstants
 
 
 Replacement = list[Keep | Replace | Mix]
-"""What every layer does with its heads."""
+"""What each layer does with its heads."""
 
 
 def replacement_of(
@@ -155,23 +150,23 @@ def replacement_of(
     *,
     like: Tensor | None = None,
 ) -> Replacement:
-    """What every layer of a model of `shape` (layers, heads per layer) does.
+    """Return what each layer does with its heads, for a model of `shape` (layers, heads per layer).
 
     Args:
-        constants: see `Constants`; without them nothing is replaced.
+        constants: see `Constants`; None replaces nothing.
         heads: the replaced (layer, head) pairs; None means all.
-        mixing: weights `[layer, head]` in [0, 1] of the heads' own attention; not together with `heads`.
-        like: a tensor of the device and the type that matrices and weights are to have.
+        mixing: weights `[layer, head]` in [0, 1] of each head's attention; not together with `heads`.
+        like: a tensor whose device and type the matrices and weights get.
 
     Raises:
-        InputError: what is given does not fit the shape or each other.
+        InputError: the arguments do not fit the shape or each other.
     """
     if constants is None:
         if heads is not None or mixing is not None:
             raise InputError("heads or mixing were given without constants; say what replaces attention.")
         return [Keep() for _ in range(shape[0])]
-    own = _constants(constants, shape)
-    own = own if like is None else own.to(like)
+    checked = _checked(constants, shape)
+    checked = checked if like is None else checked.to(like)
     if mixing is not None:
         if heads is not None:
             raise InputError("mixing and heads exclude each other; heads not to be mixed have a weight of 1.")
@@ -179,52 +174,50 @@ def replacement_of(
             raise InputError(f"mixing is {list(mixing.shape)}; this model needs [layer, head] = {list(shape)}.")
         if not bool(((mixing >= 0) & (mixing <= 1)).all()):
             raise InputError("mixing contains weights outside [0, 1].")
-        weights = mixing.to(own.values)
-        return [Mix(weights[layer], _of_layer(own, layer)) for layer in range(shape[0])]
-    chosen = (torch.ones(shape, dtype=torch.bool) if heads is None else _chosen(heads, shape)).to(own.values.device)
+        weights = mixing.to(checked.values)
+        return [Mix(weights[layer], _of_layer(checked, layer)) for layer in range(shape[0])]
+    chosen = (torch.ones(shape, dtype=torch.bool) if heads is None else _chosen(heads, shape)).to(checked.values.device)
     replacement: Replacement = []
     for layer in range(shape[0]):
         replaced, kept = chosen[layer].nonzero().squeeze(1), (~chosen[layer]).nonzero().squeeze(1)
-        replacement.append(Replace(replaced, _of_layer(own, layer, replaced), kept) if len(replaced) else Keep())
+        replacement.append(Replace(replaced, _of_layer(checked, layer, replaced), kept) if len(replaced) else Keep())
     return replacement
 
 
-def _of_layer(constants: Constant, layer: int, heads: Tensor | None = None) -> Constant:
-    """The constants of the given heads (None: all) of a layer."""
+def _of_layer(constants: LayerConstants, layer: int, heads: Tensor | None = None) -> LayerConstants:
     values = constants.values[layer] if heads is None else constants.values[layer, heads]
     return replace(constants, values=values)
 
 
-def _constants(given: Constants, shape: tuple[int, int]) -> Constant:
-    """Constants of all heads of a model; raises `InputError` unless they are those of so many, and finite.
+def _checked(constants: Constants, shape: tuple[int, int]) -> LayerConstants:
+    """Return the constants of all heads of a model; raise `InputError` unless they fit its shape and are finite.
 
-    Those that are being learned need not be finite: what learns them says where they went wrong.
+    Constants that are being learned may be infinite: the training reports where it diverged.
     """
-    own = given if isinstance(given, Tensor | Matrices | Outputs) else getattr(given, "constants", None)
-    found: Constant | None = Full(own) if isinstance(own, Tensor) else own
-    axes = {Full: 4, Matrices: 3, Outputs: 4}.get(type(found))
-    if found is None or found.values.ndim != axes or tuple(found.values.shape[:2]) != shape:
-        said = type(given).__name__ if found is None else list(found.values.shape)
+    values = constants if isinstance(constants, Tensor | Matrices | Outputs) else getattr(constants, "constants", None)
+    checked: LayerConstants | None = Full(values) if isinstance(values, Tensor) else values
+    axes = {Full: 4, Matrices: 3, Outputs: 4}.get(type(checked))
+    if checked is None or checked.values.ndim != axes or tuple(checked.values.shape[:2]) != shape:
+        what = type(constants).__name__ if checked is None else list(checked.values.shape)
         raise InputError(
-            f"The constants are {said}; this model needs [layer, head, query, key] = "
+            f"The constants are {what}; this model needs [layer, head, query, key] = "
             f"[{shape[0]}, {shape[1]}, slots, slots], or a form of them that papa made for it."
         )
-    if not isinstance(found, Outputs):
-        pairs = list((found.values if isinstance(found, Full) else found.classes).shape[-2:])
+    if not isinstance(checked, Outputs):
+        pairs = list((checked.values if isinstance(checked, Full) else checked.classes).shape[-2:])
         if pairs[0] != pairs[1]:
             raise InputError(f"Constant matrices are square, [query, key]; {pairs} were given.")
-    if not found.values.requires_grad and not _finite(found.values):
+    if not checked.values.requires_grad and not _finite(checked.values):
         raise InputError("The constants contain NaN or infinity, and have to be finite; make them again.")
-    return found
+    return checked
 
 
 def _finite(values: Tensor) -> bool:
-    # the ends are NaN if anything is, and nothing as large as the constants is made
+    # the extremes are NaN if any value is, and cost no memory
     return not values.numel() or all(bool(end.isfinite()) for end in values.aminmax())
 
 
 def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
-    """Which heads are listed, bool `[layer, head]`."""
     layers, per_layer = shape
     chosen = torch.zeros(shape, dtype=torch.bool)
     for pair in heads if isinstance(heads, Iterable) else [heads]:
@@ -241,33 +234,35 @@ def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
 
 
 def check_slots(replacement: Replacement, slots: int) -> None:
-    """Raise `InputError` unless all matrices are for inputs of so many slots."""
-    for own in replacement:
-        if not isinstance(own, Keep) and own.constant.slots != slots:
-            raise InputError(f"The constants have {own.constant.slots} slots and the inputs {slots}; they must agree.")
+    """Raise `InputError` unless all constants are for inputs with this number of slots."""
+    for planned in replacement:
+        if not isinstance(planned, Keep) and planned.constant.slots != slots:
+            raise InputError(
+                f"The constants have {planned.constant.slots} slots and the inputs {slots}; they must agree."
+            )
 
 
 def replaced_in(replacement: Replacement) -> list[Head]:
-    """The (layer, head) pairs that are replaced; those that are mixed are not."""
+    """Return the (layer, head) pairs that are replaced; mixed heads are not."""
     return [
         (layer, head)
-        for layer, own in enumerate(replacement)
-        if isinstance(own, Replace)
-        for head in own.heads.tolist()
+        for layer, planned in enumerate(replacement)
+        if isinstance(planned, Replace)
+        for head in planned.heads.tolist()
     ]
 
 
 def restrict(matrices: Full | Matrices, examples: Examples, allowed: Tensor | None) -> Tensor:
-    """Constants as examples use them: `[example or 1, head, query, key]`, normalised row by row.
+    """Return constants as examples use them: `[example or 1, head, query, key]`, normalised row by row.
 
     Args:
         matrices: those of some heads, by slot.
-        examples: which slots their tokens stand in.
-        allowed: bool `[example or 1, head or 1, query or 1, key]`, the keys that are tokens and that the rule of the
-            model lets a query see; None if those are all.
+        examples: the slots of their tokens.
+        allowed: bool `[example or 1, head or 1, query or 1, key]`, the keys that are tokens and that the model's rule
+            lets a query see; None if a query sees all keys.
 
     Raises:
-        InputError: a token stands in a slot that the constants do not have.
+        InputError: a token is in a slot that the constants lack.
     """
     slots = _slots(matrices, examples)
     where = slots[:, -examples.queries :, None] * matrices.slots + slots[:, None, :]
@@ -279,33 +274,32 @@ def restrict(matrices: Full | Matrices, examples: Examples, allowed: Tensor | No
 
 
 def outputs_at(outputs: Outputs, examples: Examples) -> Tensor:
-    """What heads give in place of their context, `[example or 1, head, place, channel]`; errors as of `restrict`."""
+    """Return constant contexts, `[example or 1, head, place, channel]`; errors as in `restrict`."""
     slots = _slots(outputs, examples)[:, -examples.queries :]
     return outputs.values[:, slots].transpose(0, 1)
 
 
-def _slots(constant: Constant, examples: Examples) -> Tensor:
-    """Which slots are used, `[example or 1, place]`."""
+def _slots(constant: LayerConstants, examples: Examples) -> Tensor:
     if examples.slots.numel() and int(examples.slots.max()) >= constant.slots:
         raise InputError(
             f"The constants have {constant.slots} slots and the inputs use slot {int(examples.slots.max())}, counted "
             f"from 0; cut inputs to {constant.slots} tokens, or take constants of more slots."
         )
-    return examples.slots[:1] if examples.alike else examples.slots
+    return examples.slots[:1] if examples.same_slots else examples.slots
 
 
 @dataclass(frozen=True)
 class Attending:
-    """Heads that attend.
+    """Heads that are ready to attend.
 
     Args:
         query, key: `[example, head, place, channel]`.
-        scaling: what scores are multiplied by.
-        allowed: bool `[example or 1, head or 1, query or 1, key]`, which keys a query may attend to; None means all.
-        causal: whether `allowed` are exactly the places up to that of the query.
-        added: what is added to scaled scores, `[example or 1, head, query, key]`.
-        softcap: scaled scores are kept within ± this, by a tanh.
-        sinks: `[head]`, the score of a key that has no value.
+        scaling: factor of the products of queries and keys.
+        allowed: bool `[example or 1, head or 1, query or 1, key]`, the keys that a query sees; None means all.
+        causal: whether `allowed` is exactly the places up to that of the query.
+        added: a term of the scaled scores, `[example or 1, head, query, key]`.
+        softcap: bound of the scaled scores, by a tanh.
+        sinks: `[head]`, the score of a key without a value.
     """
 
     query: Tensor
@@ -318,7 +312,7 @@ class Attending:
     sinks: Tensor | None = None
 
     def attention(self) -> Tensor:
-        """Softmax attention `[example, head, query, key]`."""
+        """Return softmax attention `[example, head, query, key]`."""
         scores = self.query @ self.key.transpose(2, 3) * self.scaling
         if self.softcap is not None:
             scores = torch.tanh(scores / self.softcap) * self.softcap
@@ -332,13 +326,13 @@ class Attending:
         return softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1]
 
 
-# The contexts `[example, head, place, channel]` of heads, from their values of the same shape. `dropout` is the share
-# of the entries of all heads' matrices that is dropped, as the published code does: after some are replaced or mixed,
-# and so of constants too.
+# The functions below return contexts `[example, head, place, channel]` of heads, from values of the same shape.
+# `dropout` is the share of entries that is dropped. As in the published code, it comes after replacing and mixing, so
+# it also drops entries of constants.
 
 
 def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
-    """The context of heads that attend; their attention is nowhere as a whole where torch can do without."""
+    """Return the context of heads that attend, without storing their attention if torch can avoid that."""
     if heads.softcap is not None or heads.sinks is not None:
         return _dropped(heads.attention(), len(values), dropout) @ values
     if heads.causal and heads.added is None and heads.query.shape[2] == heads.key.shape[2]:
@@ -354,16 +348,16 @@ def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
 
 
 def replaced_context(constants: Tensor, values: Tensor, dropout: float) -> Tensor:
-    """The context of heads that use constants `[example or 1, head, query, key]`."""
+    """Return the context of heads that use constants `[example or 1, head, query, key]`."""
     return _dropped(constants, len(values), dropout) @ values
 
 
 def mixed_context(weights: Tensor, constants: Tensor, heads: Attending, values: Tensor, dropout: float) -> Tensor:
-    """The context of heads that use their attention and their constant, `weights` of the first (Sec. 3.2)."""
+    """Return the context of heads that mix attention, by its `weights`, with constants (Sec. 3.2)."""
     mixed = constants + weights[..., None, None] * (heads.attention() - constants)
     return _dropped(mixed, len(values), dropout) @ values
 
 
 def _dropped(attention: Tensor, examples: int, dropout: float) -> Tensor:
-    # constants may be the same for all examples, but what is dropped of them is not
+    # examples may share constants, but each drops other entries
     return torch.dropout(attention.expand(examples, -1, -1, -1), dropout, True) if dropout else attention

@@ -1,6 +1,6 @@
-"""Whether papa computes with a model what the model computes, and with replaced heads what the formula says.
+"""Verification: does papa compute with a model what the model computes, and with replaced heads what the formula says?
 
-See `reference.py` for what is compared with.
+`reference.py` has the formula.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
-from torch import Tensor
 
 from papa.data.packed import Packed, RawBatch
 from papa.errors import InputError, first_line
-from papa.model.check import distance, states_of, tiny_batch, tiny_raw_inputs
+from papa.model.check import distance, tiny_batch
 from papa.model.forms import MODULES, Form, dense, takes_text
-from papa.model.model import Model, raw_batch
-from papa.model.projections import SparingLinear
+from papa.model.model import Model
+from papa.model.projections import PrunedProjection
+from papa.model.raw_inputs import raw_batch, tiny_raw_inputs
 from papa.model.reference import Reference
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found about a model.
+    """Measurements of a model.
 
     Args:
         kind: its type, as its config names it.
@@ -34,13 +34,14 @@ class Verified:
         why: why it is refused.
         causal: whether no token sees a later one.
         layers, heads, groups: its sizes; `layers` are those that attend.
-        numbers: which of its layers attend, as it counts them itself; empty if all do.
+        numbers: the layers that attend, as the model itself counts its layers; empty if all do.
         stock: the largest distance of its hidden states from those of the stock model, relative to their norm.
-        half, all: the same from the reference, with every other head and with all heads replaced; nan if there is no
-            reference because the attention of the model is a module of its own.
-        own: the distance from the stock model if all heads use, as constants, their own attention to the one text that
-            runs; nan if attention does not sum to one, as with sinks, which constants do.
-        skipped: the share of the outputs of projections for queries and keys that is not computed if all are replaced.
+        half, all: the same from the reference, with every other head and with all heads replaced; nan without a
+            reference, because the attention of the model is a module of papa's.
+        own: the distance from the stock model if the constants of all heads are their own attention to the one text
+            that runs; nan if attention does not sum to one, as with sinks, while constants do.
+        skipped: the share of the outputs of projections for queries and keys that is not computed if all heads are
+            replaced.
     """
 
     kind: str
@@ -70,27 +71,21 @@ def verify(stock: PreTrainedModel) -> Verified:
 
 def _verified(kind: str, stock: PreTrainedModel) -> Verified:
     model = Model(copy.deepcopy(stock))
-    base = cast("PreTrainedModel", stock.base_model)
-    text, padded = takes_text(base), Form(False)
-    batch = (
-        tiny_batch(base, "behind" if model.causal else "between") if text else raw_batch(base, tiny_raw_inputs(base))
+    base, padded = cast("PreTrainedModel", stock.base_model), Form(False)
+    batch: Packed = (
+        tiny_batch(base, "after" if model.causal else "between")
+        if takes_text(base)
+        else raw_batch(base, tiny_raw_inputs(base))
     )
-
-    def states(arguments: dict[str, Tensor]) -> list[Tensor]:
-        return [padded.tokens(state, batch) for state in states_of(base, arguments)]
-
-    arguments = padded.arguments(base, batch)
-    found = {"stock": distance(model.run(batch), states(arguments))}
-    chance = torch.Generator().manual_seed(0)
+    distances = {"stock": distance(model.run(batch), padded.states(base, batch))}
     shape = model.layers, model.heads, batch.n, batch.n
-    constants = torch.rand(shape, generator=chance).to(model.device, model.dtype)
+    constants = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(model.device, model.dtype)
     if kind not in MODULES:
         every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
         for name, heads in (("half", every[::2]), ("all", every)):
             with Reference(base, constants, heads, dense(batch)[1]):
-                expected = states(arguments)
-            found[name] = distance(model.run(batch, model.replacement(constants, heads)), expected)
-    found["own"] = _with_own_attention(model, base, batch)
+                expected = padded.states(base, batch)
+            distances[name] = distance(model.run(batch, model.replacement(constants, heads)), expected)
     return Verified(
         kind,
         str(model.form),
@@ -100,38 +95,36 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
         model.heads,
         model.groups,
         _numbers(model),
-        skipped=_skipped(model),
-        **found,
+        own=_distance_with_own_attention(model, base, batch),
+        skipped=_skipped_share(model),
+        **distances,
     )
 
 
-def _with_own_attention(model: Model, base: PreTrainedModel, batch: Packed) -> float:
-    """How far all heads are from stock if their constants are their own attention to the one example that runs."""
+def _distance_with_own_attention(model: Model, base: PreTrainedModel, batch: Packed) -> float:
+    """Distance from stock on one example if the constants of all heads are their own attention to it."""
     if isinstance(batch, RawBatch):
-        one: Packed = raw_batch(base, {name: values[:1] for name, values in batch.arguments.items()})
+        single: Packed = raw_batch(base, {name: values[:1] for name, values in batch.arguments.items()})
     else:  # the last example of a tiny batch fills all slots
-        ids, slots, segments = (own[-batch.n :] for own in (batch.ids, batch.slots, batch.segments))
-        one = Packed(ids, slots, segments, batch.lengths[-1:], batch.n)
-    collected: list[Tensor] = []
-    model.observe(one, lambda _, attention, __: collected.append(attention[0]))
-    constants, padded = torch.stack(collected), Form(False)
+        ids, slots, segments = (values[-batch.n :] for values in (batch.ids, batch.slots, batch.segments))
+        single = Packed(ids, slots, segments, batch.lengths[-1:], batch.n)
+    collected: list[torch.Tensor] = []
+    model.observe(single, lambda _, attention, __: collected.append(attention[0]))
+    constants = torch.stack(collected)
     if not torch.allclose(constants.sum(-1), torch.ones(()).to(constants), atol=1e-3):
         return float("nan")
-    expected = [padded.tokens(state, one) for state in states_of(base, padded.arguments(base, one))]
-    return distance(model.run(one, model.replacement(constants)), expected)
+    return distance(model.run(single, model.replacement(constants)), Form(False).states(base, single))
 
 
 def _numbers(model: Model) -> tuple[int, ...]:
-    """Which layers attend; empty if these are all, or if they have no numbers."""
-    told = tuple(number for number in model.numbers if number is not None)
-    return () if told == tuple(range(len(told))) and model.states <= len(told) + 1 else told
+    """The layers that attend; empty if all do, or if they have no numbers."""
+    numbers = tuple(number for number in model.numbers if number is not None)
+    return () if numbers == tuple(range(len(numbers))) and model.states <= len(numbers) + 1 else numbers
 
 
-def _skipped(model: Model) -> float:
-    """The share of the outputs that feed queries and keys that is not computed if all heads are replaced."""
+def _skipped_share(model: Model) -> float:
     none = torch.zeros(0, dtype=torch.long)
-    feeds = [
-        own for module in model.full.modules() if isinstance(module, SparingLinear) for own in module.feeds.values()
-    ]
-    able = sum(int((own.queries.any(0) | own.keys.any(0)).sum()) for own in feeds)
-    return sum(int((~own.needed(none)).sum()) for own in feeds) / able if able else 0.0
+    projections = [module for module in model.full.modules() if isinstance(module, PrunedProjection)]
+    uses = [feeds for projection in projections for feeds in projection.feeds.values()]
+    possible = sum(int((feeds.queries.any(0) | feeds.keys.any(0)).sum()) for feeds in uses)
+    return sum(int((~feeds.needed(none)).sum()) for feeds in uses) / possible if possible else 0.0

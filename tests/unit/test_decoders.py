@@ -14,11 +14,11 @@ import papa
 from papa.config.stages import ModelId
 from papa.data.tokenize import shape_of_model
 from papa.errors import InputError
-from papa.model.attention import Session
 from papa.model.check import distance
 from papa.model.forms import Form, is_patched, patch
-from papa.model.model import Model, stock_of
-from papa.model.projections import SparingLinear
+from papa.model.model import Model
+from papa.model.projections import PrunedProjection
+from papa.model.settling import stock_of
 from papa.model.verification import verify
 
 HEADS, CHANNELS = 4, 6  # rotary embeddings turn pairs of channels
@@ -263,18 +263,18 @@ def test_gradients_are_the_same_on_either_side_of_padding(decoder, constants):
     close(gradient(True), gradient(False), atol=1e-4)
 
 
-@pytest.mark.parametrize(("name", "apart"), [("llama", True), ("distilbert", True), ("gpt2", False)])
+@pytest.mark.parametrize(("name", "blocks"), [("llama", True), ("distilbert", True), ("gpt2", False)])
 @pytest.mark.parametrize("kept", [(0,), (1, 2), (0, 1), (1, 2, 3)])
-def test_what_projections_compute_of_kept_heads_is_all_that_these_need(name, apart, kept, constants):
+def test_what_projections_compute_of_kept_heads_is_all_that_these_need(name, blocks, kept, constants):
     model = Model(stock(name))
-    sparing = [module for module in model.full.modules() if isinstance(module, SparingLinear)]
-    assert {module.way for module in sparing} == {"apart"}
-    assert {feeds.apart for module in sparing for feeds in module.feeds.values()} == {apart}
+    pruned = [module for module in model.full.modules() if isinstance(module, PrunedProjection)]
+    assert {module.output for module in pruned} == {"compact"}
+    assert {feeds.one_block_per_head for module in pruned for feeds in module.feeds.values()} == {blocks}
     heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS) if head not in kept]
     inputs = texts()
     found = model.hidden_states(inputs, constants, heads)
-    for module in sparing:
-        module.way = "whole"
+    for module in pruned:
+        module.output = "full"
     close(found, model.hidden_states(inputs, constants, heads))
 
 
@@ -381,9 +381,9 @@ def test_a_model_that_is_wrong_if_padding_stands_before_the_tokens_takes_none_th
         batch, states = stock_of(model, where)
         return batch, [2 * state for state in states] if where == "before" else states
 
-    monkeypatch.setattr("papa.model.model.stock_of", other)
+    monkeypatch.setattr("papa.model.settling.stock_of", other)
     ours = Model(copy.deepcopy(decoder))
-    assert not ours.before and ours.hidden_states(texts()).isfinite().all()
+    assert not ours.padding_before and ours.hidden_states(texts()).isfinite().all()
     with pytest.raises(InputError, match=r"^LlamaModel is right only where padding stands behind the tokens; put"):
         ours.hidden_states(texts(left=True))
     with papa.replaced_attention(decoder, constants):
@@ -428,7 +428,7 @@ def test_every_part_of_a_model_gets_the_attention_back_that_it_had(monkeypatch, 
     model.set_attn_implementation({"text_config": "eager", "vision_config": "sdpa"})
     names = [own._attn_implementation for own in (model.config, model.config.text_config, model.config.vision_config)]
     assert names[1:] == ["eager", "sdpa"]
-    undo = patch(model, Session())
+    undo = patch(model)
     assert is_patched(model)
     undo()
     change = type(model).set_attn_implementation
@@ -439,7 +439,7 @@ def test_every_part_of_a_model_gets_the_attention_back_that_it_had(monkeypatch, 
 
     monkeypatch.setattr(type(model), "set_attn_implementation", fail)
     with pytest.raises(InputError, match="cannot be replaced: no"):
-        patch(model, Session())
+        patch(model)
     found = [own._attn_implementation for own in (model.config, model.config.text_config, model.config.vision_config)]
     assert found == names and not is_patched(model)
 

@@ -79,10 +79,10 @@ def attention(model, share, replaced, mixing=None):
     matrices = torch.rand(1, HEADS, PLACES, PLACES) + 0.1
     heads = None if mixing is not None else [(0, head) for head in replaced]
     slots = torch.arange(PLACES).expand(EXAMPLE_COUNT, -1)
-    examples = Examples(slots, None, PLACES, packed=True)
-    assert examples.alike  # the constant is the same for all examples; what is dropped of it is not
-    session = Session(replacement_of((1, HEADS), matrices, heads, mixing), examples)
-    patch(model, session)
+    examples = Examples(slots, slots, None, PLACES, packed=True)
+    assert examples.same_slots  # the constant is the same for all examples; what is dropped of it is not
+    session = Session(replacement_of((1, HEADS), matrices, heads, mixing), examples=examples)
+    patch(model)
     layer = model.encoder.layer[0].attention.self
     layer.dropout.p, layer.value = share, Rows()
     with torch.no_grad(), running(session):

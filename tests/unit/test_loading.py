@@ -13,8 +13,7 @@ from sizes import VOCABULARY
 
 import papa
 from papa.config.stages import Encoding, ModelId
-from papa.model import attention, forms
-from papa.model import model as model_module
+from papa.model import attention, forms, settling
 from papa.model.load import _pickled as is_pickled
 from papa.model.load import model_of
 from papa.model.replacement import kept_context, replacement_of
@@ -82,10 +81,10 @@ def test_weights_of_the_hub_are_looked_up_where_they_were_put(monkeypatch, cache
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda patch: patch.setattr(model_module, "patch", lambda *_: None), "calls no attention function"),
+        (lambda patch: patch.setattr(settling, "patch", lambda *_: None), "calls no attention function"),
         (lambda patch: patch.setattr(forms.Form, "_positions", lambda _, batch: batch.slots), None),
         (
-            lambda patch: patch.setattr(model_module, "replacement_of", lambda shape, *_, **__: replacement_of(shape)),
+            lambda patch: patch.setattr(settling, "replacement_of", lambda shape, *_, **__: replacement_of(shape)),
             "changes nothing",
         ),
         (lambda patch: patch.setattr(attention, "kept_context", lambda *_: 0.99 * kept_context(*_)), "from those of"),

@@ -1,0 +1,116 @@
+"""Replaced attention in a plain model of transformers, which the user calls and which is put back afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+from torch import Tensor, nn
+
+from papa.data.packed import Examples
+from papa.errors import InputError
+from papa.model.attention import Session, running
+from papa.model.forms import accepted_by, is_patched, patch, takes_text
+from papa.model.model import PADDING_BEFORE, check_stock
+from papa.model.raw_inputs import tiny_raw_inputs
+from papa.model.replacement import Constants, Head, check_slots, replacement_of
+from papa.model.settling import settle_plain, stock_with_padding_before
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@contextmanager
+def replaced_attention(
+    model: PreTrainedModel, constants: Constants, heads: Iterable[Head] | None = None
+) -> Iterator[PreTrainedModel]:
+    """Run a plain transformers model with the attention of `heads` (None: all) replaced by `constants`.
+
+    Inside, call the model as usual, with inputs `[example, slot]` and their attention_mask, padded on either side, or
+    let it `generate`. A decoder needs no attention_mask if padding is only after the tokens. Encoders of pictures and
+    sound take their usual arguments. The model is put back on leaving, whatever happened inside. Paper, Sec. 3.3.
+
+    Raises:
+        InputError: the attention of the model cannot be replaced, or a tiny batch shows that the result differs from
+            the formula; constants or heads do not fit the model.
+    """
+    check_stock(model)
+    if is_patched(model):
+        raise InputError(
+            f"The attention of this {type(model).__name__} is papa's already; leave the other replaced_attention, or "
+            "load the model again."
+        )
+    base = cast("PreTrainedModel", model.base_model)
+    text = takes_text(model)
+    inputs, stock = None if text else tiny_raw_inputs(base), stock_with_padding_before(model) if text else None
+    undo = patch(model)
+    try:
+        facts, padding_before = settle_plain(model, inputs, stock)
+        replacement = replacement_of((facts.layers, facts.heads), constants, heads, like=next(model.parameters()))
+        calls = _Calls(model, Session(replacement, facts, layout_from_attention=not text), padding_before)
+        hooks = [
+            model.register_forward_pre_hook(calls.before, with_kwargs=True),
+            model.register_forward_hook(calls.after),
+        ]
+        try:
+            with running(calls.session):
+                yield model
+        finally:
+            for hook in hooks:
+                hook.remove()
+    finally:
+        undo()
+
+
+class _Calls:
+    """Hooks around each call of a plain model: they read the layout of its batch and check what it did."""
+
+    def __init__(self, model: PreTrainedModel, session: Session, padding_before: bool):
+        self.config, self.name = model.config, type(model).__name__
+        self.session, self.padding_before = session, padding_before
+        parameters = accepted_by(model).values()
+        self.positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD][1:]
+
+    def before(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        arguments = dict(zip(self.positional, args, strict=False)) | kwargs
+        attentions = arguments.get("output_attentions")
+        if self.config.output_attentions if attentions is None else attentions:
+            raise InputError("A model whose attention is replaced returns no attentions; leave output_attentions out.")
+        self.session.begin(None if self.session.layout_from_attention else self._layout(arguments))
+
+    def _layout(self, arguments: dict[str, object]) -> Examples:
+        ids, mask, positions = (arguments.get(name) for name in ("input_ids", "attention_mask", "position_ids"))
+        cache, causal = arguments.get("past_key_values"), self.session.causal
+        if isinstance(positions, Tensor) and mask is None and bool((positions.diff(dim=-1) < 0).any()):
+            raise InputError(
+                "position_ids start anew within a row, as where texts are joined; give each a row of its own."
+            )
+        if mask is None and causal and isinstance(ids, Tensor):
+            # padding may only follow the tokens, which do not see it; `generate` drops a mask of ones
+            mask = ids.new_ones(len(ids), _cached_tokens(cache) + ids.shape[-1])
+        if not isinstance(ids, Tensor) or not isinstance(mask, Tensor):
+            raise InputError("Call the model with input_ids and attention_mask while its attention is replaced.")
+        if ids.ndim != 2 or mask.ndim != 2 or len(mask) != len(ids) or (mask.shape != ids.shape and cache is None):
+            raise InputError(
+                f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must be [example, slot]."
+            )
+        if causal and not self.padding_before and not bool(mask[:, 0].all()):
+            raise InputError(PADDING_BEFORE.format(name=self.name))
+        return Examples.of_mask(mask, queries=ids.shape[1], from_first=causal)
+
+    def after(self, _: nn.Module, __: object, ___: object) -> None:
+        session, layers = self.session, len(self.session.replacement)
+        if not session.causal and session.examples is not None:
+            check_slots(session.replacement, session.examples.n)
+        session.examples = None  # it is only the layout of this call
+        if session.called != layers:
+            raise InputError(
+                f"{self.name} called attention {session.called} times for {layers} layers; its attention cannot be "
+                "replaced."
+            )
+
+
+def _cached_tokens(cache: object) -> int:
+    length = getattr(cache, "get_seq_length", None)
+    return int(length()) if callable(length) else 0

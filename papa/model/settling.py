@@ -1,0 +1,305 @@
+"""Settling a model: find the form in which it takes batches, and check it against its stock form.
+
+If attention were not replaced, or positions were not those of the model's code, the numbers would be plausible and
+wrong. So a model is refused unless it agrees on tiny batches with what transformers computes, and, with heads replaced,
+with the formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor, nn
+
+from papa.data.packed import Packed
+from papa.errors import InputError, first_line
+from papa.model.attention import AttentionFacts, Observed, Session
+from papa.model.check import TOLERANCE, Padding, distance, tiny_batch
+from papa.model.forms import MODULES, Form, dense, forms_of, patch, slots_limit, states_of, takes_text
+from papa.model.linear import freeze_linears
+from papa.model.projections import Output, PrunedProjection, prune_projections
+from papa.model.raw_inputs import raw_batch, stop, tiny_raw_inputs
+from papa.model.reference import Reference
+from papa.model.replacement import Constants, Head, Keep, Replacement, replacement_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+LONG_LAYOUT = 1024
+"""Models with no more positions than this are tried on a packed row of more tokens than they have positions."""
+Stock = tuple[Packed, list[Tensor]]
+"""A batch, and the hidden states of its tokens in the stock model."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A model that passed its checks.
+
+    Args:
+        form: the fastest form in which it is right.
+        facts: about its attention.
+        states: number of hidden states, embeddings included.
+        hidden: size of the last hidden state.
+        padding_before: whether padding may be before the tokens.
+    """
+
+    form: Form
+    facts: AttentionFacts
+    states: int
+    hidden: int
+    padding_before: bool
+
+
+def settle(full: PreTrainedModel, session: Session) -> Settled:
+    """Put papa's attention into a model in place, and check it.
+
+    Args:
+        full: the model with its head, if it has one.
+        session: the session of the model.
+
+    Raises:
+        InputError: the attention of the model cannot be replaced, or a check fails.
+    """
+    model = cast("PreTrainedModel", full.base_model)
+    stock = _stock_by_padding(model)
+    with _refusing_errors(type(model).__name__):
+        patch(model)
+        freeze_linears(full)
+        return _Trial(full, session).settle(stock)
+
+
+def settle_plain(
+    model: PreTrainedModel, inputs: Mapping[str, Tensor] | None, before: Stock | None
+) -> tuple[AttentionFacts, bool]:
+    """Check a model in which only the attention is papa's, and which takes batches as its stock form does.
+
+    Args:
+        model: a patched model.
+        inputs: a tiny batch, if the model takes no text.
+        before: what the stock model computes with padding before the tokens; None if it does not run so.
+
+    Returns:
+        The facts about its attention, and whether padding may be before the tokens.
+    """
+    with _refusing_errors(type(model).__name__), _at_rest(model):
+        trial = _Trial(model, Session())
+        batch = tiny_batch(trial.base, "after") if inputs is None else raw_batch(trial.base, inputs)
+        facts = trial.read_facts(type(model).__name__, batch)
+        trial.check_formula(batch)
+        if before is None or not facts.causal:
+            return facts, not facts.causal
+        return facts, distance(trial.run(before[0]), before[1]) <= trial.tolerance
+
+
+def stock_of(model: PreTrainedModel, padding: Padding) -> Stock:
+    """Return a tiny batch with padding in this place, and the hidden states that the stock model gives its tokens."""
+    batch = tiny_batch(model, padding)
+    return batch, Form(False).states(model, batch)
+
+
+def stock_with_padding_before(model: PreTrainedModel) -> Stock | None:
+    """Return `stock_of` the model with padding before the tokens; None if it does not run so."""
+    with _at_rest(model), suppress(Exception):  # not every model takes padding there
+        return stock_of(cast("PreTrainedModel", model.base_model), "before")
+    return None
+
+
+def _stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
+    stock: dict[Padding, Stock] = {}
+    if not takes_text(model):
+        batch = raw_batch(model, tiny_raw_inputs(model))
+        stock["between"] = stock["after"] = batch, Form(False).states(model, batch)
+        return stock
+    for padding in ("between", "after"):
+        try:
+            stock[padding] = stock_of(model, padding)
+        except Exception as error:  # each model has reasons of its own
+            pad_id = getattr(model.config, "pad_token_id", 0)
+            remedy = "" if pad_id is not None else "; set pad_token_id in its config.json"
+            raise InputError(f"{type(model).__name__} cannot run as it is ({first_line(error)}){remedy}.") from error
+        if not all(bool(state.isfinite().all()) for state in stock[padding][1]):
+            dtype = next(model.parameters()).dtype
+            raise InputError(f"its hidden states are not finite in {dtype}; load it in float32.")
+    with suppress(Exception):  # not every model takes padding there
+        stock["before"] = stock_of(model, "before")
+    return stock
+
+
+class _Trial:
+    """A patched model that is being compared with its stock form."""
+
+    def __init__(self, full: PreTrainedModel, session: Session):
+        self.full, self.base, self.session = full, cast("PreTrainedModel", full.base_model), session
+        self.form, self.weight = Form(False), next(full.base_model.parameters())
+        self.tolerance = TOLERANCE[self.weight.dtype]
+
+    def run(self, batch: Packed, replacement: Replacement | None = None) -> list[Tensor]:
+        with self.session.over(self.form.examples(batch, self.session.causal), replacement):
+            return self.form.states(self.base, batch)
+
+    def read_facts(self, name: str, batch: Packed) -> AttentionFacts:
+        self.facts = AttentionFacts.of(name, self.session, lambda: self.run(batch))
+        self.session.facts, self.session.replacement = self.facts, [Keep() for _ in range(self.facts.layers)]
+        return self.facts
+
+    def replacement(self, constants: Constants, heads: list[Head]) -> Replacement:
+        return replacement_of((self.facts.layers, self.facts.heads), constants, heads, like=self.weight)
+
+    def settle(self, stock: Mapping[Padding, Stock]) -> Settled:
+        facts = self.read_facts(type(self.base).__name__, stock["after"][0])
+        batch, expected = stock["after" if facts.causal else "between"]
+        padding_before = self._choose_form(stock, batch)
+        self._check_effect(batch)
+        self.check_formula(batch)
+        prune_projections(
+            self.full, self.session, lambda: torch.cat([state.flatten() for state in self.run(batch)[-1:]])
+        )
+        self._choose_output(batch)
+        return Settled(self.form, facts, len(expected), int(expected[-1].shape[-1]), padding_before)
+
+    def _choose_form(self, stock: Mapping[Padding, Stock], batch: Packed) -> bool:
+        """Choose the fastest form that is right; return whether it is right with padding before the tokens."""
+        problems: dict[Form, str] = {}
+        wanted = [stock[padding] for padding in ("after", "before") if padding in stock]
+        # of the forms that are right with padding after the tokens, one that also takes it before them comes first
+        for needed in (wanted, wanted[:1]) if self.facts.causal else ([stock["between"]],):
+            for form in forms_of(self.base):
+                self.form = form
+                try:
+                    off = distance(
+                        [state for tiny, _ in needed for state in self.run(tiny)],
+                        [state for _, states in needed for state in states],
+                    )
+                    if form.packed and not (self._keeps_examples_apart(batch) and self._takes_long_rows(batch)):
+                        continue
+                except Exception as error:  # a form that is not the model's may fail in any way
+                    problems[form] = str(error) or type(error).__name__
+                    continue
+                if off <= self.tolerance:
+                    return not self.facts.causal or len(needed) == 2
+                problems[form] = (
+                    f"with nothing replaced its hidden states are {off:.1e} (relative) from those of transformers; "
+                    f"{self.tolerance:.0e} is allowed in {self.weight.dtype}"
+                )
+        raise InputError(f"{problems[Form(False)].removesuffix('.')}.")
+
+    def _takes_long_rows(self, batch: Packed) -> bool:
+        """Whether a packed row may have more tokens than the model has positions; raises the model's error if not.
+
+        A model that limits the length of its row says so before it attends.
+        """
+        limit = slots_limit(self.full.config, self.form)
+        if limit > LONG_LAYOUT:
+            return True
+        copies = limit // len(batch.ids) + 1
+        ids, slots, segments = (values.repeat(copies) for values in (batch.ids, batch.slots, batch.segments))
+        self.session.stand_in = stop
+        try:
+            with suppress(Observed):
+                self.run(Packed(ids, slots, segments, batch.lengths.repeat(copies), batch.n))
+        finally:
+            self.session.stand_in = None
+        return True
+
+    def _keeps_examples_apart(self, batch: Packed) -> bool:
+        """Whether no token of one example feeds another in a packed row, as it would through a convolution.
+
+        Gradients show this exactly, even if the effect is too small to be seen in hidden states.
+        """
+        shifts: list[Tensor] = []
+
+        def shift(_: nn.Module, __: object, embedded: Tensor) -> Tensor:
+            shifts.append(torch.zeros_like(embedded, requires_grad=True))
+            return embedded + shifts[-1]
+
+        hook = self.base.get_input_embeddings().register_forward_hook(shift)
+        try:
+            with torch.enable_grad():
+                inside = batch.example_of == 1
+                states = torch.cat([state[inside] for state in self.run(batch)], dim=1)
+                chance = torch.rand(states.shape, generator=torch.Generator().manual_seed(0)).to(states)
+                feeding = torch.autograd.grad((states * (chance + 0.5)).sum(), shifts)
+        finally:
+            hook.remove()
+        return len(shifts) == 1 and not bool(feeding[0].reshape(-1, feeding[0].shape[-1])[: len(inside)][~inside].any())
+
+    def _identity(self, batch: Packed) -> Tensor:
+        """Constants by which a token attends only to itself, as no softmax over several tokens does."""
+        shape = self.facts.layers, self.facts.heads, batch.n, batch.n
+        return torch.eye(batch.n, device=self.weight.device, dtype=self.weight.dtype).expand(shape)
+
+    def _check_effect(self, batch: Packed) -> None:
+        """Refuse a model whose output does not change when all heads of a layer are replaced."""
+        constants, kept = self._identity(batch), self.run(batch)[-1]
+        for layer in range(self.facts.layers):
+            replacement = self.replacement(constants, [(layer, head) for head in range(self.facts.heads)])
+            if torch.equal(self.run(batch, replacement)[-1], kept):
+                raise InputError(f"replacing the attention of all heads of layer {layer} changes nothing.")
+
+    def check_formula(self, batch: Packed) -> None:
+        """Refuse a model that, with half of its heads replaced, differs from the formula, dense and padded."""
+        if self.base.config.model_type in MODULES:
+            return
+        padded, (layers, heads) = Form(False), (self.facts.layers, self.facts.heads)
+        constants = torch.rand(layers, heads, batch.n, batch.n, generator=torch.Generator().manual_seed(0))
+        constants = constants.to(self.weight)
+        replaced = [(layer, head) for layer in range(layers) for head in range(layer % 2, heads, 2)]
+        states, arguments = self.run(batch, self.replacement(constants, replaced)), padded.arguments(self.base, batch)
+        with Reference(self.base, constants, replaced, dense(batch)[1]):
+            expected = [padded.tokens(state, batch) for state in states_of(self.base, arguments)]
+        if not (off := distance(states, expected)) <= self.tolerance:
+            raise InputError(
+                f"with half of the heads of {type(self.base).__name__} replaced it is {off:.1e} from what the formula "
+                "gives."
+            )
+
+    def _choose_output(self, batch: Packed) -> None:
+        """Choose the fastest output of pruned projections that gives the same hidden states as the full one."""
+        layers, per_layer = self.facts.layers, self.facts.heads
+        every = [(layer, head) for layer in range(layers) for head in range(per_layer)]
+        # other heads in every layer, none of some groups, and once a single head
+        chosen = [[(layer, head) for layer, head in every if (head + layer) % step] for step in (2, 3, per_layer)]
+        constants = self._identity(batch)
+        replacements = [self.replacement(constants, heads) for heads in (*chosen, every)]
+
+        def states(output: Output) -> list[Tensor]:
+            for module in self.full.modules():
+                if isinstance(module, PrunedProjection):
+                    module.output = output
+            return [state for replacement in replacements for state in self.run(batch, replacement)]
+
+        expected = states("full")
+        with suppress(Exception):  # a model that counts heads itself cannot take fewer
+            if distance(states("compact"), expected) <= self.tolerance:
+                return
+        if not (off := distance(states("zero-filled"), expected)) <= self.tolerance:
+            name = type(self.base).__name__
+            raise InputError(f"{name} is {off:.1e} from itself if replaced heads compute no query and no key.")
+
+
+@contextmanager
+def _refusing_errors(name: str) -> Iterator[None]:
+    """Turn errors of a model's code into an `InputError`: it may expect more than attention functions promise."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{name} does not run with papa's attention ({first_line(error)}).") from error
+
+
+@contextmanager
+def _at_rest(model: PreTrainedModel) -> Iterator[None]:
+    """Switch off a model's dropout and gradients inside, and restore them."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True

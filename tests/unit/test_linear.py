@@ -13,7 +13,7 @@ SHAPES = [(0, 23), (23,), (1, 23), (5, 23), (2, 3, 23), (67, 23), (1, 1031, 23)]
 @pytest.fixture(autouse=True, params=[True, False], ids=["oneDNN", "MKL"])
 def wide(request, monkeypatch):
     """Both ways, whatever this processor is and has."""
-    monkeypatch.setattr(linear_module, "_wide", lambda: request.param)
+    monkeypatch.setattr(linear_module, "_has_avx512", lambda: request.param)
     monkeypatch.setattr(linear_module, "_intel", lambda: False)
     return request.param
 

@@ -106,7 +106,7 @@ class Training(Settings):
         return cls(learning_rate=0, batch_size=1, epochs=0)
 
 
-class _OfCorpus(Settings):
+class OfCorpus(Settings):
     """A corpus as it is read. `source` has digests of what it is read from, by split or by name."""
 
     of_rows: ClassVar[tuple[str, ...]] = ()
@@ -116,26 +116,24 @@ class _OfCorpus(Settings):
     source: dict[str, str]
 
     def recorded(self) -> dict[str, JSON]:
-        """With forms of files in place of their paths; where the content is known, its revision says nothing more."""
+        """With the formats of files in place of their paths."""
         corpus = {key: value for key, value in self._read().items() if key not in ("slots", "shards", *self.of_rows)}
         if self.corpus.files is not None:
             corpus["files"] = {split: PurePath(path).suffix.lower() for split, path in corpus["files"].items()}
-        if self.source and self.corpus.hub is not None:
-            corpus.pop("revision", None)
         return super().recorded() | {"corpus": corpus}
 
     def _read(self) -> dict[str, JSON]:
         return self.corpus.model_dump(mode="json", exclude_none=True)
 
 
-class TextsOf(_OfCorpus):
+class TextsOf(OfCorpus):
     """Stage *texts*: the texts of a corpus as one table."""
 
     stage = "texts"
     runs = "papa.data.prepare:prepare_texts"
 
 
-class LabelsOf(_OfCorpus):
+class LabelsOf(OfCorpus):
     """Stage *labels*: the labels of a task, row by row beside its texts. The metric is only checked against them."""
 
     stage = "labels"
@@ -149,7 +147,7 @@ class LabelsOf(_OfCorpus):
     metric: str
 
 
-class SubsetsOf(_OfCorpus):
+class SubsetsOf(OfCorpus):
     """Stage *subsets*: which examples or words are also scored apart."""
 
     stage = "subsets"

@@ -371,12 +371,7 @@ class Study:
             return (
                 f"it was made by stage {trace.stage}, version {trace.version}; this is {job.stage}, version {version}"
             )
-        asked, made = (_equivalent(own, found.facts) for own in (job.settings.recorded(), trace.settings))
-        if "hub" in asked.get("corpus", {}) and bool(asked.get("source")) != bool(made.get("source")):
-            # the content is known on one side alone: where it came from has to do
-            for own in (asked, made):
-                own.pop("source", None)
-                own["corpus"].pop("revision", None)
+        asked, made = _compared(job.settings.recorded(), trace.settings, found.facts)
         for needed in job.needed:
             if self.state(needed) not in (FRESH, PRUNED):
                 return f"{needed.main} {AGAIN}"
@@ -386,7 +381,7 @@ class Study:
         for name in sorted(now.keys() | trace.inputs.keys()):
             if name in now and name not in trace.inputs and name not in Roots.names:
                 return f"it was made without {name}, and is now made with it"
-            if name in now and now[name] != trace.inputs.get(name):
+            if name in now and now[name] != trace.inputs.get(name, ""):
                 return f"its {name} has changed"
             if name not in now and name not in Roots.names:
                 return f"it was made with {name}, and is now made without it"
@@ -819,8 +814,8 @@ class Study:
 class Roots:
     """Digests of what jobs read that papa did not make: nothing is known here; `papa.data.roots` looks."""
 
-    names = ("model", "origin")
-    """What a trace calls the content of a model's files, and where they came from."""
+    names = ("model", "origin", "tokenizer")
+    """What a trace calls the content of a model's files, where they came from, and files of a rare tokenizer."""
 
     def source(self, corpus: Corpus) -> dict[str, str]:
         """The digest of what a corpus is read from, by split or name; empty if only the hub knows."""
@@ -833,6 +828,10 @@ class Roots:
     def weights(self, model: stages.ModelId) -> str | None:
         """SHA-256 of the weights of a model; None if they are not on this machine."""
         return None
+
+    def vocabulary(self, model: stages.ModelId) -> str:
+        """The digest of the files that only rare tokenizers have; empty if there are none."""
+        return ""
 
     def published(self) -> str:
         """The digest of the published numbers."""
@@ -848,7 +847,10 @@ class Roots:
         if model is None:
             return {}
         found = self.model(model)
-        return {"origin": model.origin} if found is None else {"model": found}
+        if found is None:
+            return {"origin": model.origin}
+        more = {"tokenizer": self.vocabulary(model)} if isinstance(settings, stages.TokensOf) else {}
+        return {"model": found, **more}
 
 
 def _output_for(name: str, job: AnyJob) -> str:
@@ -878,18 +880,35 @@ def _digest_of_all(paths: tuple[str, ...]) -> str:
     return own[0] if len(own) == 1 else digest_of_json(own)
 
 
-def _equivalent(settings: Mapping[str, JSON], facts: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Settings without what makes no difference to an artefact of which these facts are known.
+def _compared(
+    asked: Mapping[str, JSON], made: Mapping[str, JSON], facts: Mapping[str, JSON]
+) -> tuple[dict[str, JSON], dict[str, JSON]]:
+    """Settings of the config and of an artefact with these facts, without what makes no difference between them.
 
-    A limit that all training rows fit, and labels in the order that they have anyway.
+    Three differences make none: a limit that all training rows fit, names of labels that the data has in this order
+    anyway, and the revision of a dataset whose content is known on both sides. If it is known on one side only, the
+    revision decides.
     """
-    own = {**settings, "corpus": dict(settings["corpus"])} if "corpus" in settings else dict(settings)
-    rows = facts.get("rows_available", {}).get("train")
-    if rows is not None and own.get("corpus", {}).get("train_limit", 0) >= rows:
-        del own["corpus"]["train_limit"]
-    if "labels" in own and list(own["labels"]) == facts.get("label_names"):
-        del own["labels"]
-    return own
+    asked, made = ({**settings} for settings in (asked, made))
+    for settings in (asked, made):
+        if "corpus" in settings:
+            settings["corpus"] = {**settings["corpus"]}
+            rows = facts.get("rows_available", {}).get("train")
+            if rows is not None and settings["corpus"].get("train_limit", 0) >= rows:
+                del settings["corpus"]["train_limit"]
+    # `made` without names took them from the data; the reverse is not known from names that were listed. Names of
+    # choices are another way to read labels than none.
+    from_data = "labels" not in made and "choices" not in made.get("corpus", {})
+    if from_data and asked.get("labels") == facts.get("label_names"):
+        asked.pop("labels", None)
+    if "hub" in asked.get("corpus", {}) and "hub" in made.get("corpus", {}):
+        known = [bool(settings.get("source")) for settings in (asked, made)]
+        for settings in (asked, made):
+            if all(known):
+                settings["corpus"].pop("revision", None)
+            elif any(known):
+                settings.pop("source", None)
+    return asked, made
 
 
 def _difference(asked: Mapping[str, JSON], found: Mapping[str, JSON], where: str = "") -> str:

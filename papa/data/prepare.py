@@ -14,11 +14,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from papa.config.measures import check_metric
-from papa.config.settings import Corpus
-from papa.config.stages import LabelsOf, SubsetsOf, TextsOf
+from papa.config.settings import Corpus, Machine
+from papa.config.stages import LabelsOf, OfCorpus, SubsetsOf, TextsOf
 from papa.config.study import Job
 from papa.data.columns import Columns, alike, class_name
-from papa.data.sources import describe, load_rows
+from papa.data.sources import describe, load_rows, source_digests
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import MEND, digest_of_table, provenance_of, read_table, write_table
 
@@ -68,6 +68,7 @@ def prepare_texts(job: Job[TextsOf]) -> str:
     corpus = job.settings.corpus
     parts = _parts(corpus)
     table = _texts(corpus, parts)
+    _check_source(job.settings)
     shared = {} if corpus.blocks else _shared(table)
     facts = {
         "fingerprint": digest_of_table(table),
@@ -110,7 +111,7 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
 
     corpus, column = job.settings.corpus, job.settings.label
     check_metric(job.settings.metric, corpus.target)
-    parts, table = _beside_texts(corpus, column, job.input("texts"))
+    parts, table = _beside_texts(job.settings, column, job.input("texts"))
     if corpus.choices is not None:
         return _label_questions(job, corpus.choices, parts, table)
     words = [part.columns.words(corpus.words) if corpus.words else None for part in parts]
@@ -185,7 +186,7 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
     import pyarrow as pa
 
     corpus, column = job.settings.corpus, job.settings.subset
-    parts, table = _beside_texts(corpus, column, job.input("texts"))
+    parts, table = _beside_texts(job.settings, column, job.input("texts"))
     values: list[str | list[str]] = []
     for part in parts:
         words = part.columns.words(corpus.words) if corpus.words else None
@@ -270,13 +271,29 @@ def _shared(texts: pa.Table) -> dict[str, int]:
     return shared
 
 
-def _beside_texts(corpus: Corpus, column: str, texts: str) -> tuple[list[Part], pa.Table]:
+def _beside_texts(settings: OfCorpus, column: str, texts: str) -> tuple[list[Part], pa.Table]:
     """The splits with one more column, and their table of texts, which must be the one in `texts`."""
-    parts = _parts(corpus, column)
-    table = _texts(corpus, parts)
+    parts = _parts(settings.corpus, column)
+    table = _texts(settings.corpus, parts)
+    _check_source(settings)
     if provenance_of(read_table(texts)).get("fingerprint") != digest_of_table(table):
         raise DamagedArtefact(f"{texts} contains other texts than the source has now; {MEND}.")
     return parts, table
+
+
+def _check_source(settings: OfCorpus) -> None:
+    """Check after reading that the source is still the one whose digest the settings, and so the trace, record.
+
+    Raises:
+        InputError: A file was replaced after the workflow had looked at it.
+    """
+    if not settings.source:  # only the hub knew it
+        return
+    now = source_digests(settings.corpus, Machine.current().hub_mirror)
+    changed = next((name for name in settings.source | now if settings.source.get(name) != now.get(name)), None)
+    if changed is not None:
+        where = settings.corpus.hub or describe(settings.corpus, changed)
+        raise InputError(f"{where} has changed since this run began; run again, so that its new content is read.")
 
 
 def _by_word(

@@ -9,7 +9,7 @@ from papa.config.stages import ModelId
 from papa.config.study import Roots
 from papa.data.digests import digest_of_file
 from papa.data.sources import source_digests
-from papa.data.weights import digest_of_model, known_weights
+from papa.data.weights import digest_of_model, digest_of_vocabulary, known_weights
 from papa.errors import InputError
 
 PUBLISHED = Path(__file__).parents[1] / "results/published.csv"
@@ -39,6 +39,9 @@ class LocalRoots(Roots):
         if model not in self._models:
             self._models[model] = known_weights(model)
         return self._models[model]
+
+    def vocabulary(self, model: ModelId) -> str:
+        return digest_of_vocabulary(model)
 
     def published(self) -> str:
         return digest_of_file(PUBLISHED)

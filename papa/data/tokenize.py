@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 from papa.config.stages import ModelId, TokensOf
 from papa.config.study import Job
 from papa.data.layout import CHUNK, Placed, parts_words, place, place_choices, texts_in_blocks
-from papa.data.weights import not_loaded, place_of, revision_of, says_next, sources_of, weights_digest
+from papa.data.weights import (
+    digest_of_vocabulary,
+    not_loaded,
+    place_of,
+    revision_of,
+    says_next,
+    sources_of,
+    weights_digest,
+)
 from papa.errors import InputError, count
 from papa.files import PathLike, Trace, provenance_of, read_table, writing_table
 
@@ -75,7 +83,10 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
             cut += sum(number > 0 for number in group.column("cut").to_pylist())
             yield group
 
-    trace = job.trace(**sources_of(model, weights_digest(model)))
+    sources = sources_of(model, weights_digest(model))
+    if vocabulary := digest_of_vocabulary(model, cached_only=False):
+        sources["tokenizer"] = vocabulary
+    trace = job.trace(**sources)
     write_groups(counted(), schema, job.output("tokens"), facts, trace)
     what = "block" if settings.blocks else "choice" if choices else "example"
     return f"laid out {count(laid_out, what)}, {total:,} tokens in {settings.slots} slots; {count(cut, what)} cut"

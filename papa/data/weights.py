@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from papa.config.settings import Machine
@@ -33,6 +34,29 @@ BESIDE = (
     "sentencepiece.bpe.model",
 )
 """What else transformers reads of a model: its sizes and its tokenizer."""
+VOCABULARIES = (
+    "bpe.codes",
+    "byte_maps.json",
+    "dict.txt",
+    "emoji.json",
+    "entity_vocab.json",
+    "normalizer.json",
+    "prophetnet.tokenizer",
+    "sentencepiece.model",
+    "source.spm",
+    "spm.model",
+    "spm_char.model",
+    "target.spm",
+    "target_vocab.json",
+    "tekken.json",
+    "tiktoken.model",
+    "tokenizer.model",
+    "vocab-src.json",
+    "vocab-tgt.json",
+    "word_pronunciation.json",
+    "word_shape.json",
+)
+"""Files of less common tokenizers, by all names that transformers looks for."""
 HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
 
 
@@ -122,12 +146,24 @@ def digest_of_model(model: ModelId, weights: str, cached_only: bool = True) -> s
 
     Whatever is not in the hub's cache is fetched into it unless `cached_only`.
     """
+    return digest_of_json({"weights": weights, **_digests(model, BESIDE, cached_only)})
+
+
+def digest_of_vocabulary(model: ModelId, cached_only: bool = True) -> str:
+    """The digest of the files of a less common tokenizer, which `digest_of_model` leaves out; empty if there are none.
+
+    Only the tokens depend on these files.
+    """
+    digests = _digests(model, VOCABULARIES, cached_only)
+    return digest_of_json(digests) if digests else ""
+
+
+def _digests(model: ModelId, names: Sequence[str], cached_only: bool) -> dict[str, str]:
     try:
-        files = {name: _file(model, name, cached_only) for name in BESIDE}
+        files = {name: _file(model, name, cached_only) for name in names}
     except ConnectionError:
-        files = {name: _file(model, name, cached_only=True) for name in BESIDE}
-    found = {name: digest_of_file(file) for name, file in files.items() if file is not None}
-    return digest_of_json({"weights": weights, **found})
+        files = {name: _file(model, name, cached_only=True) for name in names}
+    return {name: digest_of_file(file) for name, file in files.items() if file is not None}
 
 
 def sources_of(model: ModelId, weights: str) -> dict[str, str]:

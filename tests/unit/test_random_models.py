@@ -7,6 +7,7 @@ from transformers import AutoModel, AutoTokenizer
 import papa
 from papa.config.settings import Random
 from papa.config.stages import ModelId
+from papa.data.generated.known import known_model
 from papa.data.generated.models import DECODERS, FAMILIES, random_model
 from papa.data.weights import place_of, weights_digest
 
@@ -51,6 +52,33 @@ def test_what_is_half_made_is_not_taken(caches, monkeypatch, tmp_path):
     with pytest.raises(OSError, match="disk"):
         random_model("bert")
     assert not list(tmp_path.rglob("*bert*"))
+
+
+@pytest.mark.parametrize("damage", ["changed", "added", "removed", "unsealed"])
+def test_a_damaged_model_in_the_cache_is_rebuilt(damage, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name, make in (("random", lambda: random_model("bert")), ("known", lambda: known_model("lookup"))):
+        folder = make()
+        intact = {path.name: path.read_bytes() for path in folder.iterdir()}
+        weights = folder / "model.safetensors"
+        if damage == "changed":
+            content = bytearray(weights.read_bytes())
+            content[-400:] = b"\x01" * 400
+            assert bytes(content) != weights.read_bytes()
+            weights.write_bytes(content)
+        elif damage == "added":
+            (folder / "spiece.model").write_text("")
+        else:
+            (folder / {"removed": "config.json", "unsealed": ".sealed"}[damage]).unlink()
+        assert make() == folder
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == intact, name
+
+
+def test_an_intact_model_in_the_cache_stays(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = random_model("bert")
+    before = (folder / "model.safetensors").stat().st_ino
+    assert (random_model("bert") / "model.safetensors").stat().st_ino == before
 
 
 def test_unknown_families_are_listed():

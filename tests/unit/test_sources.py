@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -24,7 +25,15 @@ from papa.data.mirror import RECORD, Record
 from papa.data.readers import read_file
 from papa.data.sources import load_rows, source_digests
 from papa.data.tokenize import tokenizer_of
-from papa.data.weights import is_local, known_weights, place_of, revision_of, weights_digest
+from papa.data.weights import (
+    digest_of_model,
+    digest_of_vocabulary,
+    is_local,
+    known_weights,
+    place_of,
+    revision_of,
+    weights_digest,
+)
 from papa.errors import DamagedArtefact, InputError
 
 TEXTS = ["A cat sat.", 'She said "NA", twice', "1984"]
@@ -482,6 +491,23 @@ def test_digest_is_of_the_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     machine(monkeypatch, models={"small": {"path": str(model_folder(tmp_path / "m"))}})
     digest = hashlib.sha256(b"weights").hexdigest()
     assert weights_digest(MODEL) == known_weights(MODEL) == digest
+
+
+def test_all_files_that_tokenizers_read_have_a_digest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "m")
+    machine(monkeypatch, models={"small": {"path": str(folder)}})
+    assert digest_of_vocabulary(MODEL) == ""
+    library = Path(importlib.util.find_spec("transformers").origin).parent
+    code = "\n".join(path.read_text(encoding="utf-8") for path in library.rglob("tokenization*.py"))
+    tables = re.findall(r"VOCAB_FILES_NAMES\s*=\s*\{(.*?)\}", code, re.DOTALL)
+    names = {name for table in tables for name in re.findall(r':\s*"([^"]+)"', table)} | {"tiktoken.model"}
+    assert {"spm.model", "vocab.txt", "tokenizer.model"} <= names
+    seen = set()
+    for name in sorted(names):
+        (folder / name).write_bytes(name.encode())
+        digests = digest_of_model(MODEL, "w"), digest_of_vocabulary(MODEL)
+        assert digests not in seen, name
+        seen.add(digests)
 
 
 def test_digest_of_shards_and_of_bin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

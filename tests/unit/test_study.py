@@ -19,7 +19,17 @@ from papa.config.reading import config_of
 from papa.config.settings import Corpus
 from papa.config.stages import ModelId, Settings
 from papa.config.study import FRESH, MISSING, PRUNED, Job, Roots, Study
-from papa.files import KEY, provenance_of_arrays, trace_of, write_json, write_page, write_table, write_tensors
+from papa.files import (
+    KEY,
+    footer_of,
+    provenance_of_arrays,
+    read_table,
+    trace_of,
+    write_json,
+    write_page,
+    write_table,
+    write_tensors,
+)
 
 CONFIG: dict[str, Any] = {
     "name": "tiny",
@@ -109,7 +119,8 @@ def finish(study: Study, content: dict[str, Any] | None = None) -> None:
 def write(study: Study, job: Job[Settings], content: Any) -> None:
     inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
     told = Job.of(study.told(job), inputs, {name: str(study.results / path) for name, path in job.outputs.items()})
-    trace = told.trace(**Roots.of(study._roots, job.settings))
+    sources = {name: digest for name, digest in Roots.of(study._roots, job.settings).items() if digest}
+    trace = told.trace(**sources)
     facts = {"texts": {"rows_available": {"train": 23}}, "labels": {"label_names": ["b", "a"]}}.get(job.stage, {})
     for path in map(Path, told.outputs.values()):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -384,6 +395,88 @@ def test_a_mirror_is_only_a_place(results: Path) -> None:
     assert to_do(study_of(edited(**hub), results, Unknown())) == {}
     finish(study_of(edited(**hub), results, Unknown()))
     assert to_do(study_of(edited(**hub), results, Known())) == {}
+
+
+ON_HUB = {"corpora__texts__files": None, "corpora__texts__hub": "some/data"}
+
+
+class NoMirror(Known):
+    """A machine to which the hub's content is unknown."""
+
+    def source(self, corpus: Corpus) -> dict[str, str]:
+        return {} if corpus.hub else super().source(corpus)
+
+
+@pytest.mark.parametrize("fetched_first", [True, False])
+def test_another_revision_of_data_is_noticed_where_the_mirror_comes_or_goes_too(
+    fetched_first: bool, results: Path
+) -> None:
+    before, after = (Known(), NoMirror()) if fetched_first else (NoMirror(), Known())
+    finish(study_of(edited(**ON_HUB, corpora__texts__revision="a"), results, before))
+    changed = study_of(edited(**ON_HUB, corpora__texts__revision="b"), results, after)
+    assert {rule: to_do(changed)[rule] for rule in ("prepare_texts", "prepare_labels")} == dict.fromkeys(
+        ("prepare_texts", "prepare_labels"), 1
+    )
+    assert set(changed.outdated().values()) == {"corpus.revision is b, but it was made with a"}
+    assert to_do(study_of(edited(**ON_HUB, corpora__texts__revision="a"), results, after)) == {}
+
+
+def test_another_revision_of_data_with_the_same_content_makes_nothing_again(results: Path) -> None:
+    finish(study_of(edited(**ON_HUB, corpora__texts__revision="a"), results, Known()))
+    left = to_do(study_of(edited(**ON_HUB, corpora__texts__revision="b"), results, Known()))
+    assert left == {"page": 1}  # which shows the config
+
+
+def test_old_results_did_not_record_the_revision_of_known_content(results: Path) -> None:
+    config = edited(**ON_HUB, corpora__texts__revision="a")
+    finish(study_of(config, results, Known()))
+    for path in (*results.rglob("texts.parquet"), *results.rglob("labels.parquet")):
+        trace = trace_of(path)
+        assert trace is not None
+        corpus = {key: value for key, value in trace.settings["corpus"].items() if key != "revision"}
+        facts = {key: value for key, value in footer_of(path)[0].items() if key != "groups"}
+        write_table(read_table(path), path, facts, replace(trace, settings={**trace.settings, "corpus": corpus}))
+    assert to_do(study_of(config, results, Known())) == {}
+    assert to_do(study_of(config, results, NoMirror()))["prepare_texts"] == 1
+
+
+@pytest.mark.parametrize("labels", [["b", "a"], ["b", "a", "c"]])
+def test_labels_that_are_not_listed_any_more_are_taken_from_the_data(results: Path, labels: list[str]) -> None:
+    """Artefacts with listed labels say nothing about the names in the data, which may be in another order."""
+    listed = edited(tasks__mood__labels=labels)
+    finish(study_of(listed, results, Known()))
+    assert to_do(study_of(listed, results, Known())) == {}
+    assert to_do(study_of(CONFIG, results, Known())) == {"prepare_labels": 1} | OF_MOOD | {"probe": 4} | RESULTS
+
+
+def test_names_of_choices_are_another_way_to_read_labels(tmp_path: Path) -> None:
+    """A label "0" can be the text of a choice; under `labels` it is the first choice."""
+    choice = {"hub": "some/decoder"}
+    corpus = {"first": None, "choices": ["x", "y"]}
+    task = {"metric": "choice_accuracy", "label": "answer"}
+    changes = {f"corpora__texts__{key}": value for key, value in corpus.items()}
+    changes |= {f"tasks__mood__{key}": value for key, value in task.items()} | {"models__m": choice}
+    finish(study_of(edited(**changes), tmp_path, Known()))
+    named = study_of(edited(**changes, tasks__mood__labels=["b", "a"]), tmp_path, Known())
+    assert to_do(named)["prepare_labels"] == 1
+
+
+def test_files_of_a_rare_tokenizer_are_inputs_of_tokens(results: Path) -> None:
+    class Rare(Known):
+        def vocabulary(self, model: ModelId) -> str:
+            return self.rare
+
+        rare = "v"
+
+    new = Rare()
+    assert to_do(study_of(CONFIG, results, new))["tokenize"] == 2
+    finish(study_of(CONFIG, results, new))
+    assert to_do(study_of(CONFIG, results, new)) == {}
+    new.rare = "w"
+    assert "its tokenizer has changed" in study_of(CONFIG, results, new).outdated().values()
+    new.rare = ""
+    assert "its tokenizer has changed" in study_of(CONFIG, results, new).outdated().values()
+    assert to_do(study_of(CONFIG, results, Known(weights=None)))  # where it comes from was never recorded here
 
 
 def test_the_order_of_tasks_is_that_of_a_grid(results: Path) -> None:

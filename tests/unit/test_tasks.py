@@ -20,6 +20,7 @@ from papa.config.stages import LabelsOf, SubsetsOf, TextsOf
 from papa.config.study import Job
 from papa.data.prepare import prepare_labels, prepare_subsets, prepare_texts
 from papa.data.readers import Rows
+from papa.data.sources import source_digests
 from papa.errors import DamagedArtefact, InputError
 from papa.files import digest_of, digest_of_table, provenance_of, read_table, trace_of
 
@@ -45,6 +46,31 @@ def labels_of(corpus: Corpus, folder: Path, **task: Any) -> pa.Table:
     marked = SubsetsOf(corpus=corpus, source={}, subset=subset)
     prepare_subsets(Job("subsets", marked, texts, {"subsets": str(folder / "subsets.parquet")}))
     return read_table(folder / "subsets.parquet")
+
+
+@pytest.mark.parametrize("stage", ["texts", "labels", "subsets"])
+def test_a_source_that_was_replaced_after_planning_is_refused(stage: str, tmp_path: Path) -> None:
+    files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
+    for path in files.values():
+        Path(path).write_text("text,label,kind\na,yes,x\nb,no,y\n", encoding="utf-8")
+    corpus = Corpus(files=files, first="text")
+    planned = source_digests(corpus, None)
+    texts = TextsOf(corpus=corpus, source=planned)
+    job = Job("texts", texts, {}, {"texts": str(tmp_path / "texts.parquet")})
+    outputs = {stage: str(tmp_path / f"new {stage}.parquet")}
+    inputs = {"texts": (job.output("texts"),)}
+    labels = LabelsOf(corpus=corpus, source=planned, label="label", metric="accuracy")
+    subsets = SubsetsOf(corpus=corpus, source=planned, subset="kind")
+    late = {
+        "texts": lambda: prepare_texts(Job("texts", texts, {}, outputs)),
+        "labels": lambda: prepare_labels(Job("labels", labels, inputs, outputs)),
+        "subsets": lambda: prepare_subsets(Job("subsets", subsets, inputs, outputs)),
+    }[stage]
+    prepare_texts(job)
+    Path(files["train"]).write_text("text,label,kind\na,no,y\nb,yes,x\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"train\.csv has changed since this run began; run again"):
+        late()
+    assert not Path(outputs[stage]).exists()
 
 
 @pytest.fixture

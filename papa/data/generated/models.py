@@ -6,6 +6,7 @@ same family is the same model, bit for bit. What is measured on them says nothin
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -16,9 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from papa.data.digests import user_cache
+from papa.data.digests import digest_of_file, user_cache
 from papa.data.generated import GRAMMAR_VERSION, LABELLED_GRAMMARS, generate
 from papa.errors import InputError
+from papa.files import digest_of_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -38,6 +40,8 @@ SIZES = {
 VOCABULARY = 600
 RECIPE = 2
 """Raised whenever the code below makes other models."""
+SEAL = ".sealed"
+"""The file in a folder of the cache that contains the digest of all other files."""
 
 
 def random_model(family: str) -> Path:
@@ -49,21 +53,41 @@ def random_model(family: str) -> Path:
 
 
 def made_once(name: str, recipe: Sequence[object], make: Callable[[Path], None]) -> Path:
-    """The folder of a model in the user's cache, which `make` fills where it is not there yet; a recipe has its own."""
+    """Return the folder of a model in the user's cache; `make` fills it if it is missing or damaged.
+
+    Each recipe has a folder. A sealed folder is intact while its files have the digest that its seal records.
+    """
     cache = user_cache()
     folder = cache / f"{name}-{hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]}"
-    if not (folder / "model.safetensors").exists():
-        cache.mkdir(parents=True, exist_ok=True)
+    if _intact(folder):
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / ".models.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed
+        if _intact(folder):  # another job was faster
+            return folder
         made = Path(tempfile.mkdtemp(dir=cache, prefix=f".{name}-"))
         try:
-            make(made)
-            os.rename(made, folder)
-        except OSError:
-            if not (folder / "model.safetensors").exists():  # else another job was faster
-                raise
+            make(made / "new")
+            (made / "new" / SEAL).write_text(_digest(made / "new"), encoding="utf-8")
+            if folder.exists():
+                os.rename(folder, made / "old")
+            os.rename(made / "new", folder)
         finally:
             shutil.rmtree(made, ignore_errors=True)
     return folder
+
+
+def _intact(folder: Path) -> bool:
+    try:
+        return (folder / SEAL).read_text(encoding="utf-8") == _digest(folder)
+    except OSError:
+        return False
+
+
+def _digest(folder: Path) -> str:
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SEAL)
+    return digest_of_json([[path.name for path in files], digest_of_file(*files)])
 
 
 def _make(family: str, folder: Path) -> None:

@@ -1,0 +1,101 @@
+"""Results that an earlier version finished stay fresh, and their tables are computed to the same values today.
+
+`finished_at_11dd431.tar.xz` is a finished study with its config, texts and models: an encoder with a task of texts and
+one of words, a decoder, three seeds, two λ, halves of texts, a subset, random orders, rungs of the ladder and patterns.
+Figures are empty and the report is its head, because only their presence and provenance count.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from papa.config.reading import read_config
+from papa.config.study import FRESH, AnyJob, Study
+from papa.data.roots import LocalRoots
+from papa.files import read_json, read_table
+from papa.jobs.stage import performed
+
+ARCHIVE = Path(__file__).with_name("finished_at_11dd431.tar.xz")
+JOBS = {
+    "prepare_texts": 3,
+    "prepare_labels": 2,
+    "prepare_subsets": 1,
+    "summarise": 1,
+    "claims": 1,
+    "stability": 1,
+    "grid": 2,
+    "grid_without_figure": 1,
+    "score_and_drop": 1,
+    "ladder": 1,
+    "describe_patterns": 1,
+    "page": 1,
+}
+TABLES = ("summarise", "claims", "stability", "grid", "grid_without_figure", "score_and_drop", "ladder")
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PAPA_MACHINE", raising=False)
+    return Study(read_config("config.yaml"), "results/finished", LocalRoots())
+
+
+def test_finished_results_stay_finished(study: Study) -> None:
+    rules = Counter(job.rule for job in study.jobs())
+    assert {rule: rules[rule] for rule in JOBS} == JOBS
+    assert {job.main: state for job in study.jobs() if (state := study.state(job)) != FRESH} == {}
+
+
+def test_tables_have_the_same_values(study: Study, tmp_path: Path) -> None:
+    compared = Counter[str]()
+    for job in (job for job in study.jobs() if job.rule in TABLES):
+        here = with_outputs(job, study.results, tmp_path / "now")
+        with patch("papa.results.figures.save_figure"):
+            performed(here)
+        for name, path in job.outputs.items():
+            if path.endswith(".parquet"):
+                before, now = (read_table(file).to_pandas() for file in (study.results / path, here.outputs[name]))
+                pd.testing.assert_frame_equal(now[list(before)], before, check_exact=True, obj=path)
+                compared[job.rule] += len(before)
+            elif path.endswith(".json"):
+                before, now = (dict(values_in(read_json(file))) for file in (study.results / path, here.outputs[name]))
+                assert {place: now.get(place) for place in before} == before
+    assert set(compared) == set(TABLES)
+
+
+def with_outputs(job: AnyJob, results: Path, folder: Path) -> AnyJob:
+    inputs = {name: tuple(str(results / path) for path in paths) for name, paths in job.inputs.items()}
+    return replace(job, inputs=inputs, outputs={name: str(folder / path) for name, path in job.outputs.items()})
+
+
+def values_in(value: object, place: str = "") -> Iterator[tuple[str, object]]:
+    """The numbers and truth values in JSON by their place; sentences may be reworded."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from values_in(part, f"{place}.{key}")
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from values_in(part, f"{place}[{number}]")
+    elif isinstance(value, int | float | np.number):
+        yield place, value
+
+
+@pytest.mark.slow
+def test_the_workflow_plans_no_job(study: Study) -> None:
+    command = [sys.executable, "-m", "papa.cli", "run", "config.yaml", "-n"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "Nothing to be done" in process.stdout + process.stderr

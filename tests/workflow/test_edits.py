@@ -1,0 +1,378 @@
+"""After any edits of a config, results in the same folder have the values of a fresh run.
+
+The walk edits a config at random, runs it in one folder, and compares every artefact with a fresh run of that config.
+It can draw every key of the schema, so a key that some record of settings leaves out by mistake is found.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+from unittest.mock import patch
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import BaseModel
+from tiny import ROWS, WORDS, write_data, write_model
+
+from papa.config.reading import config_of
+from papa.config.settings import Config
+from papa.config.study import FRESH, AnyJob, Study
+from papa.data.roots import LocalRoots
+from papa.errors import InputError
+from papa.files import digest_of, read_json, read_table
+from papa.jobs.measure import run_here
+
+STEPS = 12
+"""Steps of the walk, each of which costs about two runs of the study."""
+EDITS = 3
+"""Edits of the config in each step."""
+SEED = 0
+
+SPLITS = ("train", "validation")
+CONFIG: dict[str, Any] = {
+    "name": "walk",
+    "run": {"models": ["tiny"], "tasks": ["animals"], "fractions": ["1", "1/2", "0"], "seeds": [1]},
+    "models": {"tiny": {"path": "models/tiny"}},
+    "corpora": {
+        "sentences": {
+            "files": {split: f"data/sentences.{split}.csv" for split in SPLITS},
+            "first": "sentence",
+            "slots": 13,
+        },
+    },
+    "tasks": {
+        "animals": {
+            "corpus": "sentences",
+            "label": "animal",
+            "metric": "accuracy",
+            "learning_rate": 0.01,
+            "batch_size": 8,
+            "epochs": 1,
+        }
+    },
+    "threads": {"encoder": 1, "probe": 1},
+    "device": "cpu",
+}
+WORD_CORPUS = {"files": {split: f"data/words.{split}.jsonl" for split in SPLITS}, "words": "words", "slots": 11}
+CONLL = {"files": {split: f"data/words.{split}.conll" for split in SPLITS}, "columns": ["words", "tags"]}
+HUB = {"hub": "some/data", "config": "tiny", "first": "sentence", "slots": 13}
+MADE = {"generated": "roles", "rows": {"train": 23, "validation": 11}, "first": "first", "slots": 11}
+QUESTIONS = {
+    "files": {split: f"data/questions.{split}.jsonl" for split in SPLITS},
+    "first": "question",
+    "choices": ["here", "now"],
+    "slots": 13,
+}
+RUNNING = {"files": {split: f"data/sentences.{split}.csv" for split in SPLITS}, "first": "sentence", "slots": 9}
+MODEL, CORPUS, TASK, GRID = "models.tiny", "corpora.sentences", "tasks.animals", "grids.more"
+NEXT = {
+    "models.next": {"path": "models/next"},
+    "corpora.running": RUNNING | {"blocks": True},
+    "tasks.guess": {"corpus": "running", "metric": "log_likelihood"},
+    "grids.more": {"models": ["next"], "tasks": ["guess"], "fractions": ["1", "0"]},
+}
+CHOICES = {
+    "models.next": {"path": "models/next"},
+    "corpora.questions": QUESTIONS,
+    "tasks.choose": {"corpus": "questions", "metric": "choice_accuracy", "label": "right"},
+    "grids.more": {"models": ["next"], "tasks": ["choose"], "fractions": ["1", "0"]},
+}
+FROM_HUB = {"corpora.sentences": HUB, "hub_mirror": "hub"}
+TAGS = {"corpora.words": WORD_CORPUS, "tasks.tags": {"corpus": "words", "label": "tags", "metric": "token_accuracy"}}
+MASKED = {
+    "corpora.running": RUNNING,
+    "tasks.hidden": {"corpus": "running", "metric": "negative_log_perplexity"},
+    "run.tasks": ["animals", "hidden"],
+}
+TRAINING = {"learning_rate": 0.01, "batch_size": 8, "epochs": 1}
+ABSENT = None
+"""Stands for a key that an edit removes."""
+
+DRAWN: dict[str, list[dict[str, Any]]] = {
+    "run.models": [{"models.other": {"path": "models/other"}, "run.models": ["other"]}, {"run.models": ["tiny"]}],
+    "run.tasks": [
+        TAGS | {"run.tasks": ["animals", "tags"]},
+        TAGS | {"run.tasks": ["tags"]},
+        {"run.tasks": ["animals"]},
+    ],
+    "run.constants": [{"run.constants": value} for value in (["zeros"], ["average", "uniform"], ABSENT)],
+    "run.orders": [{"run.orders": value} for value in (["random"], ["lambda", "gradient"], ["variance"], ABSENT)],
+    "run.fractions": [{"run.fractions": value} for value in (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"])],
+    "run.seeds": [{"run.seeds": value} for value in ([2], [1, 2], [1])],
+    "grids": [{"grids": ABSENT}],
+    "grids.*.models": [{"models.other": {"path": "models/other"}, f"{GRID}.models": ["other"]}],
+    "grids.*.tasks": [TAGS | {f"{GRID}.tasks": ["tags"]}, {f"{GRID}.tasks": ["animals"]}],
+    "grids.*.constants": [{f"{GRID}.constants": value} for value in (["toeplitz"], ["sink-trained"], ["average"])],
+    "grids.*.orders": [{f"{GRID}.orders": value} for value in (["last-layer-first"], ["output-norm"])],
+    "grids.*.fractions": [{f"{GRID}.fractions": value} for value in (["1", "0"], ["1/2"])],
+    "grids.*.seeds": [{f"{GRID}.seeds": value} for value in ([3], [1, 3])],
+    "grids.*.title": [{f"{GRID}.title": value} for value in ("More", "Even more")],
+    "models": [{"models.other": {"path": "models/other"}}],
+    "models.*.hub": [{f"{MODEL}": {"hub": "some/model"}, "hub_mirror": "hub"}],
+    "models.*.revision": [{f"{MODEL}": {"path": "models/other", "hub": "some/model", "revision": "b"}}],
+    "models.*.sha256": [{f"{MODEL}.sha256": ABSENT}],
+    "models.*.path": [{f"{MODEL}": {"path": value}} for value in ("models/other", "models/tiny", "models/moved")],
+    "models.*.random": [{f"{MODEL}": {"random": value}} for value in ("bert", "roberta")],
+    "models.*.known": [{f"{MODEL}": {"known": "lookup"}}],
+    "corpora": [{"corpora.unused": RUNNING}],
+    "corpora.*.hub": [FROM_HUB],
+    "corpora.*.config": [FROM_HUB | {f"{CORPUS}.config": value} for value in ("tiny", "other")],
+    "corpora.*.revision": [FROM_HUB | {f"{CORPUS}.revision": value} for value in ("a" * 40, "b" * 40)],
+    "corpora.*.train": [FROM_HUB | {f"{CORPUS}.train": value} for value in ("train", "more")],
+    "corpora.*.validation": [FROM_HUB | {f"{CORPUS}.validation": value} for value in ("validation", "more")],
+    "corpora.*.more_validation": [FROM_HUB | {f"{CORPUS}.more_validation": ["more"]}],
+    "corpora.*.files": [{CORPUS: CONFIG["corpora"]["sentences"]}],
+    "corpora.*.files.train": [{f"{CORPUS}.files.train": f"data/sentences.{split}.csv"} for split in SPLITS],
+    "corpora.*.files.validation": [{f"{CORPUS}.files.validation": f"data/sentences.{split}.csv"} for split in SPLITS],
+    "corpora.*.columns": [TAGS | {"corpora.words": CONLL | {"words": "words", "slots": 11}, "run.tasks": ["tags"]}],
+    "corpora.*.generated": [{"corpora.made": MADE, "run.constants": ["average-of-made"]}],
+    "corpora.*.rows": [{"corpora.made": MADE, "run.constants": ["average-of-made"]}],
+    "corpora.*.rows.train": [{"corpora.made": MADE, "corpora.made.rows.train": 19}],
+    "corpora.*.rows.validation": [{"corpora.made": MADE, "corpora.made.rows.validation": 7}],
+    "corpora.*.seed": [{"corpora.made": MADE | {"seed": 5}, "run.constants": ["average-of-made"]}],
+    "corpora.*.first": [{f"{CORPUS}.first": value} for value in ("sentence", "long")],
+    "corpora.*.second": [{f"{CORPUS}.second": value} for value in ("long", ABSENT)],
+    "corpora.*.words": [TAGS | {"corpora.words.words": "words"}],
+    "corpora.*.choices": [CHOICES, CHOICES | {"corpora.questions.choices": ["now", "here"]}],
+    "corpora.*.slots": [{f"{CORPUS}.slots": value} for value in (7, 13)],
+    "corpora.*.blocks": [NEXT, NEXT | {"corpora.running.blocks": False}],
+    "corpora.*.shards": [{f"{CORPUS}.shards": value} for value in (2, 1)],
+    "corpora.*.train_limit": [{f"{CORPUS}.train_limit": value} for value in (17, 1000, ABSENT)],
+    "tasks": [MASKED],
+    "tasks.*.title": [{f"{TASK}.title": value} for value in ("Animals", ABSENT)],
+    "tasks.*.corpus": [{"corpora.again": RUNNING, f"{TASK}.corpus": "again"}, {f"{TASK}.corpus": "sentences"}],
+    "tasks.*.label": [{f"{TASK}.label": value} for value in ("long", "animal")],
+    "tasks.*.labels": [
+        {f"{TASK}.labels": value} for value in (["0", "1"], ["1", "0"], ["0", "1", "2"], ["short", "long"], ABSENT)
+    ],
+    "tasks.*.subset": [{f"{TASK}.subset": value} for value in ("long", ABSENT)],
+    "tasks.*.metric": [{f"{TASK}.metric": value} for value in ("f1", "matthews_correlation", "accuracy")],
+    "tasks.*.learning_rate": [{f"{TASK}.learning_rate": value} for value in (0.02, 0.01)],
+    "tasks.*.batch_size": [{f"{TASK}.batch_size": value} for value in (5, 8)],
+    "tasks.*.epochs": [{f"{TASK}.epochs": value} for value in (2, 1)],
+    "tasks.*.features": [{f"{TASK}.features": value} for value in ("stream", "store", ABSENT)],
+    "fidelity": [{"fidelity": value} for value in ("published_code", ABSENT)],
+    "encoder_dropout": [{"encoder_dropout": value} for value in (True, ABSENT)],
+    "score_validation": [{"score_validation": value} for value in ("all", "reported")],
+    "margin": [{"margin": value} for value in (0.3, ABSENT)],
+    "contextless": [{"contextless": value} for value in (False, True)],
+    "layout": [{"layout": ABSENT}],
+    "layout.style": [{"layout.style": value} for value in ("published_code", "paper")],
+    "layout.segments": [{"layout.segments": value} for value in ("published_code", "aligned")],
+    "ranking": [{"ranking": ABSENT}],
+    "ranking.seeds": [{"ranking.seeds": value} for value in ([1], [0, 1], [0])],
+    "ranking.unit": [{"ranking.unit": value} for value in ("layer", "group", "head")],
+    "ranking.halves": [{"ranking.halves": value} for value in (True, False)],
+    "ranking.draws": [{"ranking.draws": value} for value in (1, 2)],
+    "ranking.epochs": [{"ranking.epochs": value} for value in (2, ABSENT)],
+    "ranking.start": [{"ranking.start": value} for value in ("open", "half")],
+    "ranking.l1": [{"ranking.l1": value} for value in (0.5, ABSENT)],
+    "ranking.settled": [{"ranking.epochs": 3, "ranking.settled": value} for value in (0.1, ABSENT)],
+    "patterns": [{"patterns": ABSENT}],
+    "patterns.tasks": [{"patterns": {"tasks": ["animals"], "heads": [[0, 0]]}}],
+    "patterns.heads": [{"patterns": {"tasks": ["animals"], "heads": [[1, 1]]}}],
+    "hub_mirror": [{"hub_mirror": value} for value in ("hub", "mirror", ABSENT)],
+    "threads": [{"threads": {"encoder": 1, "probe": 1}}],
+    "precision": [{"precision": value} for value in ("bfloat16", "float32")],
+    "keep_hidden_states": [{"keep_hidden_states": value} for value in (False, True)],
+    "token_budget": [{"token_budget": value} for value in (37, 1024)],
+    "checkpoint_minutes": [{"checkpoint_minutes": value} for value in (0, 10)],
+}
+"""For every key, edits of the config; an edit maps paths of keys to their new values."""
+
+NOT_DRAWN = {
+    "name": "names the folder of the results",
+    "run": "is drawn by its keys",
+    "models.*.package": "is a place like path; the demo's package is not installed everywhere",
+    "tasks.*.published": "compares with the paper's models, and this model is none",
+    "plots": "is drawn by no key",
+    "plots.width": "changes figures, which are not drawn here",
+    "plots.height": "changes figures, which are not drawn here",
+    "plots.scale": "changes figures, which are not drawn here",
+    "device": "changes rounding, and there may be one device only",
+    "threads.encoder": "changes rounding",
+    "threads.probe": "changes rounding",
+}
+"""Keys that the walk cannot draw, with the reason."""
+
+
+def test_the_walk_can_draw_every_key() -> None:
+    keys = list(keys_of(Config))
+    assert sorted([*DRAWN, *NOT_DRAWN]) == sorted(keys)
+    for key, edits in DRAWN.items():
+        assert edits, key
+
+
+def keys_of(block: type[BaseModel], place: str = "") -> Iterator[str]:
+    """The path of every key, with * for names that users choose."""
+    for name, field in block.model_fields.items():
+        yield f"{place}{name}"
+        named, inner = block_in(field.annotation)
+        if inner is not None:
+            yield from keys_of(inner, f"{place}{name}.*." if named else f"{place}{name}.")
+
+
+def block_in(annotation: object) -> tuple[bool, type[BaseModel] | None]:
+    """Whether a type is a mapping by name, and the block of keys in it."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return False, annotation
+    parts = [block_in(part) for part in get_args(annotation)]
+    named = getattr(annotation, "__origin__", None) is dict
+    return next(((named or inner, block) for inner, block in parts if block is not None), (False, None))
+
+
+def edited(config: dict[str, Any], edit: dict[str, Any]) -> dict[str, Any]:
+    config = copy.deepcopy(config)
+    for path, value in edit.items():
+        *blocks, key = path.split(".")
+        block = config
+        for name in blocks:
+            block = block.setdefault(name, {})
+        if value is ABSENT:
+            block.pop(key, None)
+        else:
+            block[key] = copy.deepcopy(value)
+    for task in config["tasks"].values():
+        for key, value in TRAINING.items():
+            task.setdefault(key, value)
+    return config
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models, texts and mirrors; the mirror folders have the same dataset at two commits."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PAPA_MACHINE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_data(Path("data"))
+    for seed, name in enumerate(("tiny", "other")):
+        write_model(Path("models", name), seed)
+    shutil.copytree("models/tiny", "models/moved")
+    write_decoder(Path("models/next"))
+    chance = random.Random(1)
+    for split, rows in ROWS.items():
+        tagged = [json.loads(line) for line in Path(f"data/words.{split}.jsonl").read_text().splitlines()]
+        sentences = ["\n".join(f"{word} {tag}" for word, tag in zip(*row.values(), strict=True)) for row in tagged]
+        Path(f"data/words.{split}.conll").write_text("\n\n".join(sentences) + "\n", encoding="utf-8")
+        questions = [
+            {"question": chance.choice(WORDS), "here": chance.choice(WORDS), "now": "runs", "right": row % 2}
+            for row in range(rows)
+        ]
+        Path(f"data/questions.{split}.jsonl").write_text("\n".join(map(json.dumps, questions)), encoding="utf-8")
+    for folder, commit in (("hub", "a" * 40), ("mirror", "b" * 40)):
+        shutil.copytree("models/other", Path(folder, "some/model"))
+        for config in ("tiny", "other"):
+            write_dataset(Path(folder, "some/data", config), seed=len(config) + len(folder))
+        record = {"repository": "some/data", "repo_type": "dataset", "revision": commit, "commit": commit}
+        Path(folder, "some/data/.papa-revision.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+def write_dataset(folder: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    folder.mkdir(parents=True)
+    for split, rows in {**ROWS, "more": 14}.items():
+        sentences = [" ".join(chance.choices(WORDS, k=chance.randint(3, 9))) for _ in range(rows)]
+        table = {"sentence": sentences, "animal": [row % 2 for row in range(rows)]}
+        table["long"] = [("long", "short")[chance.randrange(2)] for _ in range(rows)]
+        pq.write_table(pa.table(table), folder / f"{split}-00000-of-00001.parquet")
+
+
+def write_decoder(folder: Path) -> None:
+    """A GPT-2 of 2 layers and 2 heads with random weights, and a tokenizer that knows `WORDS`."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    special = ["[PAD]", "[UNK]", "[END]"]
+    vocabulary = {word: number for number, word in enumerate([*special, *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = dict(zip(("pad_token", "unk_token", "eos_token"), special, strict=True)) | {"bos_token": "[END]"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=32, **names).save_pretrained(folder)
+    torch.manual_seed(1)
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 8, "n_positions": 32, "bos_token_id": 2, "eos_token_id": 2}
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(vocabulary), initializer_range=0.3, **sizes)).save_pretrained(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("files")
+def test_results_after_edits_are_those_of_a_fresh_run() -> None:
+    chance = random.Random(SEED)
+    keys: list[str] = []
+    config, compared = CONFIG, 0
+    assert finish(config, Path("walk")) is None
+    while compared < STEPS:
+        asked, drawn = config, list[str]()
+        for _ in range(EDITS):
+            if not keys:
+                keys = chance.sample(sorted(DRAWN), k=len(DRAWN))
+            edit = edited(asked, chance.choice(DRAWN[key := keys.pop()]))
+            if is_legal(edit):
+                asked, drawn = edit, [*drawn, key]
+        fresh = Path(f"fresh {compared}")
+        refused = finish(asked, Path("walk"))
+        assert refused == finish(asked, fresh), drawn
+        if refused is None:
+            assert differences(asked, Path("walk"), fresh) == [], (drawn, asked)
+            config = asked
+            compared += 1
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def is_legal(config: dict[str, Any]) -> bool:
+    try:
+        config_of(config)
+    except InputError:
+        return False
+    return True
+
+
+def finish(config: dict[str, Any], folder: Path) -> str | None:
+    """Run what is not done yet; returns the sentence of a refusal."""
+    study = Study(config_of(config), folder, LocalRoots())
+    try:
+        with patch("papa.results.figures.save_figure", save_nothing):
+            run_here(study)
+    except InputError as error:
+        return str(error)
+    left = Study(config_of(config), folder, LocalRoots())
+    assert {job.main: left.state(job) for job in left.jobs() if left.state(job) != FRESH} == {}
+    return None
+
+
+def save_nothing(figure: object, outputs: dict[str, str], plots: object) -> None:
+    """Write empty figures, which take most of the time and contain nothing that tables do not."""
+    for path in map(Path, outputs.values()):
+        if path.suffix in (".svg", ".png", ".html"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+
+def differences(config: dict[str, Any], folder: Path, fresh: Path) -> list[str]:
+    jobs = Study(config_of(config), folder, LocalRoots()).jobs()
+    return [job.main for job in jobs if job.rule != "page" and not is_same(job, folder, fresh)]
+
+
+def is_same(job: AnyJob, folder: Path, fresh: Path) -> bool:
+    """Whether an artefact has the same values in both folders; the first may have probes of further seeds."""
+    if job.stage != "probe":
+        paths = [path for name, path in job.outputs.items() if name != "hidden" and is_artefact(path)]
+        return all(digest_of(folder / path) == digest_of(fresh / path) for path in paths)
+    runs = [{run["seed"]: run for run in read_json(place / job.outputs["runs"])["runs"]} for place in (folder, fresh)]
+    outcomes = [read_table(place / job.outputs["outcomes"]).to_pandas() for place in (folder, fresh)]
+    wanted = runs[1].keys()
+    rows = [table[table["seed"].isin(wanted)].reset_index(drop=True) for table in outcomes]
+    pd.testing.assert_frame_equal(*rows)
+    return {seed: runs[0][seed] for seed in wanted} == runs[1]
+
+
+def is_artefact(path: str) -> bool:
+    return path.endswith((".parquet", ".h5", ".json"))

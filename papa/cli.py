@@ -200,10 +200,12 @@ def plan(
     """
     with _wrong_input("Config error: "):
         from papa.config.reading import read_config
+        from papa.data.named import check_models
         from papa.jobs.plan import plan as planned
         from papa.jobs.plan import print_plan
 
         checked = read_config(config, hub_mirror=hub_mirror and str(hub_mirror), device=device)
+        check_models(checked)
         found = planned(checked, cores or os.cpu_count() or 1)
     _print_json(found) if as_json else print_plan(found, _console())
     if not found["total"]["sized"]:
@@ -310,24 +312,29 @@ def cost(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...", help="Folders of models, ids on the hub, or configs, for all of their models."
+            metavar="MODEL...",
+            help="Folders of models, ids on the hub, installed packages, or configs, for all models that they run.",
         ),
     ],
     slots: Annotated[
         list[int] | None, typer.Option(min=1, help="Tokens of a text; may be given several times.")
     ] = None,
     device: Device = "auto",
+    attention: Annotated[
+        str, typer.Option(metavar="NAME", help="Attention of the stock model, such as eager; by default sdpa.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Measure what models take with none, half and all of their heads replaced, on this machine.
+    """Measure time and operations of models, as they are and with none, half and all of their heads replaced.
 
-    Operations are those of all matrix products. Times depend on the machine and on what else it does: leave it idle.
+    They are compared with transformers' default attention (sdpa), or eager with `--attention eager`. Operations are
+    those of all matrix products. Times depend on the machine and on what else it does: leave it idle.
     """
     from papa.jobs.cost import cost as measured
     from papa.jobs.cost import print_cost
 
     with _wrong_input():
-        found = measured(models, slots or [64, 256], device)
+        found = measured(models, slots or [64, 256], device, attention)
     _print_json(found) if as_json else print_cost(found, _console())
 
 

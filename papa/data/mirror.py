@@ -68,12 +68,12 @@ def check_recorded(folder: Path, revision: str | None, config: str | None = None
     if revision and re.fullmatch(COMMIT, revision) and record.commit != revision:
         raise InputError(
             f"{folder} contains {record.repository} at commit {record.commit}, but the config has revision {revision}; "
-            "run `snakemake fetch` with this config, which replaces it, or correct the revision."
+            "run `papa run CONFIG fetch`, which replaces it, or correct the revision."
         )
     if config and record.configs is not None and config not in record.configs:
         raise InputError(
             f"{folder} contains of {record.repository} only {', '.join(record.configs)}, not {config}; "
-            "run `snakemake fetch` with this config, which adds it."
+            "run `papa run CONFIG fetch`, which adds it."
         )
 
 

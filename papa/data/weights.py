@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from papa.config.settings import Machine
 from papa.config.stages import ModelId
 from papa.data.digests import digest_of_file
 from papa.data.mirror import check_recorded
+from papa.data.named import check_on_hub, is_local, named
 from papa.errors import HOW_TO_FETCH, InputError, first_line
 from papa.files import digest_of_json
 
@@ -57,7 +56,6 @@ VOCABULARIES = (
     "word_shape.json",
 )
 """Files of less common tokenizers, by all names that transformers looks for."""
-HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
 
 
 def says_next(architectures: object, is_decoder: object = False) -> bool:
@@ -96,25 +94,20 @@ def place_of(model: ModelId) -> str:
     if here.hub_mirror is not None and os.path.isfile((folder := Path(here.hub_mirror, model.hub)) / "config.json"):
         check_recorded(folder, model.revision)
         return str(folder)
+    if "/" not in model.hub:
+        check_on_hub(model.hub)
     return model.hub
 
 
 def found_at(place: str) -> str:
-    """Where a model is that a user names: the folder of an installed package, else the folder or hub id itself."""
-    if os.path.isdir(place) or not is_package(place):
-        return place
-    model = ModelId(name=place)
-    return str(_model_folder(model, _package_folder(model, place)))
-
-
-def is_package(place: str) -> bool:
-    """Whether what is named so is an installed package."""
-    return re.fullmatch("[a-z][a-z0-9_]*", place) is not None and importlib.util.find_spec(place) is not None
-
-
-def is_local(place: str) -> bool:
-    """Whether what should be a folder or a hub id can only be a folder, so that nobody needs to ask the hub."""
-    return place.startswith((".", "/", "~")) or re.fullmatch(HUB_ID, place, re.ASCII) is None
+    """Return the folder of a model that a user names, or its hub id; raises `InputError` if neither is there."""
+    key, name = next(iter(named(place).items()))
+    if key == "package":
+        model = ModelId(name=place)
+        return str(_model_folder(model, _package_folder(model, name)))
+    if key == "hub":
+        check_on_hub(name)
+    return name
 
 
 def revision_of(model: ModelId) -> str | None:

@@ -1,7 +1,7 @@
-"""`papa cost`: what a model takes as it is and with half and all of its heads replaced, on this machine.
+"""`papa cost`: time and operations of a model as it is, and with none, half and all of its heads replaced.
 
-Operations are counted and not timed: they are the same on every machine. Times are taken in turns, stock and replaced
-after each other, so that what else the machine does meets all of them.
+Operations are counted and not timed: they are the same on every machine. The forms are timed in turns, so that other
+work of the machine slows all of them alike.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from platform import machine, processor
 from statistics import median
@@ -26,8 +27,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from papa.config.reading import read_config
 from papa.config.settings import Machine
 from papa.config.stages import ModelId
-from papa.data.weights import place_of, revision_of
-from papa.errors import InputError, count
+from papa.data.weights import found_at, place_of, revision_of
+from papa.errors import InputError, count, first_line
 from papa.files import JSON
 from papa.model.load import refused, stock_model
 from papa.model.model import Model
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 EXAMPLES, ROUNDS = 8, 7
-"""Texts that are run at once, and how often each form is timed."""
+"""Texts in a batch, and rounds of timing."""
+ATTENTION = "sdpa"
+"""What transformers uses by default, in models that support it."""
 FORMS = {"stock": "transformers", "none": "papa, none replaced", "half": "half replaced", "all": "all replaced"}
 NOTE = (
     f"{EXAMPLES} texts at once that fill all slots; half: of the heads of every layer. Times are medians of {ROUNDS} "
@@ -46,44 +49,57 @@ NOTE = (
 )
 
 
-def cost(places: Sequence[str], slots: Sequence[int], device: str = "auto") -> dict[str, JSON]:
-    """What models take.
+def cost(places: Sequence[str], slots: Sequence[int], device: str = "auto", attention: str = "") -> dict[str, JSON]:
+    """Measure models, stock and with replaced heads.
 
     Args:
-        places: folders of models, ids on the hub, or configs, of which all models that are run are meant.
+        places: folders of models, installed packages, ids on the hub, or configs, which stand for all models they run.
         slots: lengths of texts in tokens.
-        device: where they run.
+        device: where models run.
+        attention: the attention of the stock model, such as "eager"; by default that of transformers, sdpa.
 
     Returns:
-        `models`, a line for each model, length and form: operations and seconds of a text, and the ratio of times to
-        that of transformers; and what they were measured on.
+        `models`, a row for each model, length and form: operations and seconds of a text, the ratio of the stock
+        model's time to this one, and the attention of the stock model; and the machine.
 
     Raises:
-        InputError: a model cannot be loaded, its attention cannot be replaced, or texts are longer than it takes.
+        InputError: a model cannot be loaded, its attention cannot be replaced or set, or texts are too long for it.
     """
-    lines = []
+    rows = []
     for name, (place, revision) in _models(places).items():
         stock = stock_model(place, revision, device).eval()
         with refused(name):
             model = Model(copy.deepcopy(stock))
+        about = {"model": name, "attention": _set_attention(stock, attention)}
         for n in slots:
-            lines += [{"model": name, "slots": n} | line for line in _of_length(stock, model, n)]
-    return {"models": lines, "examples": EXAMPLES, **_machine(model.device)}
+            rows += [about | {"slots": n} | row for row in _of_length(stock, model, n)]
+    return {"models": rows, "examples": EXAMPLES, **_machine(model.device)}
+
+
+def _set_attention(stock: PreTrainedModel, attention: str) -> str:
+    """Set how the stock model computes attention; return what it took."""
+    try:
+        stock.set_attn_implementation(attention or ATTENTION)
+    except (ValueError, ImportError) as error:
+        if attention:
+            raise InputError(f"This model has no attention {attention!r} ({first_line(error)}); try eager.") from error
+    base = cast("PreTrainedModel", stock.base_model)
+    return str(base.config.get_text_config()._attn_implementation)
 
 
 def _models(places: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-    """Where models lie, and their revisions, by what they are called."""
-    found: dict[str, tuple[str, str | None]] = {}
+    """Return the place and the revision of each model by its name."""
+    models: dict[str, tuple[str, str | None]] = {}
     for place in places:
         if not place.endswith((".yaml", ".yml")):
-            found[place] = place, None
+            models[place] = found_at(place), None
             continue
         config = read_config(place)
-        os.environ[Machine.VARIABLE] = json.dumps(asdict(config.machine))  # in which models are found
+        os.environ[Machine.VARIABLE] = json.dumps(asdict(config.machine))  # place_of reads it
         for name in dict.fromkeys(model for model, _ in config.pairs):
             model = ModelId.of(name, config.models[name])
-            found[name] = place_of(model), revision_of(model)
-    return found
+            models[name] = place_of(model), revision_of(model)
+    return models
 
 
 @torch.inference_mode()
@@ -103,13 +119,13 @@ def _of_length(stock: PreTrainedModel, model: Model, n: int) -> list[dict[str, J
     every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
     replaced = {name: model.replacement(constants, heads) for name, heads in (("half", some), ("all", every))}
     forms: dict[str, Callable[[], object]] = {"stock": lambda: base(**inputs), "none": lambda: model.run(packed)}
-    forms |= {name: lambda own=own: model.run(packed, own) for name, own in replaced.items()}  # type: ignore[misc]
+    forms |= {name: partial(model.run, packed, replacement) for name, replacement in replaced.items()}
     operations = {name: _operations(run) for name, run in forms.items()}
     times = _times(forms, model.device)
-    found = []
+    rows: list[dict[str, JSON]] = []
     for name in forms:
-        ratios = [stock / own for stock, own in zip(times["stock"], times[name], strict=True)]
-        found.append(
+        ratios = [stock / seconds for stock, seconds in zip(times["stock"], times[name], strict=True)]
+        rows.append(
             {
                 "form": name,
                 "operations": operations[name] / EXAMPLES,
@@ -119,22 +135,22 @@ def _of_length(stock: PreTrainedModel, model: Model, n: int) -> list[dict[str, J
                 "ratio_high": max(ratios),
             }
         )
-    return found
+    return rows
 
 
 def _operations(run: Callable[[], object]) -> int:
-    """Floating-point operations of the matrix products, those of attention among them."""
+    """Count the floating-point operations of matrix products, those of attention included."""
     counter = FlopCounterMode(display=False)
-    # the counter knows PyTorch's own products alone, and neither oneDNN's nor those of a fused attention
+    # the counter knows only PyTorch's products, and neither oneDNN's nor those of a fused attention
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of another processor's settings, which the flags set as well
+        warnings.simplefilter("ignore")  # the flags also set those of other devices, with a warning
         with torch.backends.mkldnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH), counter:
             run()
     return int(counter.get_total_flops())
 
 
 def _times(forms: Mapping[str, Callable[[], object]], device: torch.device) -> dict[str, list[float]]:
-    """Seconds of each form in each round; a first round, in which kernels are made, does not count."""
+    """Measure the seconds of each form in each round, after a first round that compiles kernels."""
     times: dict[str, list[float]] = {name: [] for name in forms}
     for _ in range(ROUNDS + 1):
         for name, run in forms.items():
@@ -143,7 +159,7 @@ def _times(forms: Mapping[str, Callable[[], object]], device: torch.device) -> d
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             times[name].append(perf_counter() - begun)
-    return {name: own[1:] for name, own in times.items()}
+    return {name: seconds[1:] for name, seconds in times.items()}
 
 
 def _machine(device: torch.device) -> dict[str, JSON]:
@@ -152,26 +168,26 @@ def _machine(device: torch.device) -> dict[str, JSON]:
 
 
 def _processor() -> str:
-    """What the processor is called, as the system tells it."""
-    told = Path("/proc/cpuinfo")
-    lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else processor() or machine()
 
 
-def print_cost(found: Mapping[str, JSON], console: Console) -> None:
-    """Print a table for each model, and on which machine it was measured."""
-    frame = pd.DataFrame(found["models"])
-    for name, own in frame.groupby("model", sort=False):
+def print_cost(measured: Mapping[str, JSON], console: Console) -> None:
+    """Print a table for each model, and the machine."""
+    frame = pd.DataFrame(measured["models"])
+    for name, rows in frame.groupby("model", sort=False):
+        stock = f"{FORMS['stock']} ({rows['attention'].iloc[0]})"
         cells = {
-            "slots": own["slots"].map(str),
-            "form": own["form"].map(FORMS.__getitem__),
-            "GFLOP a text": (own["operations"] / 1e9).map("{:.3g}".format),
-            "ms a text": (1e3 * own["seconds"]).map("{:.3g}".format),
-            "speed": own["ratio"].map("× {:.2f}".format),
-            "of all runs": own["ratio_low"].map("{:.2f}".format) + " to " + own["ratio_high"].map("{:.2f}".format),
+            "slots": rows["slots"].map(str),
+            "form": rows["form"].map(FORMS | {"stock": stock}),
+            "GFLOP a text": (rows["operations"] / 1e9).map("{:.3g}".format),
+            "ms a text": (1e3 * rows["seconds"]).map("{:.3g}".format),
+            "speed": rows["ratio"].map("× {:.2f}".format),
+            "of all runs": rows["ratio_low"].map("{:.2f}".format) + " to " + rows["ratio_high"].map("{:.2f}".format),
         }
-        rules = tuple(range(len(FORMS), len(own), len(FORMS)))
+        rules = tuple(range(len(FORMS), len(rows), len(FORMS)))
         Table(str(name), pd.DataFrame(cells), 2, rules=rules).print(console)
-    threads = count(found["threads"], "thread")
-    console.print(f"{found['machine']}, {threads}, torch {found['torch']}. {NOTE}")
+    threads = count(measured["threads"], "thread")
+    console.print(f"{measured['machine']}, {threads}, torch {measured['torch']}. {NOTE}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -16,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from papa.config.reading import UNPRINTABLE, config_of
-from papa.data.weights import is_package, says_next
+from papa.data.named import Facts, facts_in, facts_in_package, facts_on_hub, named
+from papa.data.weights import says_next
 from papa.errors import InputError
 from papa.files import PathLike
 from papa.jobs.start import home
@@ -41,8 +41,6 @@ MOST_CLASSES, MOST_NAMED = 50, 8
 MAJORITY = 0.75
 """If one of two classes is as common as this, accuracy says little."""
 MANY_ROWS, SMALL_HIDDEN = 10_000, 768
-SECONDS = 5
-"""How long the hub may take to answer."""
 TRIED = r"^\| ([\w-]+) \| (packed|padded|refused) \| (.*?) \|$"
 """A line of docs/models.md: a type, how it runs, and if it is refused, why."""
 SMALL_NAMES = re.compile("mini|small|tiny|distil|xs", re.IGNORECASE)
@@ -162,7 +160,7 @@ def columns_of(given: Sequence[str]) -> dict[str, str | None]:
 def text_of(name: str, model: str, data: Data, facts: Mapping[str, object] | None = None) -> str:
     """The config as text; `facts` are those of the model's own config, as far as they are known."""
     place = _place(model)
-    known = _json_in(model) if facts is None and os.path.isdir(model) else facts or {}
+    known = facts_in(model) if facts is None and os.path.isdir(model) else facts or {}
     width = known.get("hidden_size")
     hidden = width if isinstance(width, int) else 0
     small = hidden < SMALL_HIDDEN if hidden else bool(SMALL_NAMES.search(model))
@@ -225,50 +223,18 @@ def text_of(name: str, model: str, data: Data, facts: Mapping[str, object] | Non
     )
 
 
-def facts_of(model: str) -> dict[str, object] | None:
-    """What a model's config.json says, in a folder, the hub's cache or the hub; None if it cannot be looked up now.
+def facts_of(model: str) -> Facts | None:
+    """Return the content of a model's config.json; None if it cannot be looked up now.
 
     Raises:
         InputError: there is no such model.
     """
-    place = _place(model)
-    if place.startswith("package"):
-        return None  # to ask a package where its model lies would run its code
-    if place.startswith("hub"):
-        return _on_hub(model)
-    return _json_in(model)
-
-
-def _on_hub(model: str) -> dict[str, object] | None:
-    from huggingface_hub import HfApi, hf_hub_download
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-
-    try:
-        return _json_in(os.path.dirname(hf_hub_download(model, "config.json", local_files_only=True)))
-    except (OSError, ValueError):
-        pass
-    try:
-        return HfApi().model_info(model, timeout=SECONDS).config or {}
-    except GatedRepoError:
-        return None
-    except RepositoryNotFoundError as error:
-        raise InputError(
-            f"There is no folder {model} here and no model {model} on the hub, or the model is "
-            "private; check the id, or log in."
-        ) from error
-    except Exception:  # no network, in as many ways as there are networks
-        return None
-
-
-def _json_in(folder: str) -> dict[str, object]:
-    try:
-        config = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{folder} is a folder without a config.json that can be read, so it is no model; give one that "
-            "save_pretrained wrote."
-        ) from error
-    return config if isinstance(config, dict) else {}
+    match named(model):
+        case {"path": folder}:
+            return facts_in(folder)
+        case {"package": package}:
+            return facts_in_package(package)
+    return facts_on_hub(model)
 
 
 def check_type(model: str, facts: Mapping[str, object] | None) -> str:
@@ -290,16 +256,9 @@ def check_type(model: str, facts: Mapping[str, object] | None) -> str:
 
 
 def _place(model: str) -> str:
-    """The key of a model and its value."""
-    if os.path.isdir(model):
-        return f"path: {_scalar(model)}"
-    if is_package(model):
-        return f"package: {model}"
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", model, re.ASCII):
-        raise InputError(
-            f"{model!r} is neither a folder here nor an id on the hub, owner/name, nor an installed package."
-        )
-    return f"hub: {_scalar(model)}"
+    """Return the key of a model and its value as YAML."""
+    key, value = next(iter(named(model).items()))
+    return f"{key}: {_scalar(value)}"
 
 
 def _named(guesses: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ import papa
 from papa.config.reading import check_yaml, config_of
 from papa.config.settings import Machine, check_files
 from papa.config.study import MORE, OUTDATED, Study
+from papa.data.named import check_models
 from papa.data.roots import LocalRoots
 from papa.errors import InputError, count
 
@@ -62,6 +63,7 @@ def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
         check_yaml(path)
     checked = config_of(config)
     check_files(checked)
+    check_models(checked)
     if (home() / "papa").is_dir():  # a clone: the folder of an installed papa would hide modules of Python
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
         os.environ["PYTHONPATH"] = path

@@ -54,8 +54,29 @@ def test_the_command_says_what_was_measured_on_what(folder):
     assert plain.exit_code == 0 and "all replaced" in plain.stdout and f"torch {torch.__version__}" in plain.stdout
     found = json.loads(CliRunner().invoke(app, ["cost", folder, "--slots", str(N), "--json"]).stdout)
     assert [line["form"] for line in found["models"]] == list(FORMS)
+    assert "transformers (sdpa)" in plain.stdout and {row["attention"] for row in found["models"]} == {"sdpa"}
     wrong = CliRunner().invoke(app, ["cost", folder, "--slots", "4096"])
     assert wrong.exit_code == 2 and "positions of the model" in wrong.output
+
+
+def test_the_stock_model_has_the_attention_of_transformers_unless_another_is_asked_for(folder, monkeypatch):
+    """The attention that is timed is the one that is named."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    called = []
+    sdpa = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "sdpa", lambda *a, **k: called.append("sdpa") or sdpa(*a, **k))
+    assert {row["attention"] for row in cost([folder], [N], "cpu")["models"]} == {"sdpa"} and called
+    called.clear()
+    assert {row["attention"] for row in cost([folder], [N], "cpu", "eager")["models"]} == {"eager"} and not called
+    with pytest.raises(papa.InputError, match="has no attention 'fused'"):
+        cost([folder], [N], "cpu", "fused")
+
+
+def test_a_package_is_a_model_too(folder, tmp_path, monkeypatch):
+    (tmp_path / "has_tiny.py").write_text(f"def get_model_path():\n    return {folder!r}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert {row["model"] for row in cost(["has_tiny"], [N], "cpu")["models"]} == {"has_tiny"}
 
 
 def test_a_config_means_all_of_its_models(tmp_path, folder, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib.util
 import json
@@ -16,19 +17,22 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tiny import CONFIG
 
+from papa.config.reading import config_of
 from papa.config.settings import Corpus
 from papa.config.stages import ModelId
 from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
 from papa.data.mirror import RECORD, Record
+from papa.data.named import check_models, facts_in_package, is_local, named
 from papa.data.readers import read_file
 from papa.data.sources import load_rows, source_digests
 from papa.data.tokenize import tokenizer_of
 from papa.data.weights import (
     digest_of_model,
     digest_of_vocabulary,
-    is_local,
+    found_at,
     known_weights,
     place_of,
     revision_of,
@@ -122,7 +126,7 @@ def test_rows_are_those_of_the_files_as_they_are_now(
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"hub": "other/data"}, r"no other/data; it has some/data\. To add it: run `snakemake fetch"),
+        ({"hub": "other/data"}, r"no other/data; it has some/data\. To add it: run `papa run CONFIG fetch"),
         ({"config": "huge"}, r"'huge' not found.*tiny"),
         ({"train": "test"}, r'split test cannot be loaded.*"test"'),
     ],
@@ -140,7 +144,7 @@ def test_without_network_and_mirror_says_how_to_fetch(monkeypatch: pytest.Monkey
         raise ConnectionError("Couldn't reach 'some/data' on the Hub (LocalEntryNotFoundError)")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    with pytest.raises(InputError, match=r"Without a network, run `snakemake fetch .*hub_mirror=FOLDER"):
+    with pytest.raises(InputError, match=r"Without a network, run `papa run CONFIG fetch .*hub_mirror=FOLDER"):
         load_rows(on_hub(revision="abc"), "train")
 
 
@@ -459,7 +463,7 @@ def test_a_mirror_of_another_commit_is_refused(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(InputError, match=rf"some/data at commit {here}, but the config has revision {other}; run"):
         load_rows(on_hub(revision=other), "train")
     Record("some/data", "dataset", None, here, ["other", "small"]).write(tmp_path / "some/data")
-    with pytest.raises(InputError, match=r"of some/data only other, small, not tiny; run `snakemake fetch`"):
+    with pytest.raises(InputError, match=r"of some/data only other, small, not tiny; run `papa run CONFIG fetch`"):
         load_rows(on_hub(), "train")
     (tmp_path / "some/model" / RECORD).write_text('{"commit"')
     with pytest.raises(DamagedArtefact, match=r"\.papa-revision\.json is damaged .*delete .*some/model and fetch"):
@@ -561,7 +565,9 @@ def test_hub_files_are_asked_for_at_their_revision(monkeypatch: pytest.MonkeyPat
     assert {call[:3:2] for call in asked} == {("some/model", "abc")}
     cached = False
     assert known_weights(MODEL) is None
-    with pytest.raises(InputError, match=r"hub cannot be reached.*give the model a path, or run `snakemake fetch"):
+    with pytest.raises(
+        InputError, match=r"hub cannot be reached.*give the model a path, or run `papa run CONFIG fetch"
+    ):
         weights_digest(MODEL)
 
 
@@ -609,3 +615,55 @@ def test_byte_level_tokenizer_is_readied_for_words(monkeypatch: pytest.MonkeyPat
     text = tokenizer_of(MODEL)("a b", add_special_tokens=False)
     assert words.tokens() == ["Ġ", "a", "Ġ", "b"]
     assert text.tokens() == ["a", "Ġ", "b"]
+
+
+def distribution_with_model(folder: Path, name: str, package: str, facts: str = '{"model_type": "bert"}') -> None:
+    """An installed distribution whose package contains a model, and whose code must not be run."""
+    (folder / package / "model").mkdir(parents=True)
+    (folder / package / "__init__.py").write_text("raise SystemExit('code of others was run')")
+    (folder / package / "model/config.json").write_text(facts)
+    about = folder / f"{package}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "RECORD").write_text(f"{package}/__init__.py,,\n{package}/model/config.json,,\n")
+
+
+def test_a_package_is_named_as_python_or_as_pip_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    distribution_with_model(tmp_path / "site", "tiny-bert-L2", "tiny_bert_l2")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.chdir(tmp_path)
+    assert named("tiny_bert_l2") == named("tiny-bert-L2") == {"package": "tiny_bert_l2"}
+    assert facts_in_package("tiny_bert_l2") == {"model_type": "bert"}
+    assert named("owner/tiny-bert-L2") == {"hub": "owner/tiny-bert-L2"} and named("gpt2") == {"hub": "gpt2"}
+    (tmp_path / "tiny_bert_l2").mkdir()
+    assert named("tiny_bert_l2") == {"path": "tiny_bert_l2"}, "a folder comes first"
+
+
+def test_a_name_that_is_nothing_fails_at_once_and_says_what_was_meant(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import huggingface_hub.constants
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    distribution_with_model(tmp_path, "tiny-bert-L2", "tiny_bert_l2")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    begun = time.monotonic()
+    meant = r"did you mean the installed package tiny_bert_l2\?"
+    with pytest.raises(InputError, match=f"^tiny-bert-L3 is neither .* and the hub cannot be reached; {meant}$"):
+        found_at("tiny-bert-L3")
+    with pytest.raises(InputError, match="cannot be reached; give a folder, or run `papa run CONFIG fetch"):
+        found_at("owner/something-else")
+    with pytest.raises(InputError, match=meant):
+        place_of(ModelId(name="small", hub="tiny-bert-L3"))
+    assert time.monotonic() - begun < 5
+
+    def gone(*_: object, **__: object) -> None:
+        raise RepositoryNotFoundError.__new__(RepositoryNotFoundError)  # as if from an answer of the hub
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", gone)
+    with pytest.raises(InputError, match=f"no model tiny-bert-L3 on the hub, or the model is private; {meant}"):
+        found_at("tiny-bert-L3")
+    config = copy.deepcopy(CONFIG) | {"models": {"tiny": {"hub": "tiny-bert-L2"}}}
+    with pytest.raises(InputError, match=r"^models\.tiny\.hub is .* installed package; write `package: tiny_bert_l2` "):
+        check_models(config_of(config))

@@ -153,6 +153,15 @@ def test_an_installed_package_is_no_id_on_the_hub(here, monkeypatch, given, plac
     assert loaded()["models"] == {given.replace("_", "-"): {place: given}}
 
 
+def test_the_type_of_a_package_is_read_without_its_code(here, monkeypatch):
+    (here / "packages/bert_inside/model").mkdir(parents=True)
+    (here / "packages/bert_inside/__init__.py").write_text("raise SystemExit('init runs no code of others')")
+    (here / "packages/bert_inside/model/config.json").write_text('{"model_type": "bert", "hidden_size": 384}')
+    monkeypatch.syspath_prepend(here / "packages")
+    assert json.loads(init("--model", "bert_inside", "--json").stdout)["remark"] == ""
+    assert loaded()["tasks"]["classes"]["learning_rate"] == 1.0e-3
+
+
 def test_where_a_package_has_its_model_can_be_asked(here, monkeypatch):
     (here / "packages").mkdir()
     (here / "model").mkdir()
@@ -161,7 +170,9 @@ def test_where_a_package_has_its_model_can_be_asked(here, monkeypatch):
     (here / "packages/has_minilm.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(here / "packages")
     assert found_at("has_minilm") == str(here / "model")
-    assert [found_at(place) for place in ("owner/model", "gpt2", "model")] == ["owner/model", "gpt2", "model"]
+    assert found_at("model") == "model"
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: SimpleNamespace(config={}))
+    assert [found_at(place) for place in ("owner/model", "gpt2")] == ["owner/model", "gpt2"]
 
 
 STRANGE = ["a b", "it's", 'the "best"', "key: value", "a #1", "[x], {y}", "größe", "- on", "5", "日本"]

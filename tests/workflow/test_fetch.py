@@ -140,7 +140,7 @@ def test_jobs_run_from_what_was_fetched_with_the_hub_switched_off(hub, tmp_path)
     pinned = ["--configfile", workflow.write(config_of("0" * 40), "pinned.yaml"), *given[4:]]
     process = workflow.snakemake("--cores", "1", *pinned, "--until", "prepare_texts")
     commit = hub.branches["dataset", "some/data"]["main"]
-    said = f"some/data at commit {commit}, but the config has revision {'0' * 40}; run `snakemake fetch`"
+    said = f"some/data at commit {commit}, but the config has revision {'0' * 40}; run `papa run CONFIG fetch`"
     assert process.returncode == 1 and said in process.stderr
 
 

@@ -1,5 +1,5 @@
-# Only on request (snakemake fetch), where there is a network. It has no output: what is fetched is a place, and no job
-# depends on it.
+# Only on request (papa run CONFIG fetch), where there is a network. It has no output, because no job depends on the
+# place of data and models.
 rule fetch:
     log:
         "<results>/logs/fetch.log",

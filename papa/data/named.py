@@ -1,0 +1,136 @@
+"""Models as users name them: by a folder, an installed package (also by its name for pip) or an id on the hub."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, distribution, distributions
+from pathlib import Path
+from typing import Any
+
+from papa.config.settings import Config
+from papa.errors import HOW_TO_FETCH, InputError
+
+HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
+SECONDS = 5
+"""How long the hub may take to answer."""
+Facts = dict[str, Any]
+"""The content of a model's config.json."""
+
+
+def named(model: str) -> dict[str, str]:
+    """Return the key and the value by which a config names a model: `path`, `package` or `hub`.
+
+    Args:
+        model: what a user wrote. A folder comes before a package, and a package before an id on the hub.
+
+    Raises:
+        InputError: the name can be none of these.
+    """
+    if os.path.isdir(model):
+        return {"path": model}
+    if package := package_of(model):
+        return {"package": package}
+    if is_local(model):
+        raise InputError(
+            f"{model!r} is neither a folder here nor an id on the hub, owner/name, nor an installed package."
+        )
+    return {"hub": model}
+
+
+def package_of(name: str) -> str | None:
+    """Return the installed package with this name, or with a model from the distribution that pip knows by it."""
+    if re.fullmatch("[a-z][a-z0-9_]*", name) and importlib.util.find_spec(name):
+        return name
+    try:
+        files = distribution(name).files or []
+    except (PackageNotFoundError, ValueError):
+        return None
+    folders = {file.parts[0] for file in files if file.name == "config.json" and len(file.parts) > 1}
+    return next(iter(folders)) if len(folders) == 1 else None
+
+
+def is_local(place: str) -> bool:
+    """Whether what should be a folder or a hub id can only be a folder, so that nobody needs to ask the hub."""
+    return place.startswith((".", "/", "~")) or re.fullmatch(HUB_ID, place, re.ASCII) is None
+
+
+def facts_in_package(package: str) -> Facts | None:
+    """Read the config.json in an installed package without running its code; None if it has none of a model."""
+    spec = importlib.util.find_spec(package)
+    for folder in (spec and spec.submodule_search_locations) or []:
+        for path in sorted(Path(folder).rglob("config.json"), key=lambda path: len(path.parts)):
+            if "model_type" in (facts := facts_in(path.parent)):
+                return facts
+    return None
+
+
+def facts_in(folder: str | os.PathLike[str]) -> Facts:
+    """Read the config.json in a folder; raises `InputError` if there is none."""
+    try:
+        facts = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{folder} is a folder without a config.json that can be read, so it is no model; give one that "
+            "save_pretrained wrote."
+        ) from error
+    return facts if isinstance(facts, dict) else {}
+
+
+def facts_on_hub(model: str) -> Facts | None:
+    """Look a model's config.json up in the hub's cache, else on the hub; None if the hub cannot be reached.
+
+    Raises:
+        InputError: the hub has no such model.
+    """
+    from huggingface_hub import HfApi, constants, hf_hub_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    try:
+        return facts_in(os.path.dirname(hf_hub_download(model, "config.json", local_files_only=True)))
+    except (OSError, ValueError):
+        pass
+    if Path(constants.HF_HUB_CACHE, f"models--{model.replace('/', '--')}").is_dir():
+        return {}  # another revision
+    try:
+        return HfApi().model_info(model, timeout=SECONDS).config or {}
+    except GatedRepoError:
+        return {}
+    except RepositoryNotFoundError as error:
+        raise InputError(
+            f"There is no folder {model} here and no model {model} on the hub, or the model is private; "
+            f"{_meant(model) or 'check the id, or log in.'}"
+        ) from error
+    except Exception:  # no network, in as many ways as there are networks
+        return None
+
+
+def check_on_hub(model: str) -> None:
+    """Raise `InputError` at once, instead of after many tries, if the hub has no such model or cannot be reached."""
+    if facts_on_hub(model) is None:
+        raise InputError(
+            f"{model} is neither a folder here nor an installed package nor in the hub's cache, and the hub cannot be "
+            f"reached; {_meant(model) or f'give a folder, or {HOW_TO_FETCH}.'}"
+        )
+
+
+def check_models(config: Config) -> None:
+    """Raise `InputError` if a config that is run names an installed package as if it were an id on the hub."""
+    for name in dict.fromkeys(model for model, _ in config.pairs):
+        model = config.models[name]
+        hub = None if model.path or model.package else model.hub
+        if hub and "/" not in hub and (package := package_of(hub)) and facts_in_package(package):
+            raise InputError(
+                f"models.{name}.hub is {hub}, which is an installed package; write `package: {package}` instead of hub."
+            )
+
+
+def _meant(name: str) -> str:
+    """Ask whether an installed package with a model was meant; empty if none has such a name."""
+    for close in get_close_matches(name, {installed.name for installed in distributions() if installed.name}, 3, 0.75):
+        if (package := package_of(close)) and facts_in_package(package):
+            return f"did you mean the installed package {package}?"
+    return ""

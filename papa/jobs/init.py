@@ -1,4 +1,7 @@
-"""A first config: for one model and one local data set, with the reason of every choice beside it."""
+"""`papa init`: a first config for one model and one local data set, with a reason beside each choice.
+
+Values are chosen once, as data. The YAML file of `papa init` and the config of `papa.measure` are both made from them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from papa.config.reading import UNPRINTABLE, config_of
 from papa.data.named import Facts, facts_in, facts_in_package, facts_on_hub, named
@@ -29,32 +32,33 @@ if TYPE_CHECKING:
 FIRST = ("text", "sentence", "sentence1", "premise", "question", "first", "words", "tokens", "content", "review")
 SECOND = ("sentence2", "hypothesis", "second", "answer", "question2", "text2", "premise2")
 LABEL = ("label", "labels", "class", "category", "target", "tag", "tags", "ner_tags", "pos_tags", "entity")
-"""What columns are called, the likeliest first."""
-SAYS_NOTHING = re.compile(
+"""Usual names of columns, the likeliest first."""
+MEANINGLESS = re.compile(
     "models?|checkpoint.*|snapshots?|final|best|output|[0-9a-f]{40}|data|datasets?|corpus|train(ing)?|validation|dev|"
     f"labels?|class|category|target|tags?|column-?[0-9]*|on|off|yes|no|true|false|null|y|n|{'|'.join(LABEL)}"
 )
-"""What files, folders and columns are called that is no name for a model or a task."""
+"""Usual names of files, folders and columns that would not identify a model or a task."""
 TOKENS_OF_A_WORD, LEAST_SLOTS, MOST_SLOTS, ROUND = 1.3, 16, 256, 8
 MOST_CLASSES, MOST_NAMED = 50, 8
-"""A column with more values is not guessed to be one of labels; of a data set with more columns the first are named."""
+"""A column with more values is never guessed to hold labels; of more columns, a reason names only the first."""
 MAJORITY = 0.75
-"""If one of two classes is as common as this, accuracy says little."""
+"""If one of two classes is at least this frequent, accuracy shows little."""
 MANY_ROWS, SMALL_HIDDEN = 10_000, 768
 TRIED = r"^\| ([\w-]+) \| (packed|padded|refused) \| (.*?) \|$"
-"""A line of docs/models.md: a type, how it runs, and if it is refused, why."""
+"""A line of docs/models.md: a type, how it runs, and the reason if it is refused."""
 SMALL_NAMES = re.compile("mini|small|tiny|distil|xs", re.IGNORECASE)
-METRIC_TASKS = {
-    "entity_f1": "entities",
-    "token_accuracy": "tagging",
-    "negative_log_perplexity": "masked",
-    "log_likelihood": "next",
-}
+MASKED, NEXT = "negative_log_perplexity", "log_likelihood"
+"""The metrics of texts without labels: of encoders and of decoders."""
+METRIC_TASKS = {"entity_f1": "entities", "token_accuracy": "tagging", MASKED: "masked", NEXT: "next"}
+EXAMPLE_MODEL = "google-bert/bert-base-uncased"
 
 
 @dataclass(frozen=True)
 class Data:
-    """What a data set is to a config: columns, slots, metric, each with the reason for it, and rows to train on."""
+    """A data set as a config describes it, with reasons by key; `rows` is the number of training rows.
+
+    `names` are the columns of a file without a header.
+    """
 
     files: dict[str, str]
     columns: dict[str, str]
@@ -65,6 +69,14 @@ class Data:
     names: Sequence[str] = ()
 
 
+class Choice(NamedTuple):
+    """A value of a config, by the path of its key, and a reason or an empty text; None is a remark on a block."""
+
+    path: tuple[str, ...]
+    value: object
+    reason: str = ""
+
+
 EXAMPLE = Data(
     {"train": "data/train.csv", "validation": "data/validation.csv"},
     {"first": "text", "label": "label"},
@@ -73,9 +85,9 @@ EXAMPLE = Data(
     1000,
     {
         "files": "replace both paths: Parquet, JSONL, CSV, TSV, CoNLL, or .txt with a text on each line",
-        "first": "replace: the column of texts; pairs have `second` besides, lists of words `words` instead",
+        "first": "replace: the column of texts; pairs also have `second`, lists of words have `words` instead",
         "label": "replace: the column of labels, one for each text, or a list with one for each word",
-        "slots": "replace: room for so many tokens of a text; what is longer is cut, counted and reported",
+        "slots": "replace: the number of tokens that a text may have; longer texts are cut, counted and reported",
         "metric": "or f1, matthews_correlation; for words entity_f1, token_accuracy",
     },
 )
@@ -91,47 +103,44 @@ def start(
     """Write a commented config to a new file.
 
     Args:
-        path: where to write it; the config is called after the file. Paths start from the current folder, so those in
-            a config that is written elsewhere are absolute.
+        path: the file, whose name becomes the name of the config. Paths in a config start from the current folder, so
+            they are absolute in a config that is written elsewhere.
         model: an id on the hub, a folder, or an installed package that contains a model.
-        train: training texts; without them paths and columns are examples to replace.
+        train: training texts; without them, paths and columns are examples to replace.
         validation: validation texts.
         columns: columns as "first=NAME", "second=NAME" or "label=NAME"; the others are guessed from names and values.
 
     Returns:
-        What was chosen, why, and what to do next.
+        The choices, their reasons, and the next commands.
 
     Raises:
-        InputError: the file is there already, a name or model cannot be one, the model is not there or of a type that
-            papa refuses, or the data cannot be read or has no such columns; nothing is written then.
+        InputError: the file exists, the model does not or has a type that papa refuses, or the data cannot be read or
+            has no such columns. Nothing is written then.
     """
-    import yaml
-
-    given = columns_of(columns)
+    asked = columns_of(columns)
     name = re.sub("[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")[:64] or "mine"
     if path.exists():
         raise InputError(f"{path} is there already and is never overwritten; give another FILE, or delete it.")
-    if train is None and (validation or any(given.values())):
+    if train is None and (validation or any(asked.values())):
         raise InputError("Columns and validation texts need training texts to look at; add --train FILE.")
-    data = EXAMPLE if train is None else look_at(train, validation, given)
+    data = EXAMPLE if train is None else look_at(train, validation, asked)
     facts = None if model is None else facts_of(model)
     remark = "" if model is None else check_type(model, facts)
-    known = facts or {}
-    if data.metric == "negative_log_perplexity" and says_next(known.get("architectures"), known.get("is_decoder")):
-        why = "running text without labels: the decoder's own head says the next token, in blocks that fill the slots"
-        data = replace(data, metric="log_likelihood", reasons={**data.reasons, "metric": why})
+    facts = facts or {}
+    if data.metric == MASKED and says_next(facts.get("architectures"), facts.get("is_decoder")):
+        data = for_decoder(data)
     if path.parent.resolve() != Path.cwd():
-        data = replace(data, files={split: os.path.abspath(own) for split, own in data.files.items()})
+        data = replace(data, files={split: os.path.abspath(file) for split, file in data.files.items()})
         model = os.path.abspath(model) if model and os.path.isdir(model) else model
-    written = text_of(name, model or "google-bert/bert-base-uncased", data, facts)
-    config_of(yaml.safe_load(written))
+    choices = choices_of(name, model or EXAMPLE_MODEL, data, facts)
+    config_of(as_config(choices))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "x", encoding="utf-8") as file:
-            file.write(written)
+            file.write(as_yaml(choices))
     except OSError as error:
         raise InputError(f"{path} could not be written ({error.strerror}).") from error
-    missing = {split: own for split, own in data.files.items() if not os.path.isfile(own)}
+    missing = {split: file for split, file in data.files.items() if not os.path.isfile(file)}
     return {
         "config": str(path),
         "files": data.files,
@@ -146,81 +155,149 @@ def start(
     }
 
 
-def columns_of(given: Sequence[str]) -> dict[str, str | None]:
-    """The columns by what they are; raises `InputError` for what is no WHAT=COLUMN."""
+def columns_of(options: Sequence[str]) -> dict[str, str | None]:
+    """Return columns by their use; raises `InputError` for an option that is no WHAT=COLUMN."""
     columns: dict[str, str | None] = dict.fromkeys(("first", "second", "label"))
-    for text in given:
-        what, _, column = text.partition("=")
-        if what not in columns or not column:
-            raise InputError(f"--column is {text!r}, but must be first=COLUMN, second=COLUMN or label=COLUMN.")
-        columns[what] = column
+    for option in options:
+        use, _, column = option.partition("=")
+        if use not in columns or not column:
+            raise InputError(f"--column is {option!r}, but must be first=COLUMN, second=COLUMN or label=COLUMN.")
+        columns[use] = column
     return columns
 
 
-def text_of(name: str, model: str, data: Data, facts: Mapping[str, object] | None = None) -> str:
-    """The config as text; `facts` are those of the model's own config, as far as they are known."""
-    place = _place(model)
-    known = facts_in(model) if facts is None and os.path.isdir(model) else facts or {}
-    width = known.get("hidden_size")
-    hidden = width if isinstance(width, int) else 0
-    small = hidden < SMALL_HIDDEN if hidden else bool(SMALL_NAMES.search(model))
+# -- choices, and what is made of them --------------------------------------------------------------------------------
+
+
+def choices_of(name: str, model: str, data: Data, facts: Mapping[str, object]) -> list[Choice]:
+    """Choose the values of a config.
+
+    Args:
+        name: the name of the config.
+        model: a folder, an installed package or an id on the hub.
+        data: the data set.
+        facts: the content of the model's config.json, as far as it is known.
+    """
+    width = facts.get("hidden_size")
+    small = width < SMALL_HIDDEN if isinstance(width, int) and width else bool(SMALL_NAMES.search(model))
     rate, epochs = _training(small, data.rows)
-    learned = f"of probes: a first guess for a {'small' if small else 'BASE'} model; search on training rows"
-    seeds = ["  seeds: [1, 2, 3, 4, 5]  # a probe for each; scores come with an interval over them"]
-    if data.metric == "log_likelihood":
-        rate, epochs, learned, seeds = "1.0e-2", 1, "of λ: a first guess; no probe is trained", []
-    folders = [*reversed(Path(model).resolve().parts)] if os.path.isdir(model) else model.split("/")[::-1]
-    own = _named(folders) or "encoder"
-    masked = "label" not in data.columns
-    train = re.sub("[._-]?(train(ing)?|dev)", "", Path(data.files["train"]).stem, flags=re.IGNORECASE)
-    guesses = [] if masked else [data.columns["label"], train, Path(data.files["train"]).resolve().parent.name]
-    task = _named(guesses) or METRIC_TASKS.get(data.metric, "classes")
-
-    def line(key: str, value: str, why: str) -> str:
-        return f"    {key}: {_scalar(value)}  # {_printable(why)}"
-
-    texts = [
-        line(key, data.columns[key], data.reasons[key]) for key in ("first", "second", "words") if key in data.columns
+    if data.metric == NEXT:
+        rate, epochs = 1e-2, 1
+        training, seeds = "of λ: a first guess; no probe is trained", []
+    else:
+        training = f"of probes: a first guess for a {'small' if small else 'BASE'} model; search on training rows"
+        seeds = [Choice(("run", "seeds"), [1, 2, 3, 4, 5], "a probe for each; scores have an interval over them")]
+    encoder, task, label = _model_name(model), _task_name(data), data.columns.get("label")
+    texts = data.columns.keys() - {"label"}
+    corpus = [
+        Choice((key,), data.columns[key], data.reasons[key]) for key in ("first", "second", "words") if key in texts
     ]
-    if masked:
-        texts.append("    blocks: true  # running text")
+    if label is None:
+        corpus.append(Choice(("blocks",), True, "running text"))
     if data.names:
-        texts.append(f"    columns: [{', '.join(map(_scalar, data.names))}]  # of a file without a header")
-    return "\n".join(
-        [
-            "# How much does this model rely on attention that depends on its input? All keys: config/README.md.",
-            "# First `papa plan` on this file, which says what it takes; then `papa run` on it.",
-            f"name: {_scalar(name)}  # results go to results/{name}/",
-            "",
-            "run:",
-            f"  models: [{own}]",
-            f"  tasks: [{task}]",
-            "  # of heads that keep their attention; the others get its average over the training texts",
-            '  fractions: ["1", "1/2", "1/8", "0"]',
-            *seeds,
-            "",
-            "models:",
-            f"  {own}: {{{place}}}  # an encoder or a decoder; `papa verify` says whether papa takes it",
-            "",
-            "corpora:",
-            "  texts:",
-            *([f"    # {data.reasons['files']}"] if "files" in data.reasons else []),
-            "    files:",
-            *(f"      {split}: {_scalar(path)}" for split, path in data.files.items()),
-            *texts,
-            f"    slots: {data.slots}  # {_printable(data.reasons['slots'])}",
-            "",
-            "tasks:",
-            f"  {task}:",
-            "    corpus: texts",
-            *([] if masked else [line("label", data.columns["label"], data.reasons["label"])]),
-            f"    metric: {data.metric}  # {_printable(data.reasons['metric'])}",
-            f"    learning_rate: {rate}  # {learned}",
-            "    batch_size: 16",
-            f"    epochs: {epochs}",
-            "",
-        ]
-    )
+        corpus.append(Choice(("columns",), list(data.names), "of a file without a header"))
+    return [
+        Choice(("name",), name, f"results go to results/{name}/"),
+        Choice(("run", "models"), [encoder]),
+        Choice(("run", "tasks"), [task]),
+        Choice(("run", "fractions"), None, "of heads that keep their attention; the others get its average over texts"),
+        Choice(("run", "fractions"), [1, "1/2", "1/8", 0]),
+        *seeds,
+        Choice(("models", encoder), named(model), "an encoder or a decoder; `papa verify` checks it"),
+        Choice(("corpora", "texts", "files"), None, data.reasons.get("files", "")),
+        *(Choice(("corpora", "texts", "files", split), file) for split, file in data.files.items()),
+        *(Choice(("corpora", "texts", *choice.path), *choice[1:]) for choice in corpus),
+        Choice(("corpora", "texts", "slots"), data.slots, data.reasons["slots"]),
+        Choice(("tasks", task, "corpus"), "texts"),
+        *([] if label is None else [Choice(("tasks", task, "label"), label, data.reasons["label"])]),
+        Choice(("tasks", task, "metric"), data.metric, data.reasons["metric"]),
+        Choice(("tasks", task, "learning_rate"), rate, training),
+        Choice(("tasks", task, "batch_size"), 16),
+        Choice(("tasks", task, "epochs"), epochs),
+    ]
+
+
+def as_config(choices: Sequence[Choice]) -> dict[str, Any]:
+    """Return the choices as a nested mapping."""
+    config: dict[str, Any] = {}
+    for path, value, _ in choices:
+        block = config
+        for key in path[:-1]:
+            block = block.setdefault(key, {})
+        if value is not None:
+            block[path[-1]] = value
+    return config
+
+
+def as_yaml(choices: Sequence[Choice]) -> str:
+    """Return the choices as YAML, with reasons as comments."""
+    lines = [
+        "# How much does this model rely on attention that depends on its input? All keys: config/README.md.",
+        "# First run `papa plan` on this file, which estimates time and memory; then `papa run`.",
+    ]
+    blocks: list[str] = []
+    for path, value, reason in choices:
+        *parents, key = path
+        shared = sum(blocks[: depth + 1] == parents[: depth + 1] for depth in range(min(len(blocks), len(parents))))
+        if not shared and parents:
+            lines.append("")
+        remark = f"# {_printable(reason)}" if reason else ""
+        lines += [f"{'  ' * depth}{parent}:" for depth, parent in enumerate(parents) if depth >= shared]
+        blocks, indent = parents, "  " * len(parents)
+        lines.append(indent + (remark if value is None else f"{key}: {_inline(value)}  {remark}".rstrip()))
+    return "\n".join(line for line in lines if line.strip() or not line) + "\n"
+
+
+def _inline(value: object) -> str:
+    """Return a value as YAML on one line."""
+    import yaml
+
+    return str(yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10**9)).strip()[1:-1]
+
+
+def _printable(text: object) -> str:
+    """Replace characters that would steer a terminal or end a comment."""
+    return UNPRINTABLE.sub("·", str(text))
+
+
+def for_decoder(data: Data) -> Data:
+    """Return running text with the metric of a decoder's own head."""
+    reason = "running text without labels: the decoder predicts the next token, in blocks that fill the slots"
+    return replace(data, metric=NEXT, reasons={**data.reasons, "metric": reason})
+
+
+def _training(small: bool, rows: int) -> tuple[float, int]:
+    """Return learning rate and epochs: the paper's for BASE models, and less for many rows."""
+    if small:
+        return (3e-4, 3) if rows >= MANY_ROWS else (1e-3, 6)
+    return (1e-4, 4) if rows >= MANY_ROWS else (2e-5, 15)
+
+
+def _model_name(model: str) -> str:
+    parts = Path(model).resolve().parts if os.path.isdir(model) else model.split("/")
+    return _first_name(parts[::-1]) or "encoder"
+
+
+def _task_name(data: Data) -> str:
+    guesses = []
+    if label := data.columns.get("label"):
+        train = Path(data.files["train"])
+        stem = re.sub("[._-]?(train(ing)?|dev)", "", train.stem, flags=re.IGNORECASE)
+        guesses = [label, stem, train.resolve().parent.name]
+    return _first_name(guesses) or METRIC_TASKS.get(data.metric, "classes")
+
+
+def _first_name(guesses: Sequence[str]) -> str:
+    """Return the first guess that can be a name in tables and paths, as such a name; empty if none can."""
+    for guess in guesses:
+        plain = unicodedata.normalize("NFKD", guess).encode("ascii", "ignore").decode().lower()
+        name = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:64].strip("-")
+        if name[:1].isalpha() and not MEANINGLESS.fullmatch(name):
+            return name
+    return ""
+
+
+# -- the model --------------------------------------------------------------------------------------------------------
 
 
 def facts_of(model: str) -> Facts | None:
@@ -238,7 +315,7 @@ def facts_of(model: str) -> Facts | None:
 
 
 def check_type(model: str, facts: Mapping[str, object] | None) -> str:
-    """A remark on a model whose type could not be looked up, or was not tried; empty if papa takes the type.
+    """Return a remark on a model whose type is unknown or was not tried; empty if papa takes the type.
 
     Raises:
         InputError: papa refuses the type.
@@ -255,139 +332,108 @@ def check_type(model: str, facts: Mapping[str, object] | None) -> str:
     return "" if how else f"Models of the type {kind} were not tried; `{verify}` checks this one."
 
 
-def _place(model: str) -> str:
-    """Return the key of a model and its value as YAML."""
-    key, value = next(iter(named(model).items()))
-    return f"{key}: {_scalar(value)}"
+# -- the data ---------------------------------------------------------------------------------------------------------
 
 
-def _named(guesses: Sequence[str]) -> str:
-    """The first of some ids, columns, files or folders that can be a name in tables and paths; empty if none can."""
-    for guess in guesses:
-        plain = unicodedata.normalize("NFKD", guess).encode("ascii", "ignore").decode().lower()
-        name = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:64].strip("-")
-        if name[:1].isalpha() and not SAYS_NOTHING.fullmatch(name):
-            return name
-    return ""
-
-
-def _training(small: bool, rows: int) -> tuple[str, int]:
-    """Learning rate and epochs: the paper's for BASE models, ours for smaller ones; less for many rows."""
-    if small:
-        return ("3.0e-4", 3) if rows >= MANY_ROWS else ("1.0e-3", 6)
-    return ("1.0e-4", 4) if rows >= MANY_ROWS else ("2.0e-5", 15)
-
-
-def _scalar(text: str) -> str:
-    """A text as YAML, in quotes if it needs them, in a block and in a list."""
-    import yaml
-
-    return str(yaml.safe_dump([text], default_flow_style=True, allow_unicode=True, width=10**9)).strip()[1:-1]
-
-
-def _printable(text: object) -> str:
-    """A text on one line, without characters that would steer a terminal or end a comment."""
-    return UNPRINTABLE.sub("·", str(text))
-
-
-def look_at(train: PathLike, validation: PathLike | None, given: Mapping[str, str | None]) -> Data:
-    """Choose columns, slots and metric for a data set by what is in its training texts."""
+def look_at(train: PathLike, validation: PathLike | None, asked: Mapping[str, str | None]) -> Data:
+    """Choose columns, slots and metric for a data set by the content of its training texts."""
     from papa.data.columns import Columns
     from papa.data.readers import read_file
 
     path, conll = Path(train), Path(train).suffix.lower() == ".conll"
-    held = Path(validation) if validation else path.with_stem(_stem_for_validation(path))
-    files = {"train": str(train), "validation": str(held)}
+    held_out = Path(validation) if validation else path.with_stem(_stem_for_validation(path))
+    files = {"train": str(train), "validation": str(held_out)}
     columns = Columns(str(train), read_file(path, words=conll))
     names, reasons = columns.rows.names, dict[str, str]()
-    for what, name in given.items():
+    for use, name in asked.items():
         if name is not None and name not in names:
-            raise InputError(f"{train} has no column {name!r} ({what}); its columns are {', '.join(names)}.")
-    if path.suffix.lower() == ".txt" and given.get("label") is None:
+            raise InputError(f"{train} has no column {name!r} ({use}); its columns are {', '.join(names)}.")
+    if path.suffix.lower() == ".txt" and asked.get("label") is None:
         reasons = {"slots": "the paper's"}
         reasons["metric"] = "running text without labels: masked language modelling, in blocks that fill the slots"
-        return Data(files, {}, 128, "negative_log_perplexity", len(columns.texts("text")), reasons)
-    chosen = _choose(columns, given, reasons)
+        return Data(files, {}, 128, MASKED, len(columns.texts("text")), reasons)
+    chosen = _choose(columns, asked, reasons)
     words = columns.words(chosen["words"]) if "words" in chosen else None
-    halves = [
+    lengths = [
         [len(text.split()) for text in columns.texts(chosen[key])] for key in ("first", "second") if key in chosen
     ]
-    # each of a pair gets half of the slots
-    counts = [len(own) for own in words] if words else [max(own) * len(halves) for own in zip(*halves, strict=True)]
-    slots, reasons["slots"] = _slots(counts, "lists of words" if words else "pairs" if len(halves) == 2 else "texts")
+    # each text of a pair gets half of the slots
+    counts = [len(row) for row in words] if words else [max(row) * len(lengths) for row in zip(*lengths, strict=True)]
+    slots, reasons["slots"] = _slots(counts, "lists of words" if words else "pairs" if len(lengths) == 2 else "texts")
     metric, reasons["metric"] = _metric(columns.classes(chosen["label"], None, words), words is not None)
-    if held.is_file():
-        others = read_file(held, words=conll).names
+    if held_out.is_file():
+        others = read_file(held_out, words=conll).names
         for name in chosen.values():
             if name not in others:
                 raise InputError(
-                    f"{held} has no column {name!r}, which {train} has; its columns are {', '.join(others)}."
+                    f"{held_out} has no column {name!r}, which {train} has; its columns are {', '.join(others)}."
                 )
     elif validation is not None:
-        raise InputError(f"There is no file {held} (relative paths start from {Path.cwd()}).")
+        raise InputError(f"There is no file {held_out} (relative paths start from {Path.cwd()}).")
     return Data(files, chosen, slots, metric, len(counts), reasons, names if conll else ())
 
 
 def _stem_for_validation(train: Path) -> str:
-    """The name that a validation file beside a training file is expected to have."""
     stem = re.sub("train(ing)?", "validation", train.stem)
     return stem if stem != train.stem else f"{stem}.validation"
 
 
-def _choose(columns: Columns, given: Mapping[str, str | None], reasons: dict[str, str]) -> dict[str, str]:
-    """Which column is what: as given, else by what columns are called, else by what is in them."""
+def _choose(columns: Columns, asked: Mapping[str, str | None], reasons: dict[str, str]) -> dict[str, str]:
+    """Choose columns as asked, else by their names, else by their values."""
     names = columns.rows.names
     types = {field.name: str(field.type) for field in columns.rows.table.schema}
     lists = [name for name in names if "list" in types[name]]
     texts = [name for name in names if types[name] in ("string", "large_string") or name in lists]
     distinct = {name: _distinct(columns.rows.table.column(name).to_pylist()) for name in names}
-    taken = {name for name in given.values() if name}
-    label = given.get("label") or _called(LABEL, names, taken)
+    taken = {name for name in asked.values() if name}
+    label = asked.get("label") or _with_name(LABEL, names, taken)
     if label is None:
         few = [name for name in names if name not in taken and distinct[name] <= MOST_CLASSES and distinct[name] > 1]
         label = min(few, key=distinct.__getitem__, default=None)
     if label is None:
-        raise _looks_like(columns, "labels", "label")
+        raise _not_recognised(columns, "labels", "label")
     others = [name for name in texts if name != label and name not in taken and (name in lists) == (label in lists)]
-    first = given.get("first") or _called(FIRST, others, taken) or max(others, key=distinct.__getitem__, default=None)
+    first = (
+        asked.get("first") or _with_name(FIRST, others, taken) or max(others, key=distinct.__getitem__, default=None)
+    )
     if first is None:
-        raise _looks_like(columns, "texts", "first")
+        raise _not_recognised(columns, "texts", "first")
     guessed = f"guessed from the columns {', '.join(names[:MOST_NAMED])}" + ", …" * (len(names) > MOST_NAMED)
     key = "words" if label in lists or first in lists else "first"
     chosen = {key: first, "label": label}
-    other = given.get("second") or _called(SECOND, [name for name in others if name != first], taken)
-    if other is not None and key == "first":
-        chosen = {key: first, "second": other, "label": label}
-    for what in chosen:
-        reasons[what] = "as given" if given.get("first" if what == "words" else what) else guessed
+    second = asked.get("second") or _with_name(SECOND, [name for name in others if name != first], taken)
+    if second is not None and key == "first":
+        chosen = {key: first, "second": second, "label": label}
+    for use in chosen:
+        reasons[use] = "as given" if asked.get("first" if use == "words" else use) else guessed
     return chosen
 
 
-def _looks_like(columns: Columns, what: str, option: str) -> InputError:
+def _not_recognised(columns: Columns, content: str, option: str) -> InputError:
     names = ", ".join(columns.rows.names)
     return InputError(
-        f"No column of {columns.where} looks like {what}; its columns are {names}: name one by "
+        f"No column of {columns.where} looks like {content}; its columns are {names}: name one by "
         f"--column {option}=COLUMN."
     )
 
 
 def _distinct(values: Sequence[object]) -> int:
-    """How many different values there are; of lists, in all of them."""
+    """Count different values; those inside lists count, not the lists."""
     return len(set(map(str, chain.from_iterable(value if isinstance(value, list) else [value] for value in values))))
 
 
-def _called(known: Sequence[str], names: Sequence[str], taken: set[str]) -> str | None:
-    """The first of the `known` names that a column has, in whatever case."""
-    there = {name.lower(): name for name in reversed(names) if name not in taken}
-    return next((there[name] for name in known if name in there), None)
+def _with_name(known: Sequence[str], names: Sequence[str], taken: set[str]) -> str | None:
+    """Return the column with the likeliest of the known names, in any case."""
+    by_name = {name.lower(): name for name in reversed(names) if name not in taken}
+    return next((by_name[name] for name in known if name in by_name), None)
 
 
-def _slots(counts: Sequence[int], what: str) -> tuple[int, str]:
-    """Slots for nearly all texts, of so many words each, and why."""
+def _slots(counts: Sequence[int], content: str) -> tuple[int, str]:
+    """Choose slots that fit nearly all texts, by their numbers of words."""
     longest = sorted(counts)[min(len(counts) - 1, math.ceil(0.99 * len(counts)))]
     needed = math.ceil((longest * TOKENS_OF_A_WORD + 3) / ROUND) * ROUND
     slots = min(MOST_SLOTS, max(LEAST_SLOTS, needed))
-    reason = f"99 of 100 {what} have at most {longest} words, at about {TOKENS_OF_A_WORD} tokens each"
+    reason = f"99 of 100 {content} have at most {longest} words, at about {TOKENS_OF_A_WORD} tokens each"
     return slots, reason + (f"; not more than {MOST_SLOTS}, longer ones are cut" if needed > slots else "")
 
 
@@ -400,13 +446,15 @@ def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
     [(most, number)] = counts.most_common(1)
     share = number / counts.total()
     if len(counts) == 2 and share > MAJORITY:
-        return "matthews_correlation", f"{share:.0%} of the rows are {most!r}, which alone would be a high accuracy"
-    also = f"{len(counts)} labels, the most common with {share:.0%} of the rows; or f1, matthews_correlation"
-    return "accuracy", also
+        return "matthews_correlation", f"{share:.0%} of the rows are {most!r}, so accuracy would be high without skill"
+    return (
+        "accuracy",
+        f"{len(counts)} labels, the most common with {share:.0%} of the rows; or f1, matthews_correlation",
+    )
 
 
 def how_to_split(files: Mapping[str, str]) -> str:
-    """A command that moves a tenth of the training rows to the validation file; empty for forms that have no rows."""
+    """Return a command that moves a tenth of the training rows to the validation file; empty if it has no rows."""
     train, validation = Path(files["train"]), files["validation"]
     tabs = ", sep='\\t', quoting=3"
     forms = {
@@ -427,21 +475,21 @@ def how_to_split(files: Mapping[str, str]) -> str:
     return shlex.join(["python", "-c", code])
 
 
-def print_started(found: Mapping[str, Any], out: Console) -> None:
-    """Print what `start` chose, and what to do next."""
-    out.print(f"Written: {_printable(found['config'])}", style="bold green")
-    for name, value in (found["columns"] | {"slots": found["slots"], "metric": found["metric"]}).items():
-        out.print(f"  {name}: {_printable(value)} ({_printable(found['reasons'][name])})", soft_wrap=True)
-    if found["remark"]:
-        out.print(_printable(found["remark"]), style="yellow", soft_wrap=True)
-    if found["missing_files"]:
-        missing = " and ".join(map(_printable, found["missing_files"].values()))
-        out.print(f"There is no {missing} yet: put it there, or another path into the config.", style="yellow")
-    if found["to_split"]:
-        out.print("To hold a tenth of the training rows out, and write the rest beside them, run this,")
-        out.print(f"  {_printable(found['to_split'])}", soft_wrap=True)
-        told = f"and then name the rest as train in {found['config']}, so that no row is in both."
-        out.print(_printable(told), soft_wrap=True)
+def print_started(config: Mapping[str, Any], out: Console) -> None:
+    """Print the choices of `start`, and the next commands."""
+    out.print(f"Written: {_printable(config['config'])}", style="bold green")
+    for name, value in (config["columns"] | {"slots": config["slots"], "metric": config["metric"]}).items():
+        out.print(f"  {name}: {_printable(value)} ({_printable(config['reasons'][name])})", soft_wrap=True)
+    if config["remark"]:
+        out.print(_printable(config["remark"]), style="yellow", soft_wrap=True)
+    if config["missing_files"]:
+        missing = " and ".join(map(_printable, config["missing_files"].values()))
+        out.print(f"There is no {missing} yet: put it there, or write another path into the config.", style="yellow")
+    if config["to_split"]:
+        out.print("This command holds out a tenth of the training rows, and writes the rest to a file next to them:")
+        out.print(f"  {_printable(config['to_split'])}", soft_wrap=True)
+        rest = f"Then name that file as train in {config['config']}, so that no row is in both."
+        out.print(_printable(rest), soft_wrap=True)
     out.print("Next:")
-    for command in found["next"]:
+    for command in config["next"]:
         out.print(f"  {_printable(command)}", soft_wrap=True)

@@ -1,7 +1,7 @@
 """A study in three lines, without the workflow: the same jobs, one after another, in this process.
 
-What is measured is a `Study` of a config like any other. Its results lie in a folder of the same form, so that all that
-reads results reads these: `papa inspect`, `papa compare`, the workflow itself.
+The study has a config like any other, and its results have the same form. So `papa inspect`, `papa compare` and the
+workflow read them too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -22,12 +22,13 @@ from papa.config.reading import config_of
 from papa.config.settings import RUN, Config, Machine, check_files
 from papa.config.stages import ModelId
 from papa.config.study import FRESH, AnyJob, Job, Study
+from papa.data.named import facts_in
 from papa.data.roots import LocalRoots
 from papa.errors import InputError
 from papa.files import JSON, PathLike, read_json, read_table, replacing
-from papa.jobs.init import Data, columns_of, look_at, text_of
+from papa.jobs.init import MASKED, Data, as_config, choices_of, columns_of, for_decoder, look_at
 from papa.jobs.stage import performed
-from papa.jobs.start import lock
+from papa.jobs.start import lock, note_places
 from papa.model.load import keeping_models, saved
 
 if TYPE_CHECKING:
@@ -42,22 +43,22 @@ Labels: TypeAlias = Sequence[str] | Sequence[int] | Sequence[Sequence[str]] | Se
 
 SPLITS = ("train", "validation")
 HELD_OUT = 5
-"""One in so many different texts is held out for validation if none is given."""
+"""One in this number of different texts is held out for validation if none is given."""
 HEADS = ["constant", "seed", "layer", "head", "value", "rank"]
-BLOCK, MASKED = 128, "negative_log_perplexity"
-"""Slots of running text, and the metric of encoders on texts without labels."""
-_WHY = {"slots": "the paper's", "metric": "texts without labels", "first": "as given"}
+BLOCK = 128
+"""Slots of running text."""
+REASONS = {"slots": "the paper's", "metric": "texts without labels", "first": "as given"}
 CURVE = ["task", "constant", "order", "fraction", "kept", "heads", "mean", "low", "high"]
 CURVE += ["trivial", "contextless", "status", "loss", "loss_low", "loss_high", "loss_bound"]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What `measure` found.
+    """The results of `measure`.
 
-    `claims` is what may be concluded, as `tables/claims.json` has it, and prints as its sentence; `curve` has scores,
-    floors and losses, a row for each fraction; `heads` has λ of each head and its rank, 0 for the head that is replaced
-    first; `folder` has all artefacts, and `page` is the page that tells them.
+    `claims` is what may be concluded, as in `tables/claims.json`, and prints as its sentence. `curve` has scores,
+    floors and losses, a row for each fraction. `heads` has λ of each head and its rank, 0 for the head that is replaced
+    first. `folder` has all artefacts, and `page` is the path of the HTML report.
     """
 
     folder: Path
@@ -66,7 +67,7 @@ class Measured:
 
     @property
     def claims(self) -> Claims:
-        """What may be concluded, and from what."""
+        """Conclusions, and the numbers behind them."""
         return Claims(read_json(self._path("claims_json")))
 
     @property
@@ -74,12 +75,12 @@ class Measured:
         """Scores, floors and losses of the validation split by the fraction of heads that keep their attention."""
         from papa.results.summary import is_main
 
-        found: pd.DataFrame = self.summary[is_main(self.summary)][CURVE].reset_index(drop=True)
-        return found
+        curve: pd.DataFrame = self.summary[is_main(self.summary)][CURVE].reset_index(drop=True)
+        return curve
 
     @property
     def summary(self) -> pd.DataFrame:
-        """All rows of `tables/summary.parquet`, those of subsets and further readings included."""
+        """All rows of `tables/summary.parquet`, including those of subsets and further metrics."""
         from papa.results.summary import read_summary
 
         return read_summary(self._path("summary"))
@@ -92,19 +93,19 @@ class Measured:
         frames = []
         for job in self._study.jobs():
             if job.rule == "train_lambda":
-                own = read_table(self.folder / job.main).to_pandas()
-                own = own[own["epoch"] == own["epoch"].max()].sort_values(["value", "layer", "head"])
+                rows = read_table(self.folder / job.main).to_pandas()
+                rows = rows[rows["epoch"] == rows["epoch"].max()].sort_values(["value", "layer", "head"])
                 about = {"constant": job.settings.constant, "seed": job.settings.seed}
-                frames.append(own.assign(rank=range(len(own)), **about)[HEADS].sort_values(["layer", "head"]))
+                frames.append(rows.assign(rank=range(len(rows)), **about)[HEADS].sort_values(["layer", "head"]))
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=HEADS)
 
     @property
     def page(self) -> Path:
-        """The page that tells the results."""
+        """Path of the HTML report."""
         return self._path("page")
 
     def plot(self) -> alt.ConcatChart:
-        """Scores by the number of heads replaced, with floors and intervals."""
+        """Plot scores by the number of heads replaced, with floors and intervals."""
         from papa.results.figures import grid_figure
         from papa.results.grids import rows_of
 
@@ -112,10 +113,10 @@ class Measured:
         return grid_figure(rows_of(grid, self.summary), grid)[0]
 
     def save(self, folder: PathLike) -> Path:
-        """Copy all artefacts to a new folder, and return the path of its page.
+        """Copy all artefacts to a new folder, and return the path of its HTML report.
 
         Raises:
-            InputError: the folder is there already.
+            InputError: the folder exists.
         """
         if Path(folder).exists():
             raise InputError(f"{folder} is there already and is never overwritten; give another folder.")
@@ -158,8 +159,8 @@ def measure(
     """Measure how much a model needs attention that depends on its input: a whole study, in this process.
 
     Averages, λ, hidden states, probes, losses and claims are those of the workflow with the same config; see
-    `config/README.md`. Five probe seeds, and 1, 1/2, 1/8 and none of the heads keep their attention, if `settings` do
-    not say otherwise.
+    `config/README.md`. By default there are five probe seeds, and 1, 1/2, 1/8 and none of the heads keep their
+    attention.
 
     Args:
         model: an id on the hub, a folder, an installed package, or a model that transformers has loaded, whose
@@ -167,16 +168,16 @@ def measure(
         train: texts to average attention over, to learn λ from and to train probes on.
         labels: what probes learn, a label for each text, or a list for each list of words. Without labels, a decoder
             is measured by the loss of its own head, and an encoder by masked language modelling.
-        validation: texts and their labels, or texts alone if there are no labels. If not given, a fifth of the
+        validation: texts and their labels, or only texts if there are no labels. If not given, a fifth of the
             training texts is drawn and held out.
-        settings: keys of a config that are to be others, such as `{"run": {"seeds": [1, 2, 3]}, "margin": 0.05}`. A
-            key of `tasks` or `corpora` is given without the name of the task or corpus, as there is but one of each:
+        settings: keys of a config to change, such as `{"run": {"seeds": [1, 2, 3]}, "margin": 0.05}`. Keys of `tasks`
+            and `corpora` come without the name of the task or corpus, because there is only one of each:
             `{"tasks": {"epochs": 3}}`.
-        folder: where results are kept; what is there of the same study is not made again. A temporary folder by
-            default, which is deleted with what is returned.
+        folder: where results are kept; those of the same study are not computed again. By default a temporary
+            folder, which is deleted with the returned object.
 
     Raises:
-        InputError: the model, the texts or a setting cannot be used.
+        InputError: the model, the texts or a setting cannot be used, or another run writes to the folder.
 
     >>> study = papa.measure("sentence-transformers/all-MiniLM-L6-v2", texts, labels)  # doctest: +SKIP
     >>> print(study.claims)  # doctest: +SKIP
@@ -193,7 +194,7 @@ def measure(
         place = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, where / "model")
         paths = {split: str(path) for split, path in files.items()}
         if labels is None:
-            data = Data(paths, {"first": "first"}, BLOCK, MASKED, len(rows["train"]["first"]), _WHY)
+            data = Data(paths, {"first": "first"}, BLOCK, MASKED, len(rows["train"]["first"]), REASONS)
         else:
             data = look_at(files["train"], files["validation"], columns_of(()))
         return _measured(place, data, settings or {}, where, kept)
@@ -202,12 +203,12 @@ def measure(
 def measure_files(
     model: str, train: PathLike, validation: PathLike | None, columns: Sequence[str], folder: PathLike
 ) -> Measured:
-    """The same with texts that lie in files, as the command `papa measure` does it.
+    """Measure a model on texts in files; the command `papa measure`.
 
     Args:
         model: an id on the hub, a folder or an installed package.
-        train, validation: the files; that for validation may have its usual name beside the other.
-        columns: which column is what, as "label=NAME"; the others are guessed.
+        train, validation: the files; a validation file with its usual name, next to the other, is found.
+        columns: columns by their use, as "label=NAME"; the others are guessed.
         folder: see `measure`.
 
     Raises:
@@ -236,18 +237,19 @@ def _measured(
     folder: Path,
     kept: tempfile.TemporaryDirectory[str] | None = None,
 ) -> Measured:
-    """Measure a model on what is known of a data set; `kept` deletes the folder when it is not needed any more."""
+    """Measure a model on a data set; `kept` deletes the folder when nobody needs it any more."""
     config = _config(model, data, settings)
     check_files(config)
-    with _machine(config.machine):  # in which the model is found
+    with _machine(config.machine):  # the place of the model is read from it
         study = Study(config, folder, LocalRoots())
         study.check_weights()
+        note_places(study)
         run_here(study)
     return Measured(folder, config, kept)
 
 
 def run_here(study: Study, *targets: AnyJob) -> None:
-    """Run all jobs of a study that are not done, or those that end with some targets, in this process.
+    """Run all jobs of a study that are not up to date, or those that some targets need, in this process.
 
     A job runs after those that it needs, and all of them use one copy of each model.
     """
@@ -265,7 +267,7 @@ def run_here(study: Study, *targets: AnyJob) -> None:
 
 
 def _placed(study: Study, job: AnyJob) -> AnyJob:
-    """The job as the workflow would give it to a process, with its files where they lie."""
+    """Return the job as the workflow would hand it to a process, with the paths of its files."""
     inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
     outputs = {name: str(study.results / path) for name, path in job.outputs.items()}
     return Job.of(study.told(job), inputs, outputs)
@@ -273,7 +275,7 @@ def _placed(study: Study, job: AnyJob) -> AnyJob:
 
 @contextmanager
 def _machine(machine: Machine) -> Iterator[None]:
-    """Let jobs find the machine as the workflow lets them."""
+    """Describe the machine to jobs as the workflow does."""
     before = os.environ.get(Machine.VARIABLE)
     os.environ[Machine.VARIABLE] = json.dumps(asdict(machine))
     try:
@@ -289,23 +291,22 @@ def _machine(machine: Machine) -> Iterator[None]:
 
 
 def _config(model: str, data: Data, settings: Mapping[str, JSON]) -> Config:
-    """The config that `papa init` would write for the same model and texts, with other settings."""
-    import yaml
-
-    made = yaml.safe_load(text_of("study", model, data))
-    (name,) = made["models"]
-    if data.metric == MASKED and _decodes(config_of(made), name):
-        made = yaml.safe_load(text_of("study", model, replace(data, metric="log_likelihood")))
-    (task,), (corpus,) = made["tasks"], made["corpora"]
-    whole = {"models": name, "tasks": task, "corpora": corpus}
+    """Return the config that `papa init` would write for the same model and texts, with some settings changed."""
+    facts = facts_in(model) if os.path.isdir(model) else {}
+    values = as_config(choices_of("study", model, data, facts))
+    (name,), (task,), (corpus,) = values["models"], values["tasks"], values["corpora"]
+    if data.metric == MASKED and _decodes(config_of(values), name):
+        values = as_config(choices_of("study", model, for_decoder(data), facts))
+        (task,) = values["tasks"]
+    only = {"models": name, "tasks": task, "corpora": corpus}
     for key, value in settings.items():
         if not isinstance(value, Mapping):
-            made[key] = value
-        elif key in whole:
-            made[key][whole[key]] |= value
+            values[key] = value
+        elif key in only:
+            values[key][only[key]] |= value
         else:
-            made[key] = made.get(key, {}) | dict(value)
-    return config_of(made)
+            values[key] = values.get(key, {}) | dict(value)
+    return config_of(values)
 
 
 def _decodes(config: Config, model: str) -> bool:
@@ -318,39 +319,43 @@ def _decodes(config: Config, model: str) -> bool:
 def _splits(
     train: Texts, labels: Labels | None, validation: tuple[Texts, Labels] | Texts | None
 ) -> tuple[dict[str, list[object]], dict[str, list[object]]]:
-    """The columns of both splits."""
-    own = _columns("train", train, labels)
+    """Return the columns of both splits."""
+    columns = _columns("train", train, labels)
     if validation is None:
-        # texts that are the same stay together, or the validation texts would have been learned
-        texts = list(map(str, zip(*(own[key] for key in ("first", "second", "words") if key in own), strict=True)))
+        # equal texts stay together, or probes would have learned some validation texts
+        keys = [key for key in ("first", "second", "words") if key in columns]
+        texts = list(map(str, zip(*(columns[key] for key in keys), strict=True)))
         different = list(dict.fromkeys(texts))
         Random(0).shuffle(different)
         out = set(different[: len(different) // HELD_OUT])
-        held = [text in out for text in texts]
-        if not any(held):
+        held_out = [text in out for text in texts]
+        if not any(held_out):
             raise InputError(
                 f"{len(different)} different texts are too few to hold some out; give validation=(texts, labels)."
             )
         parts = [
             {
-                name: [value for value, out in zip(values, held, strict=True) if out == wanted]
-                for name, values in own.items()
+                name: [value for value, out in zip(values, held_out, strict=True) if out == wanted]
+                for name, values in columns.items()
             }
             for wanted in (False, True)
         ]
         return parts[0], parts[1]
     if labels is None:
-        return own, _columns("validation", cast(Texts, validation), None)
+        return columns, _columns("validation", cast(Texts, validation), None)
     if not (isinstance(validation, tuple) and len(validation) == 2):
         raise InputError("validation is a pair (texts, labels) if there are labels; something else was given.")
-    return own, _columns("validation", *validation)
+    return columns, _columns("validation", *validation)
 
 
 def _columns(split: str, texts: Texts, labels: Labels | None) -> dict[str, list[object]]:
-    """Texts and labels as columns; raises `InputError` if they do not go together."""
+    """Return texts and labels as columns; raises `InputError` if they do not fit together."""
+    if hasattr(texts, "columns"):  # iterating over a table would read the names of its columns
+        raise InputError(f"{split} is a table; give one of its columns, as in table['text'].")
     listed: list[object] = list(texts) if not isinstance(texts, str) else []
     if not listed:
-        raise InputError(f"{split} is a list of texts, of pairs of texts or of lists of words; none was given.")
+        wrong = "is one text" if isinstance(texts, str) else "has no text"
+        raise InputError(f"{split} {wrong}; give a list of texts, of pairs of texts or of lists of words.")
     if all(isinstance(text, str) for text in listed):
         columns: dict[str, list[object]] = {"first": listed}
     elif all(isinstance(text, tuple) and len(text) == 2 for text in listed):
@@ -371,7 +376,7 @@ def _columns(split: str, texts: Texts, labels: Labels | None) -> dict[str, list[
 
 
 def _write(path: Path, columns: Mapping[str, list[object]]) -> None:
-    """Write columns as Parquet, if they are not what is there already."""
+    """Write columns as Parquet, unless the file has them already."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -21,6 +21,7 @@ from papa.config.study import MORE, OUTDATED, Study
 from papa.data.named import check_models
 from papa.data.roots import LocalRoots
 from papa.errors import InputError, count
+from papa.files import replacing
 
 RUN = "PAPA_RUN"
 """Environment variable with the folder that a run writes to, and the id of its process."""
@@ -31,6 +32,8 @@ ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str
 
 The first value is glibc's maximum. glibc reaches it by itself, but no longer does once the second is set.
 """
+PLACES = ".models.json"
+"""File in the results with the folders and packages of models, which no artefact records."""
 _locks: list[int] = []
 _noted: ContextVar[list[Study] | None] = ContextVar("papa_noted", default=None)
 
@@ -106,6 +109,7 @@ def begin(study: Study) -> None:
     """Lock the results until this process ends, however it ends, and report what is rebuilt and why."""
     try:
         file = lock(study.results)
+        note_places(study)
     except InputError as error:
         raise SystemExit(f"Error: {error}") from None
     if study.changed():
@@ -118,6 +122,16 @@ def begin(study: Study) -> None:
         print(f"{len(outdated) - SHOWN} more artefacts are rebuilt.", flush=True)
     if further := sum(study.state(job) == MORE for job in study.jobs()):
         print(f"Probes of further seeds are trained for {count(further, 'variant')}; the others stay.", flush=True)
+
+
+def note_places(study: Study) -> None:
+    """Note in the results where models are on this machine; nothing that is computed depends on it."""
+    places = {
+        name: {key: os.path.abspath(place) if key == "path" else place for key, place in keys.items()}
+        for name, keys in study.config.machine.models.items()
+    }
+    with replacing(study.results / PLACES) as temporary:
+        temporary.write_text(json.dumps(places), encoding="utf-8")
 
 
 def lock(results: Path) -> int:

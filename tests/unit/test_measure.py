@@ -120,8 +120,12 @@ def test_a_loaded_model_is_taken_with_its_tokenizer(folder, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("a b", ["x"]), "train is a list of texts"),
-        (([], []), "train is a list of texts"),
+        (("a b", ["x"]), "train is one text; give a list of texts"),
+        (([], []), "train has no text; give a list of texts"),
+        (
+            (pd.DataFrame({"text": ["a", "b"]}), ["x"]),
+            r"train is a table; give one of its columns, as in table\['text'\]",
+        ),
         ((["a", ("b", "c")], ["x", "y"]), "all of one form"),
         ((["a", "b"], ["x"]), "There are 2 texts and 1 labels in train"),
         ((["a", "b"], ["x", "y"]), "too few to hold some out"),

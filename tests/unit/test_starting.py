@@ -1,6 +1,7 @@
 """`papa init`: what it writes loads, what it guesses is said, and nothing is overwritten."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from papa.cli import app
 from papa.config.reading import config_of, read_config
 from papa.data.weights import found_at
-from papa.jobs.init import Data, look_at, text_of
+from papa.jobs.init import EXAMPLE, Data, as_config, as_yaml, choices_of, look_at
 
 ROWS = [("the cat sees a dog", "good"), ("a dog", "bad"), ("here and now", "bad"), ("one", "good")] * 10
 NONE: dict[str, str] = {}
@@ -41,8 +42,10 @@ def loaded(path="papa.yaml"):
     return read_config(path).model_dump(mode="json", exclude_none=True)
 
 
-def dumped(text):
-    return config_of(yaml.safe_load(text)).model_dump(mode="json", exclude_none=True)
+def dumped(choices):
+    """The config of some choices, which is the same as data and as a file."""
+    assert yaml.safe_load(as_yaml(choices)) == as_config(choices)
+    return config_of(as_config(choices)).model_dump(mode="json", exclude_none=True)
 
 
 def hold_out(content):
@@ -93,7 +96,7 @@ def test_words_and_their_metric(here):
         assert (data.columns, data.metric) == ({"words": "tokens", "label": "ner_tags"}, metric)
     (here / "train.conll").write_text("ann NNP B-PER\nruns VBZ O\n\nbob NNP B-PER\nran VBD O\n", encoding="utf-8")
     data = look_at(here / "train.conll", None, {"label": "column_3"})
-    config = dumped(text_of("c", "owner/name", data))
+    config = dumped(choices_of("c", "owner/name", data, {}))
     assert config["corpora"]["texts"]["columns"] == ["words", "column_2", "column_3"] and data.metric == "entity_f1"
 
 
@@ -201,13 +204,20 @@ def test_strange_columns_stay_what_they_are(here, column):
 def test_what_is_held_out_is_to_stand_in_no_training_row(here):
     csv(here / "train.csv", "text,mood", ROWS)
     said = " ".join(init("mine.yaml", "--train", "train.csv", "--column", "label=mood").stdout.split())
-    assert "and then name the rest as train in mine.yaml, so that no row is in both." in said
+    assert "Then name that file as train in mine.yaml, so that no row is in both." in said
+
+
+def test_the_file_has_a_reason_for_each_choice_and_a_space_between_blocks():
+    text = as_yaml(choices_of("c", "owner/name", EXAMPLE, {}))
+    assert re.findall("\n\n(.*):\n", text) == ["run", "models", "corpora", "tasks"]
+    assert "\n  fractions: [1, 1/2, 1/8, 0]\n" in text and "\n    learning_rate: 2.0e-05  # of probes: a first" in text
+    assert all(f"# {reason}\n" in text for reason in EXAMPLE.reasons.values())
 
 
 def test_values_of_a_data_set_end_no_comment(here):
     data = Data({"train": "a.csv", "validation": "b.csv"}, {"first": "t", "label": "l"}, 16, "accuracy", 3,
                 dict.fromkeys(("first", "label", "slots", "metric"), "a\nname: other\u2028"))  # fmt: skip
-    assert dumped(text_of("c", "owner/name", data))["name"] == "c"
+    assert dumped(choices_of("c", "owner/name", data, {}))["name"] == "c"
 
 
 @pytest.mark.parametrize(

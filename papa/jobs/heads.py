@@ -22,7 +22,8 @@ from papa.config.settings import fraction as fraction_of
 from papa.config.study import Study
 from papa.config.variant import Constant, Order
 from papa.errors import InputError
-from papa.files import JSON, PathLike, provenance_of, read_json, read_table, trace_of
+from papa.files import JSON, PathLike, provenance_of, read_table, trace_of
+from papa.results.conclusion import Conclusion
 from papa.results.page import config_told
 
 if TYPE_CHECKING:
@@ -205,13 +206,13 @@ def _card(found: Mapping[str, JSON], study: Study, saved: bool) -> str:
     front = ["---", "library_name: papa", "tags: [attention, interpretability, papa]"]
     front += [f"base_model: {model.hub}"] if model.hub else []
     front += [f"datasets: [{corpus.hub}]"] if corpus.hub else []
-    measured = read_json(study.results / study.path("claims_json"))
+    conclusion = Conclusion.read(study.results / study.path("claims_json"))
     base = Order.parse(found["order"]).base
-    own = [
-        line["sentence"]
-        for line in measured["lines"]
-        if (line["grid"], line["model"], line["constant"]) == (RUN, found["model"], found["constant"])
-        and line["order"] in (None, base)
+    sentences = [
+        line.sentence
+        for line in conclusion.lines
+        if (line.grid, line.model, line.constant) == (RUN, found["model"], found["constant"])
+        and line.order in (None, base)
     ]
     constants = 'constants = papa.ConstantMatrices.load("constants.h5")'
     if not saved:
@@ -245,7 +246,7 @@ def _card(found: Mapping[str, JSON], study: Study, saved: bool) -> str:
             "",
             "Attention matrices were replaced by constants, and what was lost was measured, with papa.",
             "",
-            *(own or [measured["sentence"]]),
+            *(sentences or [conclusion.sentence]),
             "",
             "| | |",
             "|---|---|",

@@ -11,6 +11,7 @@ from papa.config.measures import METRICS, TARGETS, check_metric
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import JSON, MEND, Trace, opened_table, read_json, read_provenance, read_tensors, trace_of
 from papa.jobs.resources import size
+from papa.results.conclusion import Conclusion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -158,21 +159,21 @@ def _scores_beside(runs: Path, trace: Trace) -> Shown:
         return {"scores": f"not known: {error}"}
 
 
-def _claims(content: Mapping[str, JSON]) -> Shown:
-    """What may be concluded: the sentence, and a row for each line of each grid."""
-    lines = content["lines"]
-    areas = {f"{own['a']} and {own['b']} ({own['grid']})": own["verdict"] for own in content["areas"]}
+def _claims(path: Path) -> Shown:
+    """The sentence of a conclusion, and a row for each line of each grid."""
+    conclusion = Conclusion.read(path)
+    areas = {f"{pair.a} and {pair.b} ({pair.grid})": pair.verdict for pair in conclusion.areas}
     columns = ["grid", "line", "heads", "replaceable", "tasks"]
-    rows = [[", ".join(own[name]) if name == "tasks" else own[name] for name in columns] for own in lines]
-    facts = {"sentence": content["sentence"], "margin": content["margin"], "areas": areas}
+    rows = [[line.grid, line.line, line.heads, line.replaceable, ", ".join(line.tasks)] for line in conclusion.lines]
+    facts = {"sentence": conclusion.sentence, "margin": conclusion.margin, "areas": areas}
     return {"facts": facts, "table": {"columns": columns, "rows": rows, "total": len(rows)}}
 
 
 def _values(path: Path, trace: Trace | None) -> Shown:
     """Runs, an index or claims: plain values; of runs what is common to them, mean scores, and losses by epoch."""
-    content = read_json(path)
     if trace and trace.stage == "claims":
-        return _claims(content)
+        return _claims(path)
+    content = read_json(path)
     if not (trace and trace.stage == "probe"):
         return {"facts": content}
     runs = content["runs"]

@@ -310,7 +310,7 @@ def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
     if not path.is_file():
         return {}
     from papa.results.compare import read_outcomes
-    from papa.results.losses import COUNTS, status_of
+    from papa.results.losses import COUNTS, loss_of, status_of
     from papa.results.outcomes import ALL, FLOOR, ORIGINALS
 
     try:
@@ -330,13 +330,13 @@ def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
             found[key] = status
             continue
         replaced = [setting for setting in sample.settings if setting not in (ORIGINALS, FLOOR)]
-        spreads = [spread for setting in replaced if (spread := sample.spread(ORIGINALS, FLOOR, setting)) is not None]
-        parts = [(spread.estimate([0, 1, 0, -1]), spread) for spread in spreads]
-        if parts:
-            lost, spread = min(parts, key=lambda part: abs(part[0].mean))
-            unit = lost.variance / float(spread.means[1] - spread.means[2]) ** 2
+        losses = [loss for setting in replaced if (loss := loss_of(sample, {setting: 1.0})) is not None]
+        if losses:
+            loss = min(losses, key=lambda loss: abs(loss.in_scores().mean))
+            lost = loss.in_scores()
+            unit = lost.variance / loss.contribution**2
             examples, shares = sample.values.shape[1], lost.shares
-            seed = math.sqrt(unit * (1 - shares["examples"]) * spread.seeds)
+            seed = math.sqrt(unit * (1 - shares["examples"]) * loss.spread.seeds)
             example = math.sqrt(unit * shares["examples"] * examples)
             found[key] = Noise(seed, example, 0.0, shares["order"] > 0.5, examples)
     return found

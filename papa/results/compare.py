@@ -18,7 +18,8 @@ import pandas as pd
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import Config
 from papa.errors import DamagedArtefact, InputError, count
-from papa.files import JSON, MEND, PathLike, provenance_of, read_json, read_table, trace_of
+from papa.files import JSON, PathLike, provenance_of, read_table, trace_of
+from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, status_of
 from papa.results.outcomes import ALL, ORIGINALS, Measured, Sample, Setting, joint_spread, measured_in
 from papa.results.runs import ALIKE, TRAINING_COLUMNS, runs_in
@@ -206,9 +207,7 @@ def _read(place: Path) -> Results:
     folder = path.absolute().parents[1]
     claims, margin = folder / ARTEFACTS["claims_json"].path(), None
     if claims.is_file():
-        margin = read_json(claims).get("margin")
-        if not isinstance(margin, float):
-            raise DamagedArtefact(f"{claims} has no margin, so it has no claims of papa; {MEND}.")
+        margin = Conclusion.read(claims).margin
     return Results(measured, tasks, _parameters(folder), margin)
 
 

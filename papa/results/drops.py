@@ -9,10 +9,11 @@ import pandas as pd
 from papa.config.stages import DropsOf
 from papa.config.study import Job
 from papa.errors import count
-from papa.results.grids import GRID_COLUMNS, constant_name
-from papa.results.losses import ABOUT_LOSS, COUNTS
+from papa.results.grids import GRID_COLUMNS
+from papa.results.losses import COUNTS
+from papa.results.phrases import ABOUT_LOSS, constant_name, mean_text
 from papa.results.summary import ABOUT_DROPS, ABOUT_MEANS, has_drop, is_main
-from papa.results.table import Table, percent, read_frame, score_text, write_frame, write_pages
+from papa.results.table import Table, read_frame, score_text, write_frame, write_pages
 
 COLUMNS = {"model": "string", "constant": "string", "mean_original": "float64", "tasks": "int64"}
 COLUMNS |= {"mean_relative_drop": "float64", "tasks_with_drop": "int64", "tasks_without_drop": "string"}
@@ -81,10 +82,10 @@ def tables_of(drops: pd.DataFrame) -> list[Table]:
             "constants": drops["constant"].map(constant_name),
             "mean original score": [score_text(mean, float("nan")) for mean in drops["mean_original"]],
             "tasks": drops["tasks"],
-            "mean drop": drops["mean_relative_drop"].map(percent),
+            "mean drop": drops["mean_relative_drop"].map(mean_text),
             "tasks with a drop": drops["tasks_with_drop"],
             "tasks without": drops["tasks_without_drop"].fillna(""),
-            "mean loss": drops["mean_loss"].map(percent),
+            "mean loss": drops["mean_loss"].map(mean_text),
             "tasks with a loss": drops["tasks_with_loss"],
         }
     )

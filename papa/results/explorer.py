@@ -25,7 +25,7 @@ from papa.files import PathLike, read_table
 from papa.method.averages import ConstantMatrices
 from papa.method.patterns import measure_patterns, special_slots
 from papa.method.pictures import MOST_SLOTS, drawn_slots
-from papa.results.grids import constant_name, order_name
+from papa.results.phrases import constant_name, order_name
 
 STEPS, NEVER = 254, 255
 """The byte of a head's largest entry, and that of a pair of slots that no example has."""

@@ -19,11 +19,12 @@ from papa.files import PathLike, replacing
 from papa.method.averages import ConstantMatrices
 from papa.method.pictures import PANELS, drawn_slots, inline, pictures, styled
 from papa.results.drops import TITLE
-from papa.results.grids import constant_name, once, varied
-from papa.results.losses import COUNTS, MORE_THAN_ALL
+from papa.results.grids import once, varied
+from papa.results.losses import COUNTS
 from papa.results.outcomes import ALL, is_probed
 from papa.results.panels import CURVE, FLOORS, GREY, around, domain_of, heads_axis, labels_of, leaders, placed, short
-from papa.results.table import loss_text, metric_name
+from papa.results.phrases import MORE_THAN_ALL, constant_name, loss_text
+from papa.results.table import metric_name
 
 if TYPE_CHECKING:
     import altair as alt

@@ -8,7 +8,7 @@ fraction (Figures 2, 5 and 6): a line for each task and model, constant or order
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from itertools import product
 
@@ -16,21 +16,21 @@ import pandas as pd
 
 from papa.config.stages import GridOf
 from papa.config.study import Job
-from papa.config.variant import DRAWN, OF, TRAINED, Constant
+from papa.config.variant import DRAWN, Constant
 from papa.errors import InputError, count
-from papa.results.losses import ABOUT_LOSS
+from papa.results.phrases import ABOUT_LOSS, constant_name, loss_text, order_name
 from papa.results.summary import (
     ABOUT_DROPS,
     BY_FRACTION,
     SUMMARY_COLUMNS,
     about_scores,
     by_fraction,
+    excluded,
     is_main,
-    no_say,
     read_summary,
     same_heads,
 )
-from papa.results.table import Table, loss_text, metric_name, score_text, write_frame, write_pages
+from papa.results.table import Table, metric_name, score_text, write_frame, write_pages
 
 GRID_COLUMNS = {"line": "string"} | SUMMARY_COLUMNS
 """The rows of a grid: its own of the summary, each with the line along the fraction that it is a point of."""
@@ -136,7 +136,7 @@ def _by_task(grid: GridOf, own: pd.DataFrame, model: str) -> list[Table]:
     above = [ORIGINAL] * ("1" in grid.fractions) + floors
     tables = [Table(title, frame_of([*above, *constants], cells), 1, rules=(len(above),) if above else ())]
     if constants and own["status"].notna().any():
-        note = f"{ABOUT_LOSS} {no_say(own)}".strip()
+        note = f"{ABOUT_LOSS} {excluded(own)}".strip()
         tables.append(Table(f"{title}. Loss", frame_of(constants, lost), 1, note))
     return tables
 
@@ -147,20 +147,6 @@ def _along_fractions(grid: GridOf, rows: pd.DataFrame) -> Table:
     frame = by_fraction(rows, is_main(rows), names)
     changed = frame[["task", "metric"]].ne(frame[["task", "metric"]].shift()).any(axis=1)
     return Table("", frame, 3, rules=tuple(changed.to_numpy().nonzero()[0].tolist()))
-
-
-def constant_name(constant: str, beside: Sequence[str] = ()) -> str:
-    """A constant as people write it; beside averages of other corpora, the average is that of own texts."""
-    if constant.startswith(OF):
-        return f"average, texts of {constant.removeprefix(OF)}"
-    if constant == "average" and any(other.startswith(OF) for other in beside):
-        return "average, own texts"
-    return constant.replace(TRAINED, ", trained").replace("toeplitz", "Toeplitz")
-
-
-def order_name(order: str) -> str:
-    """An order of heads as people write it: `lambda-reversed` is "λ reversed"."""
-    return order.replace("lambda", "λ").replace("-", " ")
 
 
 def _has_between(grid: GridOf) -> bool:
@@ -182,7 +168,7 @@ def note_on(grid: GridOf, rows: pd.DataFrame) -> str:
             parts.append(
                 "If an order is drawn or learned several times, the score of a seed is its mean over the orders."
             )
-        parts += [ABOUT_DROPS, ABOUT_LOSS, no_say(rows), same_heads(rows)]
+        parts += [ABOUT_DROPS, ABOUT_LOSS, excluded(rows), same_heads(rows)]
     else:
         metrics = rows.loc[is_main(rows), ["title", "metric"]].drop_duplicates().itertuples(index=False)
         parts = [f"In the lines of constants every head is replaced; the best of several is bold. {about_scores(rows)}"]

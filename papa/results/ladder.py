@@ -18,13 +18,11 @@ from papa.config.study import Job
 from papa.config.variant import LADDER
 from papa.errors import count
 from papa.files import read_table
-from papa.results.claims import Weights, share_of
 from papa.results.figures import OF_SUBSETS, save_figure, styled
-from papa.results.grids import constant_name
-from papa.results.losses import COUNTS, status_of
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setting, measured_in
-from papa.results.statistics import Interval
-from papa.results.table import Table, loss_text, metric_name, score_text, write_frame, write_pages
+from papa.results.losses import CONTRIBUTION, COUNTS, Weights, difference, share_of, status_of
+from papa.results.outcomes import ALL, ORIGINALS, Measured, Sample, Setting, measured_in
+from papa.results.phrases import constant_name, loss_text
+from papa.results.table import Table, metric_name, score_text, write_frame, write_pages
 
 if TYPE_CHECKING:
     import altair as alt
@@ -97,9 +95,9 @@ def _rows(measured: Measured, title: str) -> Iterator[dict[str, object]]:
             if kind == "zeros" and sample.guessed:  # whose values are those of the guess, which is the floor
                 row |= {"adds": BLIND, "score": sample.trivial}
             if about["status"] == COUNTS:
-                row |= _share(sample, _less({ORIGINALS: 1.0}, {rungs[kind]: 1.0}), ("loss", "low", "high"))
+                row |= _share(sample, difference({ORIGINALS: 1.0}, {rungs[kind]: 1.0}), ("loss", "low", "high"))
             if about["status"] == COUNTS and below is not None:
-                step = _less({rungs[kind]: 1.0}, {rungs[below]: 1.0})
+                step = difference({rungs[kind]: 1.0}, {rungs[below]: 1.0})
                 row |= _share(sample, step, ("step", "step_low", "step_high"))
             yield row
 
@@ -111,20 +109,15 @@ def _added(below: str | None, kind: str) -> str:
     return ", ".join(ADDS[own] for own in kinds[first : kinds.index(kind) + 1])
 
 
-def _less(one: Weights, other: Weights) -> Weights:
-    return {setting: one.get(setting, 0.0) - other.get(setting, 0.0) for setting in {**one, **other}}
-
-
 def _share(sample: Sample, weights: Weights, names: tuple[str, str, str]) -> dict[str, float]:
     """A difference of scores as a share of what attention contributes, with its interval; nothing if none is known."""
-    if weights == {ORIGINALS: 1.0, FLOOR: -1.0}:  # all of it, whatever it is
+    if weights == CONTRIBUTION:  # all of it, whatever it is
         return dict.fromkeys(names, 1.0)
     if not any(weights.values()):
         return dict.fromkeys(names, 0.0)
     if (share := share_of(sample, weights)) is None:
         return {}
-    found: Interval = share.spread.ratio(share.above, share.below)
-    return dict(zip(names, (found.mean, found.low, found.high), strict=True))
+    return dict(zip(names, share.interval()[:3], strict=True))
 
 
 def tables_of(frame: pd.DataFrame) -> list[Table]:

@@ -1,53 +1,114 @@
-"""What is lost between two ends: the original, and a model in which no token learns of another.
+"""Losses between two ends: the original, and the context-free floor, a model in which no token sees another.
 
-Loss = (original - score) / (original - contextless): of what attention contributes to a task, the share that is gone
-when it may not depend on its input. A task whose original does not beat both the contextless model and the best guess
-without any input has nothing to lose, and no say.
+Loss = (original - score) / (original - floor): the share of attention's contribution to a task that is gone if
+attention may not depend on its input. A task has a loss only if its original beats both the context-free floor and the
+best guess that ignores the input. All losses, areas and steps of the ladder are estimated by `share_of`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setting
-from papa.results.statistics import SOURCES, Spread
-from papa.results.table import metric_name
+from papa.results.statistics import SOURCES, Estimate, Interval, Spread, together
 
 LOSS_COLUMNS = dict.fromkeys(("trivial", "contextless", "by_word"), "float64") | {"status": "string"}
 LOSS_COLUMNS |= dict.fromkeys(("loss", "loss_low", "loss_high", "loss_bound"), "float64")
 LOSS_COLUMNS |= {f"share_{name}": "float64" for name in SOURCES}
 
 COUNTS = "counts"
-"""The status of a task whose original beats both floors: it has a loss, and a say in claims."""
+"""The status of a task whose original beats both floors, so that it has a loss and counts in claims."""
 CEILING = 0.995
-"""The share of a metric's range from which on a score is at its ceiling."""
-RISING = 0.005
-"""A score that gained more than this in the last quarter of its epochs was not trained out."""
+"""A score above this share of the metric's range is at its ceiling."""
 
-MORE_THAN_ALL = "more is lost than attention contributes: worse than no context at all"
-"""What a loss above 100 % says."""
-ABOUT_LOSS = (
-    "Loss: (original - score) / (original - contextless), the share of what attention contributes that is gone. "
-    "Contextless: the same probe with zeros in place of all attention, so that no token learns of another. Trivial: "
-    "the best guess that ignores the input, going by the training rows. A loss is given only where the original beats "
-    "both floors (one-sided, 95 %). Its interval is Fieller's, over probe seeds, validation examples and, where there "
-    f"are several, orders of heads. Above 100 %, {MORE_THAN_ALL}."
-)
+Weights = Mapping[Setting, float]
+"""The weights of scores in a sum, by setting."""
+CONTRIBUTION: Weights = {ORIGINALS: 1.0, FLOOR: -1.0}
+"""Attention's contribution: the original minus the floor."""
+
+
+@dataclass(frozen=True)
+class ContributionShare:
+    """A sum of scores as a share of attention's contribution: a loss, an area under it, or a step between constants.
+
+    Args:
+        spread: how these scores vary together.
+        numerator, denominator: the weights of the scores in the sum and in the contribution.
+    """
+
+    spread: Spread
+    numerator: Sequence[float]
+    denominator: Sequence[float]
+
+    def interval(self) -> Interval:
+        """The share with Fieller's interval."""
+        return self.spread.ratio(self.numerator, self.denominator)
+
+    def estimate(self) -> Estimate:
+        """The share as an estimate that can be averaged with others."""
+        return self.spread.share(self.numerator, self.denominator)
+
+    def in_scores(self) -> Estimate:
+        """The sum itself, in units of the score."""
+        return self.spread.estimate(self.numerator)
+
+    @property
+    def contribution(self) -> float:
+        """Attention's contribution, in units of the score."""
+        return float(np.asarray(self.denominator) @ self.spread.means)
+
+
+def share_of(sample: Sample, weights: Weights) -> ContributionShare | None:
+    """A sum of scores as a share of attention's contribution; None if some of these were not run together.
+
+    A setting that is both in the sum and in the contribution is a single quantity. So is a setting that two lines have
+    in common, such as the model with every head replaced, which is the same in every order.
+    """
+    settings = list(dict.fromkeys([*CONTRIBUTION, *(setting for setting, weight in weights.items() if weight)]))
+    spread = sample.spread(*settings)
+    if spread is None:
+        return None
+    numerator, denominator = ([0.0, *(part.get(name, 0.0) for name in settings)] for part in (weights, CONTRIBUTION))
+    return ContributionShare(spread, numerator, denominator)
+
+
+def loss_of(sample: Sample, weights: Weights) -> ContributionShare | None:
+    """The weighted sum of the losses of several settings, estimated as one share."""
+    return share_of(sample, lost(weights))
+
+
+def lost(weights: Weights) -> Weights:
+    """The weights of scores in a weighted sum of what is lost: of the original minus each score."""
+    return difference({ORIGINALS: sum(weights.values())}, weights)
+
+
+def difference(minuend: Weights, subtrahend: Weights) -> Weights:
+    """The weights of a difference between two sums of scores."""
+    settings = {**minuend, **subtrahend}
+    return {setting: minuend.get(setting, 0.0) - subtrahend.get(setting, 0.0) for setting in settings}
+
+
+def mean_of(shares: Sequence[ContributionShare]) -> Interval:
+    """The mean of shares of several tasks. A single share keeps its own interval, which is Fieller's."""
+    if len(shares) == 1:
+        return shares[0].interval()
+    return together([share.estimate() for share in shares], [1 / len(shares)] * len(shares)).interval()
 
 
 def losses_of(measured: Iterable[Measured]) -> pd.DataFrame:
     """Floors, losses and their intervals: a row for each model, task, metric, subset and setting, with `LOSS_COLUMNS`.
 
-    `status` is `COUNTS`, or says in words why the task has no loss. `loss_low` and `loss_high` are the 95 % interval,
+    `status` is `COUNTS`, or the reason why the task has no loss. `loss_low` and `loss_high` are the 95 % interval,
     `loss_bound` the one-sided 95 % upper bound. `share_order`, `share_seed` and `share_examples` are the parts that
     each source has in the variance of original - score. `half` is half of the 95 % interval of a score that no seed
     varies.
     """
-    rows = [row for own in measured for row in _rows(own)]
+    rows = [row for outcomes in measured for row in _rows(outcomes)]
     return pd.DataFrame(
         rows, columns=["model", "task", "metric", "subset", "constant", "order", "fraction", *LOSS_COLUMNS, "half"]
     )
@@ -69,25 +130,26 @@ def _rows(measured: Measured) -> Iterator[dict[str, object]]:
             }
             about |= {"trivial": sample.trivial, "contextless": sample.mean(FLOOR), "by_word": sample.by_word}
             for setting in sample.settings:
-                found = dict(zip(("constant", "order", "fraction"), setting, strict=True))
-                yield about | found | _loss(sample, setting, status) | _sure(sample, setting)
+                names = dict(zip(("constant", "order", "fraction"), setting, strict=True))
+                yield about | names | _loss(sample, setting, status) | _half_width(sample, setting)
 
 
 def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
-    """The loss of a setting, if there is one, and where the variance of what is lost comes from."""
+    """The loss of a setting, and the parts that each source has in the variance of original - score."""
     if setting == ORIGINALS or (spread := sample.spread(ORIGINALS, setting)) is None:
         return {}
-    shares = spread.estimate([0, 1, -1]).shares
-    found: dict[str, object] = {f"share_{name}": shares[name] for name in SOURCES}
+    parts = spread.estimate([0, 1, -1]).shares
+    row: dict[str, object] = {f"share_{name}": parts[name] for name in SOURCES}
+    if status != COUNTS:
+        return row
     if setting == FLOOR:
-        return found | (dict.fromkeys(("loss", "loss_low", "loss_high", "loss_bound"), 1.0) if status == COUNTS else {})
-    if status == COUNTS and (spread := sample.spread(ORIGINALS, FLOOR, setting)) is not None:
-        loss = spread.ratio([0, 1, 0, -1], [0, 1, -1, 0])
-        found |= {"loss": loss.mean, "loss_low": loss.low, "loss_high": loss.high, "loss_bound": loss.bound}
-    return found
+        return row | dict.fromkeys(("loss", "loss_low", "loss_high", "loss_bound"), 1.0)
+    if (share := loss_of(sample, {setting: 1.0})) is not None:
+        row |= dict(zip(("loss", "loss_low", "loss_high", "loss_bound"), share.interval(), strict=True))
+    return row
 
 
-def _sure(sample: Sample, setting: Setting) -> dict[str, object]:
+def _half_width(sample: Sample, setting: Setting) -> dict[str, object]:
     """Half of the interval of a score that no seed varies; with seeds the summary has Student's, as the paper does."""
     spread = None if sample.seeded else sample.spread(setting)
     half = spread.estimate([0, 1]).half() if spread is not None and spread.known else np.nan
@@ -95,7 +157,7 @@ def _sure(sample: Sample, setting: Setting) -> dict[str, object]:
 
 
 def status_of(sample: Sample, measured: Measured, metric: str) -> str:
-    """`COUNTS` if the original beats both floors beyond chance; else the reason why nothing can be concluded."""
+    """`COUNTS` if the original beats both floors significantly; else the reason why nothing can be concluded."""
     spread = sample.spread(ORIGINALS, FLOOR)
     original = sample.mean(ORIGINALS)
     if spread is None or original is None:
@@ -113,18 +175,8 @@ def status_of(sample: Sample, measured: Measured, metric: str) -> str:
 
 
 def at_ceiling(sample: Sample) -> bool:
-    """Whether the original score is so high that it could hardly be higher."""
-    original, metric = sample.mean(ORIGINALS), sample.metric
-    if original is None or not np.isfinite(metric.low):
+    """Whether the original score could hardly be higher."""
+    original, measure = sample.mean(ORIGINALS), sample.metric
+    if original is None or not np.isfinite(measure.low):
         return False
-    return original >= metric.low + CEILING * (metric.high - metric.low)
-
-
-def spread_along(sample: Sample, settings: Iterable[Setting]) -> Spread | None:
-    """How the scores of the trivial guess, the original, the contextless floor and of some settings vary together."""
-    return sample.spread(ORIGINALS, FLOOR, *settings)
-
-
-def metric_and_subset(metric: str, subset: str) -> str:
-    """A reading in words."""
-    return metric_name(metric) if subset == ALL else f"{metric_name(metric)}, {subset}"
+    return original >= measure.low + CEILING * (measure.high - measure.low)

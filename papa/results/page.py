@@ -6,12 +6,14 @@ policy lets nothing run but its two scripts and forbids every connection; the te
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,17 +27,18 @@ from papa.config.stages import GridOf, ModelId, PageOf
 from papa.config.study import Job, Study
 from papa.config.variant import CONTEXTLESS, SEEDED, Constant, Order
 from papa.errors import count
-from papa.files import JSON, opened_table, read_json, read_table, write_page
+from papa.files import JSON, opened_table, read_table, write_page
 from papa.method.pictures import PANELS
-from papa.results import claims, drops, ladder, published, stability
+from papa.results import claims, drops, ladder, phrases, published, stability
+from papa.results.conclusion import AreaDifference, Conclusion, LineClaim
 from papa.results.explorer import explored
 from papa.results.figures import COLORS, drop_figure, figure_note, grid_figure
-from papa.results.grids import constant_name, note_on, once, order_name, rows_of, tables_of, varied
-from papa.results.losses import MORE_THAN_ALL
+from papa.results.grids import note_on, once, rows_of, tables_of, varied
 from papa.results.outcomes import ALL
 from papa.results.panels import LEAST_SPAN
 from papa.results.patterns import FLAGS
 from papa.results.patterns import NOTE as ABOUT_PATTERNS
+from papa.results.phrases import MORE_THAN_ALL, constant_name, order_name
 from papa.results.runs import runs_in
 from papa.results.summary import CURVE_COLUMNS, by_fraction, is_main, read_summary
 from papa.results.table import Table, metric_name, read_frame
@@ -55,13 +58,16 @@ GLOSSARY = {
     "there",
     "Probe": "a small classifier that is trained on what the model makes of a text; the model itself is not trained",
     "Original": "the model with no head replaced",
-    "Contextless": "the same probe with zeros in place of all attention, so that no token learns of another",
+    "Contextless": "the same probe with zeros in place of all attention, so that no token sees another; also "
+    "called the context-free floor",
     "Trivial": "the best guess that ignores the input, such as the most frequent class of the training rows",
     "Loss": "(original − score) / (original − contextless), the share of what attention contributes that is gone; a "
-    "task has a say only if its original beats both floors, contextless and trivial, beyond chance; above 100 %, "
+    "task is excluded unless its original beats both floors, contextless and trivial, significantly; above 100 %, "
     f"{MORE_THAN_ALL}",
+    "Estimate": "a number with its variance over seeds, orders, examples and what they make together; every interval, "
+    "bound and p follows from one",
     "Margin": "the loss that is accepted, set in the config before the run; k heads are replaceable at a margin if "
-    "every task that has a say loses less, with k heads replaced and with every smaller measured number (one-sided, "
+    "every task that counts loses less, with k heads replaced and with every smaller measured number (one-sided, "
     "95 %)",
     "Outcome": "what a probe makes of one validation example; all scores, losses and intervals are made of outcomes",
 }
@@ -116,9 +122,9 @@ def write_report(job: Job[PageOf]) -> str:
     """
     study = Study(config_told(job.settings.config), Path(job.output("page")).parents[1])
     summary = read_summary(study.results / study.path("summary"))
-    told = read_json(job.input("claims"))
-    lines = [line for line in told["lines"] if line["grid"] == RUN]
-    about_claims = _claim_sections(study, summary, told)
+    conclusion = Conclusion.read(job.input("claims"))
+    lines = [line for line in conclusion.lines if line.grid == RUN]
+    about_claims = _claim_sections(study, summary, conclusion)
     curves = read_frame(job.input("curves"), CURVE_COLUMNS, "table of curves")
     learning = _learning(study, summary, curves)
     sections = _sections(study, summary)
@@ -128,9 +134,9 @@ def write_report(job: Job[PageOf]) -> str:
     content = {
         "name": study.config.name,
         "version": __version__,
-        "lead": [{"line": line["line"], "sentence": _unbroken(line["sentence"])} for line in lines]
-        or [{"line": "", "sentence": told["sentence"]}],
-        "blocks": [_block(line, told["margin"]) for line in lines],
+        "lead": [{"line": line.line, "sentence": _unbroken(line.sentence)} for line in lines]
+        or [{"line": "", "sentence": conclusion.sentence}],
+        "blocks": [_block(line, conclusion.margin) for line in lines],
         "glossary": GLOSSARY,
         "claims": about_claims,
         "about_claims": claims.ABOUT,
@@ -150,7 +156,7 @@ def write_report(job: Job[PageOf]) -> str:
             "figures": figures,
             "explorer": {"entries": entries, "sets": sets},
             "flags": FLAGS,
-            "lines": {line["line"]: {key: line[key] for key in ("model", "constant", "order")} for line in lines},
+            "lines": {line.line: line.model_dump(include={"model", "constant", "order"}) for line in lines},
         },
     }
     write_page(_rendered(content), job.output("page"), job.trace())
@@ -170,105 +176,94 @@ def config_told(told: Mapping[str, JSON]) -> Config:
 # -- claims -----------------------------------------------------------------------------------------------------------
 
 
-def _block(line: Mapping[str, JSON], margin: float) -> dict[str, object]:
-    """What is told of a line of the run: numbers, each with its interval or a reason, and tasks to be wary of."""
-    heads, steps = line["heads"], [step for step in line["steps"] if "margin" in step]
-    facts = line["tasks"] and [
-        _fact(f"loss with all {count(heads, 'head')} replaced", *_at_end(line)),
-        _fact(f"replaceable at a margin of {100 * margin:g} %", *_replaceable(line, steps)),
-        _fact("margin at which half of the heads are replaceable", *_half(line, steps)),
+def _block(line: LineClaim, margin: float) -> dict[str, object]:
+    """The facts of a line of the run, each with its interval or a reason, and the tasks to be careful with."""
+    facts = line.tasks and [
+        _fact(f"loss with all {count(line.heads, 'head')} replaced", *_at_end(line)),
+        _fact(f"replaceable at a margin of {100 * margin:g} %", *_replaceable(line)),
+        _fact("margin at which half of the heads are replaceable", *_half(line)),
         _fact("area under the loss, from no head replaced to all", *_area(line)),
     ]
-    tasks = {
-        "No say": [f"{own['task']}: {own['why']}" for own in line["without"]],
-        "At their ceiling": line["ceiling"],
-        "Still rising, train longer": [claims.rising_text(own) for own in line["rising"]],
+    tasks: dict[str, Sequence[str]] = {
+        "Excluded": [phrases.excluded(exclusion) for exclusion in line.excluded],
+        "At their ceiling": line.ceiling,
+        "Still rising, train longer": [phrases.rising(task) for task in line.rising],
     }
-    return {"line": line["line"], "facts": facts, "tasks": {name: own for name, own in tasks.items() if own}}
+    return {"line": line.line, "facts": facts, "tasks": {name: titles for name, titles in tasks.items() if titles}}
 
 
 def _fact(name: str, value: str, note: str) -> dict[str, str]:
-    return {"name": _unbroken(name), "value": value, "note": _unbroken(note)}
+    return {"name": _unbroken(name), "value": value.replace("-", "−"), "note": _unbroken(note)}
 
 
 def _unbroken(text: str) -> str:
-    """`text` whose numbers stay on one line with their %."""
-    return text.replace(" %", "\u00a0%")
+    """`text` whose numbers stay on one line with their %, and have a minus instead of a hyphen."""
+    return re.sub(r"(?<![\w.])-(?=\.?\d)", "−", text.replace(" %", "\u00a0%"))
 
 
-def _at_end(line: Mapping[str, JSON]) -> tuple[str, str]:
-    own, tasks = line["at_end"], line["tasks"]
-    if own is None:
+def _at_end(line: LineClaim) -> tuple[str, str]:
+    end, tasks = line.at_end, line.tasks
+    if end is None:
         return "–", "no run has every head replaced"
-    over = f"mean over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
-    above = f"; above 100 %, {MORE_THAN_ALL}" if round(100 * own["loss"]) > 100 else ""
-    return _percent(own["loss"]), f"{_interval(own['low'], own['high'])}; {over}{above}"
+    where = f"mean over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
+    above = phrases.above_all(end.loss).strip().rstrip(".")
+    note = f"{phrases.with_interval(end.low, end.high)}; {where}"
+    return phrases.percent(end.loss), f"{note}; {above[0].lower()}{above[1:]}" if above else note
 
 
-def _replaceable(line: Mapping[str, JSON], steps: Sequence[Mapping[str, JSON]]) -> tuple[str, str]:
-    """How many heads, and what stops the next measured number."""
-    heads, found = line["heads"], line["replaceable"]
-    if found is None:
+def _replaceable(line: LineClaim) -> tuple[str, str]:
+    """How many heads, and the bound that stops the next measured number."""
+    if line.replaceable is None:
         return "–", "no number of heads was measured"
-    following = next((step for step in steps if step["replaced"] > found), None)
-    if following is None:
-        return f"{found} of {heads} heads", "all that were measured"
-    bound = "any share" if following["bound"] is None else f"up to {claims.at_most(following['bound'])}"
-    return f"{found} of {heads} heads", f"with {following['replaced']} replaced, {following['worst']} may lose {bound}"
+    stop = line.stopped_at
+    return f"{line.replaceable} of {line.heads} heads", phrases.bound(stop) if stop else "all that were measured"
 
 
-def _half(line: Mapping[str, JSON], steps: Sequence[Mapping[str, JSON]]) -> tuple[str, str]:
-    half = next((step for step in steps if 2 * step["replaced"] >= line["heads"]), None)
-    if half is None:
+def _half(line: LineClaim) -> tuple[str, str]:
+    half = line.half
+    if half is None or half.margin is None:
         return "–", "half of the heads were never replaced together"
-    measured = f"measured with {half['replaced']} of {line['heads']} replaced"
-    if half["margin"] is None:
+    measured = f"measured with {half.replaced} of {line.heads} replaced"
+    if not isfinite(half.margin):
         return "–", f"no margin is wide enough; {measured}"
-    return claims.at_most(half["margin"]), measured
+    return phrases.percent(half.margin, upper=True), measured
 
 
-def _area(line: Mapping[str, JSON]) -> tuple[str, str]:
-    own = line["area"]
-    if own is None:
+def _area(line: LineClaim) -> tuple[str, str]:
+    area = line.area
+    if area is None:
         return "–", "not measured from none to all"
-    return _percent(own["mean"]), f"{_interval(own['low'], own['high'])}; 0 % if nothing is lost on the way"
+    return (
+        phrases.percent(area.mean),
+        f"{phrases.with_interval(area.low, area.high)}; 0 % if nothing is lost on the way",
+    )
 
 
-def _percent(share: float) -> str:
-    return f"{round(100 * share)} %".replace("-", "−")
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    """An interval in words."""
-    if low is None or high is None:
-        return "no interval: what attention contributes is not sure enough"
-    return f"95 % interval {round(100 * low)} to {_percent(high)}".replace("-", "−")
-
-
-def _claim_sections(study: Study, summary: pd.DataFrame, told: Mapping[str, JSON]) -> list[Section]:
+def _claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) -> list[Section]:
     """The claims of each grid with their curve, differences between areas, and how stable orders are."""
     frame = read_table(study.results / study.path("claims")).to_pandas()
     tables = dict(zip(frame["grid"].unique(), claims.tables_of(frame), strict=True))
     sections = []
-    for name, own in tables.items():
+    for name, table in tables.items():
         if frame.loc[frame["grid"] == name, "loss"].isna().all():
             continue
-        grid, lines = study.grid_settings(name), [line for line in told["lines"] if line["grid"] == name]
-        section = Section(f"_claims-{name}", grid.title, "", [replace(own, title="")])
-        if any(len(line["measured"]) > 1 for line in lines):
-            seeds = sorted({line["seeds"] for line in lines if line["seeds"]})
+        grid, lines = study.grid_settings(name), [line for line in conclusion.lines if line.grid == name]
+        section = Section(f"_claims-{name}", grid.title, "", [replace(table, title="")])
+        if any(len(line.measured) > 1 for line in lines):
+            seeds = sorted({line.seeds for line in lines if line.seeds})
             n = f"{_range(seeds)} {'seed' if seeds == [1] else 'seeds'}, " if seeds else ""
             n += f"{_n(rows_of(grid, summary))}."
             caption = (
                 "How many heads are replaceable, by the loss that is accepted. Dashed: the margin that the config set, "
-                f"{100 * told['margin']:g} %. {once(grid)} {n}"
+                f"{100 * conclusion.margin:g} %. {once(grid)} {n}"
             )
             shown = f"Heads that are replaceable by margin: {count(len(lines), 'line')}"
-            section = section.drawn(_margins(grid, lines, told["margin"]), shown, caption)
+            section = section.drawn(_margins(grid, lines, conclusion.margin), shown, caption)
         sections.append(section)
     titles = {name: study.grid_settings(name).title for name in study.grids}
-    if told["areas"]:
-        sections.append(Section("_areas", "Differences between lines", ABOUT_AREA, [_areas(told["areas"], titles)]))
+    if conclusion.areas:
+        areas = _areas(conclusion.areas, titles)
+        sections.append(Section("_areas", "Differences between lines", ABOUT_AREA, [areas]))
     if study.stability():
         pairs = read_frame(study.results / study.path("stability"), stability.COLUMNS, "table of stability")
         taus = pairs.drop_duplicates(stability.PAIR)["tau"]
@@ -278,43 +273,47 @@ def _claim_sections(study: Study, summary: pd.DataFrame, told: Mapping[str, JSON
     return sections
 
 
-def _areas(pairs: Sequence[Mapping[str, JSON]], titles: Mapping[str, str]) -> Table:
+def _areas(pairs: Sequence[AreaDifference], titles: Mapping[str, str]) -> Table:
     lines = [
         {
-            "lines": f"{own['a']} and {own['b']}",
-            "analysis": titles[own["grid"]],
-            "verdict": own["verdict"],
-            "difference of areas": _percent(own["difference"]),
-            "95 % interval": _interval(own["low"], own["high"]).removeprefix("95 % interval "),
-            "p": "–" if own["p"] is None else "<0.001" if own["p"] < 0.001 else f"{own['p']:.3f}",
+            "lines": f"{pair.a} and {pair.b}",
+            "analysis": titles[pair.grid],
+            "verdict": pair.verdict,
+            "difference of areas": phrases.percent(pair.difference).replace("-", "−"),
+            "95 % interval": phrases.interval_text(pair.low, pair.high).replace("-", "−"),
+            "p": "–" if pair.p is None else "<0.001" if pair.p < 0.001 else f"{pair.p:.3f}",
         }
-        for own in pairs
+        for pair in pairs
     ]
     return Table("", pd.DataFrame(lines), 3)
 
 
-def _margins(grid: GridOf, lines: Sequence[Mapping[str, JSON]], margin: float) -> alt.LayerChart:
+def _margins(grid: GridOf, lines: Sequence[LineClaim], margin: float) -> alt.LayerChart:
     """How many heads are replaceable at each margin: a step for each measured number, and a rule at `margin`."""
     import altair as alt
 
-    known = {line["line"]: [step for step in line["steps"] if step.get("margin") is not None] for line in lines}
-    widest = max([2 * margin, *(step["margin"] for steps in known.values() for step in steps)])
+    known = {
+        line.line: [(step.margin, step) for step in line.steps if step.margin is not None and isfinite(step.margin)]
+        for line in lines
+    }
+    widest = max([2 * margin, *(at for steps in known.values() for at, _ in steps)])
     end = 1.05 * min(1.0, widest)
-    shares, heads = len({line["heads"] for line in lines}) > 1, max(line["heads"] for line in lines)
+    shares, heads = len({line.heads for line in lines}) > 1, max(line.heads for line in lines)
     rows: list[dict[str, object]] = []
     for line in lines:
-        unit = 100 / line["heads"] if shares else 1
-        own = [step for step in known[line["line"]] if step["margin"] <= end]
-        places = [(0.0, 0, None), *((step["margin"], step["replaced"], step) for step in own)]
+        unit = 100 / line.heads if shares else 1
+        steps = [(at, step) for at, step in known[line.line] if at <= end]
+        places = [(0.0, 0, None), *((at, step.replaced, step) for at, step in steps)]
         for at, replaced, step in [*places, (end, places[-1][1], None)]:
-            row = {"line": line["line"], "margin": at, "k": replaced * unit}
+            row = {"line": line.line, "margin": at, "k": replaced * unit}
             if step:
-                row |= {"replaced": f"{replaced} of {line['heads']}", "loss": _percent(step["loss"])}
-                row |= {"least": claims.at_most(at), "worst": f"{step['worst']}, {claims.at_most(step['bound'])}"}
+                row |= {"replaced": f"{replaced} of {line.heads}", "loss": phrases.percent(step.loss)}
+                largest = phrases.percent(step.bound, upper=True)
+                row |= {"least": phrases.percent(at, upper=True), "worst": f"{step.worst}, {largest}"}
             rows.append(row)
     words = {"line": " / ".join(varied(grid)), "replaced": "heads replaced", "least": "replaceable at margins above"}
     words |= {"loss": "mean loss", "worst": "largest bound"}
-    names = [line["line"] for line in lines]
+    names = [line.line for line in lines]
     colors = [COLORS[number % len(COLORS)] for number in range(len(names))]
     legend = alt.Legend(title=words["line"], symbolType="stroke", symbolSize=400) if len(names) > 1 else None
     scale = alt.Scale(domain=[0, end], nice=False)
@@ -463,7 +462,7 @@ def _grid_section(study: Study, grid: GridOf, summary: pd.DataFrame) -> Section:
 def _n(rows: pd.DataFrame) -> str:
     """How many validation examples tasks have."""
     numbers = sorted(rows.loc[is_main(rows), "examples"].unique())
-    return f"n = {_range(numbers)} validation examples{' a task' if rows['task'].nunique() > 1 else ''}"
+    return f"n = {_range(numbers)} validation examples{' per task' if rows['task'].nunique() > 1 else ''}"
 
 
 def _range(numbers: Sequence[int]) -> str:

@@ -1,9 +1,32 @@
-"""The phrases of conclusions: the words for orders, losses, bounds and excluded tasks, and how percentages are written.
+"""The phrases of conclusions: losses, replaceable heads, excluded tasks, rising curves, and all percentages.
 
 The report, the terminal and JSON use the same words, because they all call these functions.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil, isfinite, isnan
+
+from papa.config.variant import OF, TRAINED, Constant
+from papa.errors import count
+from papa.results.conclusion import EndLoss, Exclusion, LineClaim, RisingTask, Step, SubsetLosses, TaskLoss
+
+SUBSETS_NAMED = 4
+"""The most subsets that a sentence lists; tables have all of them."""
+
+MORE_THAN_ALL = "more is lost than attention contributes: worse than no context at all"
+"""What a loss above 100 % means."""
+ABOUT_LOSS = (
+    "Loss: (original - score) / (original - contextless), the share of what attention contributes that is gone. "
+    "Contextless: the same probe with zeros in place of all attention, so that no token sees another. Trivial: the "
+    "best guess that ignores the input, made from the training rows. A loss is given only if the original beats both "
+    "floors (one-sided, 95 %). Its interval is Fieller's, over probe seeds, validation examples and, if there are "
+    f"several, orders of heads. Above 100 %, {MORE_THAN_ALL}."
+)
+NO_INTERVAL = "no interval, because the contribution of attention is too uncertain"
+FLOOR_NAMES = {"contextless floor": "context-free floor"}
+"""The words for what `claims.json` names otherwise."""
 
 ORDER_PHRASES = {
     "lambda": ("in the order of λ", "averaged over {} orders of λ"),
@@ -19,6 +42,71 @@ ORDER_PHRASES = {
 """Phrases for a single order of a name and for several; an order that is not listed is called by its name."""
 
 
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def _finite(*numbers: float | None) -> bool:
+    return all(number is not None and isfinite(number) for number in numbers)
+
+
+def percent(share: float | None, decimals: int = 0, upper: bool = False) -> str:
+    """A share in percent: "34 %"; "-" if it is not known, and "no bound" if it is infinite.
+
+    Args:
+        share: the share, 1 for all.
+        decimals: digits after the point.
+        upper: whether the share is an upper bound, which is never rounded down.
+    """
+    if share is None or isnan(share):
+        return "-"
+    if not isfinite(share):
+        return "no bound"
+    number = ceil(100 * share - 1e-9) if upper else round(100 * share, decimals)
+    return f"{number + 0.0:.{decimals}f} %"  # the sum has no negative zero
+
+
+def interval_text(low: float | None, high: float | None) -> str:
+    """An interval of shares: "29 to 40 %"; "-" if it is not known, and "unbounded" if an end is infinite."""
+    if low is None or high is None or isnan(low) or isnan(high):
+        return "-"
+    if not _finite(low, high):
+        return "unbounded"
+    return f"{percent(low).removesuffix(' %')} to {percent(high)}"
+
+
+def loss_text(loss: float | None, low: float | None, high: float | None) -> str:
+    """A loss with its interval in a table: "34 % (29 to 40)"; "-" if there is none."""
+    bounded = _finite(loss, low, high)
+    return percent(loss) + (f" ({interval_text(low, high).removesuffix(' %')})" if bounded else "")
+
+
+def mean_text(share: float | None) -> str:
+    """A relative drop, or a mean loss over tasks, in a table: "24.8 %"."""
+    return percent(share, decimals=1)
+
+
+def with_interval(low: float, high: float) -> str:
+    """An interval in a sentence, or the reason why there is none."""
+    return f"95 % interval {interval_text(low, high)}" if _finite(low, high) else NO_INTERVAL
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
+    """A constant as people write it. If averages of other corpora are shown too, the average is "own texts"."""
+    if constant.startswith(OF):
+        return f"average, texts of {constant.removeprefix(OF)}"
+    if constant == "average" and any(name.startswith(OF) for name in shown_with):
+        return "average, own texts"
+    return constant.replace(TRAINED, ", trained").replace("toeplitz", "Toeplitz")
+
+
+def order_name(order: str) -> str:
+    """An order of heads as people write it: `lambda-reversed` is "λ reversed"."""
+    return order.replace("lambda", "λ").replace("-", " ")
+
+
 def in_order(order: str | None, orders: int) -> str:
     """The order in which heads are replaced, or the number of orders that are averaged over; empty without an order."""
     if order is None:
@@ -27,3 +115,149 @@ def in_order(order: str | None, orders: int) -> str:
     if orders < 2:
         return single or f"in the order {order}"
     return (several or f"averaged over {{}} orders {order}").format(orders)
+
+
+def constants(name: str | None) -> str:
+    """What replaces heads: "average constants"."""
+    constant = Constant.parse(str(name))
+    if constant.start == "zeros":
+        return "zeros"
+    words = f"{constant_name(constant.start)} constants"
+    if constant.corpus is not None:
+        return f"{words} of the texts of {constant.corpus}"
+    return f"trained {words}" if constant.trained else words
+
+
+# -- sentences --------------------------------------------------------------------------------------------------------
+
+
+def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str:
+    """What may be concluded from lines of a model and a constant in different orders.
+
+    Args:
+        lines: at least one line.
+        margin: the loss that is accepted.
+        named: whether each sentence names the model and the constant, because other lines have others.
+    """
+    first = lines[0]
+    of = f" ({first.model})" if named else ""
+    parts = [opening(lines), *(replaceable(line, margin, named) for line in lines if line.tasks and line.measured)]
+    parts += [f"{excluded(exclusion, of, bool(first.tasks))}." for exclusion in first.excluded]
+    if still_rising := dict.fromkeys(rising(task) for line in lines for task in line.rising):
+        parts.append(f"Still rising{of}, train longer: {', '.join(still_rising)}.")
+    parts.append(sample_size(lines))
+    return " ".join(filter(None, parts)).replace("?.", "?")  # a title may be a question
+
+
+def opening(lines: Sequence[LineClaim]) -> str:
+    """The loss with every head of a model replaced, which no order changes."""
+    first = lines[0]
+    end, tasks, words = first.at_end, first.tasks, constants(first.constant)
+    if not tasks:
+        orders = " or ".join(filter(None, (in_order(line.order, line.orders) for line in lines)))
+        return f"Nothing can be concluded about {first.model} with heads replaced by {words}{orders and f' {orders}'}."
+    if end is None:
+        return "" if first.measured else f"No loss of {first.model} was measured with heads replaced by {words}."
+    replaced = f"With all {count(first.heads, 'head')} of {first.model} replaced by {words}"
+    if end.low == end.high == 1:
+        return f"{replaced}, all that attention contributes is lost, by definition."
+    where = f"on average over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
+    lost = f"{replaced}, {loss(end)} of what attention contributes is lost {where}."
+    if len(tasks) < 2:
+        return f"{lost}{above_all(end.loss)}{by_subset(end.subsets)}"
+    ranked = sorted(end.tasks, key=lambda task: -task.loss)
+    most, least = (f"{task.task} ({percent(task.loss)})" for task in (ranked[0], ranked[-1]))
+    return f"{lost} Most is lost on {most}, least on {least}.{above_all(ranked[0].loss)}{by_subset(end.subsets)}"
+
+
+def loss(value: EndLoss | TaskLoss) -> str:
+    """A loss with its interval in a sentence."""
+    return f"{percent(value.loss)} ({with_interval(value.low, value.high)})"
+
+
+def above_all(share: float) -> str:
+    """The meaning of a loss above 100 %, as a sentence after another; empty for any other loss."""
+    return f" Above 100 %, {MORE_THAN_ALL}." if round(100 * share) > 100 else ""
+
+
+def by_subset(subsets: Sequence[SubsetLosses]) -> str:
+    """The losses on each subset, as a sentence after another; empty without subsets, or with too many to read."""
+    if not 0 < len(subsets) <= SUBSETS_NAMED:
+        return ""
+    return f" By subset: {'; '.join(map(_on_subset, subsets))}."
+
+
+def _on_subset(subset: SubsetLosses) -> str:
+    on, tasks = f"on {subset.subset}", sorted(subset.tasks, key=lambda task: task.loss)
+    reasons = {exclusion.why for exclusion in subset.excluded}
+    why = reasons.pop() if len(reasons) == 1 else "nothing can be concluded"
+    if not tasks:
+        return f"{on} {why}"
+    if len(tasks) + len(subset.excluded) == 1:
+        return f"{on} {loss(tasks[0])}"
+    low, high = percent(tasks[0].loss), percent(tasks[-1].loss)
+    span = high if low == high else interval_text(tasks[0].loss, tasks[-1].loss)
+    rest = f"; in {len(subset.excluded)} more {why}" if subset.excluded else ""
+    return f"{on} {span} ({count(len(tasks), 'task')}{rest})"
+
+
+def replaceable(line: LineClaim, margin: float, named: bool) -> str:
+    """How many heads of a line are replaceable, and the bound that stops the next number."""
+    number, heads, by = line.replaceable or 0, "heads", ""
+    if named or line.at_end is None:  # else a sentence before has named them
+        heads, by = f"heads of {line.model}", f" by {constants(line.constant)}"
+    at = f"replaceable{by} at a margin of {100 * margin:g} %"
+    step = line.stopped_at
+    if step is not None:
+        claim = f"{number} of {line.heads} {heads} are {at}; " if number else f"no measured number of {heads} is {at}: "
+        claim += bound(step)
+    elif number == line.heads:
+        claim = f"all {line.heads} {heads} are {at}"
+    else:
+        claim = f"{number} of {line.heads} {heads} are {at}; no more were tried"
+    words = ", ".join(filter(None, [in_order(line.order, line.orders), claim]))
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def bound(step: Step) -> str:
+    """The largest upper bound of a loss at a number of replaced heads."""
+    with_replaced = f"with {step.replaced} replaced"
+    if not _finite(step.bound):
+        return f"{with_replaced}, the loss on {step.worst} has no upper bound"
+    return f"{with_replaced}, the upper bound of the loss on {step.worst} is {percent(step.bound, upper=True)}"
+
+
+def excluded(exclusion: Exclusion, of: str = "", counted: bool = False) -> str:
+    """A task that is excluded, and why.
+
+    Args:
+        exclusion: the task and the reason.
+        of: the model in parentheses, if it has to be named.
+        counted: whether other tasks count, so nothing has said yet that this one does not.
+    """
+    return f"{exclusion.task}{of}{' is excluded' if counted else ''}: {exclusion.why}"
+
+
+def without_loss(exclusions: Iterable[Exclusion]) -> str:
+    """The tasks without a loss and the reasons, in a sentence; empty if every task has a loss."""
+    words = "; ".join(map(excluded, exclusions))
+    return f"No loss: {words}." if words else ""
+
+
+def rising(task: RisingTask) -> str:
+    """A task whose probes still improved: which of them, and what this means for its loss."""
+    runs = [FLOOR_NAMES.get(run, run) for run in task.runs]
+    named = " and ".join(filter(None, [", ".join(runs[:-1]), runs[-1]]))
+    return f"{task.task} ({named}{f': its loss may be {task.loss} than measured' if task.loss else ''})"
+
+
+def sample_size(lines: Sequence[LineClaim]) -> str:
+    """The numbers of seeds and validation examples that lines are based on, in a sentence."""
+    first = lines[0]
+    seeds, examples = sorted({line.seeds for line in lines if line.seeds}), first.examples or (0,)
+    over = f"{seeds[0]} to {count(seeds[-1], 'seed')} and " if len(seeds) > 1 else ""
+    over = f"{count(seeds[0], 'seed')} and " if len(seeds) == 1 else over
+    each = " to ".join(dict.fromkeys(f"{number:,}" for number in examples))
+    noun = "example" if examples[-1] == 1 else "examples"
+    several = len(first.tasks) + len(first.excluded) > 1
+    return f"From {over}{each} validation {noun}{' per task' if several else ''}."

@@ -18,7 +18,7 @@ from papa.config.study import Job
 from papa.config.variant import parts_of
 from papa.errors import count
 from papa.files import provenance_of, read_table
-from papa.results.grids import constant_name, order_name
+from papa.results.phrases import constant_name, order_name
 from papa.results.table import Table, write_frame, write_pages
 
 PAIR = ["between", "model", "task", "title", "constant", "order", "seed", "a", "b"]

@@ -20,10 +20,12 @@ from papa.config.measures import MEASURES, METRICS
 from papa.config.stages import RunsOf
 from papa.config.study import Job
 from papa.errors import InputError, count
-from papa.files import JSON, PathLike, digest_of, provenance_of, read_json, read_table, trace_of, write_table
+from papa.files import JSON, PathLike, digest_of, provenance_of, read_table, trace_of, write_table
 from papa.method.metrics import counts_of
-from papa.results.losses import ABOUT_LOSS, COUNTS, LOSS_COLUMNS, losses_of
+from papa.results.conclusion import Conclusion, Exclusion
+from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, Measured, assembled, is_probed, table_of
+from papa.results.phrases import ABOUT_LOSS, loss_text, mean_text, without_loss
 from papa.results.runs import (
     DATA_COLUMNS,
     READING_COLUMNS,
@@ -34,18 +36,7 @@ from papa.results.runs import (
     runs_in,
     undrawn,
 )
-from papa.results.table import (
-    Table,
-    loss_text,
-    metric_name,
-    percent,
-    printable,
-    read_frame,
-    score_text,
-    used,
-    write_frame,
-    write_pages,
-)
+from papa.results.table import Table, metric_name, printable, read_frame, score_text, used, write_frame, write_pages
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,7 +98,7 @@ def summarise(job: Job[RunsOf]) -> str:
     write_pages(TITLE, tables_of(summary), legend(summary), job.output("markdown"), job.output("latex"))
     drops = mean_relative_drops(summary[summary["fraction"] == "0"])
     at_end = ", ".join(
-        f"{model}, {constant} {percent(drop)} over {count(tasks, 'task')}"
+        f"{model}, {constant} {mean_text(drop)} over {count(tasks, 'task')}"
         for model, constant, drop, tasks in drops[["model", "constant", "mean_relative_drop", "tasks"]].itertuples(
             index=False
         )
@@ -287,7 +278,7 @@ def print_summary(rows: pd.DataFrame, console: Console) -> None:
             whole = Table(f"{what}, by {BY_FRACTION}", frame.rename(columns=headings), 1)
             for table in whole.fitting(console.width):
                 table.print(console)
-    console.print(f"{about_scores(rows)} {ABOUT_LOSS} {no_say(rows)}".strip())
+    console.print(f"{about_scores(rows)} {ABOUT_LOSS} {excluded(rows)}".strip())
 
 
 def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -307,7 +298,7 @@ def _with_means(title: str, rows: pd.DataFrame, which: pd.Series[bool], names: M
         return Table(title, frame, len(names))
     fractions = fractions_of(rows)
     last = dict.fromkeys(frame.columns, "") | {next(iter(names)): "mean drop"}
-    last |= {fraction: percent(means.get(fraction)) for fraction in fractions}
+    last |= {fraction: mean_text(means.get(fraction)) for fraction in fractions}
     last[f"drop at {fractions[-1]}"] = last[fractions[-1]]
     return Table(title, pd.concat([frame, pd.DataFrame([last])]), len(names), rules=(len(frame),))
 
@@ -325,7 +316,7 @@ def by_fraction(rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, 
     fractions = fractions_of(rows)
     shown, lines = _laid_out(rows, which, names)
     at_end = shown[shown["fraction"] == fractions[-1]].set_index("place").reindex(lines.index)
-    drop, loss = at_end["relative_drop"].map(percent), at_end["loss_text"].fillna("-")
+    drop, loss = at_end["relative_drop"].map(mean_text), at_end["loss_text"].fillna("-")
     last = {f"drop at {fractions[-1]}": drop, f"loss at {fractions[-1]}": loss}
     return _floors(lines, shown).join(_cells(shown, "score_text", fractions)).assign(**last)
 
@@ -360,19 +351,17 @@ def _floors(lines: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
 def legend(rows: pd.DataFrame) -> str:
     """What columns, cells, drops and losses of tables with a column for each fraction mean."""
     columns = f"Columns: {BY_FRACTION}."
-    return " ".join((columns, about_scores(rows), ABOUT_DROPS, ABOUT_MEANS, ABOUT_LOSS, no_say(rows))).strip()
+    return " ".join((columns, about_scores(rows), ABOUT_DROPS, ABOUT_MEANS, ABOUT_LOSS, excluded(rows))).strip()
 
 
-def no_say(rows: pd.DataFrame) -> str:
-    """Which tasks have no loss, and why, in a sentence; empty if all have one."""
+def excluded(rows: pd.DataFrame) -> str:
+    """The tasks without a loss and the reasons, in a sentence; empty if every task has one."""
     main = rows[is_main(rows)].drop_duplicates(["model", "task"])
     several = main["model"].nunique() > 1
-    without = [
-        f"{title}{f' ({model})' if several else ''}: {status}"
-        for model, title, status in main[["model", "title", "status"]].dropna().itertuples(index=False)
-        if status != COUNTS
-    ]
-    return f"No loss: {'; '.join(without)}." if without else ""
+    named = main.loc[main["status"].ne(COUNTS), ["model", "title", "status"]].dropna().itertuples(index=False)
+    return without_loss(
+        Exclusion(task=f"{title} ({model})" if several else title, why=status) for model, title, status in named
+    )
 
 
 def about_scores(rows: pd.DataFrame) -> str:
@@ -434,7 +423,7 @@ def main() -> None:
         rows = read_summary(summary)
         print_summary(rows, console)
         if claims.exists():
-            said = _older(claims, summary=summary) or printable(read_json(claims)["sentence"])
+            said = _older(claims, summary=summary) or printable(Conclusion.read(claims).sentence)
             console.print(f"\n{said}", soft_wrap=said.startswith(str(claims)))  # a path in one piece can be copied
         report = (_older(page, summary=summary, claims=claims) or str(page)) if page.exists() else ""
     except InputError as error:

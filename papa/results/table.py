@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -162,18 +161,6 @@ def score_text(mean: float, half_width: float) -> str:
     if pd.isna(mean):
         return "-"
     return f"{mean:.3f}" + ("" if pd.isna(half_width) else f" ±{half_width:.3f}".replace("±0.", "±."))
-
-
-def loss_text(loss: float, low: float, high: float) -> str:
-    """A loss and its interval: "34 % (29 to 40)"; - if there is none."""
-    if pd.isna(loss):
-        return "-"
-    bounded = math.isfinite(low) and math.isfinite(high)
-    return f"{round(100 * loss)} %" + (f" ({round(100 * low)} to {round(100 * high)})" if bounded else "")
-
-
-def percent(share: float | None) -> str:
-    return "-" if pd.isna(share) else f"{100 * share:.1f}%"
 
 
 def metric_name(metric: str) -> str:

@@ -112,7 +112,7 @@ def test_where_nothing_can_be_concluded_the_first_sentence_says_so(chromium, not
     page, why = nothing_to_claim
     nothing = Report(chromium, page).open(figures=("figure-score_by_fraction",))
     first = nothing.one("header .lead").text.replace("\u00a0", " ")
-    assert first.startswith("Nothing can be concluded of small with heads replaced by zeros. ")
+    assert first.startswith("Nothing can be concluded about small with heads replaced by zeros. ")
     assert first.count(why) == 2, first
     assert not nothing.all(".block .value") and not nothing.all("#explorer")
     assert "#explorer" not in [link.get_attribute("href") for link in nothing.all("nav a")]

@@ -14,9 +14,11 @@ from scipy.stats import norm
 
 from papa.config.settings import Plots
 from papa.config.stages import GridOf
-from papa.results.claims import Line, at_most, claims_of, lines_of, share_of, tables_of
-from papa.results.losses import COUNTS, losses_of
+from papa.results.claims import Line, claims_of, lines_of, tables_of
+from papa.results.conclusion import Conclusion
+from papa.results.losses import COUNTS, difference, losses_of, lost, share_of
 from papa.results.outcomes import FLOOR, ORIGINALS, RUN, Measured, measured_in, table_of
+from papa.results.phrases import percent
 from papa.results.statistics import Estimate
 from papa.results.summary import CURVE_COLUMNS, SETTING, summary_of
 
@@ -82,10 +84,18 @@ def _data_columns() -> list[str]:
 
 
 def concluded(found: list[Measured], margin: float = 0.1, curves: pd.DataFrame | None = None, **of_grid: Any) -> Any:
-    """The claims of one grid: the table, and what is told."""
+    """The claims of one grid: the table, and the conclusion as JSON."""
     own = grid([one.task for one in found], **of_grid)
+    return claimed(lines_of(own, summary(found), found), margin, curves)
+
+
+def claimed(lines: list[Line], margin: float = 0.1, curves: pd.DataFrame | None = None) -> Any:
+    """The table of claims, and the conclusion as JSON, which it equals when it is read again."""
     empty = pd.DataFrame(columns=list(CURVE_COLUMNS))
-    return claims_of(lines_of(own, summary(found), found), margin, empty if curves is None else curves)
+    frame, conclusion = claims_of(lines, margin, empty if curves is None else curves)
+    content = conclusion.to_json()
+    assert Conclusion.of_json(content).to_json() == content
+    return frame, content
 
 
 def test_losses_are_shares_of_what_attention_contributes() -> None:
@@ -118,7 +128,7 @@ def test_one_task_that_loses_is_enough() -> None:
     worse = measured("b", RIGHT | {"1/2": 330})
     _, told = concluded([measured("a"), worse])
     assert told["lines"][0]["replaceable"] == 0
-    said = "In the order of λ, no measured number of heads is replaceable at a margin of 10 %: with 8 replaced, B may"
+    said = "In the order of λ, no measured number of heads is replaceable at a margin of 10 %: with 8 replaced, the"
     assert said in told["sentence"]
 
 
@@ -137,7 +147,7 @@ def test_a_later_number_that_passes_does_not_help_after_one_that_failed() -> Non
 def test_a_task_that_does_not_beat_both_floors_has_no_say(right: dict[str, int], why: str) -> None:
     alone = measured("b", right)
     frame, told = concluded([alone])
-    of = "Nothing can be concluded of m with heads replaced by average constants in the order of λ."
+    of = "Nothing can be concluded about m with heads replaced by average constants in the order of λ."
     assert told["sentence"].startswith(f"{of} B: {why}. From")
     assert told["lines"][0]["replaceable"] is None and frame["loss"].isna().all()
     _, beside = concluded([measured("a"), alone])
@@ -148,7 +158,9 @@ def test_a_task_that_does_not_beat_both_floors_has_no_say(right: dict[str, int],
 def test_a_task_that_was_not_run_at_a_number_of_heads_may_lose_all_there() -> None:
     whole, part = measured("a"), measured("b")
     frame, told = concluded([whole, without(part, "1/2")])
-    assert told["lines"][0]["replaceable"] == 0 and "with 8 replaced, B may lose any share" in told["sentence"]
+    assert (
+        told["lines"][0]["replaceable"] == 0 and "with 8 replaced, the loss on B has no upper bound" in told["sentence"]
+    )
     assert frame["bound"].tolist()[0] == math.inf and frame["tasks"].tolist() == [1, 2, 2]
 
 
@@ -195,15 +207,13 @@ def test_of_one_task_the_interval_is_that_of_its_loss() -> None:
 
 def test_one_seed_concludes_nothing() -> None:
     _, told = concluded([measured("a", seeds=1)])
-    assert told["sentence"].startswith("Nothing can be concluded of m ") and "A: one seed, so no" in told["sentence"]
+    assert told["sentence"].startswith("Nothing can be concluded about m ") and "A: one seed, so no" in told["sentence"]
 
 
 def test_one_example_concludes_nothing() -> None:
     own = measured("a")
     alone = Measured(**{**vars(own), "items": own.items[:1], "values": {"predicted": own.values["predicted"][:, :1]}})
-    _, told = claims_of(
-        lines_of(grid(["a"]), summary([alone]), [alone]), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS))
-    )
+    _, told = claimed(lines_of(grid(["a"]), summary([alone]), [alone]))
     assert "A: one validation example, so no interval. From 5 seeds and 1 validation example." in told["sentence"]
 
 
@@ -242,7 +252,7 @@ def test_probes_that_still_gain_are_named(scores: list[float], rising: bool, noi
 @pytest.mark.parametrize(
     ("settings", "right", "said"),
     [
-        ([("zeros", None, "0")], RIGHT, "A (contextless floor: its loss may be larger than measured)"),
+        ([("zeros", None, "0")], RIGHT, "A (context-free floor: its loss may be larger than measured)"),
         ([("average", "lambda-0", "1/8")], RIGHT, "A (replaced heads: its loss may be smaller than measured)"),
         ([("average", None, "0")], RIGHT, "A (replaced heads: its loss may be smaller than measured)"),
         (
@@ -319,7 +329,7 @@ def test_of_one_task() -> None:
     assert told["sentence"] == (
         "With all 16 heads of m replaced by average constants, 50 % (95 % interval 42 to 58 %) of what attention "
         "contributes is lost on A. In the order of λ, 8 of 16 heads are replaceable at a margin of 10 %; with 14 "
-        "replaced, A may lose up to 44 %. From 5 seeds and 400 validation examples."
+        "replaced, the upper bound of the loss on A is 44 %. From 5 seeds and 400 validation examples."
     )
 
 
@@ -327,11 +337,11 @@ def test_of_two_orders_each_is_named_and_what_they_share_is_said_once() -> None:
     both = measured("a", orders=("lambda-0", "lambda-reversed-0"))
     _, told = concluded([both], orders=("lambda", "lambda-reversed"))
     assert [line["orders"] for line in told["lines"]] == [1, 1]
-    assert re.sub(r"\d+ to \d+ %|up to \d+ %", "…", told["sentence"]) == (
+    stopped = "8 of 16 heads are replaceable at a margin of 10 %; with 14 replaced, the upper bound of the loss …."
+    assert re.sub(r"\d+ to \d+ %|on A is \d+ %", "…", told["sentence"]) == (
         "With all 16 heads of m replaced by average constants, 50 % (95 % interval …) of what attention contributes is "
-        "lost on A. In the order of λ, 8 of 16 heads are replaceable at a margin of 10 %; with 14 replaced, A may lose "
-        "…. In the reverse order of λ, 8 of 16 heads are replaceable at a margin of 10 %; with 14 replaced, A may lose "
-        "…. From 5 seeds and 400 validation examples."
+        f"lost on A. In the order of λ, {stopped} In the reverse order of λ, {stopped} From 5 seeds and 400 validation "
+        "examples."
     )
     one, other = (line["sentence"] for line in told["lines"])
     assert "In the order of λ, 8 of 16" in one and "In the reverse order of λ, 8 of 16" in other
@@ -349,14 +359,14 @@ def test_of_two_models_each_is_named() -> None:
     asked = grid(["a"]).model_copy(update={"models": ("m", "n")})
     rows = summary([one])
     both = pd.concat([rows, rows.assign(model="n")], ignore_index=True)
-    _, told = claims_of(lines_of(asked, both, two), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS)))
+    _, told = claimed(lines_of(asked, both, two))
     sentences = [part for line in told["lines"] for part in line["sentence"].split(". ")]
     assert len(told["lines"]) == 2 and told["sentence"] == " ".join(line["sentence"] for line in told["lines"])
     assert len(set(sentences)) == len(sentences) - 1, "but for the numbers of seeds and examples"
     assert all(f"8 of 16 heads of {name} are replaceable by average constants" in told["sentence"] for name in "mn")
     # nor do they read alike if not all heads were ever replaced
     few = asked.model_copy(update={"fractions": ("1", "1/2")})
-    _, told = claims_of(lines_of(few, both, two), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS)))
+    _, told = claimed(lines_of(few, both, two))
     assert told["sentence"] == " ".join(
         f"In the order of λ, 8 of 16 heads of {name} are replaceable by average constants at a margin of 10 %; no more "
         "were tried. From 5 seeds and 400 validation examples."
@@ -366,7 +376,7 @@ def test_of_two_models_each_is_named() -> None:
 
 def test_of_zeros_all_is_lost_by_definition() -> None:
     asked = grid(["a"], fractions=("1", "1/2", "0")).model_copy(update={"constants": ("zeros",)})
-    _, told = claims_of(lines_of(asked, summary([drawn()]), [drawn()]), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS)))
+    _, told = claimed(lines_of(asked, summary([drawn()]), [drawn()]))
     all_lost = "With all 16 heads of m replaced by zeros, all that attention contributes is lost, by definition."
     assert told["sentence"].startswith(all_lost)
 
@@ -393,19 +403,19 @@ def test_what_is_lost_is_told_by_subset() -> None:
     # a loss may be unknown where a subset counts: its runs have no seed in common with those of the floor
     rows = summary([parted("a")])
     rows.loc[rows["subset"].eq("hard"), ["loss", "loss_low", "loss_high"]] = math.nan
-    _, told = claims_of(lines_of(grid(["a"]), rows, [parted("a")]), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS)))
+    _, told = claimed(lines_of(grid(["a"]), rows, [parted("a")]))
     assert "; on hard nothing can be concluded." in told["sentence"]
 
 
 def test_a_title_that_is_a_question_ends_its_sentence() -> None:
     rows = summary([drawn()]).assign(title="Is it so?")
-    _, told = claims_of(lines_of(grid(["a"]), rows, [drawn()]), 0.1, pd.DataFrame(columns=list(CURVE_COLUMNS)))
+    _, told = claimed(lines_of(grid(["a"]), rows, [drawn()]))
     assert "is lost on Is it so? In the order of λ" in told["sentence"]
 
 
 def test_upper_bounds_are_not_rounded_down() -> None:
-    assert [at_most(share) for share in (0.07, 0.1, 0.1001, 0.291)] == ["7 %", "10 %", "11 %", "30 %"]
-    assert [at_most(share) for share in (math.inf, math.nan)] == ["no bound", "-"]
+    assert [percent(share, upper=True) for share in (0.07, 0.1, 0.1001, 0.291)] == ["7 %", "10 %", "11 %", "30 %"]
+    assert [percent(share, upper=True) for share in (math.inf, math.nan)] == ["no bound", "-"]
 
 
 def test_outcomes_come_back_from_their_table(tmp_path: Any) -> None:
@@ -508,10 +518,8 @@ def area_in(score: Any, constant: str, order: str = "lambda-0") -> float:
 
 def estimated(one: Line, other: Line | None = None) -> Estimate:
     """The estimate of the area of a line, or of the difference between two."""
-    weights = dict(one.area("a") or {})
-    for setting, weight in ((other and other.area("a")) or {}).items():
-        weights[setting] = weights.get(setting, 0.0) - weight
-    found = share_of(one.samples["a"], weights)
+    widths = [(line and line.widths("a")) or {} for line in (one, other)]
+    found = share_of(one.samples["a"], difference(*map(lost, widths)))
     assert found is not None
     return found.estimate()
 

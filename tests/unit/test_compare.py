@@ -28,6 +28,7 @@ from papa.results.compare import (
     headline,
     print_comparison,
 )
+from papa.results.conclusion import Conclusion
 from papa.results.outcomes import RUN, Measured, table_of
 
 ORIGINAL, FLOOR, HALF = (None, None, "1"), ("zeros", None, "0"), ("average", "lambda-0", "1/2")
@@ -54,7 +55,8 @@ def results(folder, *measured, margin=None, runs=None, precision="float32", **ma
     tasks = {own.task: {"title": own.task.upper(), "metric": own.metric} for own in measured}
     write_table(table, folder / OUTCOMES, {"table": "outcomes"} | facts, Trace("summary", 2, {"tasks": tasks}, {}))
     if margin is not None:
-        write_json({"margin": margin}, folder / ARTEFACTS["claims_json"].path())
+        conclusion = Conclusion(sentence="", margin=margin, lines=(), areas=())
+        write_json(conclusion.to_json(), folder / ARTEFACTS["claims_json"].path())
     for own in measured if runs is None else ():
         trace = Trace("probe", 4, {"model": {"name": own.model, "precision": precision}}, {})
         by_variant: dict[str, list[dict[str, object]]] = {}
@@ -527,5 +529,5 @@ def test_what_cannot_be_compared_is_one_sentence(tmp_path):
         compare(a, a)
     run_file.write_text(content, encoding="utf-8")
     write_json({"sentence": "none"}, a / ARTEFACTS["claims_json"].path())
-    with pytest.raises(InputError, match="has no margin"):
+    with pytest.raises(InputError, match="has no intact margin, so it has no claims"):
         compare(a, a)

@@ -54,7 +54,7 @@ def test_means_over_tasks(tmp_path: Path) -> None:
     [found], [line] = made(tmp_path, rows)
     about = ("m", "average", pytest.approx(0.5), 3, pytest.approx(0.15), 2, "C", None, 0)
     assert found == dict(zip(COLUMNS, about, strict=True))
-    assert line == "| m | average | 0.500 | 3 | 15.0% | 2 | C | - | 0 |"
+    assert line == "| m | average | 0.500 | 3 | 15.0 % | 2 | C | - | 0 |"
 
 
 def test_losses_are_means_over_the_tasks_that_count(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_losses_are_means_over_the_tasks_that_count(tmp_path: Path) -> None:
     rows += [row("m", "a", "0", 0.8, 0.1, loss=0.9, metric="accuracy", main=False)]
     [found], [line] = made(tmp_path, rows)
     assert (found["mean_loss"], found["tasks_with_loss"]) == (pytest.approx(0.35), 2)
-    assert line.endswith("| 35.0% | 2 |")
+    assert line.endswith("| 35.0 % | 2 |")
 
 
 def test_without_a_defined_drop_there_is_none(tmp_path: Path) -> None:

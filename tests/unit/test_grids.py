@@ -13,7 +13,8 @@ from papa.config.stages import GridOf
 from papa.config.study import Job
 from papa.errors import DamagedArtefact, InputError
 from papa.files import provenance_of, read_table, trace_of, write_table
-from papa.results.grids import GRID_COLUMNS, constant_name, gather
+from papa.results.grids import GRID_COLUMNS, gather
+from papa.results.phrases import constant_name
 from papa.results.summary import SUMMARY_COLUMNS
 
 KEPT = {"1": 23, "1/2": 11, "1/16": 1, "1/19": 1, "0": 0}
@@ -187,7 +188,7 @@ def test_fractions_are_columns(tmp_path: Path) -> None:
     assert scores == [["0.800", "0.700", ""], m, n, m]
     assert made.cell(1, "0") == "0.600 ±.013" and made.cell(0, "drop at 0") == made.cell(0, "loss at 0") == "-"
     assert (made.cell(3, "trivial"), made.cell(3, "contextless")) == ("0.100", "0.200")
-    assert (made.cell(3, "drop at 0"), made.cell(3, "loss at 0")) == ("25.0%", "25 % (10 to 41)")
+    assert (made.cell(3, "drop at 0"), made.cell(3, "loss at 0")) == ("25.0 %", "25 % (10 to 41)")
     assert "of heads that keep their own attention. Constants: average; order: λ. Cells" in made.markdown
     assert "the score of a seed is its mean over the orders" in made.markdown and "Loss: " in made.markdown
     assert "same number" not in made.markdown

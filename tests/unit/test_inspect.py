@@ -59,8 +59,12 @@ def tables(path, **columns):
 
 
 def claims(path):
-    line = {"grid": "g", "line": "tiny", "heads": 6, "replaceable": 4, "tasks": ["CoLA", "RTE"], "steps": [{"loss": 0}]}
+    line = {"grid": "g", "line": "tiny", "model": "m", "heads": 6, "replaceable": 4, "tasks": ["CoLA", "RTE"]}
+    line |= {"seeds": 3, "orders": 1, "measured": [], "sentence": "tiny keeps up."}
+    line |= dict.fromkeys(("constant", "order", "examples", "half_margin", "at_end", "area"))
+    line |= {key: [] for key in ("without", "ceiling", "rising", "steps")}
     areas = [{"grid": "g", "a": "one", "b": "two", "verdict": "cannot tell", "p": 0.3}]
+    areas[0] |= dict.fromkeys(("difference", "low", "high"))
     told = {"sentence": "tiny keeps up.", "margin": 0.05, "lines": [line], "areas": areas}
     write_json(told, path, trace("claims"))
 

@@ -34,8 +34,8 @@ from finished import (
 from papa.config.study import Study
 from papa.errors import DamagedArtefact
 from papa.files import digest_of, read_json, read_table, trace_of
-from papa.results.claims import at_most
 from papa.results.page import GLOSSARY, PAGES, write_report
+from papa.results.phrases import percent
 from papa.results.summary import summarise
 
 SMALL: dict[str, Any] = {"run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]}, "grids": {}}
@@ -157,9 +157,9 @@ def test_each_line_has_its_numbers_with_intervals_and_reasons(page: Page, study:
     assert f"loss with all 15 heads replaced {100 * end['loss']:.0f} % {interval}" in words
     step = line["steps"][1]
     assert (line["replaceable"], step["replaced"]) == (8, 15)
-    why = f"with 15 replaced, {step['worst']} may lose up to {at_most(step['bound'])}"
+    why = f"with 15 replaced, the upper bound of the loss on {step['worst']} is {percent(step['bound'], upper=True)}"
     assert f"replaceable at a margin of 10 % 8 of 15 heads {why}" in words
-    half = f"{at_most(line['half_margin'])} measured with 8 of 15 replaced"
+    half = f"{percent(line['half_margin'], upper=True)} measured with 8 of 15 replaced"
     assert f"margin at which half of the heads are replaceable {half}" in words
     over = f"95 % interval {100 * area['low']:.0f} to {100 * area['high']:.0f} %"
     assert f"area under the loss, from no head replaced to all {100 * area['mean']:.0f} % {over}" in words
@@ -203,16 +203,16 @@ def test_notes_keep_numbers_on_one_line_with_their_percent(page: Page) -> None:
 def test_a_word_for_every_idea_and_none_is_called_free(page: Page) -> None:
     words = words_of(page)
     assert all(f"{word} {meaning}." in words for word, meaning in GLOSSARY.items())
-    assert not re.search(r"\bfree\b", words)
+    assert not re.search(r"(?<!context-)\bfree\b", words)
 
 
 def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path: Path) -> None:
     page = Page(text_of(write_results(tmp_path, {"second": NO_SKILL}, **SMALL)))
     words = words_of(page)
     why = f"the probe is no better than the majority class, {LABELS[0]} (0.750)"
-    of = "Nothing can be concluded of small with heads replaced by average constants in the order of λ."
+    of = "Nothing can be concluded about small with heads replaced by average constants in the order of λ."
     assert f"{of} Second: {why}." in words
-    assert f"No say. Second: {why}." in words
+    assert f"Excluded. Second: {why}." in words
     assert "Nothing can be concluded, so there is no table of claims." in words
     assert "value" not in {own.get("class") for _, own in page.tags}
     assert not {"_claims-score_by_fraction-0", "_areas-0"} & page.tables.keys()
@@ -223,7 +223,7 @@ def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path: Path) ->
 
 def test_tasks_to_be_wary_of_are_named(wary: Page) -> None:
     words = words_of(wary)
-    assert "No say. Constant: the probe is no better than the majority class" in words
+    assert "Excluded. Constant: the probe is no better than the majority class" in words
     assert "At their ceiling. Easy." in words
     both = "original and replaced heads: its loss may be larger or smaller than measured"
     assert f"Still rising, train longer. Long ({both})." in words
@@ -287,7 +287,7 @@ def test_every_analysis_is_there_with_its_figure_and_table(page: Page) -> None:
 def test_every_figure_has_a_sentence_with_its_n(page: Page) -> None:
     classes = [own.get("class") or "" for _, own in page.tags]
     assert sum("caption" in own.split() for own in classes) == len(told(page)["figures"]) == 4
-    assert words_of(page).count(f"n = {EXAMPLES} validation examples a task") == 4
+    assert words_of(page).count(f"n = {EXAMPLES} validation examples per task") == 4
 
 
 def test_learning_curves_have_a_panel_for_each_task_and_model(page: Page) -> None:

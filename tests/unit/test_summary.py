@@ -16,6 +16,7 @@ from rich.console import Console
 from papa.config.artefacts import ARTEFACTS
 from papa.errors import DamagedArtefact, InputError
 from papa.files import PathLike, Trace, digest_of, write_json, write_page
+from papa.results.conclusion import Conclusion
 from papa.results.losses import LOSS_COLUMNS
 from papa.results.outcomes import RUN, Measured
 from papa.results.runs import RUN_COLUMNS, SPLITS, RunFile, collect_runs, read_runs, runs_in, undrawn
@@ -229,9 +230,9 @@ def test_markdown_says_what_was_used(tmp_path: Path) -> None:
     page = page_of(runs, tmp_path)
     assert "mean over 2 seeds" in page
     assert "## tiny (24 heads): average constants" in page
-    assert "| CoLA \\| real | Accuracy | - | - | 0.805 ±.064 | 0.605 ±.064 | 24.8% | - |" in page
-    assert "| CoLA \\| real | lookup | 29 | - | - | 0.705 ±.064 | 0.505 ±.064 | 28.4% | - |" in page
-    assert "| CoLA \\| real | Chunk F1 | - | - | 0.755 ±.064 | 0.555 ±.064 | 26.5% | - |" in page
+    assert "| CoLA \\| real | Accuracy | - | - | 0.805 ±.064 | 0.605 ±.064 | 24.8 % | - |" in page
+    assert "| CoLA \\| real | lookup | 29 | - | - | 0.705 ±.064 | 0.505 ±.064 | 28.4 % | - |" in page
+    assert "| CoLA \\| real | Chunk F1 | - | - | 0.755 ±.064 | 0.555 ±.064 | 26.5 % | - |" in page
     assert "| CoLA \\| real | tiny | 1,000 of 8,551 | 7 | all 53 | 2 |" in page
     assert page.count("1,000 of 8,551") == 1
 
@@ -290,13 +291,17 @@ def test_terminal_has_no_table_of_losses_without_losses(capsys: pytest.CaptureFi
     assert "Score, by fraction" in shown and "Loss and its" not in shown
 
 
+def concluded(sentence: str) -> dict[str, object]:
+    return Conclusion(sentence=sentence, margin=0.1, lines=(), areas=()).to_json()
+
+
 def test_command_prints_where_things_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "tables/summary.parquet"
     write_frame(summary([scored("t", "1", 1, 0.8)]), SUMMARY_COLUMNS, place, {}, Trace("summary", 1, {}, {}))
     (tmp_path / "figures").mkdir()
-    write_json({"sentence": "Nothing can be concluded."}, tmp_path / "tables/claims.json")
+    write_json(concluded("Nothing can be concluded."), tmp_path / "tables/claims.json")
     monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path)])
     main()
     shown = capsys.readouterr().out
@@ -324,12 +329,12 @@ def test_what_is_older_than_the_summary_is_not_shown_as_its_own(
 
     monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path)])
     write_frame(summary([scored("t", "1", 1, 0.8)]), SUMMARY_COLUMNS, summary_file, {}, made_of("summary"))
-    write_json({"sentence": "Much is lost."}, claims, made_of("claims", summary=summary_file))
+    write_json(concluded("Much is lost."), claims, made_of("claims", summary=summary_file))
     write_page("<html><head></head></html>", page, made_of("page", summary=summary_file, claims=claims))
     said = shown()
     assert "Much is lost. Tables:" in said and f"Report: {page}" in said and "older than" not in said
 
-    write_json({"sentence": "Little is lost."}, claims, made_of("claims", summary=summary_file))
+    write_json(concluded("Little is lost."), claims, made_of("claims", summary=summary_file))
     said = shown()
     assert "Little is lost. Tables:" in said and f"Report: {page} is older than this summary" in said
 

@@ -36,8 +36,8 @@ def test_scores_drops_and_rules(tmp_path: Path) -> None:
     text = latex(tmp_path, [row(f, mean) for f, mean in zip(KEPT, (0.8, 0.84, 0.6), strict=True)])
     text = text.split(r"\end{table}", 1)[0]
     title = r"100 \% of R\&D\_\#1 $\pm$ \{a\}"
-    assert title + r" & F1 & - & - & 0.800 $\pm$.013 & 0.840 $\pm$.013 & 0.600 $\pm$.013 & 25.0\% & - \\" in text
-    assert "\\midrule\n" r"mean drop &  &  &  & 0.0\% & $-$5.0\% & 25.0\% & 25.0\% &  \\" in text
+    assert title + r" & F1 & - & - & 0.800 $\pm$.013 & 0.840 $\pm$.013 & 0.600 $\pm$.013 & 25.0 \% & - \\" in text
+    assert "\\midrule\n" r"mean drop &  &  &  & 0.0 \% & $-$5.0 \% & 25.0 \% & 25.0 \% &  \\" in text
     assert r"\begin{tabular}{llrrrrrrr}" in text
     assert [rule for rule in re.findall(r"\\(\w+)", text) if rule.endswith("rule")] == [
         "toprule",

@@ -1,0 +1,221 @@
+"""A conclusion as typed values: what may be claimed of each line, with losses, exclusions, bounds and differences.
+
+Stage *claims* makes a `Conclusion` and writes it as `tables/claims.json`. The report, the terminal, `papa inspect`,
+`papa heads` and `papa compare` read it, and `papa.results.phrases` words it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from math import inf, nan
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from papa.errors import DamagedArtefact
+from papa.files import JSON, MEND, PathLike, read_json
+
+
+def _null_is(number: float) -> BeforeValidator:
+    """JSON has neither infinity nor NaN: `null` stands for the number that a field has if nothing is known."""
+    return BeforeValidator(lambda value: number if value is None else value)
+
+
+Number = Annotated[float, _null_is(nan)]
+Low = Annotated[float, _null_is(-inf)]
+High = Annotated[float, _null_is(inf)]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, populate_by_name=True, ser_json_inf_nan="null")
+
+
+class TaskLoss(_Value):
+    """The loss on a task, with its 95 % interval."""
+
+    task: str
+    loss: Number
+    low: Low
+    high: High
+
+
+class Exclusion(_Value):
+    """A task that is excluded from claims, and the reason."""
+
+    task: str
+    why: str
+
+
+class SubsetLosses(_Value):
+    """Losses on a subset of the validation examples, with every head replaced."""
+
+    subset: str
+    tasks: tuple[TaskLoss, ...]
+    excluded: tuple[Exclusion, ...] = Field(validation_alias="without", serialization_alias="without")
+
+
+class EndLoss(_Value):
+    """The loss with every head replaced: the mean over the tasks that count, of each of them, and on subsets."""
+
+    loss: Number
+    low: Low
+    high: High
+    tasks: tuple[TaskLoss, ...]
+    subsets: tuple[SubsetLosses, ...]
+
+
+class RisingTask(_Value):
+    """A task whose probes still improved when training ended.
+
+    Args:
+        runs: which probes did: the original, the floor, or those with replaced heads.
+        loss: whether the true loss may be `larger`, `smaller` or either; None if the task has no loss.
+    """
+
+    task: str
+    runs: tuple[str, ...]
+    loss: str | None
+
+
+class Step(_Value):
+    """A measured number of replaced heads.
+
+    Args:
+        replaced, heads: how many heads of how many.
+        tasks: how many tasks that count were run with this number.
+        loss, low, high: their mean loss with its 95 % interval; unset if none has a loss.
+        bound, worst: the largest upper bound of a loss, and the task it belongs to; unset if no task counts.
+        margin: the largest bound up to this number of heads; they are replaceable at every margin above it.
+    """
+
+    grid: str
+    line: str
+    model: str
+    heads: int
+    constant: str | None
+    order: str | None
+    fraction: str
+    replaced: int
+    tasks: int
+    loss: Annotated[float | None, _null_is(nan)] = None
+    low: Annotated[float | None, _null_is(-inf)] = None
+    high: Annotated[float | None, _null_is(inf)] = None
+    bound: Annotated[float | None, _null_is(inf)] = None
+    margin: Annotated[float | None, _null_is(inf)] = None
+    worst: str | None = None
+
+
+class Area(_Value):
+    """The area under the loss along the share of replaced heads, with its 95 % interval."""
+
+    mean: Number
+    low: Low
+    high: High
+
+
+class LineClaim(_Value):
+    """What may be claimed of a model, a constant and an order.
+
+    Args:
+        seeds: the smallest number of probe seeds; None if no probe was trained.
+        orders: how many orders results are averaged over.
+        examples: the smallest and the largest number of validation examples; None if there are none.
+        tasks, excluded: the tasks that count, and those that do not.
+        ceiling, rising: tasks to be careful with.
+        replaceable: how many heads are replaceable at the margin; None if no task counts.
+        measured: the numbers of replaced heads whose bound is known.
+        half_margin: the margin above which half of the heads are replaceable.
+        at_end: the loss with every head replaced; None if it was not measured.
+        area: the mean area over the tasks that count; None if it was not measured from none to all.
+        sentence: the same in words.
+    """
+
+    grid: str
+    line: str
+    model: str
+    constant: str | None
+    order: str | None
+    heads: int
+    seeds: int | None
+    orders: int
+    examples: tuple[int, int] | None
+    tasks: tuple[str, ...]
+    excluded: tuple[Exclusion, ...] = Field(validation_alias="without", serialization_alias="without")
+    ceiling: tuple[str, ...]
+    rising: tuple[RisingTask, ...]
+    replaceable: int | None
+    measured: tuple[int, ...]
+    half_margin: float | None
+    at_end: EndLoss | None
+    area: Area | None
+    steps: tuple[Step, ...]
+    sentence: str
+
+    @property
+    def bounded(self) -> list[Step]:
+        """The steps whose bound is known."""
+        return [step for step in self.steps if step.margin is not None]
+
+    @property
+    def stopped_at(self) -> Step | None:
+        """The first step that is not replaceable; None if all are."""
+        return next((step for step in self.bounded if step.replaced > (self.replaceable or 0)), None)
+
+    @property
+    def half(self) -> Step | None:
+        """The first step that replaces half of the heads or more."""
+        return next((step for step in self.bounded if 2 * step.replaced >= self.heads), None)
+
+
+class AreaDifference(_Value):
+    """The area of one line minus that of another, with its 95 % interval and the p corrected over all pairs (Holm)."""
+
+    grid: str
+    a: str
+    b: str
+    verdict: str
+    p: float | None
+    difference: Number
+    low: Low
+    high: High
+
+
+class Conclusion(_Value):
+    """All that may be concluded from a study.
+
+    Args:
+        sentence: the conclusion of the first grid in words.
+        margin: the loss that is accepted.
+        lines: the claims of each line of each grid.
+        areas: differences between the lines of a grid.
+    """
+
+    sentence: str
+    margin: float
+    lines: tuple[LineClaim, ...]
+    areas: tuple[AreaDifference, ...]
+
+    def to_json(self) -> dict[str, JSON]:
+        """Plain values for `claims.json`. What is infinite or not a number is null; an unset field is left out."""
+        content: dict[str, JSON] = json.loads(self.model_dump_json(exclude_unset=True, by_alias=True))
+        return content
+
+    @classmethod
+    def of_json(cls, content: Mapping[str, JSON]) -> Conclusion:
+        """The conclusion that `to_json` wrote."""
+        return cls.model_validate(content)
+
+    @classmethod
+    def read(cls, path: PathLike) -> Conclusion:
+        """Read `claims.json`.
+
+        Raises:
+            DamagedArtefact: the file is missing, damaged or something else.
+        """
+        content = read_json(path)
+        try:
+            return cls.of_json(content)
+        except ValidationError as error:
+            place = ".".join(map(str, error.errors()[0]["loc"]))
+            raise DamagedArtefact(f"{path} has no intact {place}, so it has no claims of papa; {MEND}.") from None

@@ -12,7 +12,11 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from papa.config.settings import Corpus, Model, Plots
+from papa.config.variant import WHOLE
 from papa.files import JSON
+
+Unit = Literal["head", "group", "layer"]
+"""What is replaced at once: a head, the heads that share their keys and values, or all heads of a layer."""
 
 
 class Settings(BaseModel):
@@ -32,8 +36,14 @@ class Settings(BaseModel):
         return None
 
     def recorded(self) -> dict[str, JSON]:
-        """The settings as an artefact records them: as JSON, without places and without what is not given."""
-        return self.model_dump(mode="json", exclude_none=True, exclude=set(self.places))
+        """Return the settings as an artefact records them: as JSON, without places and without default values.
+
+        A setting that is new, and whose default gives the old numbers, therefore leaves finished artefacts fresh.
+        Blocks of the config are recorded whole, because the default of a key may change.
+        """
+        fields = type(self).model_fields.items()
+        default = {name for name, field in fields if getattr(self, name) == field.get_default()}
+        return self.model_dump(mode="json", exclude_none=True, exclude={*self.places, *default})
 
 
 class ModelId(Settings):
@@ -172,14 +182,14 @@ class TokensOf(_OfModel):
 class AverageOf(_OfEncoding):
     """Stage *average*: the average attention of every head over a corpus, or over a part of it.
 
-    `kind` is what is averaged, one of `AVERAGED`; None stands for attention, slot by slot.
+    `kind` is what is averaged, one of `AVERAGED`; "average" is attention, slot by slot.
     """
 
     stage = "average"
     runs = "papa.method.corpus_averages:average_corpus"
 
     part: str
-    kind: str | None = None
+    kind: str = "average"
 
 
 class MergeOf(Settings):
@@ -202,18 +212,18 @@ class Gating(Settings):
     training: Training
     seed: int
     encoder_dropout: bool
-    part: str | None = None
-    """Which part of the training texts is learned from; None stands for all of them."""
-    unit: Literal["group", "layer"] | None = None
-    """What has one λ; None stands for a head."""
-    direct: Literal[True] | None = None
-    """Whether the loss is that of the model's own head, of next tokens or of choices, and no probe is trained."""
-    start: Literal["open"] | None = None
-    """Where λ starts; None stands for a half."""
-    l1: float | None = None
-    """The weight of the mean of all λ in the loss; None stands for none."""
+    part: str = WHOLE
+    """The part of the training texts that λ is learned from."""
+    unit: Unit = "head"
+    """What has one λ."""
+    direct: bool = False
+    """Whether the loss is that of the model's own head, on next tokens or choices, and no probe is trained."""
+    start: Literal["half", "open"] = "half"
+    """Where λ starts."""
+    l1: float = 0.0
+    """The weight of the mean of all λ in the loss."""
     settled: float | None = None
-    """Kendall's τ between the orders of two epochs at which no further one is learned; None stands for all epochs."""
+    """Kendall's τ between the orders of two epochs at which learning ends; None if it never ends early."""
 
 
 class LambdaOf(_OfEncoding, Gating):
@@ -242,12 +252,12 @@ class WeightsOf(_OfEncoding):
     by: Literal["gradient", "leave-one-out", "variance", "output-norm"]
     constant: str | None = None
     seed: int | None = None
-    training: Training = Training.none()
+    training: Training
     """How the probe is trained that has the loss."""
     encoder_dropout: bool | None = None
     """Whether the encoder drops while that probe is trained."""
-    unit: Literal["group", "layer"] | None = None
-    direct: Literal[True] | None = None
+    unit: Unit = "head"
+    direct: bool = False
 
 
 class RankOf(Settings):
@@ -267,7 +277,7 @@ class OrderOf(_OfModel):
 
     order: str
     seed: int
-    unit: Literal["group", "layer"] | None = None
+    unit: Unit = "head"
 
 
 class HiddenOf(_OfEncoding):
@@ -300,7 +310,7 @@ class ProbeOf(_OfEncoding):
     variant: str
     encoder_dropout: bool
     streamed: bool
-    direct: Literal[True] | None = None
+    direct: bool = False
 
     @property
     def threads(self) -> Literal["encoder", "probe"] | None:

@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from papa.config import stages
 from papa.config.artefacts import ARTEFACTS
@@ -465,8 +465,7 @@ class Study:
         return self._average_part(model, laid_out, averaged, WHOLE)
 
     def _average_part(self, model: str, laid_out: str, averaged: str, part: str) -> Job[stages.AverageOf]:
-        kind = None if averaged == "average" else averaged
-        settings = stages.AverageOf(model=self._encoding(model), part=part, kind=kind)
+        settings = stages.AverageOf(model=self._encoding(model), part=part, kind=averaged)
         tokens = self.job("tokenize", model=model, laid_out=laid_out)
         own = {"model": model, "laid_out": laid_out, "averaged": averaged}
         output, more = ("average", {}) if part == WHOLE else ("average_part", {"part": part})
@@ -498,10 +497,10 @@ class Study:
             seed=int(seed),
             constant=constant,
             encoder_dropout=self.config.encoder_dropout,
-            unit=self._unit(),
-            direct=not given.target.probed or None,
-            start=None if ranking.start == "half" else ranking.start,
-            l1=ranking.l1,
+            unit=ranking.unit,
+            direct=not given.target.probed,
+            start=ranking.start,
+            l1=ranking.l1 or 0.0,
             settled=ranking.settled,
         )
         needs: Needs = {
@@ -514,12 +513,12 @@ class Study:
     def _weigh_heads(self, model: str, task: str, constant: str, weights: str) -> Job[stages.WeightsOf]:
         given, by = self.config.tasks[task], Order.parse(weights)
         needs: Needs = {"tokens": [self._tokens(model, task)]}
-        told: dict[str, object] = {"by": by.base, "unit": self._unit()}
+        told: dict[str, object] = {"by": by.base, "unit": self.config.ranking.unit, "training": stages.Training.none()}
         if by.draw is not None:  # it follows from a loss
             training = self._training(task)
             if not given.target.probed:  # no probe is trained
                 training = stages.Training.none().model_copy(update={"batch_size": training.batch_size})
-            told |= {"seed": by.draw, "training": training, "direct": not given.target.probed or None}
+            told |= {"seed": by.draw, "training": training, "direct": not given.target.probed}
             told["encoder_dropout"] = self.config.encoder_dropout
             needs["labels"] = self._labels(task)
             if not self.streamed(task, Variant.parse(ORIGINAL)):
@@ -543,7 +542,7 @@ class Study:
 
     def _order_heads(self, model: str, order: str) -> Job[stages.OrderOf]:
         seed = self.config.ranking.seeds[0] if Order.parse(order).draw is not None else 0
-        settings = stages.OrderOf(model=self._model(model), order=order, seed=seed, unit=self._unit())
+        settings = stages.OrderOf(model=self._model(model), order=order, seed=seed, unit=self.config.ranking.unit)
         return self._made(settings, {}, {"order": "heads_in_order"}, model=model, order=order)
 
     def _hidden_states(self, model: str, owner: str, variant: str, part: str) -> Job[stages.HiddenOf]:
@@ -575,7 +574,7 @@ class Study:
             variant=variant,
             encoder_dropout=self.config.encoder_dropout,
             streamed=streamed,
-            direct=not given.target.probed or None,
+            direct=not given.target.probed,
         )
         needs: Needs = {"tokens": [self._tokens(model, task)], "labels": self._labels(task)}
         if streamed:
@@ -799,10 +798,6 @@ class Study:
         precision = self.config.precision
         usual = learning and precision == "float16"
         return stages.Encoding(model=self._model(name), precision="float32" if usual else precision)
-
-    def _unit(self) -> Literal["group", "layer"] | None:
-        unit = self.config.ranking.unit
-        return None if unit == "head" else unit
 
     def _training(self, task: str, epochs: int | None = None) -> stages.Training:
         given = self.config.tasks[task]

@@ -384,7 +384,7 @@ BUILDERS: dict[type[Settings], Callable[[AnyJob, Config, Sizes], Needs]] = {
 def _kind(settings: Settings) -> str:
     """The kind of the constants that a job makes or uses; `zeros` if there are none."""
     if isinstance(settings, AverageOf):
-        return settings.kind or "average"
+        return settings.kind
     if isinstance(settings, LambdaOf | WeightsOf):
         return Constant.parse(settings.constant).start if settings.constant else "zeros"
     constant = Variant.parse(settings.variant).constant if isinstance(settings, HiddenOf | ProbeOf) else None

@@ -35,7 +35,7 @@ def average_corpus(job: Job[AverageOf]) -> str:
         train = file.extent("train")
         begin, end = (train.first + row for row in rows_of(part, train.rows))
         facts = file.provenance
-        averaging, groups = Averaging(model, int(facts["slots"]), job.settings.kind or "average"), 0
+        averaging, groups = Averaging(model, int(facts["slots"]), job.settings.kind), 0
         if (state := checkpoint.restore()) is not None:
             groups = averaging.resume(state)
             checkpoint.resumed = f", resumed after {averaging.examples:,}"

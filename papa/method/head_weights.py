@@ -208,7 +208,7 @@ def _probed(job: Job[WeightsOf], split: Mapping[str, Tokens], model: Model, chec
         raise InputError(f"The weights {settings.by} follow from a probe, and a probe needs a seed; give one.")
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model, settings.seed)
-    direct = bool(settings.direct)
+    direct = settings.direct
     if not direct:
         with _states_of_the_original(job, split, model) as states:
             task = TrainingTask(

@@ -119,7 +119,7 @@ def learn_lambda(
     torch.manual_seed(seed)
     objective = objective_on(model, splits, right)
     training = (recipe or Recipe()).training
-    how = Gating(training=training, seed=seed, encoder_dropout=False, direct=None if right else True)
+    how = Gating(training=training, seed=seed, encoder_dropout=False, direct=not right)
     return gates_learned(model, constants, objective, how)[-1]
 
 

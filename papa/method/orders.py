@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from papa.config.stages import OrderOf, RankOf
+from papa.config.stages import OrderOf, RankOf, Unit
 from papa.config.study import Job
 from papa.config.variant import BY_LAMBDA, OBSERVED, PROBED, Order, Variant
 from papa.data.weights import sources_of, weights_digest
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from papa.model.replacement import Head
 
 
-def units_of(unit: str | None, heads: int, groups: int) -> int:
-    """How many units of heads a layer has: one for each head (None), for each `group` of shared keys, or one."""
-    return {"group": groups, "layer": 1}.get(unit or "head", heads)
+def units_of(unit: Unit, heads: int, groups: int) -> int:
+    """Return the number of units in a layer, from its numbers of heads and of groups that share their keys."""
+    return {"head": heads, "group": groups, "layer": 1}[unit]
 
 
 def rank_heads(job: Job[RankOf]) -> str:

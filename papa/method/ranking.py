@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from papa.config.stages import Gating, LambdaOf
 from papa.config.study import Job
-from papa.config.variant import Constant
+from papa.config.variant import WHOLE, Constant
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of
 from papa.errors import InputError, count
@@ -26,7 +26,7 @@ from papa.model.load import model_of
 from papa.model.model import Model
 from papa.model.replacement import Constants, Matrices, Outputs, Replacement
 
-START = {None: 0.5, "open": 0.95}
+START = {"half": 0.5, "open": 0.95}
 """Where λ starts, by the name of the setting."""
 
 
@@ -89,12 +89,11 @@ def gates_learned(
     def learned() -> Kept:
         return {"lambda": lambdas().detach().cpu()}
 
-    through = StreamedStates(model, mixed, how.encoder_dropout, direct=bool(how.direct))
+    through = StreamedStates(model, mixed, how.encoder_dropout, direct=how.direct)
     task_loss, parameters = objective.loss_on(through), objective.probe.parameters()
 
     def loss(examples: Tensor) -> Tensor:
-        own = task_loss(examples)
-        return own if how.l1 is None else own + how.l1 * raw.sigmoid().mean()
+        return task_loss(examples) + how.l1 * raw.sigmoid().mean()
 
     rows = _part_of(objective.examples, how.part)
     task = TrainingTask(
@@ -120,10 +119,10 @@ def agreement(epochs: Sequence[Kept]) -> float:
     return float((first * second).sum() / (first.abs().sum() * second.abs().sum()).sqrt())
 
 
-def _part_of(examples: int, part: str | None) -> Tensor:
-    """The numbers of the training examples that are in a part, drawn because files are often sorted; None is all."""
+def _part_of(examples: int, part: str) -> Tensor:
+    """Return the numbers of the training examples in a part, which is drawn because files are often sorted."""
     rows = torch.arange(examples)
-    if part is not None:
+    if part != WHOLE:
         number, parts = map(int, part.split("of"))
         rows = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[number - 1 :: parts]
         if not len(rows):

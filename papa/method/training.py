@@ -325,7 +325,7 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
         return model.replacement(trained[0](), replaced) if trained else fixed
 
     rounded = not (variant.trained or unlabelled)
-    states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, bool(settings.direct))
+    states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, settings.direct)
     total = model.layers * model.heads
     weights = str(model.weights)
     sources, kept = sources_of(settings.model.model, weights), total - len(replaced)

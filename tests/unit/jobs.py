@@ -46,7 +46,7 @@ def encoding(model, precision="float32"):
     return Encoding(model=model if isinstance(model, ModelId) else ModelId(name=model), precision=precision)
 
 
-def average(model, tokens, constants, part="1of1", precision="float32", kind=None):
+def average(model, tokens, constants, part="1of1", precision="float32", kind="average"):
     settings = AverageOf(model=encoding(model, precision), part=part, kind=kind)
     return average_corpus(job("average", settings, {"tokens": tokens}, constants=constants))
 
@@ -72,7 +72,7 @@ def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_drop
 
 def weigh(model, weights, by, told=None, **inputs):
     """`told` are further settings."""
-    settings = WeightsOf(model=encoding(model), by=by, **(told or {}))
+    settings = WeightsOf(model=encoding(model), by=by, **({"training": Training.none()} | (told or {})))
     return weigh_heads(job("weights", settings, inputs, weights=weights))
 
 
@@ -80,7 +80,7 @@ def rank(lambdas, order, name="lambda-0"):
     return rank_heads(job("rank", RankOf(order=name), {"lambdas": lambdas}, order=order))
 
 
-def put_in_order(model, order, name, seed=0, unit=None):
+def put_in_order(model, order, name, seed=0, unit="head"):
     settings = OrderOf(model=encoding(model).model, order=name, seed=seed, unit=unit)
     return order_heads(job("order", settings, {}, order=order))
 
@@ -100,7 +100,7 @@ def probe_job(model, run, metric="accuracy", how=TRAINING, seed=1, variant="orig
         variant=variant,
         encoder_dropout=encoder_dropout,
         streamed="index" not in inputs,
-        direct=not MEASURES[metric].target.probed or None,
+        direct=not MEASURES[metric].target.probed,
     )
     outputs = {"runs": run, "outcomes": outcomes_of(run), "probes": Path(run).with_suffix(".safetensors")}
     return job("probe", settings, inputs, **outputs)

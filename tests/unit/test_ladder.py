@@ -212,7 +212,7 @@ def test_parts_of_a_corpus_add_up_and_constants_know_their_kind(tiny, corpus, tm
     tokens, made = corpus / "tokens.parquet", {}
     for part in ("1of1", "1of2", "2of2"):
         made[part] = tmp_path / f"{part}.h5"
-        jobs.average(tiny, tokens, made[part], part, kind=None if kind == "average" else kind)
+        jobs.average(tiny, tokens, made[part], part, kind=kind)
     jobs.merge([made["1of2"], made["2of2"]], tmp_path / "merged.h5")
     whole, merged = (ConstantMatrices.load(path) for path in (made["1of1"], tmp_path / "merged.h5"))
     torch.testing.assert_close(merged.mean, whole.mean, rtol=0, atol=1e-6)

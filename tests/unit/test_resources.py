@@ -80,8 +80,12 @@ def probing(variant="original", streamed=False, task="mood", **more):
     return job(settings, task, stored=not streamed)
 
 
-def weighing(by, unit=None, stored=False, **more):
-    told = {} if by in ("variance", "output-norm") else {"training": training(**more), "seed": 0}
+def weighing(by, unit="head", stored=False, **more):
+    told = (
+        {"training": Training.none()}
+        if by in ("variance", "output-norm")
+        else {"training": training(**more), "seed": 0}
+    )
     return job(WeightsOf(model=ENCODING, by=by, constant="average", unit=unit, **told), stored=stored)
 
 

@@ -17,7 +17,7 @@ import torch
 
 from papa.config.reading import config_of
 from papa.config.settings import Corpus
-from papa.config.stages import ModelId, Settings
+from papa.config.stages import STAGES, ModelId, OrderOf, Settings
 from papa.config.study import FRESH, MISSING, PRUNED, Job, Roots, Study
 from papa.files import (
     KEY,
@@ -527,3 +527,28 @@ def test_trained_constants_and_dropout_are_streamed(tmp_path: Path) -> None:
     assert (rules["stream_probe"], rules["probe"], rules["hidden_states"]) == (4, 4, 4)
     study = study_of(edited(encoder_dropout=True), tmp_path, Known())
     assert Counter(job.rule for job in study.jobs())["stream_probe"] == 8
+
+
+def test_default_values_are_not_recorded_and_never_change() -> None:
+    """Artefacts do not record them, so another default would make old artefacts look like new ones."""
+    defaults = {
+        (name, field): info.get_default()
+        for name, kind in STAGES.items()
+        for field, info in kind.model_fields.items()
+        if not info.is_required() and info.get_default() is not None
+    }
+    assert defaults == {
+        ("AverageOf", "kind"): "average",
+        ("LambdaOf", "part"): "1of1",
+        ("LambdaOf", "unit"): "head",
+        ("LambdaOf", "direct"): False,
+        ("LambdaOf", "start"): "half",
+        ("LambdaOf", "l1"): 0.0,
+        ("WeightsOf", "unit"): "head",
+        ("WeightsOf", "direct"): False,
+        ("OrderOf", "unit"): "head",
+        ("ProbeOf", "direct"): False,
+    }
+    settings = OrderOf(model=ModelId(name="m"), order="random-1", seed=0)
+    assert settings.recorded() == {"model": {"name": "m"}, "order": "random-1", "seed": 0}
+    assert settings.model_copy(update={"unit": "layer"}).recorded()["unit"] == "layer"

@@ -336,7 +336,7 @@ def test_lambda_of_a_part_is_learned_from_its_share_of_the_texts(tiny, corpus, d
         assert sorted(read[: len(read) // 2]) == sorted(read[len(read) // 2 :]) == sorted(set(read))
         return set(read), read_table(path).column("value").to_pylist()
 
-    (whole, of_whole), (one, of_one), (two, of_two) = map(learned, (None, "1of2", "2of2"))
+    (whole, of_whole), (one, of_one), (two, of_two) = map(learned, ("1of1", "1of2", "2of2"))
     assert whole == set(range(TRAIN)) == one | two and not one & two and len(one) == -(-TRAIN // 2)
     assert one != set(range(len(one))) and one != set(range(0, TRAIN, 2))
     assert of_whole != of_one != of_two != of_whole

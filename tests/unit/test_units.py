@@ -28,7 +28,7 @@ def grouped(tmp_path, monkeypatch):
     return ModelId(name="grouped")
 
 
-@pytest.mark.parametrize(("unit", "size"), [(None, 1), ("group", 2), ("layer", 4)])
+@pytest.mark.parametrize(("unit", "size"), [("head", 1), ("group", 2), ("layer", 4)])
 def test_heads_of_a_unit_stand_together_and_are_kept_together(unit, size, grouped, tmp_path):
     model, path = load_model(tmp_path / "grouped", device="cpu"), tmp_path / "order.parquet"
     total = model.layers * model.heads
@@ -51,7 +51,7 @@ def test_one_lambda_for_a_unit_is_learned_from_all_its_heads(grouped, tmp_path):
     facts = {"model": "grouped", "corpus": "f", "slots": 7, "style": "contiguous", "segments": "aligned"}
     facts |= {"rows": sizes, "rows_available": sizes}
     write_groups(parts, schema, tmp_path / "tokens.parquet", facts)
-    for unit, size in ((None, 1), ("group", 2), ("layer", 4)):
+    for unit, size in (("head", 1), ("group", 2), ("layer", 4)):
         path = tmp_path / f"{unit}.parquet"
         how = training(batch_size=12, epochs=2)
         jobs.learn(

@@ -277,7 +277,7 @@ def spread(model, layer, unit, size, value):
     return mixing
 
 
-@pytest.mark.parametrize(("unit", "size"), [(None, 1), ("group", 2), ("layer", 4)])
+@pytest.mark.parametrize(("unit", "size"), [("head", 1), ("group", 2), ("layer", 4)])
 def test_a_unit_has_one_gate_and_is_left_out_as_one(unit, size, grouped, tmp_path):
     """By the own head of a decoder, whose loss needs no probe; Toeplitz matrices are used below the diagonal alone."""
     identity, tokens, ids = grouped

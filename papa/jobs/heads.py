@@ -1,7 +1,7 @@
-"""Heads for other tools: which are kept and which are replaced at a fraction, and what each weighs.
+"""`papa heads`: the kept and the replaced heads at a fraction, and the weight of each head, for other tools.
 
-DuoAttention and its like read a table of one number for each layer and head of keys; head pruning reads the heads of
-each layer. Both follow from an order of heads and the weights that it is made of.
+DuoAttention and similar tools read a table with a number for each layer and head of keys. Head pruning reads the heads
+of each layer. Both follow from an order of heads and its weights.
 """
 
 from __future__ import annotations
@@ -19,20 +19,26 @@ from typing import TYPE_CHECKING
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN
 from papa.config.settings import fraction as fraction_of
+from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.config.variant import Constant, Order
+from papa.data.weights import place_of
 from papa.errors import InputError
 from papa.files import JSON, PathLike, provenance_of, read_table, trace_of
+from papa.jobs.start import PLACES
 from papa.results.conclusion import Conclusion
 from papa.results.page import config_told
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+CARD = Path(__file__).with_name("card.md")
+"""Template of the README in a shared folder; a test runs its code."""
+
 
 @dataclass(frozen=True)
-class Found:
-    """An order of the results: `path` of its file, and what it is of."""
+class OrderFile:
+    """An order of heads in a folder of results, and its file."""
 
     path: Path
     model: str
@@ -42,130 +48,114 @@ class Found:
 
     @property
     def names(self) -> list[str]:
-        """What the order is of, and what it is called."""
+        """The parts of MODEL/TASK/CONSTANT/ORDER."""
         return [self.model, self.task, self.constant, self.order]
 
 
 def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") -> JSON:
-    """The heads of one order, in plain values.
+    """Return the heads of one order, in plain values.
 
     Args:
         results: a folder of results.
-        of: MODEL/TASK/CONSTANT/ORDER, such as `bert/mood/average/lambda-0`, or so much of its beginning as tells one
-            order from all others.
+        of: MODEL/TASK/CONSTANT/ORDER, such as `bert/mood/average/lambda-0`, or a beginning that only one order has.
         fraction: the share of heads that is kept.
 
     Returns:
         `model`, `task`, `constant`, `order`, `fraction`; `kept` and `replaced`, pairs (layer, head); `prune`, the
-        replaced heads of each layer; `values` `[layer][head]`, what each head weighs; `unit_size`, how many heads are
-        replaced at once.
+        replaced heads of each layer; `values` `[layer][head]`, the weight of each head; `unit_size`, the number of
+        heads that are replaced together.
 
     Raises:
         InputError: there is no such order, or there are several.
     """
-    own = _chosen(_orders(Path(results)), of)
-    table = read_table(own.path)
+    chosen = _chosen(_orders(Path(results)), of)
+    table = read_table(chosen.path)
     facts = provenance_of(table)
     ranked = list(zip(table.column("layer").to_pylist(), table.column("head").to_pylist(), strict=True))
     kept, size = Fraction(fraction_of(fraction)), int(facts.get("unit_size", 1))
     number = len(ranked) - size * floor(kept * (len(ranked) // size))
     replaced, stay = sorted(ranked[:number]), sorted(ranked[number:])
     layers = 1 + max(layer for layer, _ in ranked)
-    prune = {str(layer): [head for one, head in replaced if one == layer] for layer in range(layers)}
+    prune = {str(layer): [head for where, head in replaced if where == layer] for layer in range(layers)}
     return {
-        "model": own.model,
-        "task": own.task,
-        "constant": own.constant,
-        "order": own.order,
+        "model": chosen.model,
+        "task": chosen.task,
+        "constant": chosen.constant,
+        "order": chosen.order,
         "fraction": str(kept),
         "kept": stay,
         "replaced": replaced,
         "prune": {layer: heads for layer, heads in prune.items() if heads},
-        "values": _values(own, ranked),
+        "values": _values(chosen, ranked),
         "unit_size": size,
     }
 
 
-def _orders(results: Path) -> list[Found]:
-    """All orders that are made of weights, in a folder of results."""
+def _orders(results: Path) -> list[OrderFile]:
+    """List all orders in a folder of results that are made of weights."""
     names = ("model", "task", "constant", "order")
     pattern = ARTEFACTS["order"].path(**dict.fromkeys(names, "*"))
-    places = [part for part, own in enumerate(Path(pattern).parts) if own == "*"]
-    found = []
+    places = [place for place, part in enumerate(Path(pattern).parts) if part == "*"]
+    orders = []
     for path in sorted(results.glob(pattern)):
         parts = path.relative_to(results).parts
-        found.append(Found(path, **dict(zip(names, (parts[place] for place in places), strict=True))))
-    if not found:
+        orders.append(OrderFile(path, **dict(zip(names, (parts[place] for place in places), strict=True))))
+    if not orders:
         raise InputError(f"{results} has no order of heads; give a folder of results with fractions between 0 and 1.")
-    return found
+    return orders
 
 
-def _chosen(orders: Sequence[Found], of: str | None) -> Found:
-    wanted = (of or "").split("/") if of else []
-    fitting = [own for own in orders if own.names[: len(wanted)] == wanted]
+def _chosen(orders: Sequence[OrderFile], of: str | None) -> OrderFile:
+    wanted = of.split("/") if of else []
+    fitting = [order for order in orders if order.names[: len(wanted)] == wanted]
     if len(fitting) == 1:
         return fitting[0]
-    listed = ", ".join("/".join(own.names) for own in (fitting or orders)[:8])
+    listed = ", ".join("/".join(order.names) for order in (fitting or orders)[:8])
     more = ", …" if len(fitting or orders) > 8 else ""
-    what = "There are several such orders" if fitting else "There is no such order"
-    raise InputError(f"{what}; name one by --of MODEL/TASK/CONSTANT/ORDER: {listed}{more}.")
+    problem = "There are several such orders" if fitting else "There is no such order"
+    raise InputError(f"{problem}; name one by --of MODEL/TASK/CONSTANT/ORDER: {listed}{more}.")
 
 
-def _values(own: Found, ranked: Sequence[tuple[int, int]]) -> list[list[float]]:
-    """What each head weighs, `[layer][head]`: λ after the last epoch, or what else the order is made of."""
-    seed = own.order.rpartition("-")[2]
-    about = {"model": own.model, "task": own.task, "constant": own.constant}
-    if own.order.startswith("lambda"):
+def _values(chosen: OrderFile, ranked: Sequence[tuple[int, int]]) -> list[list[float]]:
+    """Return the weight of each head, `[layer][head]`: λ after the last epoch, or what else made the order."""
+    seed = chosen.order.rpartition("-")[2]
+    about = {"model": chosen.model, "task": chosen.task, "constant": chosen.constant}
+    if chosen.order.startswith("lambda"):
         place = ARTEFACTS["lambda"].path(**about, seed=seed)
     else:
-        place = ARTEFACTS["weights"].path(**about, weights=own.order)
-    levels = len(Path(ARTEFACTS["order"].path(**about, order=own.order)).parts)
-    rows = read_table(own.path.parents[levels - 1] / place).to_pandas()
+        place = ARTEFACTS["weights"].path(**about, weights=chosen.order)
+    levels = len(Path(ARTEFACTS["order"].path(**about, order=chosen.order)).parts)
+    rows = read_table(chosen.path.parents[levels - 1] / place).to_pandas()
     rows = rows[rows["epoch"] == rows["epoch"].max()].set_index(["layer", "head"])["value"]
     layers, heads = (1 + max(pair[axis] for pair in ranked) for axis in (0, 1))
     return [[float(rows[layer, head]) for head in range(heads)] for layer in range(layers)]
 
 
-def as_tsv(found: Mapping[str, JSON]) -> str:
-    """What each head weighs as DuoAttention reads it: a line for each layer, a column for each head, tabs between."""
-    return "\n".join("\t".join(f"{value:.6f}" for value in row) for row in found["values"])
+def as_tsv(chosen: Mapping[str, JSON]) -> str:
+    """Return the weights as DuoAttention reads them: a line for each layer, a column for each head, tabs between."""
+    return "\n".join("\t".join(f"{value:.6f}" for value in row) for row in chosen["values"])
 
 
-def print_heads(found: Mapping[str, JSON], out: Console) -> None:
-    """Print which heads of each layer are kept, and which replaced."""
-    about = f"{found['model']} on {found['task']}, {found['constant']} constants, order {found['order']}"
-    total = len(found["kept"]) + len(found["replaced"])
-    out.print(f"{about}: {len(found['kept'])} of {total} heads kept")
-    for layer, row in enumerate(found["values"]):
-        stay = {head for one, head in found["kept"] if one == layer}
+def print_heads(chosen: Mapping[str, JSON], out: Console) -> None:
+    """Print the kept heads of each layer; a dot is a replaced head."""
+    about = f"{chosen['model']} on {chosen['task']}, {chosen['constant']} constants, order {chosen['order']}"
+    total = len(chosen["kept"]) + len(chosen["replaced"])
+    out.print(f"{about}: {len(chosen['kept'])} of {total} heads kept (a dot is a replaced head)")
+    for layer, row in enumerate(chosen["values"]):
+        stay = {head for where, head in chosen["kept"] if where == layer}
         marks = " ".join(f"{head}" if head in stay else "·" * len(str(head)) for head in range(len(row)))
         out.print(f"  layer {layer}: {marks}")
 
 
 # -- a folder for others ----------------------------------------------------------------------------------------------
 
-USE = """```python
-import json
-import papa
-from transformers import AutoTokenizer, {loader}
 
-with open("heads.json") as file:
-    heads = [tuple(head) for head in json.load(file)["replaced"]]
-{constants}
-tokenizer, model = AutoTokenizer.from_pretrained("{place}"), {loader}.from_pretrained("{place}")
-inputs = papa.lay_out(tokenizer, {texts}, slots={slots})
-with papa.replaced_attention(model, constants, heads):
-    outputs = model(**{{name: inputs[name] for name in tokenizer.model_input_names}})
-```"""
-"""How what lies in the folder is used; a test runs it."""
-
-
-def save_heads(found: Mapping[str, JSON], results: PathLike, folder: PathLike) -> Path:
-    """Write heads, their constants and a card that tells what they are into a new folder, to be shared as it is.
+def save_heads(chosen: Mapping[str, JSON], results: PathLike, folder: PathLike) -> Path:
+    """Write heads, their constants and a README into a new folder, which can be shared as it is.
 
     Args:
-        found: what `heads_of` gave.
-        results: the folder of results that it was found in, in which the study is complete.
+        chosen: the return value of `heads_of`.
+        results: the same folder of results, in which the study is complete.
         folder: the new folder: `README.md`, `heads.json`, `heads.tsv`, and `constants.h5` if constants are read from a
             file.
 
@@ -173,94 +163,74 @@ def save_heads(found: Mapping[str, JSON], results: PathLike, folder: PathLike) -
         The folder.
 
     Raises:
-        InputError: the folder is there already, or the study is not complete.
+        InputError: the folder exists, or the study is not complete.
     """
     place, results = Path(folder), Path(results)
     if place.exists():
         raise InputError(f"{place} is there already and is never overwritten; give another folder.")
-    page = results / ARTEFACTS["page"].path()
-    trace = trace_of(page) if page.exists() else None
+    report = results / ARTEFACTS["page"].path()
+    trace = trace_of(report) if report.exists() else None
     if trace is None:
-        raise InputError(f"{results} has no page yet; run the study to its end first.")
+        raise InputError(f"{results} has no report yet; run the study to its end first.")
     study = Study(config_told(trace.settings["config"]), results)
-    made = study.constants(found["model"], study.config.tasks[found["task"]].corpus, Constant.parse(found["constant"]))
+    corpus = study.config.tasks[chosen["task"]].corpus
+    constants = study.constants(chosen["model"], corpus, Constant.parse(chosen["constant"]))
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent) as beside:
         temporary = Path(beside) / place.name
         temporary.mkdir()
-        for job in made:
+        for job in constants:
             shutil.copyfile(results / job.output("constants"), temporary / "constants.h5")
-        (temporary / "heads.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        (temporary / "heads.tsv").write_text(as_tsv(found) + "\n", encoding="utf-8")
-        (temporary / "README.md").write_text(_card(found, study, bool(made)), encoding="utf-8")
+        (temporary / "heads.json").write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
+        (temporary / "heads.tsv").write_text(as_tsv(chosen) + "\n", encoding="utf-8")
+        (temporary / "README.md").write_text(_card(chosen, study, bool(constants)), encoding="utf-8")
         temporary.rename(place)
     return place
 
 
-def _card(found: Mapping[str, JSON], study: Study, saved: bool) -> str:
-    """What the folder contains, as the page of a repository on the hub says it."""
-    config = study.config
-    task = config.tasks[found["task"]]
-    model, corpus = config.models[found["model"]], config.corpora[task.corpus]
-    kept, total = len(found["kept"]), len(found["kept"]) + len(found["replaced"])
-    front = ["---", "library_name: papa", "tags: [attention, interpretability, papa]"]
-    front += [f"base_model: {model.hub}"] if model.hub else []
-    front += [f"datasets: [{corpus.hub}]"] if corpus.hub else []
+def _card(chosen: Mapping[str, JSON], study: Study, saved: bool) -> str:
+    """Return the README of a folder of heads, from the template `card.md`."""
+    from jinja2 import Environment, StrictUndefined
+
+    task = study.config.tasks[chosen["task"]]
+    model, corpus = study.config.models[chosen["model"]], study.config.corpora[task.corpus]
     conclusion = Conclusion.read(study.results / study.path("claims_json"))
-    base = Order.parse(found["order"]).base
+    base = Order.parse(chosen["order"]).base
     sentences = [
         line.sentence
         for line in conclusion.lines
-        if (line.grid, line.model, line.constant) == (RUN, found["model"], found["constant"])
+        if (line.grid, line.model, line.constant) == (RUN, chosen["model"], chosen["constant"])
         and line.order in (None, base)
     ]
-    constants = 'constants = papa.ConstantMatrices.load("constants.h5")'
-    if not saved:
-        layers, heads = len(found["values"]), len(found["values"][0])
-        constants = f'constants = papa.constant_matrices("{found["constant"]}", {layers}, {heads}, {corpus.slots})'
-    use = USE.format(
-        constants=constants,
-        place=model.hub or found["model"],
+    imports, place = _place(chosen["model"], study)
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    return environment.from_string(CARD.read_text(encoding="utf-8")).render(
+        chosen=chosen,
+        corpus=corpus,
+        corpus_name=task.corpus,
+        hub=model.hub,
+        imports=imports,
         loader="AutoModel" if task.target.probed else "AutoModelForCausalLM",
+        place=place,
+        revision=f", revision={model.revision!r}" if model.hub and model.revision and place == repr(model.hub) else "",
+        saved=saved,
+        sentences=sentences or [conclusion.sentence],
         texts='["A text."], ["And a second one."]' if corpus.second else '["A text."]',
-        slots=corpus.slots,
+        title=task.title or chosen["task"],
     )
-    facts = {
-        "model": model.hub or found["model"],
-        "text that was averaged": f"{corpus.hub or task.corpus}, its training split",
-        "slots": f"{corpus.slots}; texts have to be laid out in them as `papa.lay_out` does it",
-        "constant": found["constant"],
-        "order of heads": found["order"],
-        "heads that keep their own attention": f"{kept} of {total}",
-    }
-    contents = {
-        "heads.json": "the kept and the replaced heads, pairs (layer, head), and what each weighs",
-        "heads.tsv": "what each head weighs: a line for each layer, a column for each head",
-    }
-    contents |= {"constants.h5": "the attention that takes the place of each head's own"} if saved else {}
-    return "\n".join(
-        [
-            *front,
-            "---",
-            f"# Heads of {found['model']} on {task.title or found['task']}",
-            "",
-            "Attention matrices were replaced by constants, and what was lost was measured, with papa.",
-            "",
-            *(sentences or [conclusion.sentence]),
-            "",
-            "| | |",
-            "|---|---|",
-            *(f"| {name} | {value} |" for name, value in facts.items()),
-            "",
-            "| file | what it is |",
-            "|---|---|",
-            *(f"| `{name}` | {what} |" for name, what in contents.items()),
-            "",
-            "Inside of this folder:",
-            "",
-            use,
-            "",
-            "The method is that of [Hassid et al. 2022](https://doi.org/10.18653/v1/2022.findings-emnlp.101).",
-            "",
-        ]
-    )
+
+
+def _place(name: str, study: Study) -> tuple[str, str]:
+    """Return an import and an expression for the place of a model: its hub id, else where it is on this machine."""
+    model = study.config.models[name]
+    if model.hub:
+        return "", repr(model.hub)
+    noted = study.results / PLACES
+    place = json.loads(noted.read_text(encoding="utf-8")).get(name, {}) if noted.exists() else {}
+    if package := place.get("package"):
+        return f"import {package}", f"{package}.get_model_path()"
+    if model.random or model.known:
+        place = {"path": place_of(ModelId.of(name, model))}
+    return "", repr(place.get("path", f"the folder of {name}"))

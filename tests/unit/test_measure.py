@@ -2,6 +2,8 @@
 
 import json
 import os
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -9,13 +11,14 @@ import torch
 from test_decoders import stock
 
 import papa
-from papa.config.settings import Machine
-from papa.files import read_table
+from papa.config.settings import Machine, Model
+from papa.files import read_table, trace_of
 from papa.jobs.heads import heads_of, save_heads
 from papa.jobs.measure import _splits
 from papa.jobs.stage import performed
-from papa.jobs.start import lock
+from papa.jobs.start import PLACES, lock
 from papa.model.load import keeping_models, load_model
+from papa.results.page import config_told
 
 WORDS = "abcdefgh"
 QUICK = {"run": {"seeds": [1, 2], "fractions": ["1", "1/2", "0"]}, "tasks": {"epochs": 2, "learning_rate": 1e-2}}
@@ -201,16 +204,38 @@ def test_heads_are_saved_for_others_with_their_constants_and_a_card_whose_code_r
     assert str(study.claims) in card
     (own,) = study.folder.rglob("average.h5")
     assert torch.equal(papa.ConstantMatrices.load(shared / "constants.h5").mean, papa.ConstantMatrices.load(own).mean)
-    code = card.split("```python")[1].split("```")[0].replace(f'"{found["model"]}"', f'"{folder}"')
     monkeypatch.chdir(shared)
-    names = {}
-    exec(code, names)
+    names = run_code(card)
     inputs = papa.lay_out(tokenizer, ["A text."], slots=papa.ConstantMatrices.load(own).n)
     expected = papa.load_model(folder).hidden_states(
         inputs, papa.ConstantMatrices.load(own), [tuple(head) for head in found["replaced"]]
     )
     real = inputs["attention_mask"] == 1
     torch.testing.assert_close(names["outputs"].last_hidden_state[real], expected[:, -1][real], atol=1e-5, rtol=1e-5)
+
+
+def run_code(card):
+    names = {}
+    exec(card.split("```python")[1].split("```")[0], names)
+    return names
+
+
+def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
+    (tmp_path / "has_tiny.py").write_text(f"def get_model_path():\n    return {str(folder)!r}\n", encoding="utf-8")
+    found = heads_of(study.folder)
+    (study.folder / PLACES).write_text(json.dumps({found["model"]: {"package": "has_tiny"}}), encoding="utf-8")
+    monkeypatch.chdir(save_heads(found, study.folder, tmp_path / "of-package"))
+    of_package = run_code(Path("README.md").read_text())["outputs"].last_hidden_state
+    told = config_told(trace_of(study.page).settings["config"])
+    models = {found["model"]: Model(hub="owner/tiny", revision="a" * 40)}
+    monkeypatch.setattr("papa.jobs.heads.config_told", lambda config: told.model_copy(update={"models": models}))
+    monkeypatch.chdir(save_heads(found, study.folder, tmp_path / "of-hub"))
+    card = Path("README.md").read_text()
+    assert "base_model: owner/tiny" in card and card.count("revision=") == 2
+    Path("owner").mkdir()
+    Path("owner/tiny").symlink_to(folder)  # as if transformers had it from the hub
+    assert torch.equal(run_code(card)["outputs"].last_hidden_state, of_package)
 
 
 def test_what_is_there_is_not_overwritten_and_half_a_study_not_shared(study, tmp_path):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 from pathlib import Path
@@ -17,15 +17,11 @@ import torch
 
 import papa
 from papa.config.settings import Config
+from papa.config.stages import AnalysisOf
 from papa.config.study import Job, Study
 from papa.config.variant import Variant
 from papa.files import write_json, write_table
-from papa.results.claims import conclude
-from papa.results.drops import score_and_drop
-from papa.results.grids import gather
-from papa.results.published import beside_published
-from papa.results.stability import compare_orders
-from papa.results.summary import summarise
+from papa.results.analysis import analyse
 
 LAYERS, HEADS, SLOTS = 3, 5, 7
 SHARED = 11
@@ -111,16 +107,6 @@ CEILING = Skill(original=1.1, replaced=0.8)
 RISING = Skill(lasting=0.3)
 """A task whose probes were not trained out."""
 
-STAGES: dict[str, Callable[[Job[Any]], str]] = {
-    "summarise": summarise,
-    "claims": conclude,
-    "stability": compare_orders,
-    "grid": gather,
-    "grid_without_figure": gather,
-    "score_and_drop": score_and_drop,
-    "published": beside_published,
-}
-
 
 def config(**changes: Any) -> Config:
     return Config.model_validate(CONFIG | changes)
@@ -131,14 +117,8 @@ def tasks(titles: Mapping[str, str]) -> dict[str, Any]:
     return {name: CONFIG["tasks"]["first"] | {"title": title} for name, title in titles.items()}
 
 
-def placed(study: Study, job: Job[Any]) -> Job[Any]:
-    """`job` with paths that begin with the results."""
-    inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
-    return replace(job, inputs=inputs, outputs={name: str(study.results / path) for name, path in job.outputs.items()})
-
-
 def page_job(study: Study) -> Job[Any]:
-    return placed(study, study.job("page"))
+    return study.job("page").placed(study.results)
 
 
 def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, **changes: Any) -> Study:
@@ -146,11 +126,11 @@ def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, **changes:
     given = config(**changes)
     study = Study(given, folder / "results" / given.name)
     for unplaced in study.jobs():
-        job = placed(study, unplaced)
+        job = unplaced.placed(study.results)
         skill = skills.get(job.settings.task if job.stage == "probe" else job.wildcards.get("task", ""), Skill())
-        if job.rule in STAGES:
-            with patch("papa.results.figures.save_figure"):  # a page draws its figures itself
-                STAGES[job.rule](job)
+        if isinstance(job.settings, AnalysisOf):
+            with patch("papa.results.analysis.save_figure"):  # the report draws its figures itself
+                analyse(job)
         elif job.stage == "texts":
             write_table(pa.table({"row": [0]}), job.main, {"shared": {"validation": SHARED}})
         elif job.stage in ("labels", "subsets"):

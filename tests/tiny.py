@@ -76,8 +76,7 @@ JOBS = {
     "probe": 8,
     "summarise": 1,
     "claims": 1,
-    "grid": 1,
-    "score_and_drop": 1,
+    "drawn_analysis": 2,
     "page": 1,
 }
 """How many jobs of each rule `CONFIG` needs."""

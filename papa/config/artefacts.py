@@ -26,14 +26,9 @@ class Artefact:
         return self.pattern.format(**wildcards)
 
     @property
-    def log(self) -> str:
-        """Pattern of the log of the job that makes the file."""
-        return f"logs/{PurePosixPath(self.pattern).with_suffix('.log')}"
-
-    @property
-    def benchmark(self) -> str:
-        """Pattern of the file with seconds and memory of that job."""
-        return str(PurePosixPath(self.pattern).with_suffix(".benchmark.tsv"))
+    def stem(self) -> str:
+        """The pattern without its ending; the log and the benchmark of the job are called like this."""
+        return str(PurePosixPath(self.pattern).with_suffix(""))
 
 
 _MODEL, _LAID_OUT, _TASK = "models/{model}", "models/{model}/corpora/{laid_out}", "models/{model}/tasks/{task}"
@@ -60,36 +55,14 @@ ARTEFACTS = {
     "curves": Artefact("tables/curves.parquet", "summary"),
     "all_runs": Artefact("tables/runs.parquet", "summary"),
     "summary": Artefact("tables/summary.parquet", "summary"),
-    "summary_md": Artefact("tables/summary.md", "summary"),
-    "summary_tex": Artefact("tables/summary.tex", "summary"),
     "claims": Artefact("tables/claims.parquet", "claims"),
     "claims_json": Artefact("tables/claims.json", "claims"),
-    "claims_md": Artefact("tables/claims.md", "claims"),
-    "claims_tex": Artefact("tables/claims.tex", "claims"),
-    "stability": Artefact("tables/stability.parquet", "stability"),
-    "stability_md": Artefact("tables/stability.md", "stability"),
-    "stability_tex": Artefact("tables/stability.tex", "stability"),
-    "grid": Artefact("tables/{grid}.parquet", "grid"),
-    "grid_md": Artefact("tables/{grid}.md", "grid"),
-    "grid_tex": Artefact("tables/{grid}.tex", "grid"),
-    "grid_svg": Artefact("figures/{grid}.svg", "grid"),
-    "grid_png": Artefact("figures/{grid}.png", "grid"),
-    "grid_html": Artefact("figures/{grid}.html", "grid"),
-    "drops": Artefact("tables/score_and_drop.parquet", "drops"),
-    "drops_md": Artefact("tables/score_and_drop.md", "drops"),
-    "drops_tex": Artefact("tables/score_and_drop.tex", "drops"),
-    "drops_svg": Artefact("figures/score_and_drop.svg", "drops"),
-    "drops_png": Artefact("figures/score_and_drop.png", "drops"),
-    "drops_html": Artefact("figures/score_and_drop.html", "drops"),
-    "ladder": Artefact("tables/ladder.parquet", "ladder"),
-    "ladder_md": Artefact("tables/ladder.md", "ladder"),
-    "ladder_tex": Artefact("tables/ladder.tex", "ladder"),
-    "ladder_svg": Artefact("figures/ladder.svg", "ladder"),
-    "ladder_png": Artefact("figures/ladder.png", "ladder"),
-    "ladder_html": Artefact("figures/ladder.html", "ladder"),
-    "published": Artefact("tables/published.parquet", "published"),
-    "published_md": Artefact("tables/published.md", "published"),
-    "published_tex": Artefact("tables/published.tex", "published"),
+    "table": Artefact("tables/{analysis}.parquet", "analysis"),
+    "table_md": Artefact("tables/{analysis}.md", "analysis"),
+    "table_tex": Artefact("tables/{analysis}.tex", "analysis"),
+    "figure_svg": Artefact("figures/{analysis}.svg", "analysis"),
+    "figure_png": Artefact("figures/{analysis}.png", "analysis"),
+    "figure_html": Artefact("figures/{analysis}.html", "analysis"),
     "patterns": Artefact(f"{_LAID_OUT}/patterns.parquet", "patterns"),
     "patterns_md": Artefact(f"{_LAID_OUT}/patterns.md", "patterns"),
     "patterns_tex": Artefact(f"{_LAID_OUT}/patterns.tex", "patterns"),

@@ -31,9 +31,6 @@ NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 RUN = "score_by_fraction"
 """What the table and the figure of `run` are called, beside those of the named grids."""
 
-TAKEN = (RUN, "runs", "summary", "outcomes", "curves", "claims", "stability", "ladder", "published", "score_and_drop")
-"""Tables of every config, which no grid can be called."""
-
 FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".txt")
 """Endings of the files that papa reads."""
 
@@ -723,6 +720,8 @@ def _importable(package: str) -> bool:
 
 
 def _check_runs(config: Config) -> None:
+    from papa.config.analyses import taken_names  # which imports this module
+
     runs: dict[str, Run] = {"run": config.run} | {f"grids.{name}": grid for name, grid in config.grids.items()}
     for where, run in runs.items():
         _check_defined(f"{where}.models", run.models, config.models)
@@ -740,7 +739,7 @@ def _check_runs(config: Config) -> None:
         for key in ("models", "tasks", "constants", "orders", "fractions", "seeds"):
             _check_once(f"{where}.{key}", getattr(run, key))
     for name in config.grids:
-        if name in TAKEN:
+        if name in taken_names():
             raise InputError(f"No grid can be called {name!r}, because papa has another table of that name; rename it.")
     known = list(dict.fromkeys(task for _, task in config.pairs))
     for task in config.patterns.tasks if config.patterns else ():

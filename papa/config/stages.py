@@ -35,6 +35,16 @@ class Settings(BaseModel):
         """Which of the config's numbers of threads a job has; None stands for one thread."""
         return None
 
+    @property
+    def stamp(self) -> tuple[str, int]:
+        """The stage and its version, which artefacts record."""
+        return self.stage, self.version
+
+    @property
+    def function(self) -> str:
+        """The function that makes the outputs, as module:function."""
+        return self.runs
+
     def recorded(self) -> dict[str, JSON]:
         """Return the settings as an artefact records them: as JSON, without places and without default values.
 
@@ -324,41 +334,15 @@ class TaskOf(Settings):
     metric: str
 
 
-class RunsOf(Settings):
-    """Stage *summary*: the outcomes of all runs as one table, their scores, and means and losses of these.
+class GridView(BaseModel):
+    """What the table and the figure of a grid show, in this order.
 
-    `seeds` says which runs are taken of each input, of which there may be more.
+    Args:
+        tasks: the tasks, and the corpus of each.
+        order: the tasks in the order in which they are shown, because JSON objects have none.
     """
 
-    stage = "summary"
-    version = 2
-    runs = "papa.results.summary:summarise"
-
-    tasks: dict[str, TaskOf]
-    seeds: tuple[tuple[int, ...], ...]
-
-
-class StabilityOf(Settings):
-    """Stage *stability*: how alike orders of heads are: with other seeds and other texts, by other weights, on other
-    tasks.
-
-    `learned` says of each file of weights which model, task, constant, order, seed and part it is of, and the title of
-    the task; `fractions` which numbers of heads are compared.
-    """
-
-    stage = "stability"
-    version = 2
-    runs = "papa.results.stability:compare_orders"
-
-    learned: tuple[dict[str, str], ...]
-    fractions: tuple[str, ...]
-
-
-class GridOf(Settings):
-    """Stage *grid*: the table and the figure of one grid, which show these values in this order."""
-
-    stage = "grid"
-    runs = "papa.results.grids:gather"
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     title: str
@@ -367,73 +351,41 @@ class GridOf(Settings):
     orders: tuple[str, ...]
     fractions: tuple[str, ...]
     tasks: dict[str, str]
-    """The tasks, and the corpus of each."""
     plots: Plots
     drawn: bool
-
-    def recorded(self) -> dict[str, JSON]:
-        """With the order of the tasks, in which they are shown."""
-        return super().recorded() | {"order": list(self.tasks)}
+    order: tuple[str, ...] = ()
 
 
-class ClaimsOf(Settings):
-    """Stage *claims*: what may be concluded at a margin, for each line of each grid."""
-
-    stage = "claims"
-    version = 4
-    runs = "papa.results.claims:conclude"
-
-    grids: tuple[GridOf, ...]
-    tasks: dict[str, TaskOf]
-    margin: float
-
-
-class LadderOf(Settings):
-    """Stage *ladder*: what is lost at each rung of constants, and what each rung adds."""
-
-    stage = "ladder"
-    runs = "papa.results.ladder:climb"
-
-    tasks: dict[str, TaskOf]
-    plots: Plots
-
-
-class DropsOf(Settings):
-    """Stage *drops*: original scores beside what is lost when every head is replaced."""
-
-    stage = "drops"
-    runs = "papa.results.drops:score_and_drop"
-
-    plots: Plots
-
-
-class PublishedOf(Settings):
-    """Stage *published*: numbers beside those that the paper prints.
+class AnalysisOf(Settings):
+    """An analysis of `papa.config.analyses`. Its table records the parameters; they are the fields of its class.
 
     Args:
-        models: the hub id of each model.
-        tasks: the published task of each task.
-        more_settings: published settings of constants that were averaged over another corpus.
-        values: digest of the published numbers.
+        name: its stage, by which tables record it.
+        number: the version of that stage.
+        made_by: its class, as module:class.
+        parameters: the values of the fields of that class.
     """
 
-    stage = "published"
-    runs = "papa.results.published:beside_published"
+    stage = "analysis"
 
-    models: dict[str, str | None]
-    tasks: dict[str, str]
-    more_settings: dict[str, str]
-    values: str
+    name: str
+    number: int = 1
+    made_by: str
+    parameters: dict[str, JSON]
 
+    @property
+    def stamp(self) -> tuple[str, int]:
+        """The stage and the version of this analysis."""
+        return self.name, self.number
 
-class PatternsOf(Settings):
-    """Stage *patterns*: what the averaged attention of each head looks like, and pictures of some heads."""
+    @property
+    def function(self) -> str:
+        """The function that makes every analysis."""
+        return "papa.results.analysis:analyse"
 
-    stage = "patterns"
-    runs = "papa.results.patterns:describe_patterns"
-
-    heads: tuple[tuple[int, int], ...] | None = None
-    plots: Plots
+    def recorded(self) -> dict[str, JSON]:
+        """The parameters."""
+        return self.parameters
 
 
 class PageOf(Settings):

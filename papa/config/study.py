@@ -8,11 +8,9 @@ change reruns nothing.
 from __future__ import annotations
 
 import os
-import re
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -20,13 +18,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from papa.config import stages
+from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
 from papa.config.artefacts import ARTEFACTS
 from papa.config.measures import MASKED
-from papa.config.settings import RUN, Config, Corpus, Grid
+from papa.config.settings import Config, Corpus, Grid
 from papa.config.variant import (
     CONTEXTLESS,
-    LADDER,
-    OF,
     ORIGINAL,
     RANDOM,
     RESAMPLED,
@@ -56,8 +53,6 @@ NOTHING = "(?!)"
 """Pattern that no name matches."""
 MACHINE = {"hub_mirror", "device", "threads", "token_budget", "checkpoint_minutes", "keep_hidden_states"}
 """Keys of a config that may differ from machine to machine; no result depends on them, beyond rounding."""
-TABLE, FIGURE = ("", "_md", "_tex"), ("_svg", "_png", "_html")
-"""Endings of the names of artefacts: forms of a table and of a figure."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,12 @@ class Job(Generic[S]):
         """The job that `Study.told` describes, with these files."""
         settings = stages.STAGES[told["settings_of"]].model_validate(told["settings"])
         wanted = {name: tuple(requests) for name, requests in told["wanted"].items()}
-        return Job(settings.stage, settings, dict(inputs), dict(outputs), wanted)
+        return Job(settings.stamp[0], settings, dict(inputs), dict(outputs), wanted)
+
+    def placed(self, folder: Path) -> AnyJob:
+        """The job with its paths in a folder of results."""
+        inputs = {name: tuple(str(folder / path) for path in paths) for name, paths in self.inputs.items()}
+        return replace(self, inputs=inputs, outputs={name: str(folder / path) for name, path in self.outputs.items()})
 
     def input(self, name: str) -> str:
         """The one path that is called `name`."""
@@ -117,7 +117,7 @@ class Job(Generic[S]):
     def trace(self, **sources: str) -> Trace:
         """How the outputs are made; `sources` are digests of what is read beside the inputs, such as weights."""
         read = {name: _digest_of_all(paths) for name, paths in self.inputs.items() if paths and _is_artefact(paths[0])}
-        return Trace(self.stage, self.settings.version, self.settings.recorded(), read | sources)
+        return Trace(self.stage, self.settings.stamp[1], self.settings.recorded(), read | sources)
 
     @property
     def main(self) -> str:
@@ -133,6 +133,8 @@ class Job(Generic[S]):
 
 AnyJob = Job[Any]
 """A job of whatever stage."""
+RULES = {"summary": "summarise", "claims": "claims"}
+"""The rules of analyses that write more files than others."""
 Builder = Callable[..., AnyJob]
 Needs = dict[str, list[AnyJob]]
 
@@ -146,12 +148,17 @@ class Study:
         roots: digests of what the jobs read that papa did not make, from `papa.data`; see `Roots`.
     """
 
+    config: Config
+    results: Path
+    grids: dict[str, Grid]
+
     def __init__(self, config: Config, results: str | Path, roots: Roots | None = None):
         self.config, self.results, self.grids = config, Path(results), config.analyses
-        self._roots = roots or Roots()
+        self.sources = roots or Roots()
         self._states: dict[AnyJob, str] = {}
         self._found: dict[str, Provenance | None] = {}
         self._jobs: dict[tuple[str, tuple[tuple[str, str], ...]], AnyJob] = {}
+        self._makers: dict[str, AnyJob] = {}
 
     # -- what is run --------------------------------------------------------------------------------------------------
 
@@ -205,39 +212,34 @@ class Study:
         nothing_replaced = Variant.parse(ORIGINAL)
         return "|".join(task for task in self.config.tasks if not self.streamed(task, nothing_replaced)) or NOTHING
 
-    def grid_names(self, drawn: bool) -> str:
-        """Pattern of the grids that have a figure, or of those that have none."""
-        return "|".join(name for name in self.grids if self.drawn(name) == drawn) or NOTHING
+    def analysis_names(self, drawn: bool) -> str:
+        """Pattern of the analyses that have a figure, or of those that have none."""
+        return "|".join(name for name, entry in self.entries().items() if entry.drawn == drawn) or NOTHING
 
-    def drawn(self, grid: str) -> bool:
-        """Whether a grid has a figure: `run`, and those with fractions between 0 and 1."""
-        return grid == RUN or bool(set(self.grids[grid].fractions) - {"0", "1"})
+    def analysis_inputs(self) -> list[str]:
+        """The names of all inputs that analyses read."""
+        return list(dict.fromkeys(name for job in self.analyses() for name in job.inputs))
+
+    @cache  # noqa: B019  a study lives as long as its process
+    def entries(self) -> dict[str, Entry]:
+        """The analyses that the config asks for by name: its grids, and those of every config."""
+        grids = {name: grid_entry(self, name) for name in self.grids}
+        return grids | {name: entry for name, entry in ANALYSES.items() if entry.wanted(self)}
 
     def targets(self) -> list[AnyJob]:
         """The jobs that a run of the workflow ends with; everything else is made for them."""
-        return [self.job("summarise"), self.job("claims"), *self.stability(), *self.analyses(), self.job("page")]
-
-    def weights(self) -> list[dict[str, str]]:
-        """The `path` of all weights that orders are made of, and of which model, task, constant, order and seed."""
-        return [_of_weights(job) | {"path": job.main} for job in self._weights() if "part" not in job.wildcards]
-
-    def stability(self) -> list[AnyJob]:
-        """The job that compares orders, if a task has several weights of heads: of seeds, halves or other measures."""
-        of = Counter(tuple(map(job.wildcards.get, ("model", "task", "constant"))) for job in self._weights())
-        several = max(of.values(), default=0) > 1
-        return [self.job("stability")] if several else []
+        return [*self.analyses(), self.job("page")]
 
     def analyses(self) -> list[AnyJob]:
         """The jobs of the tables and figures that the config asks for."""
-        rules = {True: "grid", False: "grid_without_figure"}
-        wanted = [self.job(rules[self.drawn(name)], grid=name) for name in self.grids]
-        if {"0", "1"} <= set(self.grids[RUN].fractions):
-            wanted.append(self.job("score_and_drop"))
-        if any(self._rungs(model, task) > 1 for model, task in self.config.pairs):
-            wanted.append(self.job("ladder"))
-        if any(self.config.tasks[task].published for _, task in self.config.pairs):
-            wanted.append(self.job("published"))
-        return [*wanted, *self._patterns()]
+        return [*map(self.analysis, self.entries()), *self._patterns()]
+
+    def analysis(self, name: str) -> AnyJob:
+        """The job of an analysis."""
+        if name in RULES:
+            return self.job(RULES[name])
+        entry = ANALYSES.get(name) or grid_entry(self, name)
+        return self.job("drawn_analysis" if entry.drawn else "analysis", analysis=name)
 
     def jobs(self, *targets: AnyJob) -> list[AnyJob]:
         """All jobs that end with some targets (by default all), each once, inputs before what is made of them."""
@@ -259,10 +261,14 @@ class Study:
         if key not in self._jobs:
             build: Builder = getattr(self, f"_{rule}")
             job = build(**wildcards)
-            self._jobs[key] = Job(
-                job.stage, job.settings, job.inputs, job.outputs, rule=rule, wildcards=wildcards, needs=job.needs
-            )
+            job = replace(job, rule=rule, wildcards=wildcards)
+            self._jobs[key] = job
+            self._makers |= dict.fromkeys(job.outputs.values(), job)
         return self._jobs[key]
+
+    def maker(self, path: str) -> AnyJob:
+        """The job that makes a file of the results, among those that were asked for."""
+        return self._makers[str(Path(path).relative_to(self.results))]
 
     def read_by(self, job: AnyJob) -> dict[str, tuple[str, ...]]:
         """The inputs of a job as the workflow knows them: hidden states that do not stay are among them."""
@@ -291,7 +297,7 @@ class Study:
         """Raise `InputError` if the weights of a model that is run are here, and are not those that `sha256` says."""
         for name in dict.fromkeys(model for model, _ in self.config.pairs):
             asked = self.config.models[name].sha256
-            found = self._roots.weights(self._model(name)) if asked else None
+            found = self.sources.weights(self._model(name)) if asked else None
             if found is not None and found != asked:
                 raise InputError(
                     f"The weights of model {name} have SHA-256 {found}, but its sha256 in the config is {asked}; "
@@ -321,7 +327,7 @@ class Study:
 
     def changed(self) -> bool:
         """Whether other jobs are done by now than were when this study first looked."""
-        now = Study(self.config, self.results, self._roots)
+        now = Study(self.config, self.results, self.sources)
         return any(now.state(job) != state for job, state in self._states.items())
 
     def mark(self) -> str:
@@ -350,7 +356,7 @@ class Study:
         found = self._provenance(job.main)
         if self.state(job) == FRESH and found is not None and found.trace is not None:
             return found.trace.request
-        return Trace(job.stage, job.settings.version, job.settings.recorded(), {}).request
+        return Trace(job.stage, job.settings.stamp[1], job.settings.recorded(), {}).request
 
     def told(self, job: AnyJob) -> dict[str, JSON]:
         """What a job is told, as plain values: see `Job.of`."""
@@ -366,7 +372,7 @@ class Study:
         found = self._provenance(job.main)
         if found is None or found.trace is None:
             return "it does not say how it was made"
-        trace, version = found.trace, job.settings.version
+        trace, version = found.trace, job.settings.stamp[1]
         if (trace.stage, trace.version) != (job.stage, version):
             return (
                 f"it was made by stage {trace.stage}, version {trace.version}; this is {job.stage}, version {version}"
@@ -377,7 +383,7 @@ class Study:
                 return f"{needed.main} {AGAIN}"
         if difference := _difference(asked, made):
             return difference
-        now = self._digests(job) | self._roots.of(job.settings)
+        now = self._digests(job) | self.sources.of(job.settings)
         for name in sorted(now.keys() | trace.inputs.keys()):
             if name in now and name not in trace.inputs and name not in Roots.names:
                 return f"it was made without {name}, and is now made with it"
@@ -403,11 +409,11 @@ class Study:
     def _is_read(self, hidden: AnyJob) -> bool:
         """Whether a job that reads these hidden states is not done, apart from what that is said of them."""
         self._states[hidden] = FRESH
-        readers = [job for job in (*self._probes(), *self._weights()) if hidden in job.needed]
+        readers = [job for job in (*self.probes(), *self.weights()) if hidden in job.needed]
         return any(self._state(job) != FRESH for job in readers)
 
     @cache  # noqa: B019  a study lives as long as its process
-    def _probes(self) -> tuple[AnyJob, ...]:
+    def probes(self) -> tuple[AnyJob, ...]:
         return tuple(job for model, task in self.config.pairs for job in self.runs(model, task))
 
     def _digests(self, job: AnyJob) -> dict[str, str]:
@@ -427,7 +433,7 @@ class Study:
     # -- one method for each rule: what its jobs are told, read and make ----------------------------------------------
 
     def _prepare_texts(self, corpus: str) -> Job[stages.TextsOf]:
-        settings = stages.TextsOf(corpus=self._corpus(corpus), source=self._roots.source(self._corpus(corpus)))
+        settings = stages.TextsOf(corpus=self._corpus(corpus), source=self.sources.source(self._corpus(corpus)))
         return self._made(settings, {}, {"texts": "texts"}, corpus=corpus)
 
     def _prepare_labels(self, task: str) -> Job[stages.LabelsOf]:
@@ -505,7 +511,7 @@ class Study:
         )
         needs: Needs = {
             "tokens": [self._tokens(model, task)],
-            "labels": self._labels(task),
+            "labels": self.labels(task),
             "constants": self.constants(model, given.corpus, Constant.parse(constant)),
         }
         return self._made(settings, needs, {"lambdas": "lambda"}, model=model, task=task, constant=constant, seed=seed)
@@ -520,7 +526,7 @@ class Study:
                 training = stages.Training.none().model_copy(update={"batch_size": training.batch_size})
             told |= {"seed": by.draw, "training": training, "direct": not given.target.probed}
             told["encoder_dropout"] = self.config.encoder_dropout
-            needs["labels"] = self._labels(task)
+            needs["labels"] = self.labels(task)
             if not self.streamed(task, Variant.parse(ORIGINAL)):
                 needs["index"] = self._stored(model, task, ORIGINAL)
         if by.base != "output-norm":
@@ -576,7 +582,7 @@ class Study:
             streamed=streamed,
             direct=not given.target.probed,
         )
-        needs: Needs = {"tokens": [self._tokens(model, task)], "labels": self._labels(task)}
+        needs: Needs = {"tokens": [self._tokens(model, task)], "labels": self.labels(task)}
         if streamed:
             needs |= self._replacing(model, given.corpus, task, replaced)
         else:
@@ -587,37 +593,26 @@ class Study:
     def _stream_probe(self, model: str, task: str, variant: str) -> Job[stages.ProbeOf]:
         return self._probe(model, task, variant)
 
-    def _summarise(self) -> Job[stages.RunsOf]:
-        tasks = list(dict.fromkeys(task for _, task in self.config.pairs))
-        outputs = {"summary": "summary", "runs": "all_runs", "all_outcomes": "all_outcomes", "curves": "curves"}
-        outputs |= {"markdown": "summary_md", "latex": "summary_tex"}
-        needs: Needs = {"runs": list(self._probes()), "outcomes": list(self._probes())}
-        needs["labels"] = [job for task in tasks for job in self._labels(task)]
-        needs["subsets"] = [self.job("prepare_subsets", task=task) for task in tasks if self.config.tasks[task].subset]
-        seeds = tuple(job.settings.seeds for job in self._probes())
-        return self._made(stages.RunsOf(tasks=self._told_tasks(), seeds=seeds), needs, outputs)
+    def _summarise(self) -> Job[stages.AnalysisOf]:
+        return self._analysis("summary")
 
-    def _claims(self) -> Job[stages.ClaimsOf]:
-        settings = stages.ClaimsOf(
-            grids=tuple(map(self.grid_settings, self.grids)), tasks=self._told_tasks(), margin=self.config.margin
-        )
-        needs = {name: [self.job("summarise")] for name in ("summary", "all_outcomes", "curves")}
-        outputs = _forms("claims", TABLE) | {"claims": "claims_json"}
-        return self._made(settings, needs, outputs)
+    def _claims(self) -> Job[stages.AnalysisOf]:
+        return self._analysis("claims")
 
-    def _stability(self) -> Job[stages.StabilityOf]:
-        weights, titles = self._weights(), self._told_tasks()
-        fractions = dict.fromkeys(fraction for grid in self.grids.values() for fraction in grid.fractions)
-        settings = stages.StabilityOf(
-            learned=tuple(_of_weights(job) | {"title": titles[job.wildcards["task"]].title} for job in weights),
-            fractions=tuple(fraction for fraction in fractions if fraction not in ("0", "1")),
-        )
-        return self._made(settings, {"lambdas": weights}, _forms("stability", TABLE))
+    def _analysis(self, analysis: str) -> Job[stages.AnalysisOf]:
+        entry = ANALYSES.get(analysis) or grid_entry(self, analysis)
+        return self._made(entry.settings(analysis, self), entry.inputs(self), entry.outputs, analysis=analysis)
+
+    def _drawn_analysis(self, analysis: str) -> Job[stages.AnalysisOf]:
+        return self._analysis(analysis)
+
+    def weights(self) -> list[AnyJob]:
+        """All weights of heads that orders are made of, and λ on halves of the texts."""
+        return self._weights()
 
     @cache  # noqa: B019  a study lives as long as its process
     def _weights(self) -> list[AnyJob]:
-        """All weights of heads that orders are made of, and λ on halves of the texts."""
-        ranks = {job for probe in self._probes() for hidden in probe.needed for job in (hidden, *hidden.needed)}
+        ranks = {job for probe in self.probes() for hidden in probe.needed for job in (hidden, *hidden.needed)}
         whole = dict.fromkeys(job for rank in ranks if rank.rule == "rank" for job in rank.needed)
         own = sorted(whole, key=lambda job: job.main)
         if not self.config.ranking.halves:
@@ -625,69 +620,20 @@ class Study:
         learned = [job for job in own if job.rule == "train_lambda"]
         return [*own, *(self.job("half_lambda", **job.wildcards, part=part) for job in learned for part in parts_of(2))]
 
-    def _learned(self) -> list[AnyJob]:
+    def lambdas(self) -> list[AnyJob]:
         """All λ that are learned, those on halves of the texts included."""
-        return [job for job in self._weights() if isinstance(job.settings, stages.LambdaOf)]
+        return [job for job in self.weights() if isinstance(job.settings, stages.LambdaOf)]
 
-    def _told_tasks(self) -> dict[str, stages.TaskOf]:
-        given = self.config.tasks
-        return {
-            task: stages.TaskOf(title=given[task].title or task, metric=given[task].metric)
-            for _, task in self.config.pairs
-        }
-
-    def _grid(self, grid: str) -> Job[stages.GridOf]:
-        needs = {"summary": [self.job("summarise")]}
-        return self._made(self.grid_settings(grid), needs, _forms("grid", (*TABLE, *FIGURE)), grid=grid)
-
-    def _grid_without_figure(self, grid: str) -> Job[stages.GridOf]:
-        needs = {"summary": [self.job("summarise")]}
-        return self._made(self.grid_settings(grid), needs, _forms("grid", TABLE), grid=grid)
-
-    def _score_and_drop(self) -> Job[stages.DropsOf]:
-        needs = {"grid": [self.job("grid", grid=RUN)]}
-        return self._made(stages.DropsOf(plots=self.config.plots), needs, _forms("drops", (*TABLE, *FIGURE)))
-
-    def _rungs(self, model: str, task: str) -> int:
-        """How many rungs of the ladder above zeros are run with every head replaced."""
-        every = {variant.constant for variant in self.variants(model, task) if not variant.fraction}
-        return len(every & {Constant(kind) for kind in LADDER[1:]})
-
-    def _ladder(self) -> Job[stages.LadderOf]:
-        settings = stages.LadderOf(tasks=self._told_tasks(), plots=self.config.plots)
-        return self._made(settings, {"all_outcomes": [self.job("summarise")]}, _forms("ladder", (*TABLE, *FIGURE)))
-
-    def _published(self) -> Job[stages.PublishedOf]:
-        tasks, run = self.config.tasks, self.config.pairs
-        mnli = {task.corpus for task in tasks.values() if task.published == "mnli_mismatched"}
-        settings = stages.PublishedOf(
-            models={name: self.config.models[name].hub for name, _ in run},
-            tasks={name: published for _, name in run if (published := tasks[name].published) is not None},
-            more_settings={f"{OF}{corpus}": "mnli" for corpus in sorted(mnli)},
-            values=self._roots.published(),
-        )
-        return self._made(settings, {"summary": [self.job("summarise")]}, _forms("published", TABLE))
-
-    def _describe_patterns(self, model: str, laid_out: str) -> Job[stages.PatternsOf]:
-        given = self.config.patterns
-        settings = stages.PatternsOf(heads=given.heads if given else None, plots=self.config.plots)
-        needs = {
-            "tokens": [self.job("tokenize", model=model, laid_out=laid_out)],
-            "constants": [self.averaged(model, laid_out)],
-        }
-        outputs = _forms("patterns", (*TABLE, *FIGURE))
-        return self._made(settings, needs, outputs, model=model, laid_out=laid_out)
+    def _describe_patterns(self, model: str, laid_out: str) -> Job[stages.AnalysisOf]:
+        entry, wildcards = patterns_entry(self, model, laid_out), {"model": model, "laid_out": laid_out}
+        return self._made(entry.settings("patterns", self), entry.inputs(self), entry.outputs, **wildcards)
 
     def _page(self) -> Job[stages.PageOf]:
-        needs: Needs = {
-            "summary": [self.job("summarise")],
-            "runs": [self.job("summarise")],
-            "curves": [self.job("summarise")],
-            "claims": [self.job("claims")],
-            "stability": self.stability(),
-            "analyses": self.analyses(),
-        }
-        return self._made(stages.PageOf(config=self.shown_config()), needs, {"page": "page"})
+        # finished reports record these inputs by name, and all other analyses together
+        named: Needs = {name: [self.analysis("summary")] for name in ("summary", "runs", "curves")}
+        named |= {name: [self.analysis(name)] for name in ("claims", "stability") if name in self.entries()}
+        rest = [job for job in self.analyses() if [job] not in named.values()]
+        return self._made(stages.PageOf(config=self.shown_config()), named | {"analyses": rest}, {"page": "page"})
 
     # -- parts of these ----------------------------------------------------------------------------------------------
 
@@ -699,7 +645,7 @@ class Study:
         **wildcards: str,
     ) -> Job[S]:
         return Job(
-            settings.stage,
+            settings.stamp[0],
             settings,
             {
                 name: tuple(_output_for(name, needed) for needed in several)
@@ -747,21 +693,6 @@ class Study:
             return self.job("order_heads", model=model, order=order.name)
         return self.job("rank", model=model, task=task, constant=constant.untrained, order=order.name)
 
-    def grid_settings(self, name: str) -> stages.GridOf:
-        """What the table of a grid shows."""
-        grid = self.grids[name]
-        return stages.GridOf(
-            name=name,
-            title=grid.title or re.sub("[-_]", " ", name).capitalize(),
-            models=grid.models,
-            constants=grid.constants,
-            orders=grid.orders,
-            fractions=grid.fractions,
-            tasks={task: self.config.tasks[task].corpus for task in grid.tasks},
-            plots=self.config.plots,
-            drawn=self.drawn(name),
-        )
-
     def _replacing(self, model: str, corpus: str, task: str, variant: Variant) -> dict[str, list[AnyJob]]:
         """The averages and the order that a variant needs, if it needs them."""
         needs = {"constants": self.constants(model, corpus, variant.constant)}
@@ -777,7 +708,7 @@ class Study:
     def _texts(self, task: str) -> Job[stages.TextsOf]:
         return self.job("prepare_texts", corpus=self.config.tasks[task].corpus)
 
-    def _labels(self, task: str) -> list[Job[stages.LabelsOf]]:
+    def labels(self, task: str) -> list[Job[stages.LabelsOf]]:
         return [] if self.config.tasks[task].label is None else [self.job("prepare_labels", task=task)]
 
     def _tokens(self, model: str, task: str) -> Job[stages.TokensOf]:
@@ -791,7 +722,7 @@ class Study:
     def _model(self, name: str) -> stages.ModelId:
         given = self.config.models[name]
         own = stages.ModelId.of(name, given)
-        return own.model_copy(update={"weights": given.sha256 or self._roots.weights(own)})
+        return own.model_copy(update={"weights": given.sha256 or self.sources.weights(own)})
 
     def _encoding(self, name: str, learning: bool = False) -> stages.Encoding:
         """A model and the config's precision; float32 if gradients through it would not survive float16."""
@@ -851,19 +782,6 @@ class Roots:
 def _output_for(name: str, job: AnyJob) -> str:
     """The output of a job that an input of this name is: the runs of a variant, the table of a summary."""
     return job.outputs.get(name, job.main)
-
-
-def _of_weights(job: AnyJob) -> dict[str, str]:
-    """Of which model, task, constant and part the weights of a job are, and of which order and seed."""
-    made = dict(job.wildcards)
-    order = Order.parse(made.pop("weights", f"lambda-{made.pop('seed', '')}"))
-    return made | {"order": order.base} | ({} if order.draw is None else {"seed": str(order.draw)})
-
-
-def _forms(artefact: str, endings: tuple[str, ...]) -> dict[str, str]:
-    """The forms of a table or figure by what its stage calls them."""
-    names = {"": "table", "_md": "markdown", "_tex": "latex", "_svg": "svg", "_png": "png", "_html": "html"}
-    return {names[ending]: f"{artefact}{ending}" for ending in endings}
 
 
 def _is_artefact(path: str) -> bool:

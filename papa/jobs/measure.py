@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from papa.config.analyses import grid_view
 from papa.config.reading import config_of
 from papa.config.settings import RUN, Config, Machine, check_files
 from papa.config.stages import ModelId
@@ -109,7 +110,7 @@ class Measured:
         from papa.results.figures import grid_figure
         from papa.results.grids import rows_of
 
-        grid = self._study.grid_settings(RUN)
+        grid = grid_view(self._study, RUN)
         return grid_figure(rows_of(grid, self.summary), grid)[0]
 
     def save(self, folder: PathLike) -> Path:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from papa.config.artefacts import ARTEFACTS
 from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus, Machine
-from papa.config.stages import HiddenOf, ModelId, RunsOf, TextsOf
+from papa.config.stages import HiddenOf, ModelId, TextsOf
 from papa.config.study import AnyJob, Study
 from papa.config.variant import CONTEXTLESS, ORIGINAL
 from papa.errors import InputError, count
@@ -83,7 +83,7 @@ def plan(config: Config, cores: int) -> Found:
         stage["seconds"] += taken[job]
         stage["memory_mb"] = max(stage["memory_mb"], memory_of(job, config, own) if known else 0)
         outcomes += disk_in_table(job, own)
-        table = math.ceil(outcomes) if isinstance(job.settings, RunsOf) else 0
+        table = math.ceil(outcomes) if job.stage == "summary" else 0
         written = disk(job, config, own) + table if known else 0
         stage["disk_mb"] += written
         if job.rule == "hidden_states":

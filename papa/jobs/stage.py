@@ -49,15 +49,15 @@ class Snakemake(Protocol):
 def run(snakemake: Snakemake, online: bool = False) -> None:
     """Run one job: all that a script does.
 
-    The parameter `told` of the rule is what `Study.told` gives. The stage's function is imported when threads and GPU
-    are settled; it takes the `Job` and returns the line for the terminal.
+    The parameter `parameters` of the rule is what `Study.told` returns. The stage's function is imported when threads
+    and GPU are settled; it takes the `Job` and returns the line for the terminal.
 
     Args:
         snakemake: what the workflow gives to the script.
         online: whether the hub may be asked even if there is a mirror.
     """
     inputs = {name: _paths(value) for name, value in snakemake.input.items() if name != "outdated"}
-    job = Job.of(dict(snakemake.params.items())["told"], inputs, dict(snakemake.output.items()))
+    job = Job.of(dict(snakemake.params.items())["parameters"], inputs, dict(snakemake.output.items()))
     with stage(snakemake, job.settings.threads, online) as say:
         say(performed(job))
 
@@ -65,7 +65,7 @@ def run(snakemake: Snakemake, online: bool = False) -> None:
 def performed(job: AnyJob) -> str:
     """Do what a job is told; return its line for the terminal."""
     check_inputs(job)
-    module, _, name = job.settings.runs.partition(":")
+    module, _, name = job.settings.function.partition(":")
     call = cast(Callable[[AnyJob], str], getattr(import_module(module), name))
     return call(job)
 

@@ -11,14 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 
-from papa.config.stages import ClaimsOf, GridOf
+from papa.config.stages import AnalysisOf, GridView, TaskOf
 from papa.config.study import Job
 from papa.config.variant import Constant, Order
-from papa.files import read_table, write_json
+from papa.errors import count
+from papa.files import read_table
+from papa.results.analysis import Analysis, Computed
 from papa.results.conclusion import (
     Area,
     AreaDifference,
@@ -47,7 +50,7 @@ from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setti
 from papa.results.phrases import MORE_THAN_ALL, conclusion_of, interval_text, percent
 from papa.results.statistics import Estimate, Interval, holm, together
 from papa.results.summary import is_main, read_summary
-from papa.results.table import Table, read_frame, write_frame, write_pages
+from papa.results.table import Table, read_frame
 
 CLAIM_COLUMNS = dict.fromkeys(("grid", "line", "model", "constant", "order", "fraction"), "string")
 CLAIM_COLUMNS |= {"replaced": "int64", "heads": "int64", "tasks": "int64"}
@@ -150,27 +153,51 @@ class Line:
         return None if widths is None else loss_of(self.samples[task], widths)
 
 
-def conclude(job: Job[ClaimsOf]) -> str:
-    """Stage *claims*: write what may be concluded from `all_outcomes` as Parquet, JSON, Markdown and LaTeX.
+class ClaimsAnalysis(Analysis):
+    """Conclude how many heads are replaceable, for each line of each grid.
 
-    Returns:
-        The sentence that leads the report, for the terminal.
+    Args:
+        grids: the grids.
+        tasks: the title and the metric of each task.
+        margin: the loss that is accepted.
     """
-    parameters, trace = job.settings, job.trace()
-    summary = read_summary(job.input("summary"))
-    metrics = {name: task.metric for name, task in parameters.tasks.items()}
-    measured = list(measured_in(read_table(job.input("all_outcomes")), metrics))
-    curves = read_frame(job.input("curves"), {"epoch": "int64", "score": "float64"}, "table of curves")
-    lines = [line for grid in parameters.grids for line in lines_of(grid, summary, measured)]
-    frame, conclusion = claims_of(lines, parameters.margin, curves)
-    facts = {"table": "claims", "margin": parameters.margin}
-    write_frame(frame, CLAIM_COLUMNS, job.output("table"), facts, trace)
-    write_pages(TITLE, tables_of(frame), ABOUT, job.output("markdown"), job.output("latex"))
-    write_json(conclusion.to_json(), job.output("claims"), trace)
-    return conclusion.sentence
+
+    columns: ClassVar[Mapping[str, str]] = CLAIM_COLUMNS
+    in_report: ClassVar[bool] = False  # the HTML report opens with claims
+
+    grids: tuple[GridView, ...]
+    tasks: dict[str, TaskOf]
+    margin: float
+
+    def compute(self, job: Job[AnalysisOf]) -> Computed:
+        """Conclude from `all_outcomes`; all that is concluded is also written as JSON."""
+        summary = read_summary(job.input("summary"))
+        metrics = {name: task.metric for name, task in self.tasks.items()}
+        measured = list(measured_in(read_table(job.input("all_outcomes")), metrics))
+        curves = read_frame(job.input("curves"), {"epoch": "int64", "score": "float64"}, "table of curves")
+        lines = [line for grid in self.grids for line in lines_of(grid, summary, measured)]
+        frame, conclusion = claims_of(lines, self.margin, curves)
+        facts = {"table": "claims", "margin": self.margin}
+        return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=conclusion.sentence)
+
+    def heading(self) -> str:
+        """Return the title."""
+        return TITLE
+
+    def note(self, rows: pd.DataFrame) -> str:
+        """Return what losses, bounds and margins mean."""
+        return ABOUT
+
+    def tables(self, rows: pd.DataFrame) -> list[Table]:
+        """Return a table for each grid."""
+        return tables_of(rows)
+
+    def sentence(self, rows: pd.DataFrame) -> str:
+        """Return how many rows there are; what is concluded needs more than the rows."""
+        return count(len(rows), "claim")
 
 
-def lines_of(grid: GridOf, summary: pd.DataFrame, measured: Sequence[Measured]) -> list[Line]:
+def lines_of(grid: GridView, summary: pd.DataFrame, measured: Sequence[Measured]) -> list[Line]:
     """The lines of a grid along which some heads are replaced."""
     rows = rows_of(grid, summary[summary["main"].eq(True)])
     ran = [

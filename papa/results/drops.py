@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import fmean
+from textwrap import wrap
+from typing import TYPE_CHECKING, ClassVar
 
 import pandas as pd
 
-from papa.config.stages import DropsOf
+from papa.config.settings import Plots
+from papa.config.stages import AnalysisOf
 from papa.config.study import Job
 from papa.errors import count
+from papa.method.pictures import inline, styled
+from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.grids import GRID_COLUMNS
 from papa.results.losses import COUNTS
+from papa.results.panels import COLORS, GREY, around, leaders, placed
 from papa.results.phrases import ABOUT_LOSS, constant_name, mean_text
 from papa.results.summary import ABOUT_DROPS, ABOUT_MEANS, has_drop, is_main
-from papa.results.table import Table, read_frame, score_text, write_frame, write_pages
+from papa.results.table import Table, read_frame, score_text
+
+if TYPE_CHECKING:
+    import altair as alt
 
 COLUMNS = {"model": "string", "constant": "string", "mean_original": "float64", "tasks": "int64"}
 COLUMNS |= {"mean_relative_drop": "float64", "tasks_with_drop": "int64", "tasks_without_drop": "string"}
@@ -25,20 +35,49 @@ NOTE = (
     f" fraction 0, where every head is replaced. {ABOUT_DROPS} {ABOUT_MEANS} Mean loss: there too, over the tasks that"
     f" have one. {ABOUT_LOSS}"
 )
+CAPTION = "A point for each model: its mean original score, and the mean relative drop with every head replaced."
 
 
-def score_and_drop(job: Job[DropsOf]) -> str:
-    """Stage *drops*: write what `drops_of` makes of a `grid` with fractions 1 and 0, and draw it.
+class Drops(Analysis):
+    """Compare the original scores of models with what they lose when every head is replaced.
 
-    Raises:
-        DamagedArtefact: The file is no intact table of a grid.
+    Args:
+        plots: the size of a panel; this figure is twice as wide and high.
     """
-    from papa.results.figures import draw_drops
 
-    drops = drops_of(read_frame(job.input("grid"), GRID_COLUMNS, "table of a grid"))
-    write_frame(drops, COLUMNS, job.output("table"), {"table": "score_and_drop"}, job.trace())
-    write_pages(TITLE, tables_of(drops), NOTE, job.output("markdown"), job.output("latex"))
-    return f"{count(len(drops), 'mean drop')}; drawn: {draw_drops(drops, job.settings.plots, job.outputs)}"
+    columns: ClassVar[Mapping[str, str]] = COLUMNS
+
+    plots: Plots
+
+    def compute(self, job: Job[AnalysisOf]) -> Computed:
+        """Compute the means from a `grid` with fractions 1 and 0."""
+        rows = drops_of(read_frame(job.input("grid"), GRID_COLUMNS, "table of a grid"))
+        return Computed(rows, {"table": "score_and_drop"})
+
+    def heading(self) -> str:
+        """Return the title."""
+        return TITLE
+
+    def note(self, rows: pd.DataFrame) -> str:
+        """Return which tasks the means are over."""
+        return NOTE
+
+    def tables(self, rows: pd.DataFrame) -> list[Table]:
+        """Return a line for each model and constant."""
+        return tables_of(rows)
+
+    def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
+        """Draw drops against scores."""
+        several = rows["mean_relative_drop"].notna().sum() > 1
+        return Drawing(*drop_figure(rows, self.plots), CAPTION if several else "")
+
+    def comparable(self, rows: pd.DataFrame) -> bool:
+        """Whether there are several models or constants."""
+        return len(rows) > 1
+
+    def sentence(self, rows: pd.DataFrame) -> str:
+        """Return how many means there are."""
+        return count(len(rows), "mean drop")
 
 
 def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
@@ -90,3 +129,48 @@ def tables_of(drops: pd.DataFrame) -> list[Table]:
         }
     )
     return [Table("", frame, 2)]
+
+
+def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, str]:
+    """The mean drop at fraction 0 against the mean original score (Figure 3), and its alternative text.
+
+    With fewer than two drops there is nothing to compare, and the figure says so in words."""
+    import altair as alt
+
+    several = frame["constant"].nunique() > 1
+    names = frame["model"] + " / " + frame["constant"].map(constant_name) if several else frame["model"]
+    frame = frame.assign(text=names, end=frame["mean_relative_drop"], at=frame["mean_original"])
+    points = frame[frame["end"].notna()].sort_values("end", kind="stable")
+    width, height = 2 * plots.width, 2 * plots.height
+    without = frame.loc[frame["end"].isna(), "text"]
+    missing = f"No drop is defined for {', '.join(without)}." if len(without) else ""
+    shown = f"{count(len(points), 'mean drop')} against original scores"
+    if len(points) < 2:
+        said = [
+            f"One model, nothing to compare. {name}: mean relative drop {drop:.1%}, mean original score {score:.3f}."
+            for name, drop, score in points[["text", "end", "at"]].itertuples(index=False)
+        ]
+        text = alt.Data(values=[{"text": "\n".join(wrap(" ".join([*said, missing]), width // 6))}])
+        words = alt.Chart(text, title=TITLE, width=width, height=40).encode(text="text:N")
+        return styled(words.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12, lineBreak="\n")), shown
+    told = {"text": "model", "tasks_with_drop": "tasks with a drop", "tasks_without_drop": "tasks without"}
+    tooltip = [alt.Tooltip(f"{name}:N", title=words) for name, words in told.items()]
+    tooltip.insert(1, alt.Tooltip("at:Q", title="mean original score", format=".3f"))
+    tooltip.insert(2, alt.Tooltip("end:Q", title="mean relative drop", format=".1%"))
+    across, up = around(points["at"]), around(pd.Series([0.0, *points["end"]]))
+    scale, ticks = alt.Scale(domain=across, nice=False, zero=False), alt.Axis(tickCount=5, labelFlush=False)
+    x = alt.X("at:Q", title="mean original score", scale=scale, axis=ticks)
+    title, axis = "mean relative drop with every head replaced", alt.Axis(format=".1%", tickCount=6)
+    y, at = (
+        alt.Y(f"{name}:Q", title=title, axis=axis, scale=alt.Scale(domain=up, nice=False)) for name in ("end", "y")
+    )
+    beside = alt.Chart(inline(placed(points, up, height))).encode(y)
+    dots = alt.Chart(inline(points)).mark_circle(size=70, color=COLORS[0], opacity=1)
+    figure = alt.layer(
+        *leaders(beside, x, at, alt.StrokeValue(GREY), dash=[1, 3]),
+        dots.encode(x, y, tooltip=tooltip),
+        title=alt.Title(wrap(TITLE, width // 8), subtitle=wrap(missing, width // 6), offset=14),
+        width=width,
+        height=height,
+    )
+    return styled(figure.properties(usermeta={"margin": 90 + 6 * min(30, names.map(len).max())})), shown

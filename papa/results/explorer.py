@@ -17,7 +17,7 @@ from typing import TypedDict
 import pandas as pd
 import torch
 
-from papa.config.stages import GridOf
+from papa.config.stages import GridView
 from papa.config.study import Study
 from papa.config.variant import RANDOM, Constant, Order
 from papa.data.tokens import TokensFile
@@ -41,7 +41,7 @@ Heads = dict[str, list[float | None] | list[int | None]]
 """`lambda` and `rank` of every head; see `heads_of`."""
 
 
-class Entry(TypedDict):
+class HeadChoice(TypedDict):
     """What can be chosen at once: a model, a task, a constant and an order; `set` names the matrices, if there are."""
 
     model: str
@@ -56,7 +56,7 @@ class Entry(TypedDict):
     of: Heads
 
 
-def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> tuple[list[Entry], dict[str, Matrices]]:
+def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[HeadChoice], dict[str, Matrices]]:
     """What the explorer shows of one grid of finished results.
 
     Args:
@@ -73,7 +73,7 @@ def explored(study: Study, grid: GridOf, summary: pd.DataFrame) -> tuple[list[En
     first = {order.base: order for order in reversed(study.orders(study.grids[grid.name])) if order.base != RANDOM}
     between = set(grid.fractions) - {"0", "1"}
     orders: list[Order | None] = [first[base] for base in grid.orders if base in first and between]
-    entries: list[Entry] = []
+    entries: list[HeadChoice] = []
     averages: dict[str, Path] = {}
     for model, (task, corpus), name in product(grid.models, grid.tasks.items(), grid.constants):
         constant = Constant.parse(name).on(corpus)

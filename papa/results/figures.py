@@ -1,128 +1,36 @@
-"""Every figure is one Altair specification, saved as SVG, as PNG and as a page that works without a network."""
+"""The figure of a grid: scores along the number of heads replaced (the paper's Figures 2, 5 and 6)."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePath
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from papa.config.measures import MEASURES, METRICS
-from papa.config.settings import Plots
-from papa.config.stages import GridOf
+from papa.config.stages import GridView
 from papa.errors import InputError, count
-from papa.files import PathLike, replacing
-from papa.method.averages import ConstantMatrices
-from papa.method.pictures import PANELS, drawn_slots, inline, pictures, styled
-from papa.results.drops import TITLE
+from papa.method.pictures import PANELS, inline, styled
 from papa.results.grids import once, varied
 from papa.results.losses import COUNTS
 from papa.results.outcomes import ALL, is_probed
-from papa.results.panels import CURVE, FLOORS, GREY, around, domain_of, heads_axis, labels_of, leaders, placed, short
-from papa.results.phrases import MORE_THAN_ALL, constant_name, loss_text
+from papa.results.panels import COLORS, CURVE, FLOORS, GREY, domain_of, heads_axis, labels_of, leaders, short
+from papa.results.phrases import MORE_THAN_ALL, loss_text
 from papa.results.table import metric_name
 
 if TYPE_CHECKING:
     import altair as alt
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's colours, which colour-blind readers tell apart; without yellow, which vanishes in print."""
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 OF_SUBSETS = {ALL: COLORS[-1], "position": COLORS[0], "lookup": COLORS[1]}
 """Colours of subsets where there is one line alone; others have colours that are left."""
-UNDRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-"""Characters that XML, and so SVG, cannot contain; at one of them vl-convert ends the whole process."""
 MOST_BANDS = 2
 """More curves than this have error bars, because bands would cover each other."""
 
 
-def draw_grid(frame: pd.DataFrame, grid: GridOf, outputs: Mapping[str, PathLike]) -> str:
-    """Draw scores against the number of heads replaced (the paper's Figures 2, 5 and 6), and say what was drawn.
-
-    Args:
-        frame: the rows of the grid, with the column `line`.
-        grid: what the grid is called, and the size of a panel.
-        outputs: the paths of the job; the figure goes to those that end in .svg, .png and .html.
-    """
-    figure, shown = grid_figure(frame, grid)
-    save_figure(figure, outputs, grid.plots)
-    return shown
-
-
-def draw_drops(frame: pd.DataFrame, plots: Plots, outputs: Mapping[str, PathLike]) -> str:
-    """Draw the mean drop at fraction 0 against the mean original score (Figure 3), and say what was drawn.
-
-    Args:
-        frame: the rows of `score_and_drop`.
-        plots: the size of a panel; this figure is twice as wide and high.
-        outputs: the paths of the job; the figure goes to those that end in .svg, .png and .html.
-    """
-    figure, shown = drop_figure(frame, plots)
-    save_figure(figure, outputs, plots)
-    return shown
-
-
-def draw_patterns(
-    averages: ConstantMatrices, heads: Sequence[tuple[int, int]], plots: Plots, outputs: Mapping[str, PathLike]
-) -> str:
-    """Draw the average attention of `heads`, in the slots that examples use (Figure 4).
-
-    Args:
-        averages: the attention of all heads.
-        heads: (layer, head) of each picture, counted from 0.
-        plots: about the `width` of a picture, which is square.
-        outputs: the paths of the job; the figure goes to those that end in .svg, .png and .html.
-
-    Returns:
-        What the figure shows, in words.
-
-    Raises:
-        InputError: there are no such heads.
-    """
-    slots = drawn_slots(averages)
-    save_figure(pictures(averages, heads, plots.width), outputs, plots)
-    used = int((averages.count.diagonal() > 0).sum())
-    return f"{count(len(heads), 'head')} drawn in {len(slots)} of {count(used, 'used slot')}"
-
-
-def save_figure(figure: alt.TopLevelMixin, outputs: Mapping[str, PathLike], plots: Plots) -> None:
-    """Write a figure as SVG, as PNG with `plots.scale` pixels per pixel, and as a page of HTML."""
-    options: dict[str, dict[str, Any]] = {
-        ".svg": {"format": "svg"},
-        ".png": {"format": "png", "scale_factor": plots.scale},
-        ".html": {"format": "html", "inline": True, "json_kwds": {"cls": _ForPages}},
-    }
-    if bad := next((text for text in _texts_of(figure.to_dict()) if UNDRAWABLE.search(text)), None):
-        raise InputError(
-            f"The text {bad!r} has a control character, which no figure can show; remove it from the data."
-        )
-    for path in outputs.values():
-        if own := options.get(PurePath(path).suffix):
-            with replacing(path) as temporary:
-                figure.save(str(temporary), **own)
-
-
-def _texts_of(spec: object) -> Iterator[str]:
-    if isinstance(spec, str):
-        yield spec
-    elif isinstance(spec, Mapping | list):
-        for value in spec.values() if isinstance(spec, Mapping) else spec:
-            yield from _texts_of(value)
-
-
-class _ForPages(json.JSONEncoder):
-    """JSON inside a page, where no text (the name of a subset, for one) may begin or end a script."""
-
-    def encode(self, o: object) -> str:
-        return super().encode(o).replace("<", "\\u003c")
-
-
-def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str]:
-    """The figure of `draw_grid`, and what it shows in words; `figure_note` explains it.
+def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, str]:
+    """The figure of a grid's rows, and its alternative text; `figure_note` explains it.
 
     A task has a panel. One line alone has a colour for each subset of the examples; of several lines each has a colour,
     and subsets have dashes. In the page, a click on an entry of a legend fades all other lines or subsets. A panel
@@ -213,9 +121,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridOf) -> tuple[alt.ConcatChart, str
 
 
 def figure_note(frame: pd.DataFrame) -> str:
-    """What the figure of a grid's rows, or of `score_and_drop`, shows: axes, intervals, seeds and floors."""
-    if "mean_original" in frame:
-        return "A point for each model: its mean original score, and the mean relative drop with every head replaced."
+    """What the figure of a grid's rows shows: axes, intervals, seeds and floors."""
     rows = frame[frame["main"] & frame["mean"].notna()]
     probed = is_probed(rows["metric"])
     shape, sure = "bars" if len(rows.groupby(CURVE)) > MOST_BANDS else "bands", list[str]()
@@ -278,46 +184,3 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
         floors=[", ".join(map(short, both)) for both in zip(rows["trivial"], rows["contextless"], strict=True)],
         lost=[loss_text(*loss) for loss in three],
     )
-
-
-def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, str]:
-    """The figure of `draw_drops`, and what it shows in words; fewer than two drops are told in words alone."""
-    import altair as alt
-
-    several = frame["constant"].nunique() > 1
-    names = frame["model"] + " / " + frame["constant"].map(constant_name) if several else frame["model"]
-    frame = frame.assign(text=names, end=frame["mean_relative_drop"], at=frame["mean_original"])
-    points = frame[frame["end"].notna()].sort_values("end", kind="stable")
-    width, height = 2 * plots.width, 2 * plots.height
-    without = frame.loc[frame["end"].isna(), "text"]
-    missing = f"No drop is defined for {', '.join(without)}." if len(without) else ""
-    shown = f"{count(len(points), 'mean drop')} against original scores"
-    if len(points) < 2:
-        said = [
-            f"One model, nothing to compare. {name}: mean relative drop {drop:.1%}, mean original score {score:.3f}."
-            for name, drop, score in points[["text", "end", "at"]].itertuples(index=False)
-        ]
-        text = alt.Data(values=[{"text": "\n".join(wrap(" ".join([*said, missing]), width // 6))}])
-        words = alt.Chart(text, title=TITLE, width=width, height=40).encode(text="text:N")
-        return styled(words.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12, lineBreak="\n")), shown
-    told = {"text": "model", "tasks_with_drop": "tasks with a drop", "tasks_without_drop": "tasks without"}
-    tooltip = [alt.Tooltip(f"{name}:N", title=words) for name, words in told.items()]
-    tooltip.insert(1, alt.Tooltip("at:Q", title="mean original score", format=".3f"))
-    tooltip.insert(2, alt.Tooltip("end:Q", title="mean relative drop", format=".1%"))
-    across, up = around(points["at"]), around(pd.Series([0.0, *points["end"]]))
-    scale, ticks = alt.Scale(domain=across, nice=False, zero=False), alt.Axis(tickCount=5, labelFlush=False)
-    x = alt.X("at:Q", title="mean original score", scale=scale, axis=ticks)
-    title, axis = "mean relative drop with every head replaced", alt.Axis(format=".1%", tickCount=6)
-    y, at = (
-        alt.Y(f"{name}:Q", title=title, axis=axis, scale=alt.Scale(domain=up, nice=False)) for name in ("end", "y")
-    )
-    beside = alt.Chart(inline(placed(points, up, height))).encode(y)
-    dots = alt.Chart(inline(points)).mark_circle(size=70, color=COLORS[0], opacity=1)
-    figure = alt.layer(
-        *leaders(beside, x, at, alt.StrokeValue(GREY), dash=[1, 3]),
-        dots.encode(x, y, tooltip=tooltip),
-        title=alt.Title(wrap(TITLE, width // 8), subtitle=wrap(missing, width // 6), offset=14),
-        width=width,
-        height=height,
-    )
-    return styled(figure.properties(usermeta={"margin": 90 + 6 * min(30, names.map(len).max())})), shown

@@ -11,13 +11,16 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 from itertools import product
+from typing import ClassVar
 
 import pandas as pd
 
-from papa.config.stages import GridOf
+from papa.config.stages import AnalysisOf, GridView
 from papa.config.study import Job
 from papa.config.variant import DRAWN, Constant
 from papa.errors import InputError, count
+from papa.results.analysis import Analysis, Computed, Drawing
+from papa.results.outcomes import ALL
 from papa.results.phrases import ABOUT_LOSS, constant_name, loss_text, order_name
 from papa.results.summary import (
     ABOUT_DROPS,
@@ -30,7 +33,7 @@ from papa.results.summary import (
     read_summary,
     same_heads,
 )
-from papa.results.table import Table, metric_name, score_text, write_frame, write_pages
+from papa.results.table import Table, metric_name, score_text
 
 GRID_COLUMNS = {"line": "string"} | SUMMARY_COLUMNS
 """The rows of a grid: its own of the summary, each with the line along the fraction that it is a point of."""
@@ -40,32 +43,59 @@ FLOORS = ["trivial", "contextless"]
 ENDS = {"0", "1"}
 
 
-def gather(job: Job[GridOf]) -> str:
-    """Stage *grid*: write what a grid shows of the `summary` as Parquet, Markdown and LaTeX, and draw it.
+class GridAnalysis(GridView, Analysis):
+    """Show what one grid of a config asked for; its parameters are those of `GridView`."""
 
-    Raises:
-        DamagedArtefact: The file is no intact summary.
-        InputError: The summary has nothing of the grid.
-    """
-    grid = job.settings
-    rows = rows_of(grid, read_summary(job.input("summary")))
-    if rows.empty:
-        raise InputError(
-            f"{job.input('summary')} has no run of {grid.title!r}; make it from the runs of the same config."
-        )
-    facts = {"table": "grid", "title": grid.title, "lines": " / ".join(varied(grid))}
-    write_frame(rows, GRID_COLUMNS, job.output("table"), facts, job.trace())
-    pages = job.output("markdown"), job.output("latex")
-    write_pages(grid.title, tables_of(grid, rows), note_on(grid, rows), *pages)
-    said = f"{grid.title}: {count(len(rows), 'row')}"
-    if not grid.drawn:
-        return said
-    from papa.results.figures import draw_grid
+    columns: ClassVar[Mapping[str, str]] = GRID_COLUMNS
 
-    return f"{said}; drawn: {draw_grid(rows, grid, job.outputs)}"
+    def compute(self, job: Job[AnalysisOf]) -> Computed:
+        """Select the rows of the grid from the `summary`; raises `InputError` if it has none."""
+        rows = rows_of(self, read_summary(job.input("summary")))
+        if rows.empty:
+            raise InputError(
+                f"{job.input('summary')} has no run of {self.title!r}; make it from the runs of the same config."
+            )
+        return Computed(rows, {"table": "grid", "title": self.title, "lines": " / ".join(varied(self))})
+
+    def heading(self) -> str:
+        """Return the title that the config gives."""
+        return self.title
+
+    def note(self, rows: pd.DataFrame) -> str:
+        """Return what lines, columns and cells mean."""
+        return note_on(self, rows)
+
+    def tables(self, rows: pd.DataFrame) -> list[Table]:
+        """Return tables by constant, or one along the fraction."""
+        return tables_of(self, rows)
+
+    def report_tables(self, rows: pd.DataFrame) -> list[Table]:
+        """Return the same tables, and the scores of subsets."""
+        parts = rows["subset"].ne(ALL) & rows["main"]
+        names = {"task": "title", " / ".join(varied(self)): "line", "subset": "subset", "examples": "examples"}
+        subsets = [Table("Subsets", by_fraction(rows, parts, names), len(names))] if parts.any() else []
+        return [*self.tables(rows), *subsets]
+
+    def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing | None:
+        """Draw scores along the number of heads replaced."""
+        if not self.drawn:
+            return None
+        from papa.results.figures import figure_note, grid_figure
+
+        figure, shown = grid_figure(rows, self)
+        caption = " ".join(filter(None, [figure_note(rows), once(self)]))
+        return Drawing(figure, f"{self.title}: {shown}", caption)
+
+    def caption(self, rows: pd.DataFrame) -> str:
+        """Return nothing: the note says it all."""
+        return ""
+
+    def sentence(self, rows: pd.DataFrame) -> str:
+        """Return how many rows there are."""
+        return f"{self.title}: {count(len(rows), 'row')}"
 
 
-def rows_of(grid: GridOf, rows: pd.DataFrame) -> pd.DataFrame:
+def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of a summary or of a table of runs that `grid` asked for, in its order and with their `line`.
 
     With nothing replaced there is no constant and with everything replaced no order, so these rows belong to several
@@ -88,12 +118,12 @@ def rows_of(grid: GridOf, rows: pd.DataFrame) -> pd.DataFrame:
     return found.assign(constant=found["asked"])[["line", *rows.columns]]
 
 
-def _line(grid: GridOf, model: str, constant: str, order: str) -> str:
+def _line(grid: GridView, model: str, constant: str, order: str) -> str:
     names = {"model": model, "constants": constant_name(constant, grid.constants), "order": order_name(order)}
     return " / ".join(names[name] for name in varied(grid))
 
 
-def tables_of(grid: GridOf, rows: pd.DataFrame) -> list[Table]:
+def tables_of(grid: GridView, rows: pd.DataFrame) -> list[Table]:
     """The tables of a grid, from its rows of the summary."""
     rows = rows[is_main(rows)]
     if _has_between(grid):
@@ -101,7 +131,7 @@ def tables_of(grid: GridOf, rows: pd.DataFrame) -> list[Table]:
     return [table for model in grid.models for table in _by_task(grid, rows[rows["model"] == model], model)]
 
 
-def _by_task(grid: GridOf, own: pd.DataFrame, model: str) -> list[Table]:
+def _by_task(grid: GridView, own: pd.DataFrame, model: str) -> list[Table]:
     """The tables of one model, with a column for each task: scores, the best of constants in bold, and losses.
 
     Scores have a line for nothing replaced, one for each floor that is known, and one for each constant.
@@ -141,7 +171,7 @@ def _by_task(grid: GridOf, own: pd.DataFrame, model: str) -> list[Table]:
     return tables
 
 
-def _along_fractions(grid: GridOf, rows: pd.DataFrame) -> Table:
+def _along_fractions(grid: GridView, rows: pd.DataFrame) -> Table:
     """One table: lines for tasks and what else the grid varies, columns for fractions."""
     names = {"task": "title", "metric": "metric", " / ".join(varied(grid)): "line"}
     frame = by_fraction(rows, is_main(rows), names)
@@ -149,18 +179,18 @@ def _along_fractions(grid: GridOf, rows: pd.DataFrame) -> Table:
     return Table("", frame, 3, rules=tuple(changed.to_numpy().nonzero()[0].tolist()))
 
 
-def _has_between(grid: GridOf) -> bool:
+def _has_between(grid: GridView) -> bool:
     return bool(set(grid.fractions) - ENDS)
 
 
-def varied(grid: GridOf) -> list[str]:
+def varied(grid: GridView) -> list[str]:
     """What tells the lines of a grid apart; models if nothing else does."""
     several = {"model": grid.models, "constants": grid.constants}
     several |= {"order": grid.orders} if _has_between(grid) else {}
     return [name for name, values in several.items() if len(values) > 1] or ["model"]
 
 
-def note_on(grid: GridOf, rows: pd.DataFrame) -> str:
+def note_on(grid: GridView, rows: pd.DataFrame) -> str:
     """What lines, columns and cells mean, and what a grid has but once, which is in no line."""
     if _has_between(grid):
         parts = [f"Columns: {BY_FRACTION}.", once(grid), about_scores(rows)]
@@ -178,7 +208,7 @@ def note_on(grid: GridOf, rows: pd.DataFrame) -> str:
     return " ".join(filter(None, parts))
 
 
-def once(grid: GridOf) -> str:
+def once(grid: GridView) -> str:
     """What all lines of a grid have in common: "Model: minilm; order: λ."."""
     has = {"model": grid.models, "constants": [constant_name(constant) for constant in grid.constants]}
     has |= {"order": [order_name(order) for order in grid.orders]} if _has_between(grid) else {}

@@ -6,23 +6,24 @@ the rung below, as a share of what attention contributes to a task; the steps ad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
 from papa.config.settings import Plots
-from papa.config.stages import LadderOf
+from papa.config.stages import AnalysisOf, TaskOf
 from papa.config.study import Job
 from papa.config.variant import LADDER
 from papa.errors import count
 from papa.files import read_table
-from papa.results.figures import OF_SUBSETS, save_figure, styled
+from papa.results.analysis import Analysis, Computed, Drawing
+from papa.results.figures import OF_SUBSETS, styled
 from papa.results.losses import CONTRIBUTION, COUNTS, Weights, difference, share_of, status_of
 from papa.results.outcomes import ALL, ORIGINALS, Measured, Sample, Setting, measured_in
 from papa.results.phrases import constant_name, loss_text
-from papa.results.table import Table, metric_name, score_text, write_frame, write_pages
+from papa.results.table import Table, metric_name, score_text
 
 if TYPE_CHECKING:
     import altair as alt
@@ -52,16 +53,48 @@ NOTE = (
 )
 
 
-def climb(job: Job[LadderOf]) -> str:
-    """Stage *ladder*: write what is lost at each rung, and what each adds, as Parquet, Markdown and LaTeX; draw it."""
-    told = job.settings
-    metrics = {name: task.metric for name, task in told.tasks.items()}
-    titles = {name: task.title for name, task in told.tasks.items()}
-    frame = ladder_of(measured_in(read_table(job.input("all_outcomes")), metrics), titles)
-    write_frame(frame, COLUMNS, job.output("table"), {"table": "ladder"}, job.trace())
-    write_pages(TITLE, tables_of(frame), NOTE, job.output("markdown"), job.output("latex"))
-    save_figure(ladder_figure(frame, told.plots), job.outputs, told.plots)
-    return sentence_of(frame)
+class Ladder(Analysis):
+    """Measure what is lost at each rung, and what each rung adds.
+
+    Args:
+        tasks: the title and the metric of each task.
+        plots: the size of the panels.
+    """
+
+    columns: ClassVar[Mapping[str, str]] = COLUMNS
+
+    tasks: dict[str, TaskOf]
+    plots: Plots
+
+    def compute(self, job: Job[AnalysisOf]) -> Computed:
+        """Compute the rungs from `all_outcomes`."""
+        metrics = {name: task.metric for name, task in self.tasks.items()}
+        titles = {name: task.title for name, task in self.tasks.items()}
+        measured = measured_in(read_table(job.input("all_outcomes")), metrics)
+        return Computed(ladder_of(measured, titles), {"table": "ladder"})
+
+    def heading(self) -> str:
+        """Return the title."""
+        return TITLE
+
+    def note(self, rows: pd.DataFrame) -> str:
+        """Return what losses and steps mean."""
+        return NOTE
+
+    def tables(self, rows: pd.DataFrame) -> list[Table]:
+        """Return the ladder of each model."""
+        return tables_of(rows)
+
+    def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
+        """Draw the loss on each rung."""
+        panels = len(rows.groupby(["model", "task"]))
+        caption = self.sentence(rows) if rows["loss"].notna().any() else ""
+        alternative = f"Loss on each rung of the ladder: {count(panels, 'panel')}"
+        return Drawing(ladder_figure(rows, self.plots), alternative, caption)
+
+    def sentence(self, rows: pd.DataFrame) -> str:
+        """Return the two largest steps of each task."""
+        return sentence_of(rows)
 
 
 def ladder_of(measured: Iterable[Measured], titles: dict[str, str]) -> pd.DataFrame:
@@ -238,9 +271,3 @@ def _told(own: pd.DataFrame) -> pd.DataFrame:
         .astype(object)
         .where(lambda frame: frame.notna(), None)
     )
-
-
-def shown_of(frame: pd.DataFrame) -> str:
-    """What the figure shows, for who does not see it."""
-    panels: Sequence[object] = list(frame.groupby(["model", "task"], sort=False).groups)
-    return f"Loss on each rung of the ladder: {count(len(panels), 'panel')}"

@@ -21,26 +21,27 @@ import numpy as np
 import pandas as pd
 
 from papa import __version__
+from papa.config.analyses import about_weights, grid_view
 from papa.config.measures import MEASURES
 from papa.config.settings import RUN, Config
-from papa.config.stages import GridOf, ModelId, PageOf
+from papa.config.stages import AnalysisOf, GridView, ModelId, PageOf
 from papa.config.study import Job, Study
 from papa.config.variant import CONTEXTLESS, SEEDED, Constant, Order
 from papa.errors import count
 from papa.files import JSON, opened_table, read_table, write_page
 from papa.method.pictures import PANELS
-from papa.results import claims, drops, ladder, phrases, published, stability
+from papa.results import claims, phrases
+from papa.results.analysis import analysis_of
+from papa.results.attention_patterns import FLAGS
+from papa.results.attention_patterns import NOTE as ABOUT_PATTERNS
 from papa.results.conclusion import AreaDifference, Conclusion, LineClaim
 from papa.results.explorer import explored
-from papa.results.figures import COLORS, drop_figure, figure_note, grid_figure
-from papa.results.grids import note_on, once, rows_of, tables_of, varied
+from papa.results.grids import once, rows_of, varied
 from papa.results.outcomes import ALL
-from papa.results.panels import LEAST_SPAN
-from papa.results.patterns import FLAGS
-from papa.results.patterns import NOTE as ABOUT_PATTERNS
+from papa.results.panels import COLORS, LEAST_SPAN
 from papa.results.phrases import MORE_THAN_ALL, constant_name, order_name
 from papa.results.runs import runs_in
-from papa.results.summary import CURVE_COLUMNS, by_fraction, is_main, read_summary
+from papa.results.summary import CURVE_COLUMNS, is_main, read_summary
 from papa.results.table import Table, metric_name, read_frame
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 PAGES = files("papa.results") / "pages"
 ENDS = {"0", "1"}
+MOST_LINES = 30
+"""Lines of tables that the HTML report shows without being asked."""
 
 GLOSSARY = {
     "Constant": "a fixed matrix in place of a head's attention, the same for every text; the average is the mean of "
@@ -87,8 +90,8 @@ class Section:
         id, title: what the part is called, by the page and by its readers.
         note: how to read the tables.
         figure: a specification of Vega-Lite.
-        shown: what the figure shows, for who does not see it.
-        caption: a sentence under the figure, or in place of one; the tables are then folded.
+        shown: the alternative text of the figure.
+        caption: a sentence under the figure, or in place of one.
     """
 
     id: str
@@ -98,6 +101,11 @@ class Section:
     figure: dict[str, object] | None = None
     shown: str = ""
     caption: str = ""
+
+    @property
+    def folded(self) -> bool:
+        """Whether the reader has to open the tables: below a figure, and if they are long."""
+        return self.figure is not None or sum(len(table.lines) for table in self.tables) > MOST_LINES
 
     def drawn(self, figure: alt.TopLevelMixin, shown: str, caption: str) -> Section:
         """The section with a figure, without its title, which the section has as a heading."""
@@ -130,7 +138,7 @@ def write_report(job: Job[PageOf]) -> str:
     sections = _sections(study, summary)
     parts = [*about_claims, *([learning] if learning else []), *sections]
     figures = {part.id: part.figure for part in parts if part.figure}
-    entries, sets = explored(study, study.grid_settings(RUN), summary)
+    entries, sets = explored(study, grid_view(study, RUN), summary)
     content = {
         "name": study.config.name,
         "version": __version__,
@@ -247,7 +255,7 @@ def _claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion)
     for name, table in tables.items():
         if frame.loc[frame["grid"] == name, "loss"].isna().all():
             continue
-        grid, lines = study.grid_settings(name), [line for line in conclusion.lines if line.grid == name]
+        grid, lines = grid_view(study, name), [line for line in conclusion.lines if line.grid == name]
         section = Section(f"_claims-{name}", grid.title, "", [replace(table, title="")])
         if any(len(line.measured) > 1 for line in lines):
             seeds = sorted({line.seeds for line in lines if line.seeds})
@@ -260,16 +268,10 @@ def _claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion)
             shown = f"Heads that are replaceable by margin: {count(len(lines), 'line')}"
             section = section.drawn(_margins(grid, lines, conclusion.margin), shown, caption)
         sections.append(section)
-    titles = {name: study.grid_settings(name).title for name in study.grids}
+    titles = {name: grid_view(study, name).title for name in study.grids}
     if conclusion.areas:
         areas = _areas(conclusion.areas, titles)
         sections.append(Section("_areas", "Differences between lines", ABOUT_AREA, [areas]))
-    if study.stability():
-        pairs = read_frame(study.results / study.path("stability"), stability.COLUMNS, "table of stability")
-        taus = pairs.drop_duplicates(stability.PAIR)["tau"]
-        caption = f"Kendall's τ is {taus.min():.2f} to {taus.max():.2f} over {count(len(taus), 'pair')} of orders."
-        compared = stability.tables_of(pairs)
-        sections.append(Section("_stability", stability.TITLE, stability.NOTE, compared, caption=caption))
     return sections
 
 
@@ -288,7 +290,7 @@ def _areas(pairs: Sequence[AreaDifference], titles: Mapping[str, str]) -> Table:
     return Table("", pd.DataFrame(lines), 3)
 
 
-def _margins(grid: GridOf, lines: Sequence[LineClaim], margin: float) -> alt.LayerChart:
+def _margins(grid: GridView, lines: Sequence[LineClaim], margin: float) -> alt.LayerChart:
     """How many heads are replaceable at each margin: a step for each measured number, and a rule at `margin`."""
     import altair as alt
 
@@ -417,46 +419,38 @@ def _setting(constant: str | None, order: str | None, fraction: str) -> str:
 
 
 def _sections(study: Study, summary: pd.DataFrame) -> list[Section]:
-    """A section for each analysis of the study that has something to compare, in the order of its config."""
-    wanted = {job.rule: job for job in study.analyses()}
-    sections = [_grid_section(study, study.grid_settings(name), summary) for name in study.grids]
-    if job := wanted.get("score_and_drop"):
-        frame = read_frame(study.results / job.main, drops.COLUMNS, "table of drops")
-        section = Section(job.rule, drops.TITLE, drops.NOTE, drops.tables_of(frame))
-        if frame["mean_relative_drop"].notna().sum() > 1:
-            caption = f"{figure_note(frame)} {_n(summary)}."
-            section = section.drawn(*drop_figure(frame, job.settings.plots), caption)
-        sections += [section] if len(frame) > 1 else []
-    if job := wanted.get("ladder"):
-        frame = read_frame(study.results / job.main, ladder.COLUMNS, "table of a ladder")
-        section = Section(job.rule, ladder.TITLE, ladder.NOTE, ladder.tables_of(frame))
-        if frame["loss"].notna().any():
-            figure = ladder.ladder_figure(frame, job.settings.plots)
-            caption = f"{_sentence(ladder.sentence_of(frame))} {_n(summary)}."
-            section = section.drawn(figure, ladder.shown_of(frame), caption)
-        sections.append(section)
-    if job := wanted.get("published"):
-        rows = read_table(study.results / job.main).to_pandas()
-        if len(rows):
-            sections.append(Section(job.rule, published.TITLE, published.NOTE, published.tables_of(rows)))
-    return sections
+    """A section for each analysis that has something to compare."""
+    sections = (_section(study, job, summary) for job in study.analyses())
+    return [section for section in sections if section is not None]
+
+
+def _section(study: Study, job: Job[AnalysisOf], summary: pd.DataFrame) -> Section | None:
+    """The section of an analysis, read back from its table; None if the report has none."""
+    analysis = analysis_of(job.settings)
+    if not analysis.in_report:
+        return None
+    rows = analysis.read(study.results / job.main)
+    if not analysis.comparable(rows):
+        return None
+    tables = analysis.report_tables(rows)
+    section = Section(
+        job.wildcards["analysis"],
+        analysis.heading(),
+        analysis.note(rows),
+        tables,
+        caption=_sentence(analysis.caption(rows)),
+    )
+    drawing = analysis.drawing(rows, job.placed(study.results))
+    if drawing is None or not drawing.caption:
+        return section
+    scored = rows if "examples" in rows else summary
+    caption = [_sentence(drawing.caption), f"{_n(scored)}.", _about_subsets(study, scored) if scored is rows else ""]
+    return section.drawn(drawing.chart, drawing.alternative, " ".join(filter(None, caption)))
 
 
 def _sentence(text: str) -> str:
-    return _unbroken(f"{text[:1].upper()}{text[1:]}")
-
-
-def _grid_section(study: Study, grid: GridOf, summary: pd.DataFrame) -> Section:
-    rows = rows_of(grid, summary)
-    parts = rows["subset"].ne(ALL) & rows["main"]
-    names = {"task": "title", " / ".join(varied(grid)): "line", "subset": "subset", "examples": "examples"}
-    subsets = [Table("Subsets", by_fraction(rows, parts, names), len(names))] if parts.any() else []
-    section = Section(grid.name, grid.title, note_on(grid, rows), [*tables_of(grid, rows), *subsets])
-    if not grid.drawn:
-        return section
-    figure, shown = grid_figure(rows, grid)
-    caption = [figure_note(rows), once(grid), f"{_n(rows)}.", _about_subsets(study, rows)]
-    return section.drawn(figure, f"{grid.title}: {shown}", " ".join(filter(None, caption)))
+    """`text` as a sentence, with a capital and a full stop; empty if it is."""
+    return _unbroken(f"{text[:1].upper()}{text[1:].removesuffix('.')}.") if text else ""
 
 
 def _n(rows: pd.DataFrame) -> str:
@@ -510,7 +504,7 @@ def _analyses(study: Study) -> Table:
         titles = [study.config.tasks[task].title or task for task in grid.tasks]
         lines.append(
             {
-                "analysis": study.grid_settings(name).title,
+                "analysis": grid_view(study, name).title,
                 "models": ", ".join(grid.models),
                 "tasks": ", ".join(titles),
                 "constants": ", ".join(constant_name(Constant.parse(own).name) for own in grid.constants),
@@ -602,7 +596,7 @@ def _took(there: Sequence[Path]) -> pd.DataFrame:
 
 def _weights(study: Study) -> Table | None:
     """What the weights that orders are made of took, if there are several measures; a mean over seeds and tasks."""
-    known = study.weights()
+    known = [about_weights(job) | {"path": job.main} for job in study.weights() if "part" not in job.wildcards]
     if len({own["order"] for own in known}) < 2:
         return None
     frame = pd.DataFrame(known).assign(s=_took([study.results / own["path"] for own in known])["s"])

@@ -19,6 +19,8 @@ from papa.results.summary import fractions_of
 if TYPE_CHECKING:
     import altair as alt
 
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's colours, which colour-blind readers tell apart; without yellow, which vanishes in print."""
 GREY = "#858585"
 """As far from white paper as from a dark page."""
 FLOORS = {

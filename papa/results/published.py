@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from typing import ClassVar
 
 import pandas as pd
 
-from papa.config.stages import PublishedOf
+from papa.config.stages import AnalysisOf
 from papa.config.study import Job
 from papa.errors import InputError, count
+from papa.results.analysis import Analysis, Computed
 from papa.results.grids import ORIGINAL
 from papa.results.outcomes import ALL
 from papa.results.summary import read_summary
-from papa.results.table import Table, metric_name, score_text, used, write_frame, write_pages
+from papa.results.table import Table, metric_name, score_text, used
 
 ROUNDING = 0.005
 """The paper prints two decimals: a value stands for all numbers this close to it."""
@@ -51,18 +53,44 @@ COLUMNS |= dict.fromkeys(("published", "ours", "half_width", "difference"), "flo
 COLUMNS |= {"inside": "bool", "seeds": "int64", "rows_train": "int64", "rows_available_train": "int64"}
 
 
-def beside_published(job: Job[PublishedOf]) -> str:
-    """Stage *published*: write the `summary` beside the published values as Parquet, Markdown and LaTeX.
+class Published(Analysis):
+    """Compare a summary with the published values.
 
-    The table is empty if there is nothing to compare; for what is an error, see `compared`.
+    Args:
+        models: the hub id of each model.
+        tasks: the published task of each task.
+        more_settings: published settings of constants that were averaged over another corpus.
+        values: the digest of the published values.
     """
-    told = job.settings
-    rows = compared(read_summary(job.input("summary")), told.models, told.tasks, told.more_settings)
-    write_frame(rows, COLUMNS, job.output("table"), {"table": "published", "rounding": ROUNDING}, job.trace())
-    note = NOTE if len(rows) else NOTHING
-    write_pages(TITLE, tables_of(rows), note, job.output("markdown"), job.output("latex"))
-    known = rows["inside"].dropna()
-    return f"{count(len(rows), 'published value')} beside ours; {known.sum()} of {len(known)} inside our interval"
+
+    columns: ClassVar[Mapping[str, str]] = COLUMNS
+
+    models: dict[str, str | None]
+    tasks: dict[str, str]
+    more_settings: dict[str, str]
+    values: str
+
+    def compute(self, job: Job[AnalysisOf]) -> Computed:
+        """Join the `summary` with the published values; see `compared`."""
+        rows = compared(read_summary(job.input("summary")), self.models, self.tasks, self.more_settings)
+        return Computed(rows, {"table": "published", "rounding": ROUNDING})
+
+    def heading(self) -> str:
+        """Return the title."""
+        return TITLE
+
+    def note(self, rows: pd.DataFrame) -> str:
+        """Return what the columns mean."""
+        return NOTE if len(rows) else NOTHING
+
+    def tables(self, rows: pd.DataFrame) -> list[Table]:
+        """Return a table for each table of the paper and each model."""
+        return tables_of(rows)
+
+    def sentence(self, rows: pd.DataFrame) -> str:
+        """Return how many published values lie inside our intervals."""
+        known = rows["inside"].dropna()
+        return f"{count(len(rows), 'published value')} with ours; {known.sum()} of {len(known)} inside our interval"
 
 
 def published_values() -> pd.DataFrame:

@@ -6,20 +6,22 @@ the kept heads that two orders have in common at each fraction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from itertools import combinations
 from math import floor
+from typing import ClassVar
 
 import pandas as pd
 
-from papa.config.stages import StabilityOf
+from papa.config.stages import AnalysisOf
 from papa.config.study import Job
 from papa.config.variant import parts_of
 from papa.errors import count
 from papa.files import provenance_of, read_table
+from papa.results.analysis import Analysis, Computed
 from papa.results.phrases import constant_name, order_name
-from papa.results.table import Table, write_frame, write_pages
+from papa.results.table import Table
 
 PAIR = ["between", "model", "task", "title", "constant", "order", "seed", "a", "b"]
 """What tells a pair of orders from others; what its two have not in common is null."""
@@ -34,17 +36,42 @@ NOTE = (
 )
 
 
-def compare_orders(job: Job[StabilityOf]) -> str:
-    """Stage *stability*: write how alike the `lambdas` are, in pairs, as Parquet, Markdown and LaTeX."""
-    told = job.settings
-    learned = pd.DataFrame(told.learned).assign(path=job.inputs["lambdas"])
-    frame = stability_of(learned, told.fractions)
-    write_frame(frame, COLUMNS, job.output("table"), {"table": "stability"}, job.trace())
-    write_pages(TITLE, tables_of(frame), NOTE, job.output("markdown"), job.output("latex"))
-    if frame.empty:
-        return "one order of each kind, so none to compare"
-    taus = frame.drop_duplicates(PAIR)["tau"]
-    return f"{count(len(taus), 'pair')} of orders: Kendall's τ {taus.min():.2f} to {taus.max():.2f}"
+class Stability(Analysis):
+    """Compare orders of heads in pairs.
+
+    Args:
+        learned: the model, task, constant, order, seed and part of each file of weights, and the title of the task.
+        fractions: the shares of kept heads that are compared.
+    """
+
+    columns: ClassVar[Mapping[str, str]] = COLUMNS
+
+    learned: tuple[dict[str, str], ...]
+    fractions: tuple[str, ...]
+
+    def compute(self, job: Job[AnalysisOf]) -> Computed:
+        """Compare the `lambdas`."""
+        learned = pd.DataFrame(self.learned).assign(path=job.inputs["lambdas"])
+        return Computed(stability_of(learned, self.fractions), {"table": "stability"})
+
+    def heading(self) -> str:
+        """Return the title."""
+        return TITLE
+
+    def note(self, rows: pd.DataFrame) -> str:
+        """Return what τ and the shares in common mean."""
+        return NOTE
+
+    def tables(self, rows: pd.DataFrame) -> list[Table]:
+        """Return τ and the heads kept in common: of seeds and halves, of orders, and of tasks."""
+        return tables_of(rows)
+
+    def sentence(self, rows: pd.DataFrame) -> str:
+        """Return the range of τ."""
+        if rows.empty:
+            return "one order of each kind, so none to compare"
+        taus = rows.drop_duplicates(PAIR)["tau"]
+        return f"{count(len(taus), 'pair')} of orders: Kendall's τ {taus.min():.2f} to {taus.max():.2f}"
 
 
 def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFrame:

@@ -11,17 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pandas as pd
 
 from papa.config.artefacts import ARTEFACTS
 from papa.config.measures import MEASURES, METRICS
-from papa.config.stages import RunsOf
+from papa.config.stages import AnalysisOf, TaskOf
 from papa.config.study import Job
 from papa.errors import InputError, count
-from papa.files import JSON, PathLike, digest_of, provenance_of, read_table, trace_of, write_table
+from papa.files import JSON, PathLike, digest_of, provenance_of, read_table, trace_of
 from papa.method.metrics import counts_of
+from papa.results.analysis import Analysis, Computed
 from papa.results.conclusion import Conclusion, Exclusion
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, Measured, assembled, is_probed, table_of
@@ -36,7 +37,7 @@ from papa.results.runs import (
     runs_in,
     undrawn,
 )
-from papa.results.table import Table, metric_name, printable, read_frame, score_text, used, write_frame, write_pages
+from papa.results.table import Table, arrow_of, metric_name, printable, read_frame, score_text, used
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,40 +72,66 @@ READING = ["model", "task", "metric", "subset"]
 """What an original and what is compared with it have in common."""
 
 
-def summarise(job: Job[RunsOf]) -> str:
-    """Stage *summary*: score the outcomes of all `runs`; write runs, outcomes, curves and their summary.
+class Summary(Analysis):
+    """Score the outcomes of all runs, and average the scores over seeds.
 
-    Raises:
-        DamagedArtefact: A file is no intact run, or outcomes, labels and subsets do not go together.
-        InputError: There is no run, or runs do not go together; see `collect_runs`.
+    Args:
+        tasks: the title and the metric of each task.
+        seeds: the seeds that count of each input, which may contain more.
     """
-    tasks, trace = job.settings.tasks, job.trace()
-    files = list[tuple[RunFile, PathLike]]()
-    beside = dict(zip(job.inputs["runs"], job.inputs["outcomes"], strict=True))
-    for path, seeds in zip(job.inputs["runs"], job.settings.seeds, strict=True):
-        files += ((run, path) for run in runs_in(path) if run.seed in seeds)
-    metrics = {name: task.metric for name, task in tasks.items()}
-    labels = {name: _by_task(job.inputs.get(name, ())) for name in ("labels", "subsets")}
-    about = [(run.model_dump(), beside[str(path)]) for run, path in files]
-    measured = assembled(about, metrics, labels["labels"], labels["subsets"])
-    runs = collect_runs(files, measured, {name: task.title for name, task in tasks.items()})
-    summary = with_losses(runs, measured)
-    write_frame(runs, RUN_COLUMNS, job.output("runs"), {"table": "runs", "runs": len(files)}, trace)
-    write_frame(curves_of(about, metrics), CURVE_COLUMNS, job.output("curves"), {"table": "curves"}, trace)
-    outcomes, facts = table_of(measured)
-    write_table(outcomes, job.output("all_outcomes"), {"table": "outcomes"} | facts, trace)
-    facts = {"table": "summary", "confidence": CONFIDENCE}
-    write_frame(summary, SUMMARY_COLUMNS, job.output("summary"), facts, trace)
-    write_pages(TITLE, tables_of(summary), legend(summary), job.output("markdown"), job.output("latex"))
-    drops = mean_relative_drops(summary[summary["fraction"] == "0"])
-    at_end = ", ".join(
-        f"{model}, {constant} {mean_text(drop)} over {count(tasks, 'task')}"
-        for model, constant, drop, tasks in drops[["model", "constant", "mean_relative_drop", "tasks"]].itertuples(
-            index=False
+
+    columns: ClassVar[Mapping[str, str]] = SUMMARY_COLUMNS
+    in_report: ClassVar[bool] = False  # each grid shows its part
+
+    tasks: dict[str, TaskOf]
+    seeds: tuple[tuple[int, ...], ...]
+
+    def compute(self, job: Job[AnalysisOf]) -> Computed:
+        """Score all `runs`; all runs, outcomes and curves become tables of their own.
+
+        Raises:
+            DamagedArtefact: A file is no intact run, or outcomes, labels and subsets do not go together.
+            InputError: There is no run, or runs do not go together; see `collect_runs`.
+        """
+        files = list[tuple[RunFile, PathLike]]()
+        outcomes_of = dict(zip(job.inputs["runs"], job.inputs["outcomes"], strict=True))
+        for path, seeds in zip(job.inputs["runs"], self.seeds, strict=True):
+            files += ((run, path) for run in runs_in(path) if run.seed in seeds)
+        metrics = {name: task.metric for name, task in self.tasks.items()}
+        labels = {name: _by_task(job.inputs.get(name, ())) for name in ("labels", "subsets")}
+        about = [(run.model_dump(), outcomes_of[str(path)]) for run, path in files]
+        measured = assembled(about, metrics, labels["labels"], labels["subsets"])
+        runs = collect_runs(files, measured, {name: task.title for name, task in self.tasks.items()})
+        outcomes, facts = table_of(measured)
+        more: dict[str, tuple[pa.Table, Mapping[str, object]]] = {
+            "runs": (arrow_of(runs, RUN_COLUMNS), {"table": "runs", "runs": len(files)}),
+            "curves": (arrow_of(curves_of(about, metrics), CURVE_COLUMNS), {"table": "curves"}),
+            "all_outcomes": (outcomes, {"table": "outcomes"} | facts),
+        }
+        return Computed(with_losses(runs, measured), {"table": "summary", "confidence": CONFIDENCE}, more)
+
+    def heading(self) -> str:
+        """Return the title."""
+        return TITLE
+
+    def note(self, rows: pd.DataFrame) -> str:
+        """Return what columns, cells, drops and losses mean."""
+        return legend(rows)
+
+    def tables(self, rows: pd.DataFrame) -> list[Table]:
+        """Return scores, subsets and further readings of each model and series, and the data."""
+        return tables_of(rows)
+
+    def sentence(self, rows: pd.DataFrame) -> str:
+        """Return how many runs there are, and the mean drops at fraction 0."""
+        drops = mean_relative_drops(rows[rows["fraction"] == "0"])
+        drops = drops[["model", "constant", "mean_relative_drop", "tasks"]]
+        at_end = ", ".join(
+            f"{model}, {constant} {mean_text(drop)} over {count(tasks, 'task')}"
+            for model, constant, drop, tasks in drops.itertuples(index=False)
         )
-    )
-    said = f"{count(len(files), 'run')}, {count(len(summary), 'summary row')}"
-    return f"{said}; mean relative drop at fraction 0: {at_end}" if at_end else said
+        said = f"{count(sum(map(len, self.seeds)), 'run')}, {count(len(rows), 'summary row')}"
+        return f"{said}; mean relative drop at fraction 0: {at_end}" if at_end else said
 
 
 def with_losses(runs: pd.DataFrame, measured: Sequence[Measured]) -> pd.DataFrame:

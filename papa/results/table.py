@@ -15,6 +15,7 @@ from papa.errors import DamagedArtefact
 from papa.files import MEND, PathLike, Trace, read_table, replacing, write_table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from rich.console import Console
 
 READABLE = 16
@@ -173,11 +174,15 @@ def used(rows: float, available: float) -> str:
     return f"all {rows:,.0f}" if rows == available else f"{rows:,.0f} of {available:,.0f}"
 
 
-def read_frame(path: PathLike, columns: Mapping[str, str], what: str) -> pd.DataFrame:
-    """The rows of a Parquet table with `columns` (name → type); raises `DamagedArtefact` if it is another, or empty."""
+def read_frame(path: PathLike, columns: Mapping[str, str], what: str, empty: bool = False) -> pd.DataFrame:
+    """The rows of a Parquet table with `columns` (name → type).
+
+    Raises:
+        DamagedArtefact: the table has other columns, or it has no rows and may not be `empty`.
+    """
     table = read_table(path)
     missing = [name for name in columns if name not in table.column_names]
-    if missing or not table.num_rows:
+    if missing or not (empty or table.num_rows):
         found = f"has no column {missing[0]!r}" if missing else "has no rows"
         raise DamagedArtefact(f"{path} {found}, so it is no {what} of papa; {MEND}.")
     frame: pd.DataFrame = table.to_pandas()
@@ -187,8 +192,13 @@ def read_frame(path: PathLike, columns: Mapping[str, str], what: str) -> pd.Data
 def write_frame(
     frame: pd.DataFrame, columns: Mapping[str, str], path: PathLike, facts: Mapping[str, object], trace: Trace
 ) -> None:
-    """Write `columns` (name → type) of `frame` as Parquet with `facts` about it; what is not known is null."""
+    """Write `columns` (name → type) of `frame` as Parquet with `facts` about it; unknown values are null."""
+    write_table(arrow_of(frame, columns), path, facts, trace)
+
+
+def arrow_of(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
+    """The `columns` (name → type) of a frame as an Arrow table; unknown values are null."""
     import pyarrow as pa
 
     schema = pa.schema(list(columns.items()))
-    write_table(pa.Table.from_pandas(frame[list(columns)], schema=schema, preserve_index=False), path, facts, trace)
+    return pa.Table.from_pandas(frame[list(columns)], schema=schema, preserve_index=False)

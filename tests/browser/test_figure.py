@@ -8,6 +8,7 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from papa.config.analyses import grid_view
 from papa.config.settings import RUN
 from papa.results.figures import draw_grid
 from papa.results.grids import rows_of
@@ -23,7 +24,7 @@ def figure(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     models = ["small", "other"] if request.param == "lines" else ["small"]
     study = write_results(folder, run=CONFIG["run"] | {"models": models}, grids={})
-    grid = study.grid_settings(RUN)
+    grid = grid_view(study, RUN)
     rows = rows_of(grid, read_summary(study.results / study.path("summary")))
     draw_grid(rows, grid, {"html": str(folder / "figure.html")})
     label, choices = {"lines": ("other", 2), "subsets": ("all", 3)}[request.param]

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import norm
 
 from papa.config.settings import Plots
-from papa.config.stages import GridOf
+from papa.config.stages import GridView
 from papa.results.claims import Line, claims_of, lines_of, tables_of
 from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, difference, losses_of, lost, share_of
@@ -51,8 +51,8 @@ def measured(
     return Measured("m", task, "accuracy", names, (60, 40), pd.DataFrame(runs, dtype=object), items, told)
 
 
-def grid(tasks: list[str], orders: tuple[str, ...] = ("lambda",), fractions: tuple[str, ...] = tuple(KEPT)) -> GridOf:
-    return GridOf(
+def grid(tasks: list[str], orders: tuple[str, ...] = ("lambda",), fractions: tuple[str, ...] = tuple(KEPT)) -> GridView:
+    return GridView(
         name="run",
         title="Run",
         models=("m",),

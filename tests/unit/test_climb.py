@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from papa.config.settings import Plots
-from papa.results.ladder import ADDS, BLIND, COLUMNS, OWN, ladder_figure, ladder_of, sentence_of, shown_of, tables_of
+from papa.results.ladder import ADDS, BLIND, COLUMNS, OWN, ladder_figure, ladder_of, sentence_of, tables_of
 from papa.results.outcomes import RUN, Measured
 
 EXAMPLES = 400
@@ -95,6 +95,5 @@ def test_tables_and_figure_show_each_rung_once() -> None:
     assert drawn["mark"]["type"] == "line"
     rungs = specification["concat"][0]["layer"][0]["encoding"]["x"]["sort"]
     assert rungs == ["zeros", "uniform", "sink", "average", OWN]
-    assert shown_of(frame) == "Loss on each rung of the ladder: 1 panel"
     nothing = ladder_of([measured(right=dict.fromkeys(RIGHT, 300))], {"t": "T"})
     assert "text" in ladder_figure(nothing, Plots()).to_dict()["mark"]["type"]

@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 from tiny import CONFIG
 
+from papa.config.analyses import grid_drawn
 from papa.config.reading import config_of
 from papa.config.settings import Config
 from papa.config.stages import STAGES
@@ -44,7 +45,7 @@ def test_without_a_contextless_floor_only_what_grids_name_is_run():
 def test_grids_with_fractions_between_none_and_all_heads_have_a_figure():
     grids = {"between": {"title": "aa", "tasks": ["tags"]}, "ends": {"fractions": [0, 1]}}
     given = study(CONFIG | {"grids": grids})
-    assert {name: given.drawn(name) for name in given.grids} == {
+    assert {name: grid_drawn(given, name) for name in given.grids} == {
         "score_by_fraction": True,
         "between": True,
         "ends": False,
@@ -55,7 +56,7 @@ def test_without_replaced_heads_nothing_is_averaged():
     config = copy.deepcopy(CONFIG)
     config["run"]["fractions"] = ["1"]
     rules = {job.rule for job in study(config).jobs()}
-    assert "probe" in rules and not rules & {"average", "train_lambda", "rank", "score_and_drop"}
+    assert "probe" in rules and not rules & {"average", "train_lambda", "rank"}
 
 
 def test_further_splits_count_only_if_they_are_scored():

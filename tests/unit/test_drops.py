@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import analyses
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 from papa.config.settings import Plots
-from papa.config.stages import DropsOf
-from papa.config.study import Job
 from papa.files import read_table, write_table
-from papa.results.drops import COLUMNS, score_and_drop
+from papa.results.analysis import analyse
+from papa.results.drops import COLUMNS
 from papa.results.grids import GRID_COLUMNS
 
 MLM = {"metric": "negative_log_perplexity"}
@@ -27,25 +26,25 @@ def row(model: str, task: str, fraction: str, mean: float, drop: float | None, *
 
 
 @pytest.fixture(autouse=True)
-def _no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures have tests of their own, which take long."""
-    drawn = SimpleNamespace(draw_drops=lambda drops, plots, outputs: f"{len(drops)} in {outputs['svg'][-5:]}")
-    monkeypatch.setitem(sys.modules, "papa.results.figures", drawn)
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[pd.DataFrame]:
+    """What is drawn; figures have tests of their own, which take long."""
+    frames: list[pd.DataFrame] = []
+    monkeypatch.setattr("papa.results.drops.drop_figure", lambda rows, plots: frames.append(rows) or (None, ""))
+    monkeypatch.setattr("papa.results.analysis.save_figure", lambda figure, outputs, plots: None)
+    return frames
 
 
 def made(folder: Path, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     write_table(pa.Table.from_pylist(rows, schema=pa.schema(list(GRID_COLUMNS.items()))), folder / "grid.parquet", {})
-    forms = {"table": "parquet", "markdown": "md", "latex": "tex", "svg": "svg"}
-    outputs = {form: str(folder / f"d.{ending}") for form, ending in forms.items()}
-    said = score_and_drop(Job("drops", DropsOf(plots=Plots()), {"grid": (str(folder / "grid.parquet"),)}, outputs))
-    several = len({row["model"] for row in rows}) == 2
-    assert said == ("2 mean drops; drawn: 2 in d.svg" if several else "1 mean drop; drawn: 1 in d.svg")
+    made_of, parameters = {"grid": folder / "grid.parquet"}, {"plots": Plots().model_dump()}
+    said = analyse(analyses.job("score_and_drop", parameters, made_of, folder / "d", drawn=True))
+    assert said == ("2 mean drops" if len({row["model"] for row in rows}) == 2 else "1 mean drop")
     lines = (folder / "d.md").read_text(encoding="utf-8").splitlines()
     assert r"\toprule" in (folder / "d.tex").read_text(encoding="utf-8")
     return read_table(folder / "d.parquet").to_pylist(), [line for line in lines if line.startswith("| ")][2:]
 
 
-def test_means_over_tasks(tmp_path: Path) -> None:
+def test_means_over_tasks(tmp_path: Path, drawn: list[pd.DataFrame]) -> None:
     rows = [row("m", "a", "1", 0.9, 0), row("m", "b", "1", 0.5, 0), row("m", "c", "1", 0.1, None)]
     rows += [row("m", "a", "0", 0.8, 0.1), row("m", "b", "0", 0.4, 0.2), row("m", "c", "0", 0.1, None)]
     rows += [row("m", "mlm", "1", -2.0, None, **MLM), row("m", "mlm", "0", -3.0, None, **MLM)]
@@ -55,6 +54,7 @@ def test_means_over_tasks(tmp_path: Path) -> None:
     about = ("m", "average", pytest.approx(0.5), 3, pytest.approx(0.15), 2, "C", None, 0)
     assert found == dict(zip(COLUMNS, about, strict=True))
     assert line == "| m | average | 0.500 | 3 | 15.0 % | 2 | C | - | 0 |"
+    assert [len(rows) for rows in drawn] == [1]
 
 
 def test_losses_are_means_over_the_tasks_that_count(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ import torch
 from finished import CONFIG, HEADS, LAYERS, SLOTS, averages, learned, write_results
 
 import papa
+from papa.config.analyses import grid_view
 from papa.config.settings import RUN
 from papa.config.study import Study
 from papa.method.pictures import MOST_SLOTS
-from papa.results.explorer import MOST_BYTES, NEVER, STEPS, Entry, Matrices, explored, matrices_of, most_slots
+from papa.results.explorer import MOST_BYTES, NEVER, STEPS, HeadChoice, Matrices, explored, matrices_of, most_slots
 from papa.results.summary import read_summary
 
 SMALL: dict[str, Any] = CONFIG["run"] | {"models": ["small"], "tasks": ["second"], "seeds": [1]}
@@ -60,8 +61,8 @@ def test_all_sets_fit_into_a_page(heads: list[int]) -> None:
     assert 8 < most <= MOST_SLOTS and sum(heads) * most**2 <= MOST_BYTES
 
 
-def shown(study: Study) -> tuple[list[Entry], dict[str, Matrices]]:
-    return explored(study, study.grid_settings(RUN), read_summary(study.results / study.path("summary")))
+def shown(study: Study) -> tuple[list[HeadChoice], dict[str, Matrices]]:
+    return explored(study, grid_view(study, RUN), read_summary(study.results / study.path("summary")))
 
 
 def test_every_head_has_its_lambda_of_the_last_epoch_and_its_rank(tmp_path: Path) -> None:

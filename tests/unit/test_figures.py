@@ -15,14 +15,13 @@ import torch
 
 import papa
 from papa.config.settings import Plots
-from papa.config.stages import GridOf
+from papa.config.stages import GridView
 from papa.errors import InputError
-from papa.method.pictures import MOST_SLOTS, drawn_slots
+from papa.method.pictures import MOST_SLOTS, drawn_slots, pictures
+from papa.results.analysis import save_figure
 from papa.results.drops import COLUMNS as DROP_COLUMNS
+from papa.results.drops import drop_figure
 from papa.results.figures import (
-    draw_drops,
-    draw_grid,
-    draw_patterns,
     figure_note,
     grid_figure,
 )
@@ -60,8 +59,8 @@ def outputs(folder: Path) -> dict[str, str]:
     return {"table": str(folder / "table.parquet")} | {form: str(folder / f"figure.{form}") for form in FORMS}
 
 
-def grid_of(rows: list[dict[str, Any]], **plots: Any) -> GridOf:
-    return GridOf(
+def grid_of(rows: list[dict[str, Any]], **plots: Any) -> GridView:
+    return GridView(
         name="figure-2a",
         title="Figure 2a: BASE",
         models=tuple(dict.fromkeys(row["model"] for row in rows)),
@@ -75,7 +74,7 @@ def grid_of(rows: list[dict[str, Any]], **plots: Any) -> GridOf:
 
 
 def plot(folder: Path, rows: list[dict[str, Any]], **plots: Any) -> dict[str, Path]:
-    draw_grid(pd.DataFrame(rows), grid_of(rows, **plots), outputs(folder))
+    save_figure(grid_figure(pd.DataFrame(rows), grid_of(rows, **plots))[0], outputs(folder), Plots(**plots))
     return {form: folder / f"figure.{form}" for form in FORMS}
 
 
@@ -399,13 +398,13 @@ def test_what_a_figure_shows_is_told_below_it() -> None:
     assert "bars are" in bars and "over 5 probe seeds" in bars and "by word" not in bars
     one = figure_note(pd.DataFrame(curve([0.9, 0.8, 0.7], seeds=1, half=None, trivial=None, contextless=None)))
     assert "one probe seed, so no interval." in one and "floors" not in one
-    assert "each model" in figure_note(pd.DataFrame(columns=list(DROP_COLUMNS)))
 
 
 def plot_drops(folder: Path, *points: tuple[str, str, float | None, float | None]) -> dict[str, Path]:
     names = ("model", "constant", "mean_original", "mean_relative_drop")
     values = [dict.fromkeys(DROP_COLUMNS) | dict(zip(names, point, strict=True)) for point in points]
-    draw_drops(pd.DataFrame(values), Plots(width=200, height=150), outputs(folder))
+    plots = Plots(width=200, height=150)
+    save_figure(drop_figure(pd.DataFrame(values), plots)[0], outputs(folder), plots)
     return {form: folder / f"figure.{form}" for form in FORMS}
 
 
@@ -446,17 +445,15 @@ def averages(uses: list[int], layers: int = LAYERS) -> papa.ConstantMatrices:
     return papa.ConstantMatrices((mean * count).double(), count, max(uses))
 
 
-def draw(
-    folder: Path, constants: papa.ConstantMatrices, heads: list[tuple[int, int]], **plots: Any
-) -> tuple[str, dict[str, Path]]:
-    said = draw_patterns(constants, heads, Plots(**plots), outputs(folder))
-    return said, {form: folder / f"figure.{form}" for form in FORMS}
+def draw(folder: Path, constants: papa.ConstantMatrices, heads: list[tuple[int, int]], **plots: Any) -> dict[str, Path]:
+    save_figure(pictures(constants, heads, Plots(**plots).width), outputs(folder), Plots(**plots))
+    return {form: folder / f"figure.{form}" for form in FORMS}
 
 
 def test_pictures_of_chosen_heads(tmp_path: Path) -> None:
     constants = averages([101, 101, 53, 1, 0, 0, 101])
-    said, files = draw(tmp_path, constants, heads=[(0, 4), (2, 1)], scale=1.0)
-    assert said == "2 heads drawn in 4 of 5 used slots"
+    files = draw(tmp_path, constants, heads=[(0, 4), (2, 1)], scale=1.0)
+    assert drawn_slots(constants) == [0, 1, 2, 6], "of five that are used one is rare"
     svg = files["svg"].read_text(encoding="utf-8")
     assert all(f">{text}<" in svg for text in ("layer 0, head 4", "layer 2, head 1", "query slot", "key slot", "6"))
     assert files["png"].read_bytes().startswith(b"\x89PNG")

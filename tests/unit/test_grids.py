@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import analyses
 import pyarrow as pa
 import pytest
 
 from papa.config.settings import Plots
-from papa.config.stages import GridOf
-from papa.config.study import Job
+from papa.config.stages import GridView
 from papa.errors import DamagedArtefact, InputError
 from papa.files import provenance_of, read_table, trace_of, write_table
-from papa.results.grids import GRID_COLUMNS, gather
+from papa.results.analysis import analyse
+from papa.results.grids import GRID_COLUMNS
 from papa.results.phrases import constant_name
 from papa.results.summary import SUMMARY_COLUMNS
 
@@ -45,11 +46,9 @@ class Made:
         summary = folder / "summary.parquet"
         write_table(pa.Table.from_pylist(rows, schema=pa.schema(list(SUMMARY_COLUMNS.items()))), summary, {})
         self.table = folder / "grid.parquet"
-        told = GridOf(name="grid", title=title, plots=Plots(), drawn=False, **GRID | grid)
-        forms = {"table": "parquet", "markdown": "md", "latex": "tex"}
-        outputs = {form: str(folder / f"grid.{ending}") for form, ending in forms.items()}
-        self.job = Job("grid", told, {"summary": (str(summary),)}, outputs)
-        self.said = gather(self.job)
+        view = GridView(name="grid", title=title, plots=Plots(), drawn=False, **GRID | grid)
+        self.job = analyses.job("grid", view.model_dump(mode="json"), {"summary": summary}, folder / "grid")
+        self.said = analyse(self.job)
         self.rows = read_table(self.table).to_pylist()
         self.markdown = (folder / "grid.md").read_text(encoding="utf-8")
         self.latex = (folder / "grid.tex").read_text(encoding="utf-8")

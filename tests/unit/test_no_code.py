@@ -195,7 +195,7 @@ def test_names_in_pages_are_no_scripts(tmp_path):
 
     name = "</script><script>alert(1)</script><!--"
     figure = alt.Chart(alt.Data(values=[{"name": name}]), title=name).mark_point().encode(x="name:N")
-    from papa.results.figures import save_figure
+    from papa.results.analysis import save_figure
 
     save_figure(figure, {form: tmp_path / f"figure.{form}" for form in ("svg", "png", "html")}, Plots())
     page = (tmp_path / "figure.html").read_text(encoding="utf-8")

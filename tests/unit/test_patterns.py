@@ -6,19 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import analyses
 import pyarrow as pa
 import pytest
 import torch
 
 import papa
 from papa.config.settings import Plots
-from papa.config.stages import ModelId, PatternsOf, TokensOf
+from papa.config.stages import AnalysisOf, ModelId, TokensOf
 from papa.config.study import Job
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
 from papa.files import digest_of, provenance_of, read_table, trace_of, write_table
 from papa.method.patterns import COLUMNS, Thresholds, measure_patterns, special_slots
-from papa.results.patterns import describe_patterns
+from papa.results.analysis import analyse
 
 N, TIMES = 13, 7
 SPECIAL = [0, N - 1]
@@ -193,14 +194,10 @@ def test_two_separators_between_texts() -> None:
     assert special_slots(tokens) == [0, 6, 7, 12]
 
 
-def patterns_job(folder: Path, tokens: Path) -> Job[PatternsOf]:
-    forms = {"table": "parquet", "markdown": "md", "latex": "tex", "svg": "svg", "png": "png", "html": "html"}
-    return Job(
-        stage="patterns",
-        settings=PatternsOf(heads=((0, 4),), plots=Plots()),
-        inputs={"constants": (str(folder / "average.h5"),), "tokens": (str(tokens),)},
-        outputs={name: str(folder / f"patterns.{form}") for name, form in forms.items()},
-    )
+def patterns_job(folder: Path, tokens: Path) -> Job[AnalysisOf]:
+    parameters = {"heads": [[0, 4]], "plots": Plots().model_dump()}
+    inputs = {"constants": folder / "average.h5", "tokens": tokens}
+    return analyses.job("patterns", parameters, inputs, folder / "patterns", drawn=True)
 
 
 def test_the_table_its_sentence_and_the_pictures(corpus: Any, tmp_path: Path) -> None:
@@ -208,7 +205,7 @@ def test_the_table_its_sentence_and_the_pictures(corpus: Any, tmp_path: Path) ->
     constants.about = {"model": "tiny", "corpus": "f", "style": "paper", "segments": "aligned", "slots": "13"}
     constants.save(tmp_path / "average.h5")
     job = patterns_job(tmp_path, corpus(first=["a b", "a c d", "a"]))
-    said = describe_patterns(job)
+    said = analyse(job)
     assert said == "5 heads: 40 % diagonal, 20 % mostly on special tokens, 80 % with one dominant entry per row"
     table = read_table(job.output("table"))
     assert table.column_names == list(COLUMNS) and table.num_rows == 5
@@ -231,8 +228,8 @@ def test_tokens_of_another_corpus_are_refused(corpus: Any, tmp_path: Path) -> No
     constants.save(tmp_path / "average.h5")
     job = patterns_job(tmp_path, corpus(first=["a", "b"]))
     with pytest.raises(papa.InputError, match=r"with corpus other, but .*tokens\.parquet has f"):
-        describe_patterns(job)
+        analyse(job)
     (tmp_path / "average.h5").write_text("no HDF5")
     with pytest.raises(papa.DamagedArtefact, match=r"average\.h5"):
-        describe_patterns(job)
+        analyse(job)
     assert not list(tmp_path.glob("patterns.*"))

@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import analyses
 import pyarrow as pa
 import pytest
 
 from papa.config.measures import METRICS as TASK_METRICS
-from papa.config.stages import PublishedOf
+from papa.config.stages import AnalysisOf
 from papa.config.study import Job
 from papa.data import roots
 from papa.errors import DamagedArtefact, InputError
 from papa.files import provenance_of, read_table, trace_of, write_table
-from papa.results.published import COLUMNS, METRICS, SETTINGS, VALUES, beside_published, published_values
+from papa.results.analysis import analyse
+from papa.results.published import COLUMNS, METRICS, SETTINGS, VALUES, published_values
 from papa.results.summary import SUMMARY_COLUMNS
 
 LARGE = {"big": "FacebookAI/roberta-large"}
@@ -34,17 +36,15 @@ def row(constant: str | None, fraction: str, mean: float | None, **other: Any) -
     )
 
 
-def job(folder: Path, **options: Any) -> Job[PublishedOf]:
-    told = {"models": LARGE, "tasks": {"para": "mrpc"}, "more_settings": {}, "values": "v"} | options
-    forms = {"table": "parquet", "markdown": "md", "latex": "tex"}
-    outputs = {form: str(folder / f"p.{ending}") for form, ending in forms.items()}
-    return Job("published", PublishedOf(**told), {"summary": (str(folder / "summary.parquet"),)}, outputs)
+def job(folder: Path, **options: Any) -> Job[AnalysisOf]:
+    parameters = {"models": LARGE, "tasks": {"para": "mrpc"}, "more_settings": {}, "values": "v"} | options
+    return analyses.job("published", parameters, {"summary": folder / "summary.parquet"}, folder / "p")
 
 
 def compare(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple[list[dict[str, Any]], str, str]:
     schema = pa.schema(list(SUMMARY_COLUMNS.items()))
     write_table(pa.Table.from_pylist(rows, schema=schema), folder / "summary.parquet", {})
-    said = beside_published(job(folder, **options))
+    said = analyse(job(folder, **options))
     return read_table(folder / "p.parquet").to_pylist(), said, (folder / "p.md").read_text(encoding="utf-8")
 
 
@@ -86,7 +86,7 @@ def test_tables_are_joined_one_by_one(tmp_path: Path) -> None:
     ]
     assert [r["difference"] for r in rows] == [pytest.approx(d) for d in (0.03, -0.02, -0.01)]
     assert list(rows[0]) == list(COLUMNS)
-    assert said == "3 published values beside ours; 1 of 3 inside our interval"
+    assert said == "3 published values with ours; 1 of 3 inside our interval"
     assert "## Table 4: roberta-large, ours: big" in page
     assert "| per task | MRPC | F1 | 0.80 | 0.790 ±.013 | -0.010 | yes | 3,001 of 3,668 |" in page
     assert provenance_of(read_table(tmp_path / "p.parquet"))["table"] == "published"
@@ -154,4 +154,4 @@ def test_wrong_names_are_refused(tmp_path: Path, options: dict[str, Any], messag
 def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
     (tmp_path / "summary.parquet").write_text("no Parquet")
     with pytest.raises(DamagedArtefact, match=r"summary\.parquet cannot be read"):
-        beside_published(job(tmp_path))
+        analyse(job(tmp_path))

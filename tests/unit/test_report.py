@@ -26,7 +26,6 @@ from finished import (
     SUBSET,
     TITLE,
     page_job,
-    placed,
     tasks,
     write_results,
 )
@@ -34,9 +33,9 @@ from finished import (
 from papa.config.study import Study
 from papa.errors import DamagedArtefact
 from papa.files import digest_of, read_json, read_table, trace_of
+from papa.results.analysis import analyse
 from papa.results.page import GLOSSARY, PAGES, write_report
 from papa.results.phrases import percent
-from papa.results.summary import summarise
 
 SMALL: dict[str, Any] = {"run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]}, "grids": {}}
 """One model and one task, and no second grid."""
@@ -231,15 +230,15 @@ def test_tasks_to_be_wary_of_are_named(wary: Page) -> None:
 
 
 def test_several_orders_of_lambda_are_compared_and_the_first_is_shown(wary: Page) -> None:
-    header, *lines = wary.tables["_stability-0"]
+    header, *lines = wary.tables["stability-0"]
     assert header[:6] == ["task", "model", "constants", "order", "compared", "τ"]
     assert {line[0] for line in lines} == {"Easy", "Long", "Constant"}
-    assert {line[4] for line in wary.tables["_stability-1"][1:]} == {
+    assert {line[4] for line in wary.tables["stability-1"][1:]} == {
         "Constant and Easy",
         "Constant and Long",
         "Easy and Long",
     }
-    assert "over 9 pairs of orders" in words_of(wary)
+    assert "9 pairs of orders: Kendall's τ" in words_of(wary)
     [analysis] = wary.tables["analyses-0"][1:]
     assert analysis[-3:] == ["λ", "2, 0", "1, 2, 3"]
 
@@ -248,7 +247,7 @@ def test_orders_by_several_weights_are_compared_with_what_they_cost(tmp_path: Pa
     run = CONFIG["run"] | {"models": ["small"], "tasks": ["first"], "orders": ["lambda", "gradient", "variance"]}
     study = write_results(tmp_path, run=run, grids={}, ranking={"seeds": [0, 1]})
     page = Page(text_of(study))
-    _, orders = page.tables["_stability-0"], page.tables["_stability-1"]
+    _, orders = page.tables["stability-0"], page.tables["stability-1"]
     assert [line[3:5] for line in orders[1:]] == [
         ["–", "gradient and λ"],
         ["–", "gradient and variance"],
@@ -323,9 +322,8 @@ def test_the_page_waits_for_all_that_it_shows(study: Study) -> None:
     assert {job.rule for job in study.job("page").needed} == {
         "summarise",
         "claims",
-        "grid",
-        "grid_without_figure",
-        "score_and_drop",
+        "analysis",
+        "drawn_analysis",
     }
     assert study.jobs()[-1].rule == "page"
 
@@ -354,21 +352,21 @@ def test_seconds_and_memory_are_those_that_were_left(page: Page) -> None:
     # jobs of a task that the config does not have any more do not count
     assert jobs["probe"][:4] == ["16", "2", "4", "300"]
     assert jobs["summarise"][:4] == ["1", "1", "2", "101"]
-    assert jobs["grid"][:4] == jobs["grid without figure"][:4] == ["1", "0", "–", "–"]
+    assert (jobs["drawn analysis"][:4], jobs["analysis"][:4]) == (["2", "0", "–", "–"], ["1", "0", "–", "–"])
     assert jobs["all"][1:4] == ["4", "105", "300"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", jobs["all"][4]) and jobs["hidden states"][4] == "–"
 
 
 def test_a_seed_that_was_taken_away_counts_in_no_table(study: Study, tmp_path: Path) -> None:
     """Its runs stay in the files of their variants."""
-    job = placed(study, study.job("summarise"))
+    job = study.analysis("summary").placed(study.results)
     outputs = {name: str(tmp_path / Path(path).name) for name, path in job.outputs.items()}
-    settings = job.settings.model_copy(update={"seeds": tuple((1, 3) for _ in job.settings.seeds)})
-    said = summarise(replace(job, settings=settings, outputs=outputs))
+    parameters = job.settings.parameters | {"seeds": [[1, 3] for _ in job.settings.parameters["seeds"]]}
+    said = analyse(replace(job, settings=job.settings.model_copy(update={"parameters": parameters}), outputs=outputs))
     assert said.startswith("32 runs, ")
     for name in ("runs", "all_outcomes", "curves"):
         assert set(read_table(outputs[name])["seed"].to_pylist()) == {1, 3}
-    assert set(read_table(outputs["summary"])["seeds"].to_pylist()) == {2}
+    assert set(read_table(outputs["table"])["seeds"].to_pylist()) == {2}
 
 
 def test_numbers_agree_with_their_nouns(study: Study, tmp_path: Path) -> None:

@@ -69,13 +69,12 @@ JOBS = {
     "probe": 8,
     "summarise": 1,
     "claims": 1,
-    "grid": 1,
-    "score_and_drop": 1,
+    "drawn_analysis": 2,
     "page": 1,
 }
 OF_MOOD = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 4}
 JOBS_OF_STAGES = ("texts", "labels", "tokens", "average", "lambda", "rank", "hidden", "probe")
-RESULTS = {"summarise": 1, "claims": 1, "grid": 1, "score_and_drop": 1, "page": 1}
+RESULTS = {"summarise": 1, "claims": 1, "drawn_analysis": 2, "page": 1}
 
 
 class Known(Roots):
@@ -119,7 +118,7 @@ def finish(study: Study, content: dict[str, Any] | None = None) -> None:
 def write(study: Study, job: Job[Settings], content: Any) -> None:
     inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
     told = Job.of(study.told(job), inputs, {name: str(study.results / path) for name, path in job.outputs.items()})
-    sources = {name: digest for name, digest in Roots.of(study._roots, job.settings).items() if digest}
+    sources = {name: digest for name, digest in Roots.of(study.sources, job.settings).items() if digest}
     trace = told.trace(**sources)
     facts = {"texts": {"rows_available": {"train": 23}}, "labels": {"label_names": ["b", "a"]}}.get(job.stage, {})
     for path in map(Path, told.outputs.values()):
@@ -191,7 +190,7 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         ({"run__orders": ["lambda", "lambda-reversed"]}, {"rank": 2, "hidden_states": 2, "probe": 2} | RESULTS),
         (
             {"run__orders": ["lambda", "gradient", "variance"]},
-            {"weigh_heads": 4, "rank": 4, "hidden_states": 4, "probe": 4, "stability": 1} | RESULTS,
+            {"weigh_heads": 4, "rank": 4, "hidden_states": 4, "probe": 4, "analysis": 1} | RESULTS,
         ),
         ({"ranking__settled": 0.9}, {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS),
         ({"ranking__l1": 0.05}, {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS),
@@ -200,7 +199,7 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
             {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS,
         ),
         ({"tasks__mood__title": "Mood"}, RESULTS),
-        ({"plots__width": 333}, {"grid": 1, "score_and_drop": 1, "claims": 1, "page": 1}),
+        ({"plots__width": 333}, {"drawn_analysis": 2, "claims": 1, "page": 1}),
         ({"margin": 0.2}, {"claims": 1, "page": 1}),
         ({"contextless": False}, RESULTS),
         # outcomes are there: another metric or subset trains nothing
@@ -480,12 +479,12 @@ def test_files_of_a_rare_tokenizer_are_inputs_of_tokens(results: Path) -> None:
 
 
 def test_the_order_of_tasks_is_that_of_a_grid(results: Path) -> None:
-    assert to_do(study_of(edited(grids={"more": {"tasks": ["mood", "tags"]}}), results, Known())).keys() >= {"grid"}
-    finish(study_of(edited(grids={"more": {"tasks": ["mood", "tags"]}}), results, Known()))
+    grids = {"more": {"tasks": ["mood", "tags"]}}
+    assert to_do(study_of(edited(grids=grids), results, Known())).keys() >= {"drawn_analysis"}
+    finish(study_of(edited(grids=grids), results, Known()))
     turned = study_of(edited(grids={"more": {"tasks": ["tags", "mood"]}}), results, Known())
-    assert {job.wildcards["grid"] for job in turned.jobs() if job.rule == "grid" and turned.state(job) != FRESH} == {
-        "more"
-    }
+    changed = [job for job in turned.jobs() if job.rule == "drawn_analysis" and turned.state(job) != FRESH]
+    assert [job.wildcards["analysis"] for job in changed] == ["more"]
 
 
 def test_results_that_change_while_a_run_starts_are_noticed(results: Path) -> None:

@@ -14,8 +14,8 @@ def test_the_archive_has_figures_and_tables_with_captions(finished_copy):
         for read in ("index.html", "score_by_fraction.svg", "score_by_fraction.md", "score_and_drop.svg", "summary.md"):
             kept = (finished_copy.folder / "results/tiny").glob(f"*/{read}")
             assert archive.read(names[read]) == next(kept).read_bytes()
-    for said in ("for the grid", "Validation score against the fraction", "Mean relative drop", "Run <strong>tiny"):
+    for said in ("One analysis as a table", "One analysis as a figure", "The HTML report", "Run <strong>tiny"):
         assert said in page
     for category in ("Report", "Figures", "Tables"):
         assert f'"{category}"' in page
-    assert re.search(r'"figure": ?"score_by_fraction"', page)
+    assert re.search(r'"analysis": ?"score_by_fraction"', page)

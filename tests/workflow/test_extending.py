@@ -67,7 +67,7 @@ def tiny_with(**run):
     return config
 
 
-HEADINGS = ["A model", "A task", "A constant", "An order of heads", "A stage"]
+HEADINGS = ["A model", "A task", "A constant", "An order of heads", "An analysis"]
 
 
 def test_every_change_has_a_test():
@@ -115,22 +115,29 @@ def test_a_constant(changed):  # with no head, half of the heads and all replace
 def test_an_order(changed):
     workflow = changed("An order of heads")
     assert passes(workflow, "tests/unit/test_constants_and_orders.py") >= 6
-    planned = workflow.planned(tiny_with(orders=["layers-in-turn"]))
+    config = tiny_with(orders=["layers-in-turn"])
+    planned = workflow.planned(config)
     assert planned["order_heads"] == 1 and planned["probe"] == 4 and "train_lambda" not in planned
+    process = workflow.snakemake("--cores", "1", "--configfile", workflow.write(config))
+    assert process.returncode == 0, process.stdout + process.stderr
+    report = (workflow.folder / "results/tiny/report/index.html").read_text(encoding="utf-8")
+    assert "layers in turn" in report
 
 
 @pytest.mark.slow
-def test_a_stage(changed):
-    workflow = changed("A stage")
-    assert passes(workflow, "tests/unit/test_lambdas.py", "tests/unit/test_house.py", "-k", "epoch or direction") == 2
-    assert workflow.planned(tiny_with())["lambda_table"] == 1
-    table = "results/tiny/tables/lambda.parquet"
-    process = workflow.snakemake(table, "--cores", "1", "--configfile", workflow.write(tiny_with()))
+def test_an_analysis(changed):
+    workflow = changed("An analysis")
+    assert passes(workflow, "tests/unit/test_lambdas.py") == 1
+    process = workflow.snakemake("--cores", "1", "--configfile", workflow.write(tiny_with()))
     assert process.returncode == 0, process.stdout + process.stderr
-    rows = read_table(workflow.folder / table).to_pylist()
+    results = workflow.folder / "results/tiny"
+    rows = read_table(results / "tables/lambdas.parquet").to_pylist()
     assert [(row["task"], row["layer"], row["head"]) for row in rows] == [
         ("animals", layer, head) for layer in range(2) for head in range(2)
     ]
     assert all(0.4 < row["lambda"] < 0.6 for row in rows)
-    again = workflow.snakemake(table, "--cores", "1", "--configfile", "config.yaml")
+    assert "## " not in (results / "tables/lambdas.md").read_text(encoding="utf-8")
+    report = (results / "report/index.html").read_text(encoding="utf-8")
+    assert '<section id="section-lambdas">' in report and "λ of 4 heads" in report
+    again = workflow.snakemake("--cores", "1", "--configfile", "config.yaml")
     assert "Nothing to be done" in again.stdout + again.stderr

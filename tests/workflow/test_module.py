@@ -24,7 +24,7 @@ rule conclude:
     default_target: True
     input:
         rules.papa_summarise.output.markdown,
-        rules.papa_grid.output.svg.replace("{{grid}}", "score_by_fraction"),
+        rules.papa_drawn_analysis.output.svg.replace("{{analysis}}", "score_by_fraction"),
     output:
         "conclusion.txt",
     shell:

@@ -33,15 +33,12 @@ JOBS = {
     "prepare_subsets": 1,
     "summarise": 1,
     "claims": 1,
-    "stability": 1,
-    "grid": 2,
-    "grid_without_figure": 1,
-    "score_and_drop": 1,
-    "ladder": 1,
+    "analysis": 2,
+    "drawn_analysis": 4,
     "describe_patterns": 1,
     "page": 1,
 }
-TABLES = ("summarise", "claims", "stability", "grid", "grid_without_figure", "score_and_drop", "ladder")
+TABLES = ("summarise", "claims", "analysis", "drawn_analysis")
 
 
 @pytest.fixture
@@ -63,7 +60,7 @@ def test_tables_have_the_same_values(study: Study, tmp_path: Path) -> None:
     compared = Counter[str]()
     for job in (job for job in study.jobs() if job.rule in TABLES):
         here = with_outputs(job, study.results, tmp_path / "now")
-        with patch("papa.results.figures.save_figure"):
+        with patch("papa.results.analysis.save_figure"):
             performed(here)
         for name, path in job.outputs.items():
             if path.endswith(".parquet"):

@@ -17,7 +17,7 @@ from papa.config.study import FRESH, Study
 from papa.data.roots import LocalRoots
 from papa.files import read_json, read_table, trace_of
 
-TABLES = {"summarise": 1, "claims": 1, "grid": 1, "score_and_drop": 1, "page": 1}
+TABLES = {"summarise": 1, "claims": 1, "drawn_analysis": 2, "page": 1}
 OF_A_TASK = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 4}
 
 

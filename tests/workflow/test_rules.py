@@ -53,8 +53,7 @@ def test_rules_are_those_that_the_study_knows():
     own = BODIES.keys() - {"all", "everything", "fetch", "prune"}
     assert own <= known
     for name in own:
-        assert f'needs("{name}")' in BODIES[name] and f'told("{name}")' in BODIES[name], name
-        assert f'sized("{name}")' in BODIES[name], name
+        assert f'reads("{name}"' in BODIES[name] and f'sized("{name}")' in BODIES[name], name
 
 
 def test_profiles_name_rules_that_exist():

@@ -138,7 +138,7 @@ def rank(job):
     write_json({{"order": job.settings.order}}, job.output("order"), job.trace())
     return f"ranked by {{job.settings.order}}"
 
-rule = {{"rule": "rank", "wildcards": ["tiny"], "log": ["job.log"], "threads": 1, "params": {{"told": {told}}}}}
+rule = {{"rule": "rank", "wildcards": ["tiny"], "log": ["job.log"], "threads": 1, "params": {{"parameters": {told}}}}}
 read = {{"lambdas": "lambda.json", "outdated": ".outdated"}}
 run(SimpleNamespace(**rule, input=read, output={{"order": "order.json"}}))
 """

@@ -21,43 +21,49 @@ report: "../report/workflow.rst"
 shell.prefix("set -euo pipefail; trap '' INT; ")
 
 
-def job_of(rule, wildcards):
-    return STUDY.job(rule, **dict(wildcards.items()))
+def reads(rule, *names):
+    """The inputs of these names, as far as the config needs them. Those of a finished job never rerun it."""
 
-
-def needs(rule):
     def inputs(wildcards):
-        job = job_of(rule, wildcards)
+        job = STUDY.job(rule, **dict(wildcards.items()))
         counts = ancient if STUDY.state(job) == FRESH else str
-        paths = {name: [counts(f"<results>/{path}") for path in own] for name, own in STUDY.read_by(job).items()}
+        files = STUDY.read_by(job)
+        if unnamed := files.keys() - set(names):
+            raise ValueError(f"rule {rule} does not name its inputs {', '.join(sorted(unnamed))}")
+        paths = {name: [counts(f"<results>/{path}") for path in several] for name, several in files.items()}
         return paths | {"outdated": counts(OUTDATED)}
 
     return inputs
 
 
-def told(rule):
-    return lambda wildcards: STUDY.told(job_of(rule, wildcards))
-
-
 def sized(rule):
     """Memory in megabytes and walltime in minutes, which grow with each attempt to run a job."""
+
+    def times(attempt, estimate, wildcards):
+        return attempt * estimate(STUDY, STUDY.job(rule, **dict(wildcards.items())))
+
     return {
-        "mem_mb": lambda wildcards, attempt: attempt * resources.memory(STUDY, job_of(rule, wildcards)),
-        "runtime": lambda wildcards, attempt: attempt * resources.walltime(STUDY, job_of(rule, wildcards)),
+        "mem_mb": lambda wildcards, attempt: times(attempt, resources.memory, wildcards),
+        "runtime": lambda wildcards, attempt: times(attempt, resources.walltime, wildcards),
     }
 
 
-def made(artefact):
-    return f"<results>/{ARTEFACTS[artefact].pattern}"
+def parameters(wildcards, output):
+    return STUDY.told(STUDY.maker(output[0]))
 
 
-def log(artefact):
-    return f"<results>/{ARTEFACTS[artefact].log}"
+def file(artefact, **wildcards):
+    path = ARTEFACTS[artefact].pattern
+    for name, value in wildcards.items():
+        path = path.replace(f"{{{name}}}", value)
+    return f"<results>/{path}"
 
 
-def benchmark(artefact):
-    return f"<results>/{ARTEFACTS[artefact].benchmark}"
+def stem(artefact):
+    """The path without its ending. The log and the benchmark of a job are called like its first output."""
+    return ARTEFACTS[artefact].stem
 
 
 def shown(artefact, category, **labels):
-    return report(made(artefact), caption=f"../report/{artefact}.rst", category=category, labels=labels)
+    path = file(artefact, **labels)
+    return report(path, caption=f"../report/{artefact}.rst", category=category, labels=labels)

@@ -1,182 +1,134 @@
 use rule tokenize as average with:
     input:
-        unpack(needs("average")),
+        unpack(reads("average", "tokens")),
     output:
-        constants=made("average"),
-    log:
-        log("average"),
-    benchmark:
-        benchmark("average")
+        constants=file("average"),
+    pathvars:
+        path=stem("average"),
     wildcard_constraints:
         laid_out=STUDY.in_parts(False),
     threads: STUDY.config.threads.encoder
     resources:
         **sized("average"),
-    params:
-        told=told("average"),
 
 
-# A corpus with shards: the sums over each of them, and all of them together.
+# A corpus with shards: the sums over each of them, and then over all.
 use rule average as average_part with:
     input:
-        unpack(needs("average_part")),
+        unpack(reads("average_part", "tokens")),
     output:
-        constants=made("average_part"),
-    log:
-        log("average_part"),
-    benchmark:
-        benchmark("average_part")
+        constants=file("average_part"),
+    pathvars:
+        path=stem("average_part"),
     wildcard_constraints:
         laid_out=STUDY.in_parts(True),
     resources:
         **sized("average_part"),
-    params:
-        told=told("average_part"),
 
 
-rule merge_averages:
+use rule prepare_texts as merge_averages with:
     input:
-        unpack(needs("merge_averages")),
+        unpack(reads("merge_averages", "parts")),
     output:
-        constants=made("average"),
-    log:
-        log("average"),
-    benchmark:
-        benchmark("average")
+        constants=file("average"),
+    pathvars:
+        path=stem("average"),
     wildcard_constraints:
         laid_out=STUDY.in_parts(True),
     localrule: True
-    conda:
-        "../envs/papa.yaml"
     resources:
         **sized("merge_averages"),
-    params:
-        told=told("merge_averages"),
-    script:
-        "../scripts/job.py"
 
 
 use rule average as resample with:
     input:
-        unpack(needs("resample")),
+        unpack(reads("resample", "tokens")),
     output:
-        constants=made("resample"),
-    log:
-        log("resample"),
-    benchmark:
-        benchmark("resample")
+        constants=file("resample"),
+    pathvars:
+        path=stem("resample"),
     wildcard_constraints:
         laid_out=f"{NAME}(/slots-[0-9]+)?",
     resources:
         **sized("resample"),
-    params:
-        told=told("resample"),
 
 
-rule train_lambda:
+use rule tokenize as train_lambda with:
     input:
-        unpack(needs("train_lambda")),
+        unpack(reads("train_lambda", "tokens", "labels", "constants")),
     output:
-        lambdas=made("lambda"),
-    log:
-        log("lambda"),
-    benchmark:
-        benchmark("lambda")
+        lambdas=file("lambda"),
+    pathvars:
+        path=stem("lambda"),
     priority: 2
-    conda:
-        "../envs/papa.yaml"
     threads: STUDY.config.threads.encoder
     resources:
         **sized("train_lambda"),
-    params:
-        told=told("train_lambda"),
-    script:
-        "../scripts/job.py"
 
 
-# λ on a part of the training texts, to tell how stable the order is.
+# λ on a part of the training texts, to see how stable the order is.
 use rule train_lambda as half_lambda with:
     input:
-        unpack(needs("half_lambda")),
+        unpack(reads("half_lambda", "tokens", "labels", "constants")),
     output:
-        lambdas=made("lambda_half"),
-    log:
-        log("lambda_half"),
-    benchmark:
-        benchmark("lambda_half")
+        lambdas=file("lambda_half"),
+    pathvars:
+        path=stem("lambda_half"),
     resources:
         **sized("half_lambda"),
-    params:
-        told=told("half_lambda"),
 
 
-# What heads weigh by other measures than λ.
+# Weights of heads by other measures than λ.
 use rule train_lambda as weigh_heads with:
     input:
-        unpack(needs("weigh_heads")),
+        unpack(reads("weigh_heads", "tokens", "labels", "constants", "index", "hidden")),
     output:
-        weights=made("weights"),
-    log:
-        log("weights"),
-    benchmark:
-        benchmark("weights")
+        weights=file("weights"),
+    pathvars:
+        path=stem("weights"),
     resources:
         **sized("weigh_heads"),
-    params:
-        told=told("weigh_heads"),
 
 
 use rule prepare_texts as rank with:
     input:
-        unpack(needs("rank")),
+        unpack(reads("rank", "lambdas")),
     output:
-        order=made("order"),
-    log:
-        log("order"),
-    benchmark:
-        benchmark("order")
+        order=file("order"),
+    pathvars:
+        path=stem("order"),
     localrule: True
     resources:
         **sized("rank"),
-    params:
-        told=told("rank"),
 
 
 use rule prepare_texts as order_heads with:
     input:
-        unpack(needs("order_heads")),
+        unpack(reads("order_heads")),
     output:
-        order=made("heads_in_order"),
-    log:
-        log("heads_in_order"),
-    benchmark:
-        benchmark("heads_in_order")
+        order=file("heads_in_order"),
+    pathvars:
+        path=stem("heads_in_order"),
     localrule: True
     resources:
         **sized("order_heads"),
-    params:
-        told=told("order_heads"),
 
 
 use rule train_lambda as hidden_states with:
     input:
-        unpack(needs("hidden_states")),
+        unpack(reads("hidden_states", "tokens", "constants", "order")),
     output:
-        index=made("index"),
-        hidden=made("hidden") if STUDY.config.keep_hidden_states else temp(made("hidden")),
-    log:
-        log("index"),
-    benchmark:
-        benchmark("index")
-    # hidden states that do not stay wait for the probes of those that are there
+        index=file("index"),
+        hidden=file("hidden") if STUDY.config.keep_hidden_states else temp(file("hidden")),
+    pathvars:
+        path=stem("index"),
+    # hidden states that are deleted again wait until probes have read those that exist
     priority: 1 if STUDY.config.keep_hidden_states else -1
     resources:
         **sized("hidden_states"),
-    params:
-        told=told("hidden_states"),
 
 
-# Only on request (snakemake prune): stored hidden states, which are made again if a job reads them, and what killed jobs
+# Only on request (snakemake prune): stored hidden states, which are rebuilt if a job reads them, and what killed jobs
 # left.
 rule prune:
     log:

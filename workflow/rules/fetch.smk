@@ -9,6 +9,6 @@ rule fetch:
     resources:
         runtime=240,
     params:
-        told=lambda wildcards: STUDY.from_hub(),
+        parameters=lambda wildcards: STUDY.from_hub(),
     script:
         "../scripts/fetch.py"

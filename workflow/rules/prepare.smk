@@ -1,72 +1,69 @@
+# Rules below take log, benchmark, environment, parameters and script from these two.
 rule prepare_texts:
     input:
-        unpack(needs("prepare_texts")),
+        unpack(reads("prepare_texts")),
     output:
-        texts=made("texts"),
+        texts=file("texts"),
     log:
-        log("texts"),
+        "<results>/logs/<path>.log",
     benchmark:
-        benchmark("texts")
+        "<results>/<path>.benchmark.tsv"
+    pathvars:
+        path=stem("texts"),
     localrule: True
     conda:
         "../envs/papa.yaml"
     resources:
         **sized("prepare_texts"),
     params:
-        told=told("prepare_texts"),
+        parameters=parameters,
     script:
         "../scripts/job.py"
 
 
-use rule prepare_texts as prepare_labels with:
-    input:
-        unpack(needs("prepare_labels")),
-    output:
-        labels=made("labels"),
-    log:
-        log("labels"),
-    benchmark:
-        benchmark("labels")
-    priority: 4  # a column that is not there is found before anything is computed
-    localrule: True
-    resources:
-        **sized("prepare_labels"),
-    params:
-        told=told("prepare_labels"),
-
-
-use rule prepare_texts as prepare_subsets with:
-    input:
-        unpack(needs("prepare_subsets")),
-    output:
-        subsets=made("subsets"),
-    log:
-        log("subsets"),
-    benchmark:
-        benchmark("subsets")
-    priority: 4
-    localrule: True
-    resources:
-        **sized("prepare_subsets"),
-    params:
-        told=told("prepare_subsets"),
-
-
 rule tokenize:
     input:
-        unpack(needs("tokenize")),
+        unpack(reads("tokenize", "texts")),
     output:
-        tokens=made("tokens"),
+        tokens=file("tokens"),
     log:
-        log("tokens"),
+        "<results>/logs/<path>.log",
     benchmark:
-        benchmark("tokens")
+        "<results>/<path>.benchmark.tsv"
+    pathvars:
+        path=stem("tokens"),
     priority: 3  # the longest chain of jobs begins early
     conda:
         "../envs/papa.yaml"
     resources:
         **sized("tokenize"),
     params:
-        told=told("tokenize"),
+        parameters=parameters,
     script:
         "../scripts/job.py"
+
+
+use rule prepare_texts as prepare_labels with:
+    input:
+        unpack(reads("prepare_labels", "texts")),
+    output:
+        labels=file("labels"),
+    pathvars:
+        path=stem("labels"),
+    priority: 4  # a missing column is noticed before anything is computed
+    localrule: True
+    resources:
+        **sized("prepare_labels"),
+
+
+use rule prepare_texts as prepare_subsets with:
+    input:
+        unpack(reads("prepare_subsets", "texts")),
+    output:
+        subsets=file("subsets"),
+    pathvars:
+        path=stem("subsets"),
+    priority: 4
+    localrule: True
+    resources:
+        **sized("prepare_subsets"),

@@ -1,15 +1,13 @@
-# The probes of a variant, one for each seed. A further seed is trained beside those that are there.
+# The probes of a variant, one for each seed. A further seed is trained next to those that exist.
 use rule tokenize as probe with:
     input:
-        unpack(needs("probe")),
+        unpack(reads("probe", "tokens", "labels", "index", "hidden")),
     output:
-        runs=update(made("runs")),
-        outcomes=update(made("outcomes")),
-        probes=update(made("probes")),
-    log:
-        log("runs"),
-    benchmark:
-        benchmark("runs")
+        runs=update(file("runs")),
+        outcomes=update(file("outcomes")),
+        probes=update(file("probes")),
+    pathvars:
+        path=stem("runs"),
     wildcard_constraints:
         task=STUDY.stored(),
         variant=f"{OF_CORPUS}|{OF_TASK}",
@@ -17,27 +15,21 @@ use rule tokenize as probe with:
     threads: STUDY.config.threads.probe
     resources:
         **sized("probe"),
-    params:
-        told=told("probe"),
 
 
 # A probe whose hidden states are not stored: the model runs in every epoch.
 use rule train_lambda as stream_probe with:
     input:
-        unpack(needs("stream_probe")),
+        unpack(reads("stream_probe", "tokens", "labels", "constants", "order")),
     output:
-        runs=update(made("runs")),
-        outcomes=update(made("outcomes")),
-        probes=update(made("probes")),
-    log:
-        log("runs"),
-    benchmark:
-        benchmark("runs")
+        runs=update(file("runs")),
+        outcomes=update(file("outcomes")),
+        probes=update(file("probes")),
+    pathvars:
+        path=stem("runs"),
     priority: 0
     resources:
         **sized("stream_probe"),
-    params:
-        told=told("stream_probe"),
 
 
 ruleorder: probe > stream_probe

@@ -1,200 +1,95 @@
 use rule prepare_texts as summarise with:
     input:
-        unpack(needs("summarise")),
+        unpack(reads("summarise", "runs", "outcomes", "labels", "subsets")),
     output:
-        runs=made("all_runs"),
-        all_outcomes=made("all_outcomes"),
-        curves=made("curves"),
-        summary=made("summary"),
-        markdown=shown("summary_md", "Tables", table="summary"),
-        latex=made("summary_tex"),
-    log:
-        log("summary"),
-    benchmark:
-        benchmark("summary")
+        table=file("summary"),
+        markdown=shown("table_md", "Tables", analysis="summary"),
+        latex=file("table_tex", analysis="summary"),
+        runs=file("all_runs"),
+        all_outcomes=file("all_outcomes"),
+        curves=file("curves"),
+    pathvars:
+        path=stem("summary"),
     localrule: True
     resources:
         **sized("summarise"),
-    params:
-        told=told("summarise"),
 
 
-# What may be concluded at the margin, and how stable the orders of heads are.
 use rule prepare_texts as claims with:
     input:
-        unpack(needs("claims")),
+        unpack(reads("claims", "summary", "all_outcomes", "curves")),
     output:
-        table=made("claims"),
-        claims=made("claims_json"),
-        markdown=shown("claims_md", "Claims", table="claims"),
-        latex=made("claims_tex"),
-    log:
-        log("claims"),
-    benchmark:
-        benchmark("claims")
+        table=file("claims"),
+        markdown=shown("table_md", "Claims", analysis="claims"),
+        latex=file("table_tex", analysis="claims"),
+        claims=file("claims_json"),
+    pathvars:
+        path=stem("claims"),
     localrule: True
     resources:
         **sized("claims"),
-    params:
-        told=told("claims"),
 
 
-use rule prepare_texts as stability with:
+# Every other analysis of papa/config/analyses.py, which also names its inputs.
+use rule prepare_texts as analysis with:
     input:
-        unpack(needs("stability")),
+        unpack(reads("analysis", *STUDY.analysis_inputs())),
     output:
-        table=made("stability"),
-        markdown=shown("stability_md", "Tables", table="stability"),
-        latex=made("stability_tex"),
-    log:
-        log("stability"),
-    benchmark:
-        benchmark("stability")
-    localrule: True
-    resources:
-        **sized("stability"),
-    params:
-        told=told("stability"),
-
-
-use rule prepare_texts as grid with:
-    input:
-        unpack(needs("grid")),
-    output:
-        table=made("grid"),
-        markdown=shown("grid_md", "Tables", table="{grid}"),
-        latex=made("grid_tex"),
-        svg=shown("grid_svg", "Figures", figure="{grid}"),
-        png=made("grid_png"),
-        html=made("grid_html"),
-    log:
-        log("grid"),
-    benchmark:
-        benchmark("grid")
+        table=file("table"),
+        markdown=shown("table_md", "Tables", analysis="{analysis}"),
+        latex=file("table_tex"),
+    pathvars:
+        path=stem("table"),
     wildcard_constraints:
-        grid=STUDY.grid_names(drawn=True),
+        analysis=STUDY.analysis_names(drawn=False),
     localrule: True
     resources:
-        **sized("grid"),
-    params:
-        told=told("grid"),
+        **sized("analysis"),
 
 
-use rule prepare_texts as grid_without_figure with:
+use rule analysis as drawn_analysis with:
     input:
-        unpack(needs("grid_without_figure")),
+        unpack(reads("drawn_analysis", *STUDY.analysis_inputs())),
     output:
-        table=made("grid"),
-        markdown=shown("grid_md", "Tables", table="{grid}"),
-        latex=made("grid_tex"),
-    log:
-        log("grid"),
-    benchmark:
-        benchmark("grid")
+        table=file("table"),
+        markdown=shown("table_md", "Tables", analysis="{analysis}"),
+        latex=file("table_tex"),
+        svg=shown("figure_svg", "Figures", analysis="{analysis}"),
+        png=file("figure_png"),
+        html=file("figure_html"),
+    pathvars:
+        path=stem("table"),
     wildcard_constraints:
-        grid=STUDY.grid_names(drawn=False),
+        analysis=STUDY.analysis_names(drawn=True),
     localrule: True
     resources:
-        **sized("grid_without_figure"),
-    params:
-        told=told("grid_without_figure"),
+        **sized("drawn_analysis"),
 
 
-use rule prepare_texts as score_and_drop with:
-    input:
-        unpack(needs("score_and_drop")),
-    output:
-        table=made("drops"),
-        markdown=shown("drops_md", "Tables", table="score_and_drop"),
-        latex=made("drops_tex"),
-        svg=shown("drops_svg", "Figures", figure="score_and_drop"),
-        png=made("drops_png"),
-        html=made("drops_html"),
-    log:
-        log("drops"),
-    benchmark:
-        benchmark("drops")
-    localrule: True
-    resources:
-        **sized("score_and_drop"),
-    params:
-        told=told("score_and_drop"),
-
-
-use rule prepare_texts as ladder with:
-    input:
-        unpack(needs("ladder")),
-    output:
-        table=made("ladder"),
-        markdown=shown("ladder_md", "Tables", table="ladder"),
-        latex=made("ladder_tex"),
-        svg=shown("ladder_svg", "Figures", figure="ladder"),
-        png=made("ladder_png"),
-        html=made("ladder_html"),
-    log:
-        log("ladder"),
-    benchmark:
-        benchmark("ladder")
-    localrule: True
-    resources:
-        **sized("ladder"),
-    params:
-        told=told("ladder"),
-
-
-# Our numbers beside those that the paper prints.
-use rule prepare_texts as published with:
-    input:
-        unpack(needs("published")),
-    output:
-        table=made("published"),
-        markdown=shown("published_md", "Tables", table="published"),
-        latex=made("published_tex"),
-    log:
-        log("published"),
-    benchmark:
-        benchmark("published")
-    localrule: True
-    resources:
-        **sized("published"),
-    params:
-        told=told("published"),
-
-
-# How many heads look along the diagonal, at special tokens, or at one slot.
 use rule prepare_texts as describe_patterns with:
     input:
-        unpack(needs("describe_patterns")),
+        unpack(reads("describe_patterns", "tokens", "constants")),
     output:
-        table=made("patterns"),
-        markdown=shown("patterns_md", "Tables", table="{model}, {laid_out}"),
-        latex=made("patterns_tex"),
-        svg=shown("patterns_svg", "Figures", figure="{model}, {laid_out}"),
-        png=made("patterns_png"),
-        html=made("patterns_html"),
-    log:
-        log("patterns"),
-    benchmark:
-        benchmark("patterns")
+        table=file("patterns"),
+        markdown=shown("patterns_md", "Tables", model="{model}", laid_out="{laid_out}"),
+        latex=file("patterns_tex"),
+        svg=shown("patterns_svg", "Figures", model="{model}", laid_out="{laid_out}"),
+        png=file("patterns_png"),
+        html=file("patterns_html"),
+    pathvars:
+        path=stem("patterns"),
     localrule: True
     resources:
         **sized("describe_patterns"),
-    params:
-        told=told("describe_patterns"),
 
 
-# Everything on one page.
 use rule prepare_texts as page with:
     input:
-        unpack(needs("page")),
+        unpack(reads("page", "summary", "runs", "curves", "claims", "stability", "analyses")),
     output:
         page=shown("page", "Report", page="everything"),
-    log:
-        log("page"),
-    benchmark:
-        benchmark("page")
+    pathvars:
+        path=stem("page"),
     localrule: True
     resources:
         **sized("page"),
-    params:
-        told=told("page"),

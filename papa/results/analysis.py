@@ -1,0 +1,192 @@
+"""An analysis: rows that are computed once, and how people see them: tables, a figure and a sentence.
+
+One function runs every analysis. It writes the rows as Parquet, the tables as Markdown and LaTeX, and the figure as
+SVG, PNG and HTML. The HTML report reads the rows back and shows the same tables and the same figure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict
+
+from papa.config.settings import Plots
+from papa.config.stages import AnalysisOf
+from papa.config.study import Job
+from papa.errors import InputError
+from papa.files import JSON, PathLike, replacing, write_json, write_table
+from papa.results.table import Table, arrow_of, read_frame, write_pages
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pyarrow as pa
+
+UNDRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+"""Characters that XML, and so SVG, cannot contain; at one of them vl-convert ends the whole process."""
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What an analysis computes from its inputs.
+
+    Args:
+        rows: the rows of its table.
+        facts: what the table records about them.
+        more: the contents of further outputs by name: a table with its facts, or JSON.
+        title, sentence: what the analysis is called and its result, where parameters and rows are not enough to say it.
+    """
+
+    rows: pd.DataFrame
+    facts: Mapping[str, object] = field(default_factory=dict)
+    more: Mapping[str, tuple[pa.Table, Mapping[str, object]] | dict[str, JSON]] = field(default_factory=dict)
+    title: str = ""
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The figure of an analysis.
+
+    Args:
+        chart: an Altair specification.
+        alternative: the alternative text, which says what the figure shows.
+        caption: a sentence that explains it. Without one the HTML report leaves the figure out, because it has nothing
+            to compare.
+    """
+
+    chart: alt.TopLevelMixin
+    alternative: str
+    caption: str = ""
+
+
+class Analysis(BaseModel, ABC):
+    """One analysis; its fields are its parameters.
+
+    A subclass computes rows from the inputs of a job and says how they look. `papa.config.analyses` has an entry for
+    each, from which the job and the section of the HTML report follow.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    columns: ClassVar[Mapping[str, str]] = {}
+    """The columns of its table: name → type."""
+    in_report: ClassVar[bool] = True
+    """Whether the HTML report has a section for it; some have a place of their own there."""
+
+    @abstractmethod
+    def compute(self, job: Job[AnalysisOf]) -> Computed:
+        """Compute the rows from the inputs of the job."""
+
+    @abstractmethod
+    def heading(self) -> str:
+        """Return the title."""
+
+    @abstractmethod
+    def tables(self, rows: pd.DataFrame) -> list[Table]:
+        """Return the rows as people read them."""
+
+    @abstractmethod
+    def sentence(self, rows: pd.DataFrame) -> str:
+        """Return the result in a sentence, for the terminal and for the HTML report."""
+
+    def note(self, rows: pd.DataFrame) -> str:
+        """Return how to read the tables."""
+        return ""
+
+    def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing | None:
+        """Return the figure; None if the analysis has none."""
+        return None
+
+    def report_tables(self, rows: pd.DataFrame) -> list[Table]:
+        """Return the tables of the HTML report, where there is room for more than in a printed one."""
+        return self.tables(rows)
+
+    def caption(self, rows: pd.DataFrame) -> str:
+        """Return the sentence of the HTML report if there is no figure."""
+        return self.sentence(rows)
+
+    def comparable(self, rows: pd.DataFrame) -> bool:
+        """Whether the rows are worth a section of the HTML report."""
+        return len(rows) > 0
+
+    def read(self, path: PathLike) -> pd.DataFrame:
+        """Return the rows of its table; raises `DamagedArtefact` if the file is another one."""
+        return read_frame(path, self.columns, f"table of {self.heading()}", empty=True)
+
+
+def analysis_of(settings: AnalysisOf) -> Analysis:
+    """The analysis of a job."""
+    module, _, name = settings.made_by.partition(":")
+    analysis: Analysis = getattr(import_module(module), name)(**settings.parameters)
+    return analysis
+
+
+def analyse(job: Job[AnalysisOf]) -> str:
+    """Run one analysis and write all its outputs; the table, by which it counts as done, is written last.
+
+    Returns:
+        Its sentence, for the terminal.
+
+    Raises:
+        DamagedArtefact: an input is damaged.
+        InputError: the inputs do not go together.
+    """
+    analysis = analysis_of(job.settings)
+    computed = analysis.compute(job)
+    rows, trace = computed.rows, job.trace()
+    for name, content in computed.more.items():
+        if isinstance(content, tuple):
+            write_table(content[0], job.output(name), content[1], trace)
+        else:
+            write_json(content, job.output(name), trace)
+    pages = job.output("markdown"), job.output("latex")
+    title = computed.title or analysis.heading()
+    write_pages(title, analysis.tables(rows), analysis.note(rows), *pages)
+    if "svg" in job.outputs and (drawing := analysis.drawing(rows, job)):
+        save_figure(drawing.chart, job.outputs, Plots.model_validate(job.settings.parameters["plots"]))
+    write_table(arrow_of(rows, analysis.columns), job.main, computed.facts, trace)
+    return computed.sentence or analysis.sentence(rows)
+
+
+def save_figure(figure: alt.TopLevelMixin, outputs: Mapping[str, PathLike], plots: Plots) -> None:
+    """Write a figure to those `outputs` that end in .svg, .png and .html; `plots` has the resolution of the PNG.
+
+    Raises:
+        InputError: a text has a control character.
+    """
+    options: dict[str, dict[str, Any]] = {
+        ".svg": {"format": "svg"},
+        ".png": {"format": "png", "scale_factor": plots.scale},
+        ".html": {"format": "html", "inline": True, "json_kwds": {"cls": _SafeInScript}},
+    }
+    if bad := next((text for text in _texts_of(figure.to_dict()) if UNDRAWABLE.search(text)), None):
+        raise InputError(
+            f"The text {bad!r} has a control character, which no figure can show; remove it from the data."
+        )
+    for path in outputs.values():
+        if option := options.get(PurePath(path).suffix):
+            with replacing(path) as temporary:
+                figure.save(str(temporary), **option)
+
+
+def _texts_of(specification: object) -> Iterator[str]:
+    if isinstance(specification, str):
+        yield specification
+    elif isinstance(specification, Mapping | list):
+        for value in specification.values() if isinstance(specification, Mapping) else specification:
+            yield from _texts_of(value)
+
+
+class _SafeInScript(json.JSONEncoder):
+    """JSON for a page, in which no text (such as the name of a subset) may begin or end a script."""
+
+    def encode(self, o: object) -> str:
+        return super().encode(o).replace("<", "\\u003c")

@@ -1,0 +1,119 @@
+"""What the averaged attention of each head looks like, as a table and as pictures (paper, Sec. 5.1 and Figure 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import ClassVar
+
+import pandas as pd
+
+from papa.config.settings import Plots
+from papa.config.stages import AnalysisOf
+from papa.config.study import Job
+from papa.data.tokens import Tokens
+from papa.errors import InputError, count
+from papa.method.averages import ConstantMatrices
+from papa.method.patterns import COLUMNS, THRESHOLDS, measure_patterns, special_slots
+from papa.method.pictures import pictures
+from papa.results.analysis import Analysis, Computed, Drawing
+from papa.results.table import Table
+
+PAPER_HEADS = ((0, 11), (4, 4), (6, 3))
+"""(layer, head) of RoBERTa BASE in the paper's Figure 4, counted from 0."""
+
+FLAGS = {
+    "diagonal": "diagonal",
+    "mostly_special": "mostly on special tokens",
+    "concentrated": "with one dominant entry per row",
+}
+"""Patterns, and what people call them."""
+
+NOTE = (
+    "Measured on the average of each head; a head may have several patterns. Diagonal: a band of text tokens gets at "
+    "least {diagonal_lift:g} times an even share. Mostly on special tokens: over {special_mass:g} of the attention. "
+    "One dominant entry per row: over {dominant_entry:g} of the attention, in over {dominant_rows:g} of the rows."
+).format(**asdict(THRESHOLDS))
+
+
+class AttentionPatterns(Analysis):
+    """Measure the pattern of every head in an average, and draw some heads.
+
+    Args:
+        heads: layer and head of each picture, counted from 0; if not given, those of the paper.
+        plots: about the size of a picture, which is square.
+    """
+
+    columns: ClassVar[Mapping[str, str]] = COLUMNS
+    in_report: ClassVar[bool] = False  # the explorer of the HTML report shows every head with its patterns
+
+    heads: tuple[tuple[int, int], ...] = PAPER_HEADS
+    plots: Plots
+
+    def compute(self, job: Job[AnalysisOf]) -> Computed:
+        """Measure the heads of `constants`; the `tokens` that these were averaged over show which slots are special.
+
+        Raises:
+            InputError: the tokens are of another model, corpus or layout.
+        """
+        averages = ConstantMatrices.load(job.input("constants"))
+        train = Tokens.read(job.input("tokens"), "train")["train"]
+        for name in ("model", "corpus", "style", "segments", "slots"):
+            averaged, laid_out = averages.about.get(name), str(train.provenance.get(name))
+            if averaged is not None and averaged != laid_out:
+                raise InputError(
+                    f"{job.input('constants')} was averaged over tokens with {name} {averaged}, but "
+                    f"{job.input('tokens')} has {laid_out}; give the tokens that it was averaged over."
+                )
+        special = special_slots(train)
+        facts = {"table": "patterns", "constants": averages.about, "examples": averages.examples, "special": special}
+        rows = pd.DataFrame(measure_patterns(averages, special), dtype=object)
+        title = f"{self.heading()}, {averages.about.get('model', 'model')}"
+        return Computed(rows, facts | {"thresholds": asdict(THRESHOLDS)}, title=title)
+
+    def heading(self) -> str:
+        """Return the title."""
+        return "Patterns of averaged attention"
+
+    def note(self, rows: pd.DataFrame) -> str:
+        """Return what the patterns mean."""
+        return NOTE
+
+    def tables(self, rows: pd.DataFrame) -> list[Table]:
+        """Return the shares of heads with each pattern, and what was measured of each head."""
+        return tables_of(rows)
+
+    def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
+        """Draw the average attention of some heads (Figure 4); raises `InputError` if there are no such heads."""
+        averages = ConstantMatrices.load(job.input("constants"))
+        chart = pictures(averages, self.heads, self.plots.width)
+        return Drawing(chart, f"Average attention of {count(len(self.heads), 'head')}")
+
+    def sentence(self, rows: pd.DataFrame) -> str:
+        """Return the share of heads with each pattern."""
+        shares = ", ".join(f"{_share(rows[flag])} {words}" for flag, words in FLAGS.items())
+        return f"{count(len(rows), 'head')}: {shares}"
+
+
+def tables_of(frame: pd.DataFrame) -> list[Table]:
+    """The share of heads with each pattern, by layer and over all, and what was measured of each head."""
+    shares = [{"layer": str(layer)} | _shares(own) for layer, own in frame.groupby("layer")]
+    heads = frame.map(_cell).rename(columns=lambda name: name.replace("_", " "))
+    return [
+        Table("Share of heads", pd.DataFrame([*shares, {"layer": "all"} | _shares(frame)]), 1, rules=(len(shares),)),
+        Table("Heads", heads, 2),
+    ]
+
+
+def _shares(frame: pd.DataFrame) -> dict[str, str]:
+    return {words: _share(frame[flag]) for flag, words in FLAGS.items()}
+
+
+def _share(flags: pd.Series[bool]) -> str:
+    return f"{100 * flags.mean():.0f} %"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -1,13 +1,15 @@
-"""What a file of papa is, what made it, whether it is intact, and the beginning of what it contains."""
+"""`papa inspect`: what a file of papa is, what made it, whether it is intact, and the beginning of its content."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from papa.config.measures import METRICS, TARGETS, check_metric
+from papa.config.stages import STAGES
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import JSON, MEND, Trace, opened_table, read_json, read_provenance, read_tensors, trace_of
 from papa.jobs.resources import size
@@ -18,29 +20,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Shown = dict[str, Any]
-WORDS = {
-    "texts": "Texts of a corpus",
-    "labels": "Labels of a task",
-    "subsets": "Subsets of a task",
-    "tokens": "Texts laid out in slots for a model",
-    "average": "Average attention over a corpus",
-    "resample": "Attention to single texts of a corpus",
-    "lambda": "Learned weights λ of heads",
-    "weights": "Weights of heads by a measure other than λ",
-    "rank": "Order of heads by their weights",
-    "order": "Order of heads that needs no text",
-    "hidden": "Hidden states",
-    "probe": "Runs of a variant, one for each seed",
-    "summary": "Runs and their means",
-    "claims": "Claims: what may be concluded at a margin",
-    "stability": "How alike orders of heads are",
-    "grid": "Table of a grid of runs",
-    "ladder": "Loss on each rung of the ladder of constants",
-    "drops": "Original scores and drops",
-    "published": "Scores beside published ones",
-    "patterns": "Patterns of averaged attention",
-    "page": "Report: all results on one page",
-}
 OUTCOMES = "outcomes.parquet"
 TABLES = {
     ("probe", OUTCOMES): "Outcomes of probes",
@@ -48,26 +27,27 @@ TABLES = {
     ("summary", "outcomes.parquet"): "Outcomes of all probes",
     ("summary", "curves.parquet"): "Losses and scores after each epoch",
 }
-"""What the files are that a stage makes beside others, by the ends of their names."""
+"""Descriptions of a stage's further files, by the ends of their names."""
 ROWS, LONGEST, DIGEST = 5, 60, 12
-"""Rows that are shown of a table, and characters of a cell and of a digest."""
-SHADES = " .:-=+*#%@"
+"""Rows of a table that are shown, and characters of a cell and of a digest."""
+STAGE = re.compile(r"Stage \*\w+\*[^:]*: (.+?)(\. |\.?$)")
+"""The first sentence of a stage's settings, which names what the stage makes."""
 
 
 def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Shown:
-    """What is known of one file, in plain values.
+    """Describe one file in plain values.
 
     Args:
         path: a file that papa wrote.
-        layer: of averages, the layer whose heads are shown; None leaves it open.
-        head: of averages, the head that is shown; None leaves it open.
+        layer: of averages, the layer whose heads are shown; None means any.
+        head: of averages, the head that is shown; None means any.
 
     Returns:
         `what` it is, `made` (stage, version, settings and digests of inputs), `intact`, the `damage` in a sentence,
-        `facts`, and where there are any a `table`, a value for each head (`heads`) and matrices of heads (`pictures`).
+        and `facts`. Some files also have a `table`, a value for each head (`heads`) or matrices of heads (`pictures`).
 
     Raises:
-        InputError: there is no such file, papa writes no such files, or the layer or head is not in it.
+        InputError: there is no such file, papa writes no such files, or the file has no such layer or head.
     """
     if path.is_dir():
         raise InputError(f"{path} is a folder; give one file in it, or two results folders to papa compare.")
@@ -101,12 +81,17 @@ def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Sh
 def _what(path: Path, trace: Trace | None) -> str:
     if trace is None:
         return "File of papa"
-    beside = (said for (stage, end), said in TABLES.items() if trace.stage == stage and path.name.endswith(end))
-    return next(beside, WORDS.get(trace.stage, trace.stage))
+    for (stage, end), words in TABLES.items():
+        if trace.stage == stage and path.name.endswith(end):
+            return words
+    settings = next((kind for kind in STAGES.values() if kind.stage == trace.stage), None)
+    described = STAGE.match(" ".join(((settings and settings.__doc__) or "").split()))
+    words = described[1] if described else f"analysis: {trace.stage}"
+    return words[0].upper() + words[1:]
 
 
 def _rows(path: Path, trace: Trace | None) -> Shown:
-    """Any table; of λ and of orders a value for each head, of the outcomes of probes their mean scores."""
+    """Describe a table; λ and orders also have a value for each head, outcomes of probes their mean scores."""
     with opened_table(path) as file:
         table, facts = file.read(), file.facts
     shown = {"rows": table.num_rows, **facts}
@@ -127,28 +112,30 @@ def _rows(path: Path, trace: Trace | None) -> Shown:
 
 
 def _scores(outcomes: pa.Table, facts: Mapping[str, JSON]) -> dict[str, dict[str, float]]:
-    """The mean scores of each split by every metric that fits; the metric of the task is no part of its outcomes."""
+    """Return the mean scores of each split by every metric that fits; outcomes do not name the metric of their task."""
     import pyarrow.compute as pc
 
     from papa.method.metrics import counts_of
 
     target = next(target for target in TARGETS if target.column in (None, *outcomes.column_names))
-    names, found = facts.get("label_names", ()), dict[str, dict[str, float]]()
+    names, scores = facts.get("label_names", ()), dict[str, dict[str, float]]()
     for metric, measure in METRICS.items():
         try:
             check_metric(metric, target, names)
         except InputError:
             continue
         for split in outcomes["split"].unique().to_pylist():
-            own = outcomes.filter(pc.equal(outcomes["split"], split))
-            seeds = [own.filter(pc.equal(own["seed"], seed)) for seed in own["seed"].unique().to_pylist()]
-            scores = [float(measure.score(counts_of(metric, rows, names).sum(0))) for rows in seeds]
-            found.setdefault(split, {})[metric] = fmean(scores)
-    return found
+            of_split = outcomes.filter(pc.equal(outcomes["split"], split))
+            seeds = [
+                of_split.filter(pc.equal(of_split["seed"], seed)) for seed in of_split["seed"].unique().to_pylist()
+            ]
+            by_seed = [float(measure.score(counts_of(metric, rows, names).sum(0))) for rows in seeds]
+            scores.setdefault(split, {})[metric] = fmean(by_seed)
+    return scores
 
 
 def _scores_beside(runs: Path, trace: Trace) -> Shown:
-    """The mean scores of runs, if their outcomes lie beside them."""
+    """Return the mean scores of runs, if their outcomes are in the same folder."""
     path = runs.with_name(OUTCOMES)
     if trace_of(path) != trace:
         return {}
@@ -160,7 +147,7 @@ def _scores_beside(runs: Path, trace: Trace) -> Shown:
 
 
 def _claims(path: Path) -> Shown:
-    """The sentence of a conclusion, and a row for each line of each grid."""
+    """Describe a conclusion: its sentence, and a row for each line of each grid."""
     conclusion = Conclusion.read(path)
     areas = {f"{pair.a} and {pair.b} ({pair.grid})": pair.verdict for pair in conclusion.areas}
     columns = ["grid", "line", "heads", "replaceable", "tasks"]
@@ -170,7 +157,7 @@ def _claims(path: Path) -> Shown:
 
 
 def _values(path: Path, trace: Trace | None) -> Shown:
-    """Runs, an index or claims: plain values; of runs what is common to them, mean scores, and losses by epoch."""
+    """Describe runs, an index or claims; runs have common values, mean scores, and losses by epoch."""
     if trace and trace.stage == "claims":
         return _claims(path)
     content = read_json(path)
@@ -182,7 +169,7 @@ def _values(path: Path, trace: Trace | None) -> Shown:
     rows = [
         [epoch["epoch"], *losses]
         for epoch, *losses in zip(
-            runs[0]["curve"], *([own["loss"] for own in run["curve"]] for run in runs), strict=True
+            runs[0]["curve"], *([epoch["loss"] for epoch in run["curve"]] for run in runs), strict=True
         )
     ]
     columns = ["epoch", *(f"loss, seed {run['seed']}" for run in runs)]
@@ -191,12 +178,14 @@ def _values(path: Path, trace: Trace | None) -> Shown:
 
 def _tensors(path: Path, trace: Trace | None) -> Shown:
     tensors, facts = read_tensors(path)
-    rows = [[name, " × ".join(map(str, own.shape)) or "1", str(own.dtype)[6:]] for name, own in tensors.items()]
+    rows = [
+        [name, " × ".join(map(str, tensor.shape)) or "1", str(tensor.dtype)[6:]] for name, tensor in tensors.items()
+    ]
     return {"facts": facts, "table": {"columns": ["name", "shape", "type"], "rows": rows, "total": len(rows)}}
 
 
 def _hidden(path: Path, trace: Trace | None) -> Shown:
-    """Hidden states, each example held against its checksum if the tokens that they are of are still there."""
+    """Describe hidden states, after comparing each example with its checksum if its tokens are still there."""
     from papa.data.tokens import TokensFile
     from papa.method.hidden import check_part
 
@@ -204,10 +193,10 @@ def _hidden(path: Path, trace: Trace | None) -> Shown:
     about = read_json(index)
     model = next((folder for folder in path.absolute().parents if folder.parent.name == "models"), path.parent)
     for tokens in sorted(model.glob("corpora/**/tokens.parquet")):
-        found = read_provenance(tokens)
-        if lengths is None and trace and found and found.digest == trace.inputs.get("tokens"):
+        provenance = read_provenance(tokens)
+        if lengths is None and trace and provenance and provenance.digest == trace.inputs.get("tokens"):
             with TokensFile.opened(tokens) as file:
-                lengths = [length for _, own in file.between(*about["rows"]) for length in own.lengths.tolist()]
+                lengths = [length for _, part in file.between(*about["rows"]) for length in part.lengths.tolist()]
     check_part(index, lengths)
     return {"facts": about}
 
@@ -217,14 +206,14 @@ def _page(path: Path, trace: Trace | None) -> Shown:
 
 
 def _averages(path: Path, layer: int | None, head: int | None) -> Shown:
-    """Averages, and the matrices of the heads that are chosen: by default the one that looks at single slots most."""
+    """Describe averages, with the matrices of the chosen heads: by default the one that looks at single slots most."""
     from papa.method.averages import ConstantMatrices
 
     constants = ConstantMatrices.load(path)
     layers, heads = constants.sum.shape[:2]
-    for what, number, many in (("layer", layer, layers), ("head", head, heads)):
-        if number is not None and not 0 <= number < many:
-            raise InputError(f"{path} has no {what} {number}; {what}s are 0 to {many - 1}.")
+    for noun, number, total in (("layer", layer, layers), ("head", head, heads)):
+        if number is not None and not 0 <= number < total:
+            raise InputError(f"{path} has no {noun} {number}; {noun}s are 0 to {total - 1}.")
     if outputs := constants.kind == "mean-output":
         used = constants.count.nonzero().flatten().tolist()
     else:
@@ -237,7 +226,7 @@ def _averages(path: Path, layer: int | None, head: int | None) -> Shown:
         return shown
     if outputs:
         norms = mean[:, :, used].norm(dim=-1).mean(-1)
-        return shown | {"heads": {"title": "Length of what a head gives, on average", "values": norms.tolist()}}
+        return shown | {"heads": {"title": "Mean length of a head's output", "values": norms.tolist()}}
     mean = mean[:, :, used][..., used]
     seen = (constants.count[used][:, used] > 0).tolist()
     peaks = mean.amax(-1).mean(-1)
@@ -245,17 +234,17 @@ def _averages(path: Path, layer: int | None, head: int | None) -> Shown:
         layer, head = divmod(int(peaks.argmax()), heads)
     pictures = [
         {
-            "layer": one,
-            "head": other,
+            "layer": where,
+            "head": which,
             "slots": used,
             "values": [
-                [round(value, 4) if there else None for value, there in zip(*pair, strict=True)]
-                for pair in zip(mean[one, other].tolist(), seen, strict=True)
+                [round(value, 4) if known else None for value, known in zip(*row, strict=True)]
+                for row in zip(mean[where, which].tolist(), seen, strict=True)
             ],
         }
-        for one in range(layers)
-        for other in range(heads)
-        if layer in (None, one) and head in (None, other)
+        for where in range(layers)
+        for which in range(heads)
+        if layer in (None, where) and head in (None, which)
     ]
     title = "Largest attention of a query slot, on average"
     return shown | {"heads": {"title": title, "values": peaks.tolist()}, "pictures": pictures}
@@ -269,42 +258,67 @@ READERS: dict[str, Callable[[Path, Trace | None], Shown]] = {
     ".hidden": _hidden,
     ".html": _page,
 }
-"""By the end of a file's name: what checks its content and shows the beginning of it."""
+"""Functions that check the content of a file and describe it, by the end of its name."""
 
 
-def print_inspected(found: Shown, out: Console) -> None:
-    """Print what `inspect` found."""
+def print_inspected(shown: Shown, out: Console) -> None:
+    """Print the return value of `inspect`."""
     import pandas as pd
 
     from papa.results.table import Table, printable
 
-    out.print(f"{found['what']} ({size(found['bytes'])})", style="bold")
-    style = "green" if found["intact"] else "bold red"
-    out.print(printable(found["damage"]) if found["damage"] else "Intact: it is what was written.", style=style)
-    if found["made"]:
-        made = found["made"]
+    out.print(f"{shown['what']} ({size(shown['bytes'])})", style="bold")
+    style = "green" if shown["intact"] else "bold red"
+    out.print(
+        printable(shown["damage"]) if shown["damage"] else "Intact: nothing changed since it was written.", style=style
+    )
+    if made := shown["made"]:
         out.print(f"Made by stage {made['stage']}, version {made['version']}", style="bold")
         _print_values(made["settings"], out)
-    if found["inputs"]:
+    if shown["inputs"]:
         out.print("From", style="bold")
-        _print_values({name: digest[:DIGEST] for name, digest in found["inputs"].items()}, out)
-    if found.get("facts"):
+        _print_values({name: digest[:DIGEST] for name, digest in shown["inputs"].items()}, out)
+    if shown.get("facts"):
         out.print("Content", style="bold")
-        _print_values(found["facts"], out)
-    if table := found.get("table"):
-        cells = [[_said(cell)[:LONGEST] for cell in row] for row in table["rows"]]
-        shown = f"{len(cells)} of {count(table['total'], 'row')}" if len(cells) < table["total"] else ""
-        for part in Table(shown, pd.DataFrame(cells, columns=table["columns"]), 1).fitting(out.width):
+        _print_values(shown["facts"], out)
+    if table := shown.get("table"):
+        cells = [[_text(cell)[:LONGEST] for cell in row] for row in table["rows"]]
+        title = f"{len(cells)} of {count(table['total'], 'row')}" if len(cells) < table["total"] else ""
+        for part in Table(title, pd.DataFrame(cells, columns=table["columns"]), 1).fitting(out.width):
             part.print(out)
-    if heads := found.get("heads"):
+    if heads := shown.get("heads"):
         digits = 0 if isinstance(heads["values"][0][0], int) else 3
         out.print(f"\n{heads['title']}", style="bold")
         frame = pd.DataFrame([[f"{value:.{digits}f}" for value in row] for row in heads["values"]])
         frame.insert(0, "layer", [str(layer) for layer in range(len(frame))])
         frame.columns = ["layer", *(f"head {head}" for head in range(len(frame.columns) - 1))]
         Table("", frame, 1).print(out)
-    for picture in found.get("pictures", []):
-        print_picture(picture, out)
+    if pictures := shown.get("pictures"):
+        out.print("\nMean attention of a query slot to some key slots, and the largest entry", style="bold")
+        frame = pd.DataFrame(map(_summary, pictures))
+        for part in Table("", frame, 2).fitting(out.width):
+            part.print(out)
+
+
+def _summary(picture: Shown) -> dict[str, str]:
+    """Summarise the averaged attention of a head: how much goes to single places, and the largest entry."""
+    values, slots = picture["values"], picture["slots"]
+    entries = [
+        (value, row, column)
+        for row, line in enumerate(values)
+        for column, value in enumerate(line)
+        if value is not None
+    ]
+    places = {"itself": 0, "before": -1, "after": 1}
+    near = {name: [value for value, row, column in entries if column == row + step] for name, step in places.items()}
+    near["first"] = [value for value, _, column in entries if column == 0]
+    largest, row, column = max(entries)
+    return {
+        "layer": str(picture["layer"]),
+        "head": str(picture["head"]),
+        **{name: f"{fmean(part):.3f}" if part else "-" for name, part in near.items()},
+        "largest": f"{largest:.3f} ({slots[row]} to {slots[column]})",
+    }
 
 
 def _print_values(values: Mapping[str, Any], out: Console) -> None:
@@ -315,61 +329,17 @@ def _print_values(values: Mapping[str, Any], out: Console) -> None:
     table.add_column(overflow="fold")
     for name, value in values.items():
         if value not in (None, "", {}, []):
-            table.add_row(f"  {name}", _said(value))
+            table.add_row(f"  {name}", _text(value))
     out.print(table)
 
 
-def _said(value: object) -> str:
+def _text(value: object) -> str:
     from papa.results.table import printable
 
     if isinstance(value, Mapping):
-        return ", ".join(f"{printable(str(name))} {_said(own)}" for name, own in value.items() if own is not None)
+        return ", ".join(f"{printable(str(name))} {_text(part)}" for name, part in value.items() if part is not None)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return " ".join(map(_said, value))
+        return " ".join(map(_text, value))
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return f"{value:.4g}" if isinstance(value, float) else "" if value is None else printable(str(value))
-
-
-def print_picture(picture: Shown, out: Console) -> None:
-    """Draw a matrix of a head: in blocks of colour, two rows in a line, or as characters from light to dark in a pipe.
-
-    The scale is from 0 to the largest entry; a pair of slots that no example has is blank.
-    """
-    from rich.color import Color
-    from rich.style import Style
-    from rich.text import Text
-
-    slots, values = picture["slots"], picture["values"]
-    largest = max((value for row in values for value in row if value is not None), default=0) or 1.0
-    colours = out.color_system is not None and not out.no_color and out.encoding.lower().startswith("utf")
-    wide = 1 if colours or 2 * len(slots) + 4 > out.width else 2
-    title = f"\nlayer {picture['layer']}, head {picture['head']}: 0 ({'dark' if colours else 'light'}) to {largest:.3f}"
-    out.print(f"{title} ({'bright' if colours else 'dark'}); lines are queries", style="bold", soft_wrap=True)
-    shares = [[None if value is None else value / largest for value in row] for row in values]
-
-    def colour(share: float | None) -> Color | None:
-        if share is None:
-            return None
-        low, high = VIRIDIS[min(int(share * 4), 3)], VIRIDIS[min(int(share * 4), 3) + 1]
-        part = share * 4 - min(int(share * 4), 3)
-        return Color.from_rgb(*(one + part * (two - one) for one, two in zip(low, high, strict=True)))
-
-    for number in range(0, len(shares), 2 if colours else 1):
-        line = Text().append(f"{slots[number]:>3} ", "dim")
-        if colours:
-            lower = shares[number + 1] if number + 1 < len(shares) else [None] * len(slots)
-            for one, two in zip(shares[number], lower, strict=True):
-                blank = one is None
-                line.append(
-                    "▄" if blank else "▀",
-                    Style(color=colour(two if blank else one), bgcolor=None if blank else colour(two)),
-                )
-        else:
-            marks = (" " if share is None else SHADES[min(9, 1 + int(share * 9))] for share in shares[number])
-            line.append("".join(mark * wide for mark in marks))
-        out.print(line, no_wrap=True, overflow="crop", crop=True)
-
-
-VIRIDIS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
-"""From low to high: told apart by colour-blind readers, on light and on dark ground."""

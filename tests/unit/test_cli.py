@@ -91,23 +91,15 @@ def test_help_imports_nothing_heavy():
     assert not heavy & loaded
 
 
-def test_colours_are_on_a_terminal_alone(averages):
+def test_colours_are_on_a_terminal_only(averages):
     shown, code = on_a_terminal("inspect", str(averages))
-    assert code == 0 and "\x1b[38;2;" in shown and "▀" in shown
+    assert code == 0 and "\x1b[32mIntact" in shown
     piped = in_a_pipe("inspect", str(averages))
-    assert piped.returncode == 0 and "\x1b" not in piped.stdout and "▀" not in piped.stdout
-    assert "@" in piped.stdout and not piped.stderr
+    assert piped.returncode == 0 and "\x1b" not in piped.stdout and "Intact" in piped.stdout and not piped.stderr
     plain, code = on_a_terminal("inspect", str(averages), NO_COLOR="1")
-    assert code == 0 and "▀" not in plain and "\x1b[38;" not in plain and "@" in plain
+    assert code == 0 and "\x1b[32m" not in plain and "Intact" in plain
     ascii_only = in_a_pipe("inspect", str(averages), PYTHONIOENCODING="ascii")
     assert ascii_only.returncode == 0 and not ascii_only.stderr
-
-
-def test_pictures_keep_to_the_width_of_the_terminal(averages):
-    for columns in (10, 40):
-        piped = in_a_pipe("inspect", str(averages), "--layer", "0", COLUMNS=str(columns)).stdout
-        rows = [line for line in piped[piped.index("layer 0, h") :].splitlines() if not line.startswith("layer")]
-        assert max(map(len, rows)) <= columns
 
 
 def test_json_is_all_that_is_printed(averages):
@@ -144,7 +136,7 @@ def test_compare_ends_with_what_it_found(tmp_path):
     a, b = map(str, folders(tmp_path, 0, 400))
     same, other = (CliRunner().invoke(app, ["compare", a, side]) for side in (a, b))
     assert (same.exit_code, other.exit_code) == (0, 1)
-    assert "The same: the scores agree" in same.stdout and "1 of 3 differs, 2 are equal within" in other.stdout
+    assert "The same: the scores agree" in same.stdout and "1 of 3 differs, 2 are identical" in other.stdout
     told = json.loads(CliRunner().invoke(app, ["compare", a, b, "--margin", "0.05", "--json"]).stdout)
     assert (told["margin"], told["differ"], told["margin_from"]) == (0.05, 1, "as given")
     for arguments in ([a, str(tmp_path)], [a, b, "--margin", "1.5"]):

@@ -207,22 +207,22 @@ def test_a_run_has_the_scores_of_the_outcomes_beside_it(file, tmp_path):
     beside = file("outcomes.parquet")
     assert content_of(run)["facts"]["scores"] == content_of(beside)["facts"]["scores"]
     intact = beside.read_bytes()
-    beside.write_bytes(intact.replace(b"predicted", b"predicteD"))
+    damaged = bytearray(intact)
+    damaged[damaged.index(b"PAR1") + 40] ^= 1
+    beside.write_bytes(damaged)
     found = content_of(run)
-    assert found["intact"] and ("scores" not in found["facts"] or "not known" in found["facts"]["scores"])
+    assert found["intact"] and found["facts"]["scores"].startswith("not known: ") and MEND in found["facts"]["scores"]
     write_json({"runs": [RUN]}, run, trace("probe", seed=2))
     beside.write_bytes(intact)
     assert "scores" not in content_of(run)["facts"], "those are the outcomes of another run"
 
 
-def test_tables_of_all_runs_and_claims_are_told_apart(file):
+def test_every_table_has_a_description(file):
     names = ("tables/outcomes.parquet", "curves.parquet", "claims.parquet", "claims.json", "stability.parquet")
-    assert [content_of(file(name))["what"] for name in names] == [
-        "Outcomes of all probes",
-        "Losses and scores after each epoch",
-        *["Claims: what may be concluded at a margin"] * 2,
-        "How alike orders of heads are",
-    ]
+    outcomes, curves, *claimed, alike = (content_of(file(name))["what"] for name in names)
+    assert (outcomes, curves) == ("Outcomes of all probes", "Losses and scores after each epoch")
+    assert claimed == ["Analysis: claims"] * 2 and alike == "Analysis: stability"
+    assert content_of(file("texts.parquet"))["what"] == "The texts of a corpus as one table"
     found = content_of(file("claims.json"))
     assert found["table"]["rows"] == [["g", "tiny", 6, 4, "CoLA, RTE"]]
     said = inspect(file("claims.json")).stdout
@@ -251,7 +251,13 @@ def test_heads_are_chosen(file):
 
     assert heads("--layer", 1) == [(1, 0), (1, 1), (1, 2)] and heads("--head", 1) == [(0, 1), (1, 1)]
     assert heads("--layer", 1, "--head", 0) == [(1, 0)]
-    drawn = inspect(path, "--layer", 1).stdout
-    assert "layer 1, head 0: 0 (light) to 0." in drawn and "\x1b" not in drawn
+    [picture] = content_of(path, "--layer", 1, "--head", 0)["pictures"]
+    values, slots = picture["values"], picture["slots"]
+    largest = max((value, row, column) for row, line in enumerate(values) for column, value in enumerate(line) if value)
+    itself = [line[row] for row, line in enumerate(values) if line[row] is not None]
+    printed = inspect(path, "--layer", 1, "--head", 0).stdout
+    assert f"{largest[0]:.3f} ({slots[largest[1]]} to {slots[largest[2]]})" in printed
+    assert re.search(rf"^1 +0 +{sum(itself) / len(itself):.3f} ", printed, re.MULTILINE)
+    assert len(inspect(path).stdout.splitlines()) < 40
     assert "no layer 2; layers are 0 to 1" in inspect(path, "--layer", 2, code=2).stderr
     assert "has no heads to choose from" in inspect(file("runs.json"), "--head", 0, code=2).stderr

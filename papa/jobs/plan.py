@@ -163,7 +163,7 @@ class Noise:
     Args:
         seed: standard deviation over probe seeds, with what orders of heads add to it.
         example: standard deviation over validation examples.
-        rare: what is added to the square of that, times the number of examples; see `papa.results.statistics.RARE`.
+        rare: the square that unseen examples add to it, times their number; see `statistics.UNSEEN_UNITS`.
         orders: whether most of it comes from the orders of heads.
         examples: how many validation examples were measured; None if nothing was.
     """
@@ -177,11 +177,11 @@ class Noise:
     @classmethod
     def assumed(cls, seeded: bool = True) -> Noise:
         """What is taken for granted before a run of probes; or of a model's own head, which has no seeds."""
-        from papa.results.statistics import RARE
+        from papa.results.statistics import UNSEEN_UNITS
 
         seed = SEED_SPREAD / CONTRIBUTION if seeded else 0.0
         # both the original and what is compared with it count a few units as if they had differed
-        return cls(seed, math.sqrt(DISCORDANT) / CONTRIBUTION, 2 * RARE / CONTRIBUTION**2)
+        return cls(seed, math.sqrt(DISCORDANT) / CONTRIBUTION, 2 * UNSEEN_UNITS / CONTRIBUTION**2)
 
     def smallest(self, seeds: int, examples: int) -> float:
         """The smallest loss that a task which loses nothing can be shown to stay under."""

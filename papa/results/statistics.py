@@ -1,11 +1,11 @@
-"""How sure a number is that was measured with some seeds, some orders of heads and some validation examples.
+"""Estimates: numbers with their variance over probe seeds, orders of heads and validation examples.
 
 All three are samples, and they are crossed: every probe is scored on the same examples. A score becomes a table of
 pseudo-values [order, seed, unit] whose mean it is (Tukey's jackknife, so that F1 and correlations are means too). The
-variance of any linear combination of scores follows from the mean squares of that table, its degrees of freedom from
-Satterthwaite's approximation, made safe for few seeds. Where few examples differ, all one way, the side on which more
-of them may be unseen is wider. Shares of attention's contribution are tested as linear contrasts, and their intervals
-are Fieller's; see docs/statistics.md, which has the error rates.
+variance of any linear combination of scores follows from the mean squares of that table. Its degrees of freedom are
+Satterthwaite's, made safe for few seeds. If few examples differ, and all in the same direction, the interval is wider
+on the side where more of them may be unseen. Shares of attention's contribution are tested as linear contrasts, and
+their intervals are Fieller's. docs/statistics.md has the error rates.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 LEVEL = 0.95
-"""Of two-sided intervals, and of one-sided bounds."""
+"""The level of two-sided intervals, and of one-sided bounds."""
 SOURCES = ("order", "seed", "examples")
-"""What varies, in the order of the axes of a table of pseudo-values."""
-RARE = 0.5
-"""How much of the square of one unit's part each score adds to the variance that units make: a difference of two scores
-counts one unit more than was seen to differ, because that none of few differs is no proof."""
-FEW = 4.0
-"""A source with f degrees of freedom counts 1 + FEW / f times among the degrees of freedom of a sum: few seeds may vary
-much more than is seen. With 4, tests do not err more often than they say, whatever share seeds have in the variance."""
-WIDE = 64.0
-"""Losses beyond this are no numbers any more: the contribution of attention is not told from nothing."""
+"""The sources of variance, in the order of the axes of a table of pseudo-values."""
+UNSEEN_UNITS = 0.5
+"""The number of unseen units that each score adds to its variance. A difference of two scores thus counts one unit more
+than was seen to differ, because no difference among few examples proves nothing."""
+SMALL_SAMPLE_PENALTY = 4.0
+"""A source with f degrees of freedom weighs 1 + SMALL_SAMPLE_PENALTY / f times in the degrees of freedom of a sum,
+because few seeds may vary much more than is seen. With 4, tests keep their level whatever share of the variance seeds
+have."""
+LARGEST_LOSS = 64.0
+"""Losses beyond this are unbounded, because the contribution of attention cannot be distinguished from 0."""
 
 
 class Interval(NamedTuple):
-    """What is estimated, between which bounds, and the one-sided upper bound; infinite where the data set none."""
+    """An estimate with its two-sided interval and its one-sided upper bound; infinite if the data set no bound."""
 
     mean: float
     low: float
@@ -44,15 +45,18 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean, the variance of its estimate, and the degrees of freedom of that.
+    """A number with its variance over seeds, orders and examples; every interval, bound and p follows from one.
+
+    A mean score, a loss, the area under losses and a difference of two of these are all estimates. `Spread.estimate`
+    and `Spread.share` make them of scores, and `together` makes a new one of several that are independent.
 
     Args:
-        mean: what was measured.
-        variance: its squared standard error, over orders, seeds and examples.
-        freedom: degrees of freedom; 0 if one seed or one unit leaves the variance unknown.
-        shares: the part that each of `SOURCES` has in the variance; the rest is what they make together.
-        skews: how much wider it is below and above the mean: what is added to the variance for each unit of a normal
-            quantile; see `Spread._skews`.
+        mean: the measured value.
+        variance: the squared standard error, over orders, seeds and examples.
+        freedom: the degrees of freedom of the variance; 0 if one seed or one unit leaves it unknown.
+        shares: the part of the variance that each of `SOURCES` has; the rest is their interactions.
+        skews: the growth of the variance below and above the mean, for each unit of a normal quantile; see
+            `Spread._skews`.
     """
 
     mean: float
@@ -62,43 +66,43 @@ class Estimate:
     skews: tuple[float, float] = (0.0, 0.0)
 
     def half(self, level: float = LEVEL) -> float:
-        """The longer half of the two-sided interval."""
+        """Return the longer half of the two-sided interval."""
         return max(self._beyond((1 - level) / 2, side) for side in (-1, 1))
 
     def interval(self, level: float = LEVEL) -> Interval:
-        """The two-sided interval, and the upper bound that is exceeded in 1 - level of all studies."""
+        """Return the two-sided interval, and the upper bound that 1 - level of all studies exceed."""
         low, high = (self.mean + side * self._beyond((1 - level) / 2, side) for side in (-1, 1))
         return Interval(self.mean, low, high, self.mean + self._beyond(1 - level, 1))
 
     def above(self, least: float = 0.0, level: float = LEVEL) -> bool:
-        """Whether the mean lies above `least` beyond chance (one-sided)."""
+        """Whether the mean is significantly above `least` (one-sided)."""
         return self.mean - self._beyond(1 - level, -1) > least
 
     def p(self) -> float:
-        """The two-sided p of a mean of 0: 1 minus the level of the widest interval that does not hold 0."""
+        """Return the two-sided p of a mean of 0: 1 minus the level of the widest interval without 0."""
         return 2 * self._tail(0.0)
 
     def p_within(self, delta: float) -> float:
-        """The p of a mean that is -delta or less, or delta or more: the larger one of two one-sided tests."""
+        """Return the p of a mean outside -delta to delta: the larger p of two one-sided tests."""
         if not abs(self.mean) < delta:
             return 1.0
         return max(self._tail(-delta), self._tail(delta))
 
     def _tail(self, at: float) -> float:
-        """The one-sided p of a mean on the other side of `at`, at most a half: what lies beyond `at`."""
+        """Return the one-sided p of a mean on the other side of `at`, at most a half."""
         if not self.freedom:
             return math.nan
         if not self.variance:
             return float(self.mean == at) / 2
-        side, low, high = (-1 if self.mean > at else 1), -300.0, math.log(0.5)  # of the logarithm of p
+        side, low, high = (-1 if self.mean > at else 1), -300.0, math.log(0.5)  # low and high are logarithms of p
         for _ in range(60):
             middle = (low + high) / 2
-            held = self._beyond(math.exp(middle), side) >= abs(self.mean - at)
-            low, high = (middle, high) if held else (low, middle)
+            within = self._beyond(math.exp(middle), side) >= abs(self.mean - at)
+            low, high = (middle, high) if within else (low, middle)
         return math.exp(high)
 
     def _beyond(self, tail: float, side: int) -> float:
-        """How far from the mean, on one side, the point is beyond which so much lies."""
+        """Return the distance from the mean, on one side, beyond which a tail of this size lies."""
         if not self.freedom:
             return math.inf
         return float(_half(tail, self.variance, self.freedom, self.skews[(1 + side) // 2]))
@@ -106,17 +110,17 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Spread:
-    """The mean squares of several quantities that were measured with the same orders, seeds and units.
+    """Mean squares of several quantities that were measured with the same orders, seeds and units.
 
     Args:
         means: `[quantity]`.
         squares: mean squares and products `[effect, quantity, quantity]`, divided by the number of values.
-        signs: `[effect]`, how each enters the variance of a mean.
+        signs: `[effect]`, the sign with which each enters the variance of a mean.
         freedoms: `[effect]`.
-        members: bool `[effect, source]`, the sources of each effect: one, or several for an interaction.
-        seeds: how many seeds there are.
-        units: `[quantity, unit]`, what each unit adds to the means beside their mean; None if that is not known.
-        unseen: the square of what a unit that was not seen may add to a mean.
+        members: bool `[effect, source]`, the sources of each effect: a single one, or several for an interaction.
+        seeds: the number of seeds.
+        units: `[quantity, unit]`, the deviation that each unit adds to the means; None if it is unknown.
+        unseen: the squared deviation that an unseen unit may add to a mean.
         seeded: whether anything depends on a seed.
     """
 
@@ -132,38 +136,38 @@ class Spread:
 
     @classmethod
     def of(cls, values: np.ndarray, step: float = 0.0, seeded: bool = True) -> Spread:
-        """Mean squares of `values` [quantity, order, seed, unit].
+        """Return the mean squares of `values` [quantity, order, seed, unit].
 
         Args:
-            values: pseudo-values. One order says nothing of the variance of others; what is found then holds for it
-                alone. One seed or one unit says nothing at all.
-            step: how much a unit moves a score at least, times the number of units, if it counts at all.
-            seeded: whether anything depends on a seed; if not, one seed says all.
+            values: pseudo-values. With one order, the variance over orders is unknown, and the result holds for this
+                order only. With one seed or one unit, the whole variance is unknown.
+            step: the least that a unit moves a score if attention decides it, times the number of units.
+            seeded: whether anything depends on a seed; if not, one seed is enough.
         """
         sizes = values.shape[1:]
         varied = [axis for axis, size in enumerate(sizes) if size > 1]
-        subsets = [own for number in range(1, len(varied) + 1) for own in combinations(varied, number)]
+        subsets = [axes for number in range(1, len(varied) + 1) for axes in combinations(varied, number)]
         total, squares, freedoms = math.prod(sizes), [], []
         effects: dict[tuple[int, ...], np.ndarray] = {(): values.mean((1, 2, 3), keepdims=True)}
-        for own in subsets:
-            over = tuple(axis + 1 for axis in range(3) if axis not in own)
+        for axes in subsets:
+            over = tuple(axis + 1 for axis in range(3) if axis not in axes)
             effect = values.mean(over, keepdims=True) if over else values
-            effect = effect - sum(effects[inner] for size in range(len(own)) for inner in combinations(own, size))
-            effects[own] = effect
+            effect = effect - sum(effects[inner] for size in range(len(axes)) for inner in combinations(axes, size))
+            effects[axes] = effect
             flat = effect.reshape(len(values), -1)
-            freedom = math.prod(sizes[axis] - 1 for axis in own)
+            freedom = math.prod(sizes[axis] - 1 for axis in axes)
             squares.append(flat @ flat.T * (total / flat.shape[1]) / freedom / total)
             freedoms.append(freedom)
         units, unseen = None, 0.0
         if 2 in varied:
-            units, unseen = effects[2,].reshape(len(values), -1) / sizes[2], RARE * (step / sizes[2]) ** 2
+            units, unseen = effects[2,].reshape(len(values), -1) / sizes[2], UNSEEN_UNITS * (step / sizes[2]) ** 2
             squares[subsets.index((2,))] += np.eye(len(values)) * unseen
         return cls(
             effects[()].reshape(-1),
             np.array(squares).reshape(len(subsets), len(values), len(values)),
-            np.array([(-1.0) ** (len(own) + 1) for own in subsets]),
+            np.array([(-1.0) ** (len(axes) + 1) for axes in subsets]),
             np.array(freedoms, float),
-            np.array([[axis in own for axis in range(3)] for own in subsets], bool).reshape(-1, 3),
+            np.array([[axis in axes for axis in range(3)] for axes in subsets], bool).reshape(-1, 3),
             sizes[1],
             units,
             unseen,
@@ -172,31 +176,32 @@ class Spread:
 
     @property
     def known(self) -> bool:
-        """Whether there are seeds and units enough to say how much they vary."""
+        """Whether there are enough seeds and units to estimate how much they vary."""
         return (self.seeds > 1 or not self.seeded) and bool(self.members[:, 2].any())
 
     def estimate(self, weights: Sequence[float]) -> Estimate:
-        """The estimate of a linear combination of the quantities."""
-        own = np.asarray(weights, float)
-        mean = float(own @ self.means)
-        squares = np.einsum("eij,i,j->e", self.squares, own, own)
+        """Return the estimate of a linear combination of the quantities."""
+        combination = np.asarray(weights, float)
+        mean = float(combination @ self.means)
+        squares = np.einsum("eij,i,j->e", self.squares, combination, combination)
         variance, freedom = _combined(squares[None], self)
-        cube = 0.0 if self.units is None else ((own @ self.units) ** 3).sum()
-        skews = [float(self._skews(squares[None], np.array([side * cube]), own @ own)[0]) for side in (-1, 1)]
+        cube = 0.0 if self.units is None else ((combination @ self.units) ** 3).sum()
+        length = combination @ combination
+        skews = [float(self._skews(squares[None], np.array([side * cube]), length)[0]) for side in (-1, 1)]
         known = float(freedom[0]) if self.known else 0.0
         return Estimate(mean, float(variance[0]), known, self._shares(squares), (skews[0], skews[1]))
 
     def ratio(self, above: Sequence[float], below: Sequence[float], level: float = LEVEL) -> Interval:
-        """A ratio of two linear combinations, and Fieller's interval.
+        """Return a ratio of two linear combinations with Fieller's interval.
 
-        The interval has all ratios r that a test of `above` - r · `below` keeps. It is not bounded where `below` is not
-        told from 0; a ratio with one seed or one unit has no bounds.
+        The interval has all ratios r for which a test of `above` - r · `below` does not reject 0. It is unbounded if
+        `below` is not significantly above 0, and with one seed or one unit.
         """
         first, second = np.asarray(above, float), np.asarray(below, float)
         top, bottom = float(first @ self.means), float(second @ self.means)
         if not self.known or not self.estimate(second.tolist()).above(0, level):
             return Interval(top / bottom if bottom else math.nan, -math.inf, math.inf, math.inf)
-        if np.allclose(first, top / bottom * second):  # a share that is known, such as what the floor itself loses
+        if np.allclose(first, top / bottom * second):  # a share that is known, such as the loss of the floor
             return Interval(*[top / bottom] * 4)
         products = [np.einsum("eij,i,j->e", self.squares, *pair) for pair in ((first, first), (first, second))]
         products.append(np.einsum("eij,i,j->e", self.squares, second, second))
@@ -219,23 +224,23 @@ class Spread:
         )
 
     def share(self, above: Sequence[float], below: Sequence[float]) -> Estimate:
-        """A ratio of two linear combinations as an estimate that can be averaged with others (delta method)."""
+        """Return a ratio of two linear combinations as an estimate that can be averaged (delta method)."""
         first, second = np.asarray(above, float), np.asarray(below, float)
         bottom = float(second @ self.means)
         ratio = float(first @ self.means) / bottom
-        own = self.estimate((first - ratio * second).tolist())
-        skews = tuple(skew / bottom**2 for skew in own.skews[:: 1 if bottom > 0 else -1])
-        return Estimate(ratio, own.variance / bottom**2, own.freedom, own.shares, (skews[0], skews[1]))
+        contrast = self.estimate((first - ratio * second).tolist())
+        skews = tuple(skew / bottom**2 for skew in contrast.skews[:: 1 if bottom > 0 else -1])
+        return Estimate(ratio, contrast.variance / bottom**2, contrast.freedom, contrast.shares, (skews[0], skews[1]))
 
     def _skews(self, squares: np.ndarray, cubes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """How much the variance grows for each unit of a normal quantile in the direction that rare units move a mean.
+        """Return the growth of the variance, per unit of a normal quantile, in the direction in which rare units pull.
 
-        Were the mean farther out by some of its spread, there would be more of the units that are rare now, and their
-        variance with them: by the third moment, as in Wilson's interval for a share.
+        If the true mean lay farther out, more of the units that are rare now would be seen, and the variance would be
+        larger. The growth follows from the third moment, as in Wilson's interval for a share.
 
         Args:
             squares: mean squares `[row, effect]` of some combinations of the quantities.
-            cubes: third moments of their units, `[row]`, positive if rare units are those in this direction.
+            cubes: third moments of their units, `[row]`, positive if the rare units lie in this direction.
             lengths: the sums of their squared weights, `[row]`.
         """
         alone = self.members[:, 2] & (self.members.sum(1) == 1)
@@ -243,28 +248,28 @@ class Spread:
             return np.zeros(len(squares))
         more = np.maximum(cubes + (lengths * self.unseen) ** 1.5, 0)
         spread = np.sqrt(np.maximum(squares[:, alone][:, 0], 0))
-        found: np.ndarray = np.divide(more, spread, out=np.zeros_like(spread), where=spread > 0)
-        return found
+        growth: np.ndarray = np.divide(more, spread, out=np.zeros_like(spread), where=spread > 0)
+        return growth
 
     def _shares(self, squares: np.ndarray) -> dict[str, float]:
-        """The parts of the variance that are of one source alone; what sources make together is nobody's."""
+        """Return the part of the variance that each source explains by itself; interactions belong to no source."""
         signed, total = squares * self.signs, float(squares @ self.signs)
-        own = [max(float(signed[self.members[:, axis]].sum()), 0.0) for axis in range(3)]
-        total = max(total, sum(own))
-        return {name: part / total if total else 0.0 for name, part in zip(SOURCES, own, strict=True)}
+        parts = [max(float(signed[self.members[:, axis]].sum()), 0.0) for axis in range(3)]
+        total = max(total, sum(parts))
+        return {name: part / total if total else 0.0 for name, part in zip(SOURCES, parts, strict=True)}
 
 
 def together(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimate:
-    """A linear combination of estimates that are independent of each other."""
-    own = np.array([weight**2 * estimate.variance for weight, estimate in zip(weights, estimates, strict=True)])
+    """Return a linear combination of estimates that are independent of each other."""
+    parts = np.array([weight**2 * estimate.variance for weight, estimate in zip(weights, estimates, strict=True)])
     mean = math.fsum(weight * estimate.mean for weight, estimate in zip(weights, estimates, strict=True))
     freedoms = np.array([estimate.freedom for estimate in estimates])
     if not freedoms.all():
-        return Estimate(mean, float(own.sum()), 0.0, {})
-    total = float(own.sum())
-    freedom = float(_freedom(np.array([total]), own[None], freedoms)[0])
+        return Estimate(mean, float(parts.sum()), 0.0, {})
+    total = float(parts.sum())
+    freedom = float(_freedom(np.array([total]), parts[None], freedoms)[0])
     shares = {
-        name: sum(part * estimate.shares[name] for part, estimate in zip(own, estimates, strict=True)) / total
+        name: sum(part * estimate.shares[name] for part, estimate in zip(parts, estimates, strict=True)) / total
         for name in (SOURCES if total else ())
     }
     sides = [estimate.skews[:: 1 if weight > 0 else -1] for weight, estimate in zip(weights, estimates, strict=True)]
@@ -273,24 +278,24 @@ def together(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimat
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """The p values, in their order, such that all under a level together err no more often than that level says.
+    """Return p values corrected by Holm, in the same order: all below a level together err at most at that level.
 
-    What was not tested, and so has no number, is not counted among the tests.
+    NaN stands for a test that was not made, and does not count among the tests.
     """
-    order, adjusted = np.argsort(values, kind="stable"), np.empty(len(values))  # nan stands last
+    order, adjusted = np.argsort(values, kind="stable"), np.empty(len(values))  # nan is last
     times = np.arange(len(values), 0, -1) - np.count_nonzero(np.isnan(values))
     adjusted[order] = np.maximum.accumulate(np.asarray(values)[order] * times).clip(max=1)
     return list(adjusted.tolist())
 
 
 def smallest_loss(seeds: int, seed_spread: float, example_spread: float, power: float = 0.8) -> float:
-    """The margin at which a true loss of 0 passes with this power.
+    """Return the margin at which a true loss of 0 passes with this power.
 
     Args:
-        seeds: how many there are, at least 2.
+        seeds: the number of seeds, at least 2.
         seed_spread: standard deviation over seeds of the contrast, as a share of attention's contribution.
         example_spread: its standard error from validation examples, in the same unit.
-        power: how often a model that loses nothing is to pass.
+        power: how often a model that loses nothing shall pass.
     """
     from scipy.stats import t
 
@@ -300,51 +305,51 @@ def smallest_loss(seeds: int, seed_spread: float, example_spread: float, power: 
 
 
 def _combined(squares: np.ndarray, spread: Spread) -> tuple[np.ndarray, np.ndarray]:
-    """Variances and degrees of freedom from rows of squares [row, effect].
+    """Return variances and degrees of freedom from rows of squares [row, effect].
 
-    The sum of mean squares with their signs estimates the variance without bias. Where few members make it smaller than
-    what one source alone explains, that source counts. What sources make together takes from the variance, and has no
-    degrees of freedom of its own: where it is all there is, intervals are somewhat wide.
+    The signed sum of mean squares estimates the variance without bias. If chance makes it smaller than the part of a
+    single source, that part is used. Interactions reduce the variance and have no degrees of freedom, so intervals are
+    somewhat wide if there is nothing else.
     """
     single = spread.members.sum(1) == 1
-    own = squares[:, single]
-    variance = np.maximum(squares @ spread.signs, own.max(1, initial=0))
-    return variance, _freedom(variance, own, spread.freedoms[single])
+    parts = squares[:, single]
+    variance = np.maximum(squares @ spread.signs, parts.max(1, initial=0))
+    return variance, _freedom(variance, parts, spread.freedoms[single])
 
 
 def _freedom(variance: np.ndarray, parts: np.ndarray, freedoms: np.ndarray) -> np.ndarray:
-    """Satterthwaite's degrees of freedom, in which the parts of sources with few of them weigh more; see `FEW`.
+    """Return Satterthwaite's degrees of freedom, with `SMALL_SAMPLE_PENALTY` for sources that have few of them.
 
     Args:
-        variance: `[row]`; what is in none of the parts has endless degrees of freedom.
+        variance: `[row]`; the rest beyond the parts has infinite degrees of freedom.
         parts: `[row, source]`.
         freedoms: `[source]`.
     """
-    more = parts * (1 + FEW / freedoms)
+    more = parts * (1 + SMALL_SAMPLE_PENALTY / freedoms)
     below, least = (more**2 / freedoms).sum(1), freedoms.min(initial=math.inf)
     above = (variance + (more - parts).sum(1)) ** 2
-    found: np.ndarray = np.maximum(np.divide(above, below, out=np.full_like(above, least), where=below > 0), least)
-    return found
+    freedom: np.ndarray = np.maximum(np.divide(above, below, out=np.full_like(above, least), where=below > 0), least)
+    return freedom
 
 
 def _last(rejects: Callable[[np.ndarray], np.ndarray], middle: float, side: int) -> float:
-    """The ratio farthest from `middle` on one side that is not rejected; infinite if there is none within `WIDE`."""
-    low, high = 0.0, WIDE
-    for _ in range(3):  # each time on a hundredth of the last range
+    """Return the farthest ratio on one side that is not rejected; infinite beyond `LARGEST_LOSS`."""
+    low, high = 0.0, LARGEST_LOSS
+    for _ in range(3):  # each time on a small part of the last range
         steps = np.linspace(low, high, 257)
         kept = np.flatnonzero(~rejects(middle + side * steps))
         if not len(kept):
             return middle + side * low
         if kept[-1] == len(steps) - 1:
-            return side * math.inf if high == WIDE else middle + side * high
+            return side * math.inf if high == LARGEST_LOSS else middle + side * high
         low, high = float(steps[kept[-1]]), float(steps[kept[-1] + 1])
     return middle + side * high
 
 
 def _half(tail: float, variance: ArrayLike, freedom: ArrayLike, skew: ArrayLike) -> np.ndarray:
-    """How far from the mean the point is beyond which so much lies; see `Spread._skews`."""
+    """Return the distance from the mean beyond which a tail of this size lies; see `Spread._skews`."""
     from scipy.special import ndtri, stdtrit
 
     wider = np.asarray(variance) + np.asarray(skew) * max(-float(ndtri(tail)), 0.0)
-    found: np.ndarray = -stdtrit(freedom, tail) * np.sqrt(wider)
-    return found
+    distance: np.ndarray = -stdtrit(freedom, tail) * np.sqrt(wider)
+    return distance

@@ -14,7 +14,16 @@ from benchmarks.error_rates import BASE, MARGIN, Case, Size, World, batch, rates
 from papa.config.measures import MEASURES
 from papa.method.metrics import Counts, Outcomes, pseudo_values
 from papa.results import statistics
-from papa.results.statistics import FEW, RARE, Estimate, Interval, Spread, holm, smallest_loss, together
+from papa.results.statistics import (
+    SMALL_SAMPLE_PENALTY,
+    UNSEEN_UNITS,
+    Estimate,
+    Interval,
+    Spread,
+    holm,
+    smallest_loss,
+    together,
+)
 
 LOST = [1.0, -1.0]
 
@@ -236,8 +245,8 @@ def test_few_seeds_weigh_more_in_the_degrees_of_freedom() -> None:
     found = Spread.of(values).estimate([1.0])
     seed, examples = 0.0004 / 3, 1000 / 999 / 1000
     assert found.variance == pytest.approx(seed + examples)
-    weight = 1 + FEW / 2
-    expected = (weight * seed + (1 + FEW / 999) * examples) ** 2 / (
+    weight = 1 + SMALL_SAMPLE_PENALTY / 2
+    expected = (weight * seed + (1 + SMALL_SAMPLE_PENALTY / 999) * examples) ** 2 / (
         (weight * seed) ** 2 / 2 + (examples * 1.004) ** 2 / 999
     )
     assert found.freedom == pytest.approx(expected, rel=1e-4)
@@ -268,7 +277,7 @@ def test_no_share_of_seeds_makes_tests_err_more_often_than_they_say(seeds: int) 
 
 
 def test_the_plain_degrees_of_freedom_err_more_often_with_few_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "FEW", 0.0)
+    monkeypatch.setattr(statistics, "SMALL_SAMPLE_PENALTY", 0.0)
     assert max(errors(3)[0]) > 0.06 and max(errors(3)[1]) > 0.075
 
 
@@ -277,7 +286,7 @@ def test_that_none_of_few_examples_differs_is_no_proof() -> None:
     found = Spread.of(same_everywhere, 1.0).estimate(LOST)
     # about as many as 3 of 100 may be lost where none was: 1 - 0.97 ** 100 is 95 %
     assert 0.02 < found.interval().bound < 0.05
-    assert found.variance == pytest.approx(2 * RARE / 100**2)
+    assert found.variance == pytest.approx(2 * UNSEEN_UNITS / 100**2)
 
 
 def test_few_lost_examples_widen_the_interval_to_their_side_as_wilsons_does() -> None:

@@ -21,7 +21,7 @@ from papa.config.study import Study
 from papa.files import Trace, write_table
 from papa.jobs.plan import ASSUMED, Counted, Noise, _counted, _laid_out, told_of
 from papa.results.outcomes import RUN, Measured, table_of
-from papa.results.statistics import RARE, smallest_loss
+from papa.results.statistics import UNSEEN_UNITS, smallest_loss
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_the_smallest_loss_before_a_run_is_worked_out_by_hand(plan):
     del config["tasks"]["animals"]["subset"]
     found = json.loads(plan(config, "--json").stdout)
     [entry] = found["smallest_losses"]
-    expected = smallest_loss(3, 0.005 / 0.2, ((0.05 + 2 * RARE / 408) / 408) ** 0.5 / 0.2)
+    expected = smallest_loss(3, 0.005 / 0.2, ((0.05 + 2 * UNSEEN_UNITS / 408) / 408) ** 0.5 / 0.2)
     assert entry["smallest"] == pytest.approx(expected) and 0.14 < expected < 0.15
     assert (entry["seeds"], entry["examples"], entry["measured"], entry["helps"]) == (3, 408, False, "examples")
     said = " ".join(plan(config).stdout.split())
@@ -232,7 +232,7 @@ def test_questions_are_counted_with_all_their_choices(plan, folder, tmp_path, mo
     found = json.loads(plan(config, "--json").stdout)
     assert not found["problems"] and not found["total"]["unknown"]
     [entry] = found["smallest_losses"]
-    expected = smallest_loss(1, 0, ((0.05 + 2 * RARE / ROWS["validation"]) / ROWS["validation"]) ** 0.5 / 0.2)
+    expected = smallest_loss(1, 0, ((0.05 + 2 * UNSEEN_UNITS / ROWS["validation"]) / ROWS["validation"]) ** 0.5 / 0.2)
     assert (entry["seeds"], entry["examples"]) == (None, ROWS["validation"])
     assert entry["smallest"] == pytest.approx(expected)
     counted = _counted(config_of(config).corpora["questions"], tmp_path / "none", ["answerKey"])

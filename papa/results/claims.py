@@ -46,7 +46,7 @@ from papa.results.losses import (
     mean_of,
     share_of,
 )
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setting, is_probed, measured_in
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed, measured_in
 from papa.results.phrases import MORE_THAN_ALL, conclusion_of, interval_text, percent
 from papa.results.statistics import Estimate, Interval, holm, together
 from papa.results.summary import is_main, read_summary
@@ -197,7 +197,7 @@ class ClaimsAnalysis(Analysis):
         return count(len(rows), "claim")
 
 
-def lines_of(grid: GridView, summary: pd.DataFrame, measured: Sequence[Measured]) -> list[Line]:
+def lines_of(grid: GridView, summary: pd.DataFrame, measured: Sequence[TaskOutcomes]) -> list[Line]:
     """The lines of a grid along which some heads are replaced."""
     rows = rows_of(grid, summary[summary["main"].eq(True)])
     ran = [

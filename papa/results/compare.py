@@ -21,7 +21,7 @@ from papa.errors import DamagedArtefact, InputError, count
 from papa.files import JSON, PathLike, provenance_of, read_table, trace_of
 from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, status_of
-from papa.results.outcomes import ALL, ORIGINALS, Measured, Sample, Setting, joint_spread, measured_in
+from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, joint_spread, measured_in
 from papa.results.runs import ALIKE, TRAINING_COLUMNS, runs_in
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm, together
 from papa.results.table import Table, metric_name, printable
@@ -67,7 +67,7 @@ class Results:
         margin: the margin of the config; None without claims.
     """
 
-    measured: dict[Key, Measured]
+    measured: dict[Key, TaskOutcomes]
     tasks: dict[str, dict[str, str]]
     parameters: Parameters
     margin: float | None
@@ -178,7 +178,7 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> dict[str, 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_outcomes(path: PathLike) -> tuple[dict[Key, Measured], dict[str, dict[str, str]]]:
+def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], dict[str, dict[str, str]]]:
     """Return all outcomes by model and task, and the `title` and the `metric` of each task.
 
     Raises:
@@ -288,7 +288,7 @@ def _judge(rows: Sequence[Row]) -> None:
         row["verdict"] = IDENTICAL if row["same"] else verdict
 
 
-def _pair(a: Measured, b: Measured, same_seeds: bool) -> Pair:
+def _pair(a: TaskOutcomes, b: TaskOutcomes, same_seeds: bool) -> Pair:
     parts = [measured.subsets()[ALL] for measured in (a, b)]
     items = [
         measured.items.loc[part, [name for name in SAME_ITEMS if name in measured.items]].reset_index(drop=True)
@@ -337,7 +337,7 @@ def _same_seeds(left: Results, right: Results, key: Key) -> bool:
     return all(sides[0]) and all(sorted(map(str, a)) == sorted(map(str, b)) for a, b in zip(*sides, strict=True))
 
 
-def _delta(sample: Sample, measured: Measured, share: float) -> tuple[float | None, str]:
+def _delta(sample: Sample, measured: TaskOutcomes, share: float) -> tuple[float | None, str]:
     """Return the δ of a task and the quantity it is a share of; None if there is no such quantity."""
     status, metric = status_of(sample, measured, measured.metric), sample.metric
     original, floor = sample.mean(ORIGINALS), sample.floor

@@ -21,7 +21,7 @@ from papa.files import read_table
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.figures import OF_SUBSETS, styled
 from papa.results.losses import CONTRIBUTION, COUNTS, Weights, difference, share_of, status_of
-from papa.results.outcomes import ALL, ORIGINALS, Measured, Sample, Setting, measured_in
+from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, measured_in
 from papa.results.phrases import constant_name, loss_text
 from papa.results.table import Table, metric_name, score_text
 
@@ -97,7 +97,7 @@ class Ladder(Analysis):
         return sentence_of(rows)
 
 
-def ladder_of(measured: Iterable[Measured], titles: dict[str, str]) -> pd.DataFrame:
+def ladder_of(measured: Iterable[TaskOutcomes], titles: dict[str, str]) -> pd.DataFrame:
     """A row for each rung of each model, task and subset, with `COLUMNS`, in the order of the ladder.
 
     Args:
@@ -108,7 +108,7 @@ def ladder_of(measured: Iterable[Measured], titles: dict[str, str]) -> pd.DataFr
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _rows(measured: Measured, title: str) -> Iterator[dict[str, object]]:
+def _rows(measured: TaskOutcomes, title: str) -> Iterator[dict[str, object]]:
     for subset, part in measured.subsets().items():
         if not part.any():
             continue

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, Sample, Setting
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Sample, Setting, TaskOutcomes
 from papa.results.statistics import SOURCES, Estimate, Interval, Spread, together
 
 LOSS_COLUMNS = dict.fromkeys(("trivial", "contextless", "by_word"), "float64") | {"status": "string"}
@@ -100,7 +100,7 @@ def mean_of(shares: Sequence[ContributionShare]) -> Interval:
     return together([share.estimate() for share in shares], [1 / len(shares)] * len(shares)).interval()
 
 
-def losses_of(measured: Iterable[Measured]) -> pd.DataFrame:
+def losses_of(measured: Iterable[TaskOutcomes]) -> pd.DataFrame:
     """Floors, losses and their intervals: a row for each model, task, metric, subset and setting, with `LOSS_COLUMNS`.
 
     `status` is `COUNTS`, or the reason why the task has no loss. `loss_low` and `loss_high` are the 95 % interval,
@@ -114,7 +114,7 @@ def losses_of(measured: Iterable[Measured]) -> pd.DataFrame:
     )
 
 
-def _rows(measured: Measured) -> Iterator[dict[str, object]]:
+def _rows(measured: TaskOutcomes) -> Iterator[dict[str, object]]:
     for name, part in measured.subsets().items():
         for metric in measured.readings if name == ALL else measured.readings[:1]:
             if not part.any() or not MEASURES[metric].has_floors:
@@ -156,7 +156,7 @@ def _half_width(sample: Sample, setting: Setting) -> dict[str, object]:
     return {"half": half}
 
 
-def status_of(sample: Sample, measured: Measured, metric: str) -> str:
+def status_of(sample: Sample, measured: TaskOutcomes, metric: str) -> str:
     """`COUNTS` if the original beats both floors significantly; else the reason why nothing can be concluded."""
     spread = sample.spread(ORIGINALS, FLOOR)
     original = sample.mean(ORIGINALS)

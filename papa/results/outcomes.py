@@ -1,4 +1,4 @@
-"""What became of every validation example in every run: the one source of all scores, floors and losses."""
+"""Outcomes of every validation example in every run: the only source of scores, floors and losses."""
 
 from __future__ import annotations
 
@@ -22,44 +22,45 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """The subset of all validation examples."""
-MADE = ("predicted", "normalised", "loss", "kl")
-"""What a run makes of an item: the label that was given, of questions also the one per character, or a loss and perhaps
-a divergence from the original."""
+OUTCOME_COLUMNS = ("predicted", "normalised", "loss", "kl")
+"""The outcome of an item in a run: the predicted label, for questions also the one by scores per character, or a loss
+and perhaps a divergence from the original."""
 OF_VARIANT = ["constant", "order", "fraction"]
 RUN = [*OF_VARIANT, "seed"]
-"""What tells the runs of one model and task from each other."""
-ITEM = ["split", "example", "word", "gold", "by_word", "tokens", "trivial", "subset"]
-"""What is known of an item, a label or a text, whatever run it is in."""
+"""The columns that identify a run of a model and a task."""
+ITEM_COLUMNS = ["split", "example", "word", "gold", "by_word", "tokens", "trivial", "subset"]
+"""The columns of an item, which is a label or a text, that are the same in every run."""
 COLUMNS = dict.fromkeys(("model", "task", "constant", "order", "fraction"), "string") | {"seed": "int64"}
 COLUMNS |= {"split": "string", "example": "int32", "word": "int32", "gold": "int16", "by_word": "int16"}
 COLUMNS |= {"tokens": "int32", "trivial": "float64", "subset": "string", "predicted": "int16", "loss": "float64"}
 COLUMNS |= {"kl": "float64", "normalised": "int16"}
-"""The columns of the table of all outcomes; see `papa.method.objective.OUTCOMES`. `by_word` is what a tagger says that
-knows the most frequent label of each word and nothing else; `subset` is empty for what is in none."""
+"""The columns of the table of all outcomes; see `papa.method.objective.OUTCOMES`. `by_word` is the label of a
+tagger that only knows the most frequent label of each word. `subset` is empty for items that are in none."""
 
 Setting = tuple[str | None, str | None, str]
-"""A constant, an order whatever its draw or seed, and a fraction."""
+"""A constant, an order without its draw or seed, and a fraction."""
 ORIGINALS: Setting = (None, None, "1")
 FLOOR: Setting = ("zeros", None, "0")
 assert (ORIGINAL, CONTEXTLESS) == ("original", "zeros/all")
 
 
 def is_probed(metrics: pd.Series[str]) -> pd.Series[bool]:
-    """Which metrics are those of probes, so that there are seeds; the others are of a model's own head."""
+    """Whether each metric is one of probes, which have seeds; the others are of a model's own head."""
     return metrics.isin([name for name, measure in MEASURES.items() if measure.target.probed])
 
 
 @dataclass(frozen=True)
-class Measured:
+class TaskOutcomes:
     """All outcomes of one model on one task.
 
     Args:
-        model, task, metric: which.
+        model, task: names in the config.
+        metric: the main metric of the task.
         names: the names of the labels; none for losses.
-        train_counts: how often each label stands in the training rows.
+        train_counts: how often each label occurs in the training rows.
         runs: a row for each run, with the columns of `RUN`.
-        items: a row for each label or text, with columns of `ITEM`.
-        values: `[run, item]` by column, those of `MADE` that there are.
+        items: a row for each label or text, with columns of `ITEM_COLUMNS`.
+        values: `[run, item]` by column, for some of `OUTCOME_COLUMNS`.
     """
 
     model: str
@@ -78,20 +79,23 @@ class Measured:
         metric: str,
         names: Sequence[str] = (),
         train_counts: Sequence[int] = (),
-    ) -> Measured:
-        """The outcomes of runs of one model on one task.
+    ) -> TaskOutcomes:
+        """Join the outcomes of runs of one model on one task.
 
         Args:
-            runs: what each says of itself, and its outcomes, of the same items as those of the others.
-            metric: that of the task.
+            runs: the record of each run with its outcomes; all have the same items.
+            metric: the main metric of the task.
             names: the names of the labels.
-            train_counts: how often each label stands in the training rows.
+            train_counts: how often each label occurs in the training rows.
         """
-        about, frame = runs[0]
-        items = frame[[name for name in ITEM if name in frame]]
-        told = pd.DataFrame([{name: about[name] for name in RUN} for about, _ in runs], dtype=object)
-        made = {str(name): np.stack([own[name] for _, own in runs]) for name in frame.columns.intersection([*MADE])}
-        return cls(about["model"], about["task"], metric, tuple(names), tuple(train_counts), told, items, made)
+        record, frame = runs[0]
+        items = frame[[name for name in ITEM_COLUMNS if name in frame]]
+        table = pd.DataFrame([{name: run[name] for name in RUN} for run, _ in runs], dtype=object)
+        values = {
+            str(name): np.stack([outcomes[name] for _, outcomes in runs])
+            for name in frame.columns.intersection([*OUTCOME_COLUMNS])
+        }
+        return cls(record["model"], record["task"], metric, tuple(names), tuple(train_counts), table, items, values)
 
     @property
     def readings(self) -> tuple[str, ...]:
@@ -100,7 +104,7 @@ class Measured:
 
     @property
     def labelled(self) -> bool:
-        """Whether outcomes are labels, and not losses."""
+        """Whether outcomes are labels and not losses."""
         return "gold" in self.items
 
     @property
@@ -112,23 +116,23 @@ class Measured:
         """The items of each part that is scored, bool `[item]`: all validation examples first, further splits last."""
         split = self.items["split"].to_numpy()
         validation = split == "validation"
-        found = {ALL: validation}
+        parts = {ALL: validation}
         if "subset" in self.items:
             marks = self.items["subset"].fillna("").to_numpy(str)
-            found |= {name: validation & (marks == name) for name in sorted(set(marks[validation])) if name}
-        return found | {name: split == name for name in dict.fromkeys(split) if name != "validation"}
+            parts |= {name: validation & (marks == name) for name in sorted(set(marks[validation])) if name}
+        return parts | {name: split == name for name in dict.fromkeys(split) if name != "validation"}
 
     def examples(self, part: np.ndarray) -> int:
-        """How many texts or sentences are in a part."""
+        """The number of texts or sentences in a part."""
         return int(self.items.loc[part, "example"].nunique())
 
     def counts(self, metric: str, part: np.ndarray, values: np.ndarray | None = None) -> Counts:
-        """What each text or sentence of a part adds to a metric, `[run, unit, count]`.
+        """Return the counts that each text or sentence of a part adds to a metric, `[run, unit, count]`.
 
         Args:
             metric: one of `MEASURES`.
             part: the items that are scored, bool `[item]`.
-            values: other values than those of the runs, `[run, item]`.
+            values: outcomes `[run, item]` to count instead of those of the runs.
         """
         measure = MEASURES[metric]
         values = self.values[measure.column] if values is None else values
@@ -140,13 +144,13 @@ class Measured:
         return np.stack([measure.counts(run) for run in outcomes])
 
     def _summed(self, part: np.ndarray, values: np.ndarray) -> Counts:
-        """Values that are sums already, with the number of tokens that they are summed over, or 1 for questions."""
+        """Return values that are sums already, with the number of tokens they are summed over, or 1 for questions."""
         size = self.items["tokens"].to_numpy(float)[part] if "tokens" in self.items else np.ones(int(part.sum()))
         there = size > 0
         return np.stack(np.broadcast_arrays(values[:, part][:, there], size[there]), axis=-1)
 
     def trivial(self, metric: str, part: np.ndarray) -> Counts:
-        """What the best guess that ignores the input adds to a metric, by the labels of the training rows.
+        """Return the counts of the best guess that ignores the input, made from the labels of the training rows.
 
         Args:
             metric: one of `MEASURES`.
@@ -165,28 +169,23 @@ class Measured:
         return MEASURES[metric].guess_of(self.names, self.train_counts)
 
     def by_word(self) -> np.ndarray | None:
-        """The outcomes `[1, item]` of a tagger that knows words alone; None for texts."""
+        """Return the outcomes `[1, item]` of a tagger that only knows words; None for texts."""
         return self.items["by_word"].to_numpy(np.int64)[None] if "by_word" in self.items else None
 
     def settings(self) -> dict[Setting, list[int]]:
-        """The settings of the runs, and their rows."""
-        found: dict[Setting, list[int]] = {}
-        for place, (constant, order, fraction) in enumerate(
-            self.runs[["constant", "order", "fraction"]]
-            .astype(object)
-            .where(self.runs.notna(), None)
-            .to_numpy()
-            .tolist()
-        ):
+        """Return the rows of the runs of each setting."""
+        columns = self.runs[["constant", "order", "fraction"]].astype(object).where(self.runs.notna(), None)
+        places: dict[Setting, list[int]] = {}
+        for place, (constant, order, fraction) in enumerate(columns.to_numpy().tolist()):
             base = None if order is None else Order.parse(order).base
-            found.setdefault((constant, base, fraction), []).append(place)
-        return found
+            places.setdefault((constant, base, fraction), []).append(place)
+        return places
 
     def sample(self, metric: str, part: np.ndarray) -> Sample:
-        """The pseudo-values of all runs by a metric that has floors, on a part.
+        """Score all runs on a part by a metric that has floors.
 
-        A model whose own head was never trained to read states without attention may do worse than a guess without any
-        input. Then that guess is its floor.
+        A model's own head was never trained to read states without attention, and may do worse than a guess that
+        ignores the input. Then that guess is the floor.
         """
         measure = MEASURES[metric]
         counts, settings = self.counts(metric, part), self.settings()
@@ -217,10 +216,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Sample:
-    """Scores of all runs of a model on a part of a task by one metric, and what each example adds to them.
+    """Scores of all runs of a model on a part of a task by one metric, with the contribution of each example.
 
     Args:
-        metric: what scores are.
+        metric: the measure that scores are made by.
         counts: `[run, unit, count]`.
         scores: `[run]`.
         values: pseudo-values `[run, unit]`.
@@ -228,7 +227,7 @@ class Sample:
         settings: the rows of each setting.
         runs: a row for each run.
         trivial: the score of the trivial classifier.
-        by_word: that of the tagger that knows words alone; None for texts.
+        by_word: the score of a tagger that only knows words; None for texts.
         seeded: whether runs depend on a seed.
         guessed: whether the trivial classifier takes the place of the context-free floor, because it scores higher.
     """
@@ -247,7 +246,7 @@ class Sample:
     _tables: dict[Setting, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     def mean(self, setting: Setting) -> float | None:
-        """The mean score of a setting over its runs; None if there are none."""
+        """Return the mean score of a setting over its runs; None if there are none."""
         return float(np.mean(self.scores[self.settings[setting]])) if setting in self.settings else None
 
     @property
@@ -256,14 +255,14 @@ class Sample:
         return self.trivial if self.guessed else self.mean(FLOOR)
 
     def spread(self, *settings: Setting) -> Spread | None:
-        """How much the scores of the trivial classifier and of several settings vary together; see `joint_spread`.
+        """Return how the scores of the trivial classifier and of several settings vary together; see `joint_spread`.
 
         The trivial classifier takes the place of the context-free floor if it scores higher.
         """
         return _joint_spread([(self, setting) for setting in settings], self.step, self.guessed)
 
     def runs_of(self, setting: Setting) -> pd.DataFrame:
-        """The rows of the runs of a setting by order (rows) and seed (columns), without seeds that an order lacks."""
+        """Return the places of a setting's runs by order (rows) and seed (columns) that every order has."""
         if setting in self._tables:
             return self._tables[setting]
         runs = self.runs.loc[self.settings[setting]]
@@ -273,7 +272,7 @@ class Sample:
 
     @cached_property
     def step(self) -> float:
-        """How much a unit moves the score if attention decides what becomes of it."""
+        """How far a unit moves the score if attention decides its outcome."""
         if not {ORIGINALS, FLOOR} <= self.settings.keys():
             return 0.0
         first, second = (self.runs_of(setting) for setting in (ORIGINALS, FLOOR))
@@ -288,7 +287,7 @@ class Sample:
 
 
 def joint_spread(scores: Sequence[tuple[Sample, Setting]], step: float | None = None) -> Spread | None:
-    """How much the scores of a trivial classifier and of several settings vary together.
+    """Return how the scores of a trivial classifier and of several settings vary together.
 
     Quantity 0 is the trivial classifier of the first sample; the others are the settings in their order. Seeds that
     not all settings have are ignored. So are orders that not all settings of the same order name have. If orders of
@@ -296,7 +295,7 @@ def joint_spread(scores: Sequence[tuple[Sample, Setting]], step: float | None = 
 
     Args:
         scores: settings, each with the sample that has its runs; all samples are of the same units.
-        step: how much a unit moves a score if attention decides it; the first sample's by default.
+        step: how far a unit moves a score if attention decides its outcome; by default that of the first sample.
 
     Returns:
         None if a setting was not run, or if the settings have no seed or no order in common.
@@ -330,7 +329,6 @@ def _joint_spread(scores: Sequence[tuple[Sample, Setting]], step: float, guess_a
 
 
 def _common(several: Iterable[pd.Index]) -> list[Any]:
-    """What all have in common, sorted."""
     return sorted(set.intersection(*map(set, several)))
 
 
@@ -339,135 +337,140 @@ def assembled(
     metrics: Mapping[str, str],
     labels: Mapping[str, PathLike],
     subsets: Mapping[str, PathLike],
-) -> list[Measured]:
-    """The outcomes of all runs, by model and task, with what is known of their items.
+) -> list[TaskOutcomes]:
+    """Read the outcomes of all runs, by model and task, with the labels and subsets of their items.
 
     Args:
-        runs: what each run says of itself, and the file of its outcomes.
-        metrics: the metric of each task.
-        labels, subsets: the files of labels and subsets of the tasks that have some.
+        runs: the record of each run, and the file of its outcomes.
+        metrics: the main metric of each task.
+        labels, subsets: the files of labels and subsets, of tasks that have them.
 
     Raises:
-        DamagedArtefact: outcomes are those of another run or of other examples, or labels are of other texts.
+        DamagedArtefact: outcomes belong to another run or to other examples, or labels to other texts.
     """
     groups: dict[tuple[str, str], list[tuple[Mapping[str, JSON], PathLike]]] = {}
-    for about, path in runs:
-        groups.setdefault((about["model"], about["task"]), []).append((about, path))
-    return [_assembled(own, metrics[task], labels.get(task), subsets.get(task)) for (_, task), own in groups.items()]
+    for record, path in runs:
+        groups.setdefault((record["model"], record["task"]), []).append((record, path))
+    return [
+        _assembled(group, metrics[task], labels.get(task), subsets.get(task)) for (_, task), group in groups.items()
+    ]
 
 
 def _assembled(
     runs: Sequence[tuple[Mapping[str, JSON], PathLike]], metric: str, labels: PathLike | None, subsets: PathLike | None
-) -> Measured:
+) -> TaskOutcomes:
     frames = dict[PathLike, tuple[pd.DataFrame, Mapping[str, JSON]]]()
-    found = list[tuple[Mapping[str, JSON], pd.DataFrame]]()
+    outcomes = list[tuple[Mapping[str, JSON], pd.DataFrame]]()
     corpus, names = "", tuple[str, ...]()
-    for about, path in runs:
+    for record, path in runs:
         if path not in frames:
             table = read_table(path)
             frames = {path: (table.to_pandas().astype({"split": str}), provenance_of(table))}
         several, facts = frames[path]
-        frame = several[several["seed"] == about["seed"]].reset_index(drop=True)
-        if frame.empty or any(facts.get(name) != about[name] for name in ("model", "task", *OF_VARIANT)):
+        frame = several[several["seed"] == record["seed"]].reset_index(drop=True)
+        if frame.empty or any(facts.get(name) != record[name] for name in ("model", "task", *OF_VARIANT)):
             raise DamagedArtefact(f"{path} has the outcomes of another run; {MEND}.")
-        item = [name for name in ITEM if name in frame]
-        if not found:
+        columns = [name for name in ITEM_COLUMNS if name in frame]
+        if not outcomes:
             corpus, names = facts["corpus"], tuple(facts.get("label_names", ()))
-        elif not frame[item].equals(found[0][1][item]):
-            raise DamagedArtefact(f"{path} has outcomes of other examples than others of its task; {MEND}.")
-        found.append((about, frame[frame.columns.intersection(MADE)] if found else frame))
-    measured = Measured.of(found, metric, names)
+        elif not frame[columns].equals(outcomes[0][1][columns]):
+            raise DamagedArtefact(f"{path} has outcomes of other examples than the other runs of its task; {MEND}.")
+        outcomes.append((record, frame[frame.columns.intersection(OUTCOME_COLUMNS)] if outcomes else frame))
+    joined = TaskOutcomes.of(outcomes, metric, names)
     if labels is not None:
-        beside = _beside(labels, corpus)
-        names, counts = (tuple(provenance_of(beside)[name]) for name in ("label_names", "train_counts"))
-        measured = replace(measured, names=names, train_counts=counts)
-        if "word" in measured.items:
-            by_word = _of_words(beside, "by_word", measured.items)
-            measured = replace(measured, items=measured.items.assign(by_word=by_word))
+        table = _table_of_texts(labels, corpus)
+        names, counts = (tuple(provenance_of(table)[name]) for name in ("label_names", "train_counts"))
+        joined = replace(joined, names=names, train_counts=counts)
+        if "word" in joined.items:
+            by_word = _of_items(table, "by_word", joined.items)
+            joined = replace(joined, items=joined.items.assign(by_word=by_word))
     if subsets is not None:
-        of_items = _of_words(_beside(subsets, corpus), "subset", measured.items)
-        measured = replace(measured, items=measured.items.assign(subset=of_items))
-    return measured
+        subset = _of_items(_table_of_texts(subsets, corpus), "subset", joined.items)
+        joined = replace(joined, items=joined.items.assign(subset=subset))
+    return joined
 
 
-def _beside(path: PathLike, corpus: str) -> pa.Table:
+def _table_of_texts(path: PathLike, corpus: str) -> pa.Table:
+    """Read a table with a row for each text of a corpus."""
     table = read_table(path)
     if provenance_of(table).get("fingerprint") != corpus:
-        raise DamagedArtefact(f"{path} is made of other texts than these outcomes; {MEND}.")
+        raise DamagedArtefact(f"{path} was made from other texts than these outcomes; {MEND}.")
     return table
 
 
-def _of_words(beside: pa.Table, column: str, items: pd.DataFrame) -> np.ndarray:
-    """A column of a table beside texts for each item: that of its row, or if it has lists, that of its word."""
-    found = np.empty(len(items), object)
-    splits = beside.column("split").to_pandas().to_numpy(str)
-    values = beside.column(column).to_pandas().to_numpy(object)
+def _of_items(table: pa.Table, column: str, items: pd.DataFrame) -> np.ndarray:
+    """Return the value of a column for each item: that of its row, or that of its word if rows have lists."""
+    result = np.empty(len(items), object)
+    splits = table.column("split").to_pandas().to_numpy(str)
+    values = table.column(column).to_pandas().to_numpy(object)
     words = items["word"].to_numpy() if "word" in items else None
     for split in items["split"].unique():
-        own, rows = values[splits == split], np.flatnonzero(items["split"] == split)
+        in_split, rows = values[splits == split], np.flatnonzero(items["split"] == split)
         examples = items["example"].to_numpy()[rows]
-        if words is not None and len(own) and isinstance(own[0], np.ndarray):
-            found[rows] = [own[example][word] for example, word in zip(examples, words[rows], strict=True)]
+        if words is not None and len(in_split) and isinstance(in_split[0], np.ndarray):
+            result[rows] = [in_split[example][word] for example, word in zip(examples, words[rows], strict=True)]
         else:
-            found[rows] = own[examples]
-    return found
+            result[rows] = in_split[examples]
+    return result
 
 
-def table_of(measured: Sequence[Measured]) -> tuple[pa.Table, dict[str, JSON]]:
-    """All outcomes as one table with `COLUMNS`, and what it says of each task."""
+def table_of(measured: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str, JSON]]:
+    """Return all outcomes as one table with `COLUMNS`, and its facts about each task."""
     import pyarrow as pa
 
-    parts, facts = [], dict[str, JSON]()
-    for own in measured:
-        facts[own.task] = {"label_names": list(own.names), "train_counts": list(own.train_counts)}
-        items = {name: pa.array(own.items[name], COLUMNS[name], from_pandas=True) for name in ITEM if name in own.items}
-        size = len(own.items)
-        for place, run in enumerate(own.runs[RUN].astype(object).to_dict("records")):
-            about: dict[str, object] = {"model": own.model, "task": own.task, **{str(name): run[name] for name in RUN}}
+    parts, facts, schema = [], dict[str, JSON](), _schema()
+    for outcomes in measured:
+        facts[outcomes.task] = {"label_names": list(outcomes.names), "train_counts": list(outcomes.train_counts)}
+        items = {
+            name: pa.array(outcomes.items[name], COLUMNS[name], from_pandas=True)
+            for name in ITEM_COLUMNS
+            if name in outcomes.items
+        }
+        size = len(outcomes.items)
+        for place, run in enumerate(outcomes.runs[RUN].astype(object).to_dict("records")):
+            record: dict[str, object] = {"model": outcomes.model, "task": outcomes.task}
+            record |= {str(name): run[name] for name in RUN}
             columns = {
-                name: pa.repeat(pa.scalar(_or_none(value), COLUMNS[name]), size) for name, value in about.items()
+                name: pa.repeat(pa.scalar(_or_none(value), COLUMNS[name]), size) for name, value in record.items()
             }
-            columns |= items | {name: pa.array(values[place]) for name, values in own.values.items()}
-            parts.append(
-                pa.table(
-                    {
-                        name: columns[name].cast(form) if name in columns else pa.nulls(size, form)
-                        for name, form in _schema().items()
-                    }
-                )
-            )
+            columns |= items | {name: pa.array(values[place]) for name, values in outcomes.values.items()}
+            arrays = {
+                name: columns[name].cast(form) if name in columns else pa.nulls(size, form)
+                for name, form in schema.items()
+            }
+            parts.append(pa.table(arrays))
     return pa.concat_tables(parts).combine_chunks(), {"tasks": facts}
 
 
-def measured_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[Measured]:
-    """What `table_of` was made of.
+def measured_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOutcomes]:
+    """Yield the outcomes that `table_of` wrote.
 
     Args:
         table: all outcomes.
-        metrics: the metric of each task.
+        metrics: the main metric of each task.
     """
     facts = provenance_of(table)["tasks"]
     frame = table.to_pandas(strings_to_categorical=True)
-    for (model, task), own in frame.groupby(["model", "task"], sort=False, observed=True):
-        own = own.dropna(axis=1, how="all")
-        items = int(own[["split", "example", *own.columns.intersection(["word"])]].duplicated().to_numpy().argmax())
-        items = items or len(own)
-        runs = own.iloc[::items].reindex(columns=RUN).astype(object).reset_index(drop=True)
-        first = own.iloc[:items]
-        there = [name for name in ITEM if name in first]
-        if "by_word" in there and first["by_word"].isna().any():
-            there.remove("by_word")
-        yield Measured(
+    for (model, task), rows in frame.groupby(["model", "task"], sort=False, observed=True):
+        rows = rows.dropna(axis=1, how="all")
+        items = int(rows[["split", "example", *rows.columns.intersection(["word"])]].duplicated().to_numpy().argmax())
+        items = items or len(rows)
+        runs = rows.iloc[::items].reindex(columns=RUN).astype(object).reset_index(drop=True)
+        first = rows.iloc[:items]
+        columns = [name for name in ITEM_COLUMNS if name in first]
+        if "by_word" in columns and first["by_word"].isna().any():
+            columns.remove("by_word")
+        yield TaskOutcomes(
             str(model),
             str(task),
             metrics[str(task)],
             tuple(facts[str(task)]["label_names"]),
             tuple(facts[str(task)]["train_counts"]),
             runs.where(runs.notna(), None),
-            first[there]
-            .astype({"split": str, **({"subset": str} if "subset" in there else {})})
+            first[columns]
+            .astype({"split": str, **({"subset": str} if "subset" in columns else {})})
             .reset_index(drop=True),
-            {name: own[name].to_numpy().reshape(-1, items) for name in MADE if name in own},
+            {name: rows[name].to_numpy().reshape(-1, items) for name in OUTCOME_COLUMNS if name in rows},
         )
 
 

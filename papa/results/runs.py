@@ -12,7 +12,7 @@ from papa.config.measures import MEASURES
 from papa.config.variant import Order
 from papa.errors import DamagedArtefact, InputError
 from papa.files import MEND, PathLike, read_json
-from papa.results.outcomes import ALL, Measured
+from papa.results.outcomes import ALL, TaskOutcomes
 from papa.results.table import read_frame
 
 SPLITS = ("train", "validation")
@@ -98,7 +98,7 @@ def runs_in(path: PathLike) -> list[RunFile]:
 
 
 def collect_runs(
-    runs: Sequence[tuple[RunFile, PathLike]], measured: Iterable[Measured], titles: Mapping[str, str]
+    runs: Sequence[tuple[RunFile, PathLike]], measured: Iterable[TaskOutcomes], titles: Mapping[str, str]
 ) -> pd.DataFrame:
     """The scores of all runs as one table with `RUN_COLUMNS`: a row for each run, metric and subset.
 

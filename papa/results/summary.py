@@ -25,7 +25,7 @@ from papa.method.metrics import counts_of
 from papa.results.analysis import Analysis, Computed
 from papa.results.conclusion import Conclusion, Exclusion
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
-from papa.results.outcomes import ALL, Measured, assembled, is_probed, table_of
+from papa.results.outcomes import ALL, TaskOutcomes, assembled, is_probed, table_of
 from papa.results.phrases import ABOUT_LOSS, loss_text, mean_text, without_loss
 from papa.results.runs import (
     DATA_COLUMNS,
@@ -134,7 +134,7 @@ class Summary(Analysis):
         return f"{said}; mean relative drop at fraction 0: {at_end}" if at_end else said
 
 
-def with_losses(runs: pd.DataFrame, measured: Sequence[Measured]) -> pd.DataFrame:
+def with_losses(runs: pd.DataFrame, measured: Sequence[TaskOutcomes]) -> pd.DataFrame:
     """A summary with floors, losses and their intervals: the table that `read_summary` reads.
 
     Args:

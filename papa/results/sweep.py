@@ -25,7 +25,7 @@ from papa.method.training import probe_trained
 from papa.method.variants import names_of
 from papa.model.model import Batches, Model, check_model
 from papa.model.replacement import Constants, Head, Replacement, check_slots, replaced_in
-from papa.results.outcomes import Measured
+from papa.results.outcomes import TaskOutcomes
 from papa.results.runs import Origin, RunFile, Split, collect_runs
 from papa.results.summary import FLOORS, is_main, with_losses
 
@@ -63,7 +63,7 @@ def sweep(
         recipe: fractions, seeds, metric and training; `Recipe()` if not given.
 
     Returns:
-        A row for each fraction, with the columns that `Measured.curve` has: `mean`, and `low` to `high`, its 95 %
+        A row for each fraction, with the columns that `TaskOutcomes.curve` has: `mean`, and `low` to `high`, its 95 %
         interval; the floors `trivial` and `contextless`; the `loss` with its interval and one-sided bound, or the
         `status` that says why there is none.
 
@@ -134,13 +134,13 @@ class _Asked:
             )
             yield run, objective.table([epoch.kept for epoch in epochs]).to_pandas().astype({"split": str})
 
-    def measured(self, found: Sequence[tuple[RunFile, pd.DataFrame]]) -> Measured:
+    def measured(self, found: Sequence[tuple[RunFile, pd.DataFrame]]) -> TaskOutcomes:
         """All outcomes, with what is known of the labels."""
         names, counts = list[str](), list[int]()
         if self.labels is not None:
             names, taught = list(self.labels.names), self.labels.values["train"]
             counts = torch.bincount(taught[taught != IGNORED], minlength=len(names)).tolist()
-        return Measured.of([(run.model_dump(), outcomes) for run, outcomes in found], self.metric, names, counts)
+        return TaskOutcomes.of([(run.model_dump(), outcomes) for run, outcomes in found], self.metric, names, counts)
 
 
 def _pair(given: Batches | tuple[Batches, LabelValues]) -> tuple[Batches, LabelValues | None]:

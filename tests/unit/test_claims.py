@@ -17,7 +17,7 @@ from papa.config.stages import GridView
 from papa.results.claims import Line, claims_of, lines_of, tables_of
 from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, difference, losses_of, lost, share_of
-from papa.results.outcomes import FLOOR, ORIGINALS, RUN, Measured, measured_in, table_of
+from papa.results.outcomes import FLOOR, ORIGINALS, RUN, TaskOutcomes, measured_in, table_of
 from papa.results.phrases import percent
 from papa.results.statistics import Estimate
 from papa.results.summary import CURVE_COLUMNS, SETTING, summary_of
@@ -30,7 +30,7 @@ RIGHT = {"1": 360, "1/2": 358, "1/8": 300, "0": 280, "floor": 200}
 
 def measured(
     task: str, right: dict[str, int] = RIGHT, seeds: int = 5, orders: tuple[str, ...] = ("lambda-0",)
-) -> Measured:
+) -> TaskOutcomes:
     """Outcomes of a task with two labels, the first of which 60 % of the rows have; seeds differ a little."""
     gold = (np.arange(EXAMPLES) % 5 > 2).astype(int)
     runs, values = [], []
@@ -48,7 +48,7 @@ def measured(
     items = pd.DataFrame({"split": "validation", "example": range(EXAMPLES), "gold": gold})
     names = ("no", "yes")
     told = {"predicted": np.stack(values)}
-    return Measured("m", task, "accuracy", names, (60, 40), pd.DataFrame(runs, dtype=object), items, told)
+    return TaskOutcomes("m", task, "accuracy", names, (60, 40), pd.DataFrame(runs, dtype=object), items, told)
 
 
 def grid(tasks: list[str], orders: tuple[str, ...] = ("lambda",), fractions: tuple[str, ...] = tuple(KEPT)) -> GridView:
@@ -65,7 +65,7 @@ def grid(tasks: list[str], orders: tuple[str, ...] = ("lambda",), fractions: tup
     )
 
 
-def summary(found: list[Measured]) -> pd.DataFrame:
+def summary(found: list[TaskOutcomes]) -> pd.DataFrame:
     """The summary of these outcomes, with losses."""
     rows = []
     for own in found:
@@ -83,7 +83,9 @@ def _data_columns() -> list[str]:
     return [f"{name}_{split}" for name in ("rows", "rows_available", "cut") for split in ("train", "validation")]
 
 
-def concluded(found: list[Measured], margin: float = 0.1, curves: pd.DataFrame | None = None, **of_grid: Any) -> Any:
+def concluded(
+    found: list[TaskOutcomes], margin: float = 0.1, curves: pd.DataFrame | None = None, **of_grid: Any
+) -> Any:
     """The claims of one grid: the table, and the conclusion as JSON."""
     own = grid([one.task for one in found], **of_grid)
     return claimed(lines_of(own, summary(found), found), margin, curves)
@@ -164,17 +166,17 @@ def test_a_task_that_was_not_run_at_a_number_of_heads_may_lose_all_there() -> No
     assert frame["bound"].tolist()[0] == math.inf and frame["tasks"].tolist() == [1, 2, 2]
 
 
-def without(own: Measured, fraction: str, order: str | None = None) -> Measured:
+def without(own: TaskOutcomes, fraction: str, order: str | None = None) -> TaskOutcomes:
     """Outcomes without the runs at a fraction, in one order or in all."""
     kept = (own.runs["fraction"] != fraction) | ((order is not None) & (own.runs["order"] != order))
     runs = own.runs[kept].reset_index(drop=True)
-    return Measured(**{**vars(own), "runs": runs, "values": {"predicted": own.values["predicted"][kept.to_numpy()]}})
+    return replace(own, runs=runs, values={"predicted": own.values["predicted"][kept.to_numpy()]})
 
 
 def test_a_number_of_heads_that_was_run_with_other_seeds_shows_nothing() -> None:
     own = measured("a")
     seeds = own.runs["seed"].where(own.runs["fraction"] != "1/2", own.runs["seed"] + 100)
-    frame, told = concluded([Measured(**{**vars(own), "runs": own.runs.assign(seed=seeds)})])
+    frame, told = concluded([replace(own, runs=own.runs.assign(seed=seeds))])
     assert told["lines"][0]["replaceable"] == 0 and told["lines"][0]["area"] is None
     assert frame["loss"].isna().tolist() == [True, False, False] and frame["margin"].tolist()[0] == math.inf
 
@@ -212,7 +214,7 @@ def test_one_seed_concludes_nothing() -> None:
 
 def test_one_example_concludes_nothing() -> None:
     own = measured("a")
-    alone = Measured(**{**vars(own), "items": own.items[:1], "values": {"predicted": own.values["predicted"][:, :1]}})
+    alone = replace(own, items=own.items[:1], values={"predicted": own.values["predicted"][:, :1]})
     _, told = claimed(lines_of(grid(["a"]), summary([alone]), [alone]))
     assert "A: one validation example, so no interval. From 5 seeds and 1 validation example." in told["sentence"]
 
@@ -307,7 +309,7 @@ def test_orders_are_compared_in_pairs() -> None:
     values = both.values["predicted"].copy()
     gold = both.items["gold"].to_numpy()
     values[worse] = np.where(np.arange(EXAMPLES) % 10 == 0, 1 - gold, values[worse])
-    changed = Measured(**{**vars(both), "values": {"predicted": values}})
+    changed = replace(both, values={"predicted": values})
     _, told = concluded([changed], orders=("lambda", "first-layer-first"))
     [pair] = told["areas"]
     assert pair["verdict"] == "differs" and pair["difference"] < 0 and pair["high"] < 0
@@ -355,7 +357,7 @@ def test_of_two_orders_each_is_named_and_what_they_share_is_said_once() -> None:
 
 def test_of_two_models_each_is_named() -> None:
     one = measured("a")
-    two = [one, Measured(**{**vars(one), "model": "n"})]
+    two = [one, replace(one, model="n")]
     asked = grid(["a"]).model_copy(update={"models": ("m", "n")})
     rows = summary([one])
     both = pd.concat([rows, rows.assign(model="n")], ignore_index=True)
@@ -385,7 +387,7 @@ def test_what_is_lost_is_told_by_subset() -> None:
     """The first 200 examples to be right are so without any attention: what it contributes is in the other subset."""
     hard = np.arange(EXAMPLES) * 7 % EXAMPLES >= 203
 
-    def parted(task: str, right: dict[str, int] = RIGHT) -> Measured:
+    def parted(task: str, right: dict[str, int] = RIGHT) -> TaskOutcomes:
         own = measured(task, right)
         return replace(own, items=own.items.assign(subset=np.where(hard, "hard", "easy")))
 
@@ -447,7 +449,7 @@ SKILLS = {
 }
 
 
-def drawn(orders: tuple[str, ...] = ("lambda-0",), seeds: int = 14) -> Measured:
+def drawn(orders: tuple[str, ...] = ("lambda-0",), seeds: int = 14) -> TaskOutcomes:
     """Outcomes of probes: examples are more or less hard, each setting changes some, and seeds differ a little."""
     chance = np.random.default_rng(5)
     hard, own = chance.normal(size=EXAMPLES), chance.normal(0, 0.15, seeds)
@@ -462,28 +464,28 @@ def drawn(orders: tuple[str, ...] = ("lambda-0",), seeds: int = 14) -> Measured:
     gold = (np.arange(EXAMPLES) % 2).astype(int)
     items = pd.DataFrame({"split": "validation", "example": range(EXAMPLES), "gold": gold})
     told = {"predicted": np.where(np.stack(values), gold, 1 - gold)}
-    return Measured("m", "a", "accuracy", ("no", "yes"), (50, 50), pd.DataFrame(runs, dtype=object), items, told)
+    return TaskOutcomes("m", "a", "accuracy", ("no", "yes"), (50, 50), pd.DataFrame(runs, dtype=object), items, told)
 
 
-def lines(own: Measured) -> dict[str, Line]:
+def lines(own: TaskOutcomes) -> dict[str, Line]:
     orders = tuple(dict.fromkeys(order.removesuffix("-0") for order in own.runs["order"].dropna()))
     asked = grid(["a"], orders, ("1", "1/2", "0")).model_copy(update={"constants": ("average", "zeros")})
     return {line.name: line for line in lines_of(asked, summary([own]), [own])}
 
 
-def tables_by_setting(own: Measured) -> dict[Any, np.ndarray]:
+def tables_by_setting(own: TaskOutcomes) -> dict[Any, np.ndarray]:
     """Whether each example is right with each seed, by (constant, order, fraction)."""
     right = own.values["predicted"] == own.items["gold"].to_numpy()
     settings = own.runs[["constant", "order", "fraction"]].apply(tuple, axis=1)
     return {setting: right[[own == setting for own in settings]] for setting in settings}
 
 
-def mean_of(own: Measured) -> Any:
+def mean_of(own: TaskOutcomes) -> Any:
     tables = tables_by_setting(own)
     return lambda *setting: tables[setting].mean()
 
 
-def bootstrapped(own: Measured, area: Any) -> float:
+def bootstrapped(own: TaskOutcomes, area: Any) -> float:
     """The standard deviation of something made of mean scores, by drawing seeds, examples, and both.
 
     Drawing both counts three times what seeds and examples make together, which drawing one of them counts once.

@@ -6,14 +6,14 @@ import pytest
 
 from papa.config.settings import Plots
 from papa.results.ladder import ADDS, BLIND, COLUMNS, OWN, ladder_figure, ladder_of, sentence_of, tables_of
-from papa.results.outcomes import RUN, Measured
+from papa.results.outcomes import RUN, TaskOutcomes
 
 EXAMPLES = 400
 RIGHT = {"zeros": 200, "uniform": 240, "sink": 240, "average": 280, OWN: 360}
 """How many examples are right: attention contributes 160 of 400."""
 
 
-def measured(task: str = "t", right: dict[str, int] = RIGHT, seeds: int = 5) -> Measured:
+def measured(task: str = "t", right: dict[str, int] = RIGHT, seeds: int = 5) -> TaskOutcomes:
     gold = (np.arange(EXAMPLES) % 5 > 2).astype(int)
     runs, values = [], []
     for seed in range(seeds):
@@ -25,7 +25,7 @@ def measured(task: str = "t", right: dict[str, int] = RIGHT, seeds: int = 5) -> 
     items = pd.DataFrame({"split": "validation", "example": range(EXAMPLES), "gold": gold})
     items["subset"] = np.where(np.arange(EXAMPLES) % 2, "lookup", "position")
     told = {"predicted": np.stack(values)}
-    return Measured("m", task, "accuracy", ("no", "yes"), (60, 40), pd.DataFrame(runs, dtype=object), items, told)
+    return TaskOutcomes("m", task, "accuracy", ("no", "yes"), (60, 40), pd.DataFrame(runs, dtype=object), items, told)
 
 
 def test_losses_fall_by_steps_that_add_up_to_all_that_attention_contributes() -> None:
@@ -70,7 +70,7 @@ def test_a_blind_guess_is_the_lowest_rung_of_a_model_that_does_worse_with_zeros(
         values.append(tokens * (loss + 0.05 * np.cos(np.arange(texts))))
     items = pd.DataFrame({"split": "validation", "example": range(texts), "tokens": tokens, "trivial": 40.0})
     frame = pd.DataFrame(runs, dtype=object)
-    own = Measured("m", "t", "log_likelihood", (), (), frame, items, {"loss": np.stack(values)})
+    own = TaskOutcomes("m", "t", "log_likelihood", (), (), frame, items, {"loss": np.stack(values)})
     found = ladder_of([own], {"t": "T"}).set_index("rung")
     assert found["score"].tolist() == pytest.approx([-4, -5, -3, -2], abs=0.01) and found.loc["zeros", "adds"] == BLIND
     assert found["loss"].tolist() == pytest.approx([1, 1.5, 0.5, 0], abs=0.01)

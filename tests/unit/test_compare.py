@@ -29,7 +29,7 @@ from papa.results.compare import (
     print_comparison,
 )
 from papa.results.conclusion import Conclusion
-from papa.results.outcomes import RUN, Measured, table_of
+from papa.results.outcomes import RUN, TaskOutcomes, table_of
 
 ORIGINAL, FLOOR, HALF = (None, None, "1"), ("zeros", None, "0"), ("average", "lambda-0", "1/2")
 NAMES = ("no", "yes")
@@ -46,7 +46,7 @@ def outcomes(scores, task="cola", model="tiny", gold=None, metric="accuracy"):
     runs = pd.DataFrame([(*setting, seed) for setting, own in seeds.items() for seed in own], columns=RUN, dtype=object)
     predicted = np.where(right == 1, gold, 1 - gold)
     counts = tuple(np.bincount(gold, minlength=2).tolist())
-    return Measured(model, task, metric, NAMES, counts, runs, items, {"predicted": predicted})
+    return TaskOutcomes(model, task, metric, NAMES, counts, runs, items, {"predicted": predicted})
 
 
 def results(folder, *measured, margin=None, runs=None, precision="float32", **made):
@@ -245,7 +245,7 @@ def next_tokens(zeros, shift=0.0, original=1.0):
     nats = np.stack([tokens * (mean + place * wave) for place, mean in enumerate(means.values())])
     items = pd.DataFrame({"split": "validation", "example": range(60), "tokens": tokens, "trivial": 4.0 * tokens})
     runs = pd.DataFrame([(*setting, 0) for setting in means], columns=RUN, dtype=object)
-    return Measured("tiny", "next", "log_likelihood", (), (), runs, items, {"loss": nats})
+    return TaskOutcomes("tiny", "next", "log_likelihood", (), (), runs, items, {"loss": nats})
 
 
 @pytest.mark.parametrize(("zeros", "original"), [(3.0, 1.0), (7.0, 1.0), (7.0, 5.0)])

@@ -82,7 +82,7 @@ PHRASES_ALLOWED = {
     "model": 85,
     "results": 146,
 }
-CLASSES_ALLOWED = {"Measured", "Part", "Run", "Model", "Rows", "Sizes"}
+CLASSES_ALLOWED = {"Part", "Run", "Model", "Rows", "Sizes"}
 MODULES_ALLOWED = {"heads", "reading", "patterns"}
 
 

@@ -22,7 +22,7 @@ from papa.data.tokens import Tokens
 from papa.files import read_table, write_table
 from papa.method.likelihoods import NextTokens
 from papa.results.losses import COUNTS, losses_of
-from papa.results.outcomes import FLOOR, ORIGINALS, Measured
+from papa.results.outcomes import FLOOR, ORIGINALS, TaskOutcomes
 
 SLOTS, TRAIN, VALIDATION = 13, 41, 19
 METRIC = "log_likelihood"
@@ -177,7 +177,7 @@ def losses(original, zeros, replaced, trivial=4.0):
     nats = np.stack([tokens * (mean + place * wave) for place, mean in enumerate(settings.values())])
     values = {"loss": nats, "kl": nats - nats[0]}
     runs = pd.DataFrame(told).astype(object)
-    return losses_of([Measured("m", "t", METRIC, (), (), runs, items, values)]).set_index("constant", drop=False)
+    return losses_of([TaskOutcomes("m", "t", METRIC, (), (), runs, items, values)]).set_index("constant", drop=False)
 
 
 def test_no_seed_is_needed_for_an_interval():
@@ -230,7 +230,7 @@ def test_without_a_contextless_floor_there_is_no_loss_and_no_warning(recwarn):
     texts = pd.DataFrame({"split": "validation", "example": range(20), "tokens": 5, "trivial": 20.0})
     runs = pd.DataFrame([dict(zip(("constant", "order", "fraction"), ORIGINALS, strict=True)) | {"seed": 0}])
     values = {"loss": np.full((1, 20), 5.0), "kl": np.zeros((1, 20))}
-    found = losses_of([Measured("m", "t", METRIC, (), (), runs.astype(object), texts, values)])
+    found = losses_of([TaskOutcomes("m", "t", METRIC, (), (), runs.astype(object), texts, values)])
     assert found["status"].tolist() == ["no contextless floor was measured"] and not recwarn.list
 
 

@@ -14,7 +14,7 @@ from papa.config.measures import MEASURES
 from papa.errors import DamagedArtefact
 from papa.files import Trace, write_table
 from papa.results.losses import losses_of
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Measured, assembled
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, assembled
 from papa.results.stability import stability_of, tables_of
 
 TRACE = Trace("probe", 1, {}, {})
@@ -44,7 +44,7 @@ def write_beside(path: Path, column: str, values: list[Any], corpus: str = "c", 
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> Measured:
+def words(tmp_path: Path) -> TaskOutcomes:
     runs = []
     for seed, predicted in ((1, [0, 1, 2, 1, 0]), (2, [0, 1, 0, 1, 1])):
         path = write_outcomes(tmp_path / f"{seed}.parquet", run_of(seed), WORDS | {"predicted": predicted})
@@ -57,7 +57,7 @@ def words(tmp_path: Path) -> Measured:
     return found
 
 
-def test_words_get_their_own_marks_and_labels(words: Measured) -> None:
+def test_words_get_their_own_marks_and_labels(words: TaskOutcomes) -> None:
     assert words.items["by_word"].tolist() == [0, 1, 1, 1, 1]
     assert words.items["subset"].tolist() == ["new", "", "new", "", "new"]
     assert {name: part.tolist() for name, part in words.subsets().items()} == {
@@ -68,7 +68,7 @@ def test_words_get_their_own_marks_and_labels(words: Measured) -> None:
     assert (words.names, words.train_counts) == (tuple(NAMES), (5, 2, 1))
 
 
-def test_scores_and_floors_are_those_by_hand(words: Measured) -> None:
+def test_scores_and_floors_are_those_by_hand(words: TaskOutcomes) -> None:
     sample = words.sample("entity_f1", words.subsets()[ALL])
     # gold: an entity of two words and one of one word; the second run finds a shorter one, a right and a wrong one
     assert sample.scores.tolist() == [1.0, pytest.approx(2 * 1 / (3 + 2))]
@@ -82,7 +82,7 @@ def test_scores_and_floors_are_those_by_hand(words: Measured) -> None:
 def test_for_f1_everything_is_called_positive() -> None:
     items = pd.DataFrame({"split": "validation", "example": range(4), "gold": [0, 0, 0, 1]})
     runs = pd.DataFrame([run_of(1)])[["constant", "order", "fraction", "seed"]].astype(object)
-    found = Measured("m", "t", "f1", ("no", "yes"), (9, 1), runs, items, {"predicted": np.zeros((1, 4), int)})
+    found = TaskOutcomes("m", "t", "f1", ("no", "yes"), (9, 1), runs, items, {"predicted": np.zeros((1, 4), int)})
     assert found.sample("f1", found.subsets()[ALL]).trivial == pytest.approx(2 * 1 / (4 + 1))
     assert found.sample("accuracy", found.subsets()[ALL]).trivial == 0.75
 
@@ -97,7 +97,7 @@ def test_losses_have_texts_as_units() -> None:
     wave = 0.01 * np.cos(np.arange(texts))
     values = np.stack([tokens * (loss + wave + 0.001 * seed) for loss in settings.values() for seed in range(3)])
     metric = "negative_log_perplexity"
-    found = Measured("m", "t", metric, (), (), runs, items, {"loss": values})
+    found = TaskOutcomes("m", "t", metric, (), (), runs, items, {"loss": values})
     sample = found.sample(metric, found.subsets()[ALL])
     assert sample.scores[0] == pytest.approx(-values[0].sum() / tokens.sum()) and sample.trivial == -4.0
     assert sample.values.shape == (9, 30), "texts without a masked token count nothing"
@@ -111,7 +111,7 @@ def test_losses_have_texts_as_units() -> None:
     [
         ({"seed": 7}, "the outcomes of another run"),
         ({"example": [0, 0, 0, 2, 1]}, "outcomes of other examples than"),
-        ({"corpus": "other"}, "is made of other texts than these outcomes"),
+        ({"corpus": "other"}, "was made from other texts than these outcomes"),
     ],
 )
 def test_what_does_not_belong_together_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:

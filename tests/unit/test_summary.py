@@ -18,7 +18,7 @@ from papa.errors import DamagedArtefact, InputError
 from papa.files import PathLike, Trace, digest_of, write_json, write_page
 from papa.results.conclusion import Conclusion
 from papa.results.losses import LOSS_COLUMNS
-from papa.results.outcomes import RUN, Measured
+from papa.results.outcomes import RUN, TaskOutcomes
 from papa.results.runs import RUN_COLUMNS, SPLITS, RunFile, collect_runs, read_runs, runs_in, undrawn
 from papa.results.summary import (
     SUMMARY_COLUMNS,
@@ -104,12 +104,12 @@ def read(runs: list[dict[str, Any]], folder: Path) -> list[tuple[RunFile, PathLi
     return [(run, path) for path in paths for run in runs_in(path)]
 
 
-def measured(runs: list[dict[str, Any]], predicted: list[list[int]], **items: Any) -> Measured:
+def measured(runs: list[dict[str, Any]], predicted: list[list[int]], **items: Any) -> TaskOutcomes:
     """Outcomes of runs of one task on six validation examples, of which the last three have label 1."""
     told = pd.DataFrame([{name: own[name] for name in RUN} for own in runs], dtype=object)
     known = {"split": ["validation"] * 6, "example": range(6), "gold": [0, 0, 0, 1, 1, 1]}
     frame = pd.DataFrame(known | items)
-    return Measured(
+    return TaskOutcomes(
         "tiny", runs[0]["task"], "f1", ("no", "yes"), (3, 5), told, frame, {"predicted": np.array(predicted)}
     )
 

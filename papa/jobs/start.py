@@ -34,6 +34,7 @@ The first value is glibc's maximum. glibc reaches it by itself, but no longer do
 """
 PLACES = ".models.json"
 """File in the results with the folders and packages of models, which no artefact records."""
+PRINT = "import pathlib, sys; from papa.results import summary; summary.print_results(pathlib.Path(sys.argv[1]))"
 _locks: list[int] = []
 _noted: ContextVar[list[Study] | None] = ContextVar("papa_noted", default=None)
 
@@ -102,7 +103,7 @@ def end(study: Study) -> None:
 def say(study: Study) -> None:
     """Print the summary of a study, if there is one, in another process: pandas stays out of this one."""
     if (study.results / study.path("summary")).exists():
-        subprocess.run([sys.executable, "-m", "papa.results.summary", str(study.results)], check=False)
+        subprocess.run([sys.executable, "-c", PRINT, str(study.results)], check=False)
 
 
 def begin(study: Study) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -435,15 +434,10 @@ def _data(rows: pd.DataFrame) -> Table:
     return Table("Data", frame.drop_duplicates(), 2, f"{ABOUT_DATA} {same_heads(rows)}".strip())
 
 
-def main() -> None:
-    """Print the summary of the results that the command line names."""
+def print_results(results: Path) -> None:
+    """Print the summary of a folder of results, what may be concluded, and the paths of tables, figures and report."""
     from rich.console import Console
 
-    parser = argparse.ArgumentParser(
-        prog="python -m papa.results.summary", description="Print the summary of a workflow's results."
-    )
-    parser.add_argument("results", type=Path, help="for example results/demo")
-    results = parser.parse_args().results
     summary, claims, page = (results / ARTEFACTS[name].path() for name in ("summary", "claims_json", "page"))
     console = Console(markup=False, highlight=False, emoji=False)
     try:
@@ -468,7 +462,3 @@ def _older(path: Path, **sources: Path) -> str:
     made_of = {} if trace is None else trace.inputs
     same = all(made_of.get(name) in (None, digest_of(own)) for name, own in sources.items() if own.exists())
     return "" if same else OLDER.format(path)
-
-
-if __name__ == "__main__":
-    main()

@@ -119,8 +119,8 @@ class Table:
 
 
 def escape_markdown(text: str) -> str:
-    """`text` on one line, without HTML."""
-    return html.escape(" ".join(text.split()), quote=False)
+    """Return `text` on one line, without HTML and links."""
+    return html.escape(" ".join(text.split()), quote=False).replace("](", "]\\(")
 
 
 def escape_latex(text: str) -> str:

@@ -178,7 +178,7 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_page(fold
     told = [*files, "--column", "label=mood", "--folder", tmp_path / "out"]
     done = CliRunner().invoke(app, ["measure", str(folder), *map(str, told)])
     assert done.exit_code == 0, done.output
-    assert f"Page: {tmp_path / 'out' / 'report' / 'index.html'}" in done.output and "Score" in done.output
+    assert f"Report: {tmp_path / 'out' / 'report' / 'index.html'}" in done.output and "Score" in done.output
     again = CliRunner().invoke(app, ["measure", str(folder), *map(str, told), "--json"])
     assert json.loads(again.stdout)["margin"] == 0.1
     other = pd.DataFrame({"text": texts_of(60)[0], "mood": texts_of(60)[1]})

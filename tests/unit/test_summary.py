@@ -24,8 +24,8 @@ from papa.results.summary import (
     SUMMARY_COLUMNS,
     TITLE,
     legend,
-    main,
     mean_relative_drops,
+    print_results,
     print_summary,
     read_summary,
     series,
@@ -295,27 +295,21 @@ def concluded(sentence: str) -> dict[str, object]:
     return Conclusion(sentence=sentence, margin=0.1, lines=(), areas=()).to_json()
 
 
-def test_command_prints_where_things_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_prints_where_things_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "tables/summary.parquet"
     write_frame(summary([scored("t", "1", 1, 0.8)]), SUMMARY_COLUMNS, place, {}, Trace("summary", 1, {}, {}))
     (tmp_path / "figures").mkdir()
     write_json(concluded("Nothing can be concluded."), tmp_path / "tables/claims.json")
-    monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path)])
-    main()
+    print_results(tmp_path)
     shown = capsys.readouterr().out
     assert "\nNothing can be concluded.\n" in shown
     assert f"Tables:  {tmp_path / 'tables'}/\nFigures: {tmp_path / 'figures'}/\n" in shown
     assert "Report" not in shown
-    monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path / "figures")])
     with pytest.raises(SystemExit, match=r"figures/tables/summary\.parquet cannot be read"):
-        main()
+        print_results(tmp_path / "figures")
 
 
-def test_what_is_older_than_the_summary_is_not_shown_as_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_older_than_the_summary_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """After `snakemake --until claims` the page is that of before; after `--until summarise` the claims are, too."""
     summary_file, claims, page = (tmp_path / ARTEFACTS[name].path() for name in ("summary", "claims_json", "page"))
     page.parent.mkdir()
@@ -324,10 +318,9 @@ def test_what_is_older_than_the_summary_is_not_shown_as_its_own(
         return Trace(stage, 1, {}, {name: digest_of(path) for name, path in sources.items()})
 
     def shown() -> str:
-        main()
+        print_results(tmp_path)
         return " ".join(capsys.readouterr().out.split())
 
-    monkeypatch.setattr(sys, "argv", ["summary", str(tmp_path)])
     write_frame(summary([scored("t", "1", 1, 0.8)]), SUMMARY_COLUMNS, summary_file, {}, made_of("summary"))
     write_json(concluded("Much is lost."), claims, made_of("claims", summary=summary_file))
     write_page("<html><head></head></html>", page, made_of("page", summary=summary_file, claims=claims))

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from papa.errors import count
 from papa.results.summary import SUMMARY_COLUMNS, legend, tables_of
-from papa.results.table import Table, escape_latex, write_pages
+from papa.results.table import Table, escape_latex, escape_markdown, write_pages
 
 KEPT = {"1": 23, "1/2": 11, "0": 0}
 
@@ -110,3 +110,9 @@ def test_names_stay_readable_beside_many_numbers(capsys: pytest.CaptureFixture[s
 )
 def test_counts(number: int, noun: str, plural: str | None, text: str) -> None:
     assert count(number, noun, plural) == text
+
+
+def test_a_title_is_no_link_in_markdown() -> None:
+    page = Table("[a](javascript:alert(1))", pd.DataFrame({"task": ["![x](http://b) [-0.2, 0.1]"]}), 1).markdown()
+    assert "](" not in page and "[-0.2, 0.1]" in page
+    assert escape_markdown("[a](javascript:alert(1))") == "[a]\\(javascript:alert(1))"

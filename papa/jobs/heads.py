@@ -27,7 +27,7 @@ from papa.errors import InputError
 from papa.files import JSON, PathLike, provenance_of, read_table, trace_of
 from papa.jobs.start import PLACES
 from papa.results.conclusion import Conclusion
-from papa.results.page import config_told
+from papa.results.page import reported_config
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -172,7 +172,7 @@ def save_heads(chosen: Mapping[str, JSON], results: PathLike, folder: PathLike) 
     trace = trace_of(report) if report.exists() else None
     if trace is None:
         raise InputError(f"{results} has no report yet; run the study to its end first.")
-    study = Study(config_told(trace.settings["config"]), results)
+    study = Study(reported_config(trace.settings["config"]), results)
     corpus = study.config.tasks[chosen["task"]].corpus
     constants = study.constants(chosen["model"], corpus, Constant.parse(chosen["constant"]))
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from papa.method.pictures import inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.grids import GRID_COLUMNS
 from papa.results.losses import COUNTS
-from papa.results.panels import COLORS, GREY, around, leaders, placed
+from papa.results.panels import COLORS, GREY, around, leaders, placed, tooltips, words_only
 from papa.results.phrases import ABOUT_LOSS, constant_name, mean_text
 from papa.results.summary import ABOUT_DROPS, ABOUT_MEANS, has_drop, is_main
 from papa.results.table import Table, read_frame, score_text
@@ -134,7 +134,8 @@ def tables_of(drops: pd.DataFrame) -> list[Table]:
 def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, str]:
     """The mean drop at fraction 0 against the mean original score (Figure 3), and its alternative text.
 
-    With fewer than two drops there is nothing to compare, and the figure says so in words."""
+    With fewer than two drops there is nothing to compare, and the figure says so in words.
+    """
     import altair as alt
 
     several = frame["constant"].nunique() > 1
@@ -146,15 +147,13 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
     missing = f"No drop is defined for {', '.join(without)}." if len(without) else ""
     shown = f"{count(len(points), 'mean drop')} against original scores"
     if len(points) < 2:
-        said = [
+        sentences = [
             f"One model, nothing to compare. {name}: mean relative drop {drop:.1%}, mean original score {score:.3f}."
             for name, drop, score in points[["text", "end", "at"]].itertuples(index=False)
         ]
-        text = alt.Data(values=[{"text": "\n".join(wrap(" ".join([*said, missing]), width // 6))}])
-        words = alt.Chart(text, title=TITLE, width=width, height=40).encode(text="text:N")
-        return styled(words.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12, lineBreak="\n")), shown
-    told = {"text": "model", "tasks_with_drop": "tasks with a drop", "tasks_without_drop": "tasks without"}
-    tooltip = [alt.Tooltip(f"{name}:N", title=words) for name, words in told.items()]
+        return words_only(TITLE, " ".join([*sentences, missing]).strip(), width), shown
+    columns = {"text": "model", "tasks_with_drop": "tasks with a drop", "tasks_without_drop": "tasks without"}
+    tooltip = tooltips(columns)
     tooltip.insert(1, alt.Tooltip("at:Q", title="mean original score", format=".3f"))
     tooltip.insert(2, alt.Tooltip("end:Q", title="mean relative drop", format=".1%"))
     across, up = around(points["at"]), around(pd.Series([0.0, *points["end"]]))

@@ -15,7 +15,20 @@ from papa.method.pictures import PANELS, inline, styled
 from papa.results.grids import once, varied
 from papa.results.losses import COUNTS
 from papa.results.outcomes import ALL, is_probed
-from papa.results.panels import COLORS, CURVE, FLOORS, GREY, domain_of, heads_axis, labels_of, leaders, short
+from papa.results.panels import (
+    COLORS,
+    CURVE,
+    FLOORS,
+    GREY,
+    curves,
+    domain_of,
+    heads_axis,
+    labels_of,
+    leaders,
+    line_legend,
+    short,
+    tooltips,
+)
 from papa.results.phrases import MORE_THAN_ALL, loss_text
 from papa.results.table import metric_name
 
@@ -48,14 +61,9 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     colors = _colors(lines, subsets)
     points["color"] = points[field].map(dict(zip(names, colors, strict=True)))
     x = heads_axis(points, width)
-    told = {"line": " / ".join(varied(grid)), "subset": "examples", "fraction": "fraction kept", "kept": "heads kept"}
-    told |= {"score": "mean", "interval": "95 % interval", "seeds": "seeds", "floors": "trivial, contextless"}
-    tooltip = [alt.Tooltip(f"{name}:N", title=title) for name, title in (told | {"lost": "loss"}).items()]
-
-    def legend(name: str, values: list[str]) -> alt.Legend | None:
-        if len(values) < 2:
-            return None
-        return alt.Legend(title=told[name], symbolOpacity=1, symbolType="stroke", symbolSize=400)
+    titles = {"line": " / ".join(varied(grid)), "subset": "examples", "fraction": "fraction kept", "kept": "heads kept"}
+    titles |= {"score": "mean", "interval": "95 % interval", "seeds": "seeds", "floors": "trivial, contextless"}
+    tooltip = tooltips(titles | {"lost": "loss"})
 
     # a selection without a legend is there for what the page chooses, and for no click
     lines_clicked: dict[str, Any] = {"bind": "legend"} if len(lines) > 1 else {"on": "never"}
@@ -64,10 +72,14 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         clicks.append(alt.selection_point("subsets", fields=["subset"], bind="legend"))
     chosen = {"or": ["!datum.line", {"and": [{"param": click.name} for click in clicks]}]}
     scale = alt.Scale(domain=names, range=colors)
-    curve: list[alt.Color | alt.StrokeDash] = [alt.Color(f"{field}:N", scale=scale, legend=legend(field, names))]
+    curve: list[alt.Color | alt.StrokeDash] = [
+        alt.Color(f"{field}:N", scale=scale, legend=line_legend(titles[field], names, symbolOpacity=1))
+    ]
     if field == "line":
         dashes = alt.Scale(domain=subsets, range=[DASHES[number % len(DASHES)] for number in range(len(subsets))])
-        curve.append(alt.StrokeDash("subset:N", scale=dashes, legend=legend("subset", subsets)))
+        curve.append(
+            alt.StrokeDash("subset:N", scale=dashes, legend=line_legend(titles["subset"], subsets, symbolOpacity=1))
+        )
     # as a colour it would keep clicks from the legend of the curves, which are drawn after the rules of the floors
     own_color, thick = alt.Stroke("color:N", scale=None), alt.StrokeWidth("thick:Q", scale=None)
     barred = len(points.groupby(CURVE)) > MOST_BANDS
@@ -89,6 +101,8 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         bars = sure.mark_rule(strokeWidth=1.2, strokeDash=[1, 0]).encode(opacity=faded(0.8))
         labels = labels_of(own, field, domain, height)
         beside = alt.Chart(inline(labels)).encode(end, opacity=faded(1))
+        weight, size = (1.4, 18) if barred else (1.8, 30)
+        line, dots = curves(base.encode(opacity=faded(1)), tooltip, {"strokeWidth": weight}, {"size": size})
         rules = beside.transform_filter("datum.floor").mark_rule(strokeDash=[4, 3]).encode(own_color, thick)
         wide = max(12, width // 7)
         why = own.loc[own["subset"] == ALL, "status"].dropna().unique().tolist()
@@ -96,8 +110,8 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         return alt.layer(
             rules,
             bars if barred else sure.mark_area().encode(opacity=faded(0.15)),
-            base.mark_line(strokeWidth=1.4 if barred else 1.8).encode(opacity=faded(1)).add_params(*clicks),
-            base.mark_circle(size=18 if barred else 30).encode(opacity=faded(1), tooltip=tooltip),
+            line.add_params(*clicks),
+            dots,
             *leaders(beside, x, at, own_color),
             title=alt.Title(wrap(own["title"].iloc[0], wide), subtitle=silent),
             width=width,

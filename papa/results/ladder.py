@@ -19,14 +19,15 @@ from papa.config.variant import LADDER
 from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed, Drawing
-from papa.results.figures import OF_SUBSETS, styled
+from papa.results.figures import OF_SUBSETS
 from papa.results.losses import CONTRIBUTION, COUNTS, Weights, difference, share_of, status_of
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, measured_in
+from papa.results.panels import Layers, PanelGrid, curves, line_legend, panels, percent_axis, tooltips, words_only
 from papa.results.phrases import constant_name, loss_text
 from papa.results.table import Table, metric_name, score_text
 
 if TYPE_CHECKING:
-    import altair as alt
+    pass
 
 OWN = "own attention"
 ADDS = {
@@ -198,57 +199,45 @@ def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
     """What is lost on each rung: a panel for each task and model, a line for each subset of its examples."""
     import altair as alt
 
-    several = frame["model"].nunique() > 1
     known = frame[frame["loss"].notna()]
     width, height = 1.6 * plots.width, plots.height
+    if known.empty:
+        return words_only(TITLE, sentence_of(frame), width)
     rungs = [kind for kind in ADDS if kind in set(frame["rung"])]
     labels = {kind: wrap(ADDS[kind], 13) for kind in rungs}
     subsets = list(dict.fromkeys(known["subset"]))
     spare = [color for color in ("#009E73", "#CC79A7", "#E69F00", "#56B4E9") if color not in OF_SUBSETS.values()]
     colors = [OF_SUBSETS.get(subset, spare[number % len(spare)]) for number, subset in enumerate(subsets)]
-    legend = alt.Legend(title="examples", symbolType="stroke", symbolSize=400) if len(subsets) > 1 else None
-    color = alt.Color("subset:N", scale=alt.Scale(domain=subsets, range=colors), legend=legend)
+    scale = alt.Scale(domain=subsets, range=colors)
+    color = alt.Color("subset:N", scale=scale, legend=line_legend("examples", subsets))
     top = max([1.0, *(known["high"].where(known["high"] < 2).dropna()), *known["loss"].clip(upper=2)])
     bottom = min([0.0, *(known["low"].where(known["low"] > -1).dropna()), *known["loss"].clip(lower=-1)])
-    percents = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'", tickCount=5)
-    scale = alt.Scale(domain=[bottom, top], nice=False, clamp=True)
+    losses: dict[str, Any] = {"title": "loss", "axis": percent_axis(5)}
+    losses["scale"] = alt.Scale(domain=[bottom, top], nice=False, clamp=True)
     axis = alt.Axis(labelExpr=f"{labels}[datum.value]", labelAngle=0, labelFontSize=9, labelLineHeight=10)
-    x = alt.X(
-        "rung:N", sort=rungs, scale=alt.Scale(domain=rungs), title="known, and what stands to the left", axis=axis
-    )
-    tooltip = [alt.Tooltip(f"{name}:N", title=title) for name, title in _TOLD.items()]
+    domain = alt.Scale(domain=rungs)
+    x = alt.X("rung:N", sort=rungs, scale=domain, title="known, in addition to what is on the left", axis=axis)
 
-    def panel(model: str, task: str) -> alt.LayerChart | alt.FacetChart:
-        own = known[known["model"].eq(model) & known["task"].eq(task)]
-        data = [{str(name): value for name, value in row.items()} for row in _told(own).to_dict("records")]
+    def draw(rows: pd.DataFrame) -> Layers:
+        data = [{str(name): value for name, value in row.items()} for row in _points(rows).to_dict("records")]
         base = alt.Chart(alt.InlineData(data)).encode(x, color)
-        y = alt.Y("loss:Q", title="loss", axis=percents, scale=scale)
-        title = own["title"].iloc[0]
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.2, opacity=0.8)
-        return alt.layer(
-            bars.encode(alt.Y("low:Q", scale=scale, axis=percents, title="loss"), alt.Y2("high:Q")),
-            base.mark_line(strokeWidth=1.8).encode(y),
-            base.mark_circle(size=36, opacity=1).encode(y, tooltip=tooltip),
-            title=wrap(f"{title} ({model})" if several else title, max(12, int(width // 7))),
-            width=width,
-            height=height,
-        )
+        line = base.encode(alt.Y("loss:Q", **losses))
+        dots = {"size": 36, "opacity": 1}
+        return [
+            bars.encode(alt.Y("low:Q", **losses), alt.Y2("high:Q")),
+            *curves(line, tooltips(POINT_TITLES), {"strokeWidth": 1.8}, dots),
+        ]
 
-    pairs = known[["model", "task"]].drop_duplicates().itertuples(index=False)
-    panels = [panel(*pair) for pair in pairs]
-    if not panels:
-        text = alt.Data(values=[{"text": wrap(sentence_of(frame), int(width // 6))}])
-        words = alt.Chart(text, title=TITLE, width=width, height=40).encode(text="text:N")
-        return styled(words.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12))
-    return styled(alt.concat(*panels, columns=2, spacing=24, title=TITLE)).configure_legend(orient="bottom")
+    return panels(known, draw, PanelGrid(width, height, 2, TITLE))
 
 
-_TOLD = {"knows": "knows also", "constant": "constants", "subset": "examples", "of": "score", "lost": "loss"}
-_TOLD |= {"worth": "step", "reading": "metric"}
-"""What is shown of a point, and what it is called."""
+POINT_TITLES = {"knows": "knows also", "constant": "constants", "subset": "examples", "of": "score", "lost": "loss"}
+POINT_TITLES |= {"worth": "step", "reading": "metric"}
+"""The columns that a tooltip shows, and their titles."""
 
 
-def _told(own: pd.DataFrame) -> pd.DataFrame:
+def _points(own: pd.DataFrame) -> pd.DataFrame:
     steps = zip(own["step"], own["step_low"], own["step_high"], strict=True)
     losses = zip(own["loss"], own["low"], own["high"], strict=True)
     finite = own[["low", "high"]].abs().max(axis=1) < float("inf")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES
+from papa.method.pictures import PANELS, styled
 from papa.results.outcomes import ALL
 from papa.results.summary import fractions_of
 
@@ -34,6 +36,81 @@ CURVE = ["line", "subset"]
 LABEL = 11
 """The height of a label beside a panel, in pixels."""
 LABELS = ("text", "end", "at", "floor", "color", "thick", "line", "subset")
+PAGE_LEGEND = {"columns": PANELS, "labelFontSize": 12, "labelLimit": 400}
+"""The legends of figures that only the HTML report has."""
+Layers = list[Any]
+"""Layers of an Altair chart."""
+
+
+@dataclass(frozen=True)
+class PanelGrid:
+    """The size and the arrangement of panels, the title above all, and the look of the legend."""
+
+    width: float
+    height: float
+    columns: int = PANELS
+    title: str = ""
+    legend: Mapping[str, Any] = field(default_factory=dict)
+
+
+def tooltips(titles: Mapping[str, str]) -> list[alt.Tooltip]:
+    """A tooltip that shows these columns as text under these titles."""
+    import altair as alt
+
+    return [alt.Tooltip(f"{column}:N", title=title) for column, title in titles.items()]
+
+
+def line_legend(title: str, names: Sequence[str], **look: Any) -> alt.Legend | None:
+    """The legend of lines; None if there is one line only."""
+    import altair as alt
+
+    return alt.Legend(title=title, symbolType="stroke", symbolSize=400, **look) if len(names) > 1 else None
+
+
+def percent_axis(ticks: int) -> alt.Axis:
+    """An axis of shares in percent."""
+    import altair as alt
+
+    return alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'", tickCount=ticks)
+
+
+def curves(base: alt.Chart, tooltip: Sequence[alt.Tooltip], line: Mapping[str, Any], dot: Mapping[str, Any]) -> Layers:
+    """A line through the points of a chart, and dots with tooltips."""
+    return [base.mark_line(**line), base.mark_circle(**dot).encode(tooltip=tooltip)]
+
+
+def panels(rows: pd.DataFrame, draw: Callable[[pd.DataFrame], Layers], look: PanelGrid) -> Any:
+    """One panel for each model and task of `rows`, with the legend below all.
+
+    Args:
+        rows: `model`, `task`, `title` and whatever `draw` reads.
+        draw: the layers of a panel from its rows.
+        look: size and arrangement.
+    """
+    import altair as alt
+
+    several = rows["model"].nunique() > 1
+    charts = [
+        alt.layer(
+            *draw(group),
+            title=wrap(f"{title} ({model})" if several else str(title), max(12, int(look.width // 7))),
+            width=look.width,
+            height=look.height,
+        )
+        for (model, _, title), group in rows.groupby(["model", "task", "title"], sort=False)
+    ]
+    heading = {"title": look.title} if look.title else {}
+    figure = styled(alt.concat(*charts, columns=look.columns, spacing=24, **heading))
+    return figure.configure_legend(orient="bottom", **look.legend)
+
+
+def words_only(title: str, text: str, width: float) -> Any:
+    """A figure that says in words why there is nothing to draw."""
+    import altair as alt
+
+    data = alt.Data(values=[{"text": wrap(text, int(width // 6))}])
+    chart = alt.Chart(data, title=title, width=width, height=40).encode(text="text:N")
+    return styled(chart.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12))
 
 
 def heads_axis(points: pd.DataFrame, width: float) -> alt.X:

@@ -18,7 +18,7 @@ from papa.jobs.measure import _splits
 from papa.jobs.stage import performed
 from papa.jobs.start import PLACES, lock
 from papa.model.load import keeping_models, load_model
-from papa.results.page import config_told
+from papa.results.page import reported_config
 
 WORDS = "abcdefgh"
 QUICK = {"run": {"seeds": [1, 2], "fractions": ["1", "1/2", "0"]}, "tasks": {"epochs": 2, "learning_rate": 1e-2}}
@@ -227,9 +227,9 @@ def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, fol
     (study.folder / PLACES).write_text(json.dumps({found["model"]: {"package": "has_tiny"}}), encoding="utf-8")
     monkeypatch.chdir(save_heads(found, study.folder, tmp_path / "of-package"))
     of_package = run_code(Path("README.md").read_text())["outputs"].last_hidden_state
-    told = config_told(trace_of(study.page).settings["config"])
+    told = reported_config(trace_of(study.page).settings["config"])
     models = {found["model"]: Model(hub="owner/tiny", revision="a" * 40)}
-    monkeypatch.setattr("papa.jobs.heads.config_told", lambda config: told.model_copy(update={"models": models}))
+    monkeypatch.setattr("papa.jobs.heads.reported_config", lambda config: told.model_copy(update={"models": models}))
     monkeypatch.chdir(save_heads(found, study.folder, tmp_path / "of-hub"))
     card = Path("README.md").read_text()
     assert "base_model: owner/tiny" in card and card.count("revision=") == 2

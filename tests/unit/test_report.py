@@ -34,7 +34,8 @@ from papa.config.study import Study
 from papa.errors import DamagedArtefact
 from papa.files import digest_of, read_json, read_table, trace_of
 from papa.results.analysis import analyse
-from papa.results.page import GLOSSARY, PAGES, write_report
+from papa.results.page import GLOSSARY, write_report
+from papa.results.page_html import PAGES
 from papa.results.phrases import percent
 
 SMALL: dict[str, Any] = {"run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]}, "grids": {}}
@@ -291,10 +292,10 @@ def test_every_figure_has_a_sentence_with_its_n(page: Page) -> None:
 
 def test_learning_curves_have_a_panel_for_each_task_and_model(page: Page) -> None:
     figure = told(page)["figures"]["_learning"]
-    assert [panel["title"] for panel in figure["concat"]] == [
+    assert ["".join(panel["title"]) for panel in figure["concat"]] == [
         f"{task} ({model})" for model in ("small", "other") for task in (TITLE, "Second")
     ]
-    settings = ["original", "1/2 kept, average, λ order", "0 kept, average", "contextless"]
+    settings = ["original", "1/2 kept, average, λ order", "0 kept, average", "context-free floor"]
     rows = drawn_in(figure)
     assert list(dict.fromkeys(row["setting"] for row in rows)) == settings
     assert {row["epoch"] for row in rows} == {1, 2, 3} and {row["runs"] for row in rows} == {3}
@@ -371,12 +372,12 @@ def test_a_seed_that_was_taken_away_counts_in_no_table(study: Study, tmp_path: P
 
 def test_numbers_agree_with_their_nouns(study: Study, tmp_path: Path) -> None:
     said = write_report(page_job(study))
-    assert said == "2 lines, 4 figures and 4 sets of heads on one page"
+    assert said == "2 lines, 4 figures and 4 sets of heads in the HTML report"
     run = SMALL["run"] | {"fractions": ["1", "1/2"], "seeds": [1]}
     task = CONFIG["tasks"]["second"] | {"epochs": 1}
     small = write_results(tmp_path, {}, run=run, grids={}, tasks={"second": task})
     job = page_job(small)
-    assert write_report(job) == "1 line, 1 figure and 1 set of heads on one page"
+    assert write_report(job) == "1 line, 1 figure and 1 set of heads in the HTML report"
     words = words_of(Page(Path(job.output("page")).read_text(encoding="utf-8")))
     assert "1 seed" in words and "1 seeds" not in words
     assert "3 probes of 1 model on 1 task, seed 1" in words

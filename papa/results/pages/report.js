@@ -1,8 +1,8 @@
 "use strict";
 // What the page does: draws the figures, keeps what is chosen the same everywhere, sorts tables and hands them out.
 (() => {
-  const told = JSON.parse(document.getElementById("told").textContent);
-  const { entries, sets } = told.explorer;
+  const content = JSON.parse(document.getElementById("content").textContent);
+  const { entries, sets } = content.explorer;
   const by = (id) => document.getElementById(id);
   const unique = (values) => [...new Set(values)];
   const counted = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
@@ -75,13 +75,13 @@
   async function drawFigure(name) {
     const id = `figure-${name}`;
     // a figure in a closed part has no width of its own
-    const view = await draw(id, fitted(told.figures[name], by(id).closest("section").clientWidth - MENU()));
+    const view = await draw(id, fitted(content.figures[name], by(id).closest("section").clientWidth - MENU()));
     if (!view || !has(view, "lines_store")) return;
     mark(view);
     // a click in a legend
     view.addSignalListener("lines", (_, value) => {
       const [line] = value?.line || [null];
-      if (line !== chosen.line && (line === null || line in told.lines)) chooseLine(line);
+      if (line !== chosen.line && (line === null || line in content.lines)) chooseLine(line);
     });
   }
 
@@ -104,7 +104,7 @@
     chosen.line = line;
     for (const [, result] of drawn) if (has(result.view, "lines_store")) mark(result.view);
     showLine();
-    const about = told.lines[line];
+    const about = content.lines[line];
     if (!about) return;
     const fits = (entry) => ["model", "constant", "order"].filter((key) => about[key] === null || entry[key] === about[key]).length;
     const own = chosen.entry ? entries.filter((entry) => entry.model === about.model) : [];
@@ -136,7 +136,7 @@
     listHeads();
     showHead();
     // the model that is looked at stands out in the figures
-    const line = Object.keys(told.lines).find((name) => told.lines[name].model === entry.model && fitsLine(told.lines[name], entry));
+    const line = Object.keys(content.lines).find((name) => content.lines[name].model === entry.model && fitsLine(content.lines[name], entry));
     if (chosen.line !== null && line && line !== chosen.line) chooseLine(line);
   }
 
@@ -173,7 +173,7 @@
       head: place % entry.heads,
       lambda: entry.of.lambda[place],
       rank: rank === null ? null : rank + 1,
-      pattern: patterns ? Object.keys(told.flags).filter((flag) => patterns[place][flag]).map((flag) => told.flags[flag]).join(", ") || "none of these" : "",
+      pattern: patterns ? Object.keys(content.flags).filter((flag) => patterns[place][flag]).map((flag) => content.flags[flag]).join(", ") || "none of these" : "",
     }));
   }
 
@@ -411,7 +411,7 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themed);
 
   function drawAll() {
-    const ready = [...Object.keys(told.figures).map(drawFigure), drawGrid()];
+    const ready = [...Object.keys(content.figures).map(drawFigure), drawGrid()];
     showHead();
     return Promise.all(ready);
   }
@@ -436,5 +436,5 @@
   by("theme").textContent = isDark() ? "Light" : "Dark";
   showLine();
   if (entries.length) chooseEntry(entries[0]);
-  Promise.all(Object.keys(told.figures).map(drawFigure)).then(() => { document.documentElement.dataset.drawn = "all"; });
+  Promise.all(Object.keys(content.figures).map(drawFigure)).then(() => { document.documentElement.dataset.drawn = "all"; });
 })();

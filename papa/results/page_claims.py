@@ -1,0 +1,182 @@
+"""The claims of the HTML report: facts about each line, curves of replaceable heads, differences between lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+import pandas as pd
+
+from papa.config.analyses import grid_view
+from papa.config.stages import GridView
+from papa.config.study import Study
+from papa.errors import count
+from papa.files import read_table
+from papa.method.pictures import styled
+from papa.results import claims, phrases
+from papa.results.conclusion import AreaDifference, Conclusion, LineClaim
+from papa.results.grids import once, rows_of, varied
+from papa.results.page_section import Section, examples_in, span, unbroken
+from papa.results.panels import COLORS, PAGE_LEGEND, curves, line_legend, percent_axis, tooltips
+from papa.results.table import Table
+
+ABOUT_AREA = (
+    "Area: the mean loss along the share of heads that is replaced, from none to all. Difference: the area of the "
+    "first line minus that of the second. Two lines differ if p, corrected for all pairs of an analysis (Holm), is "
+    "below 0.05. Otherwise they are equal within the margin if the 90 % interval lies within it. Each pair is judged "
+    "equal by itself, without correction."
+)
+
+
+def facts_of(line: LineClaim, margin: float) -> dict[str, object]:
+    """The facts of a line of the run, each with its interval or a reason, and the tasks to be careful with."""
+    facts = line.tasks and [
+        _fact(f"loss with all {count(line.heads, 'head')} replaced", *_at_end(line)),
+        _fact(f"replaceable at a margin of {100 * margin:g} %", *_replaceable(line)),
+        _fact("margin at which half of the heads are replaceable", *_half(line)),
+        _fact("area under the loss, from no head replaced to all", *_area(line)),
+    ]
+    tasks: dict[str, Sequence[str]] = {
+        "Excluded": [phrases.excluded(exclusion) for exclusion in line.excluded],
+        "At their ceiling": line.ceiling,
+        "Still rising, train longer": [phrases.rising(task) for task in line.rising],
+    }
+    return {"line": line.line, "facts": facts, "tasks": {name: titles for name, titles in tasks.items() if titles}}
+
+
+def _fact(name: str, value: str, note: str) -> dict[str, str]:
+    return {"name": unbroken(name), "value": value.replace("-", "−"), "note": unbroken(note)}
+
+
+def _at_end(line: LineClaim) -> tuple[str, str]:
+    end, tasks = line.at_end, line.tasks
+    if end is None:
+        return "–", "no run has every head replaced"
+    where = f"mean over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
+    above = phrases.above_all(end.loss).strip().rstrip(".")
+    note = f"{phrases.with_interval(end.low, end.high)}; {where}"
+    return phrases.percent(end.loss), f"{note}; {above[0].lower()}{above[1:]}" if above else note
+
+
+def _replaceable(line: LineClaim) -> tuple[str, str]:
+    """How many heads, and the bound that stops the next measured number."""
+    if line.replaceable is None:
+        return "–", "no number of heads was measured"
+    stop = line.stopped_at
+    return f"{line.replaceable} of {line.heads} heads", phrases.bound(stop) if stop else "all that were measured"
+
+
+def _half(line: LineClaim) -> tuple[str, str]:
+    half = line.half
+    if half is None or half.margin is None:
+        return "–", "half of the heads were never replaced together"
+    measured = f"measured with {half.replaced} of {line.heads} replaced"
+    if not isfinite(half.margin):
+        return "–", f"no margin is wide enough; {measured}"
+    return phrases.percent(half.margin, upper=True), measured
+
+
+def _area(line: LineClaim) -> tuple[str, str]:
+    area = line.area
+    if area is None:
+        return "–", "not measured from none to all"
+    return (
+        phrases.percent(area.mean),
+        f"{phrases.with_interval(area.low, area.high)}; 0 % if nothing is lost on the way",
+    )
+
+
+def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) -> list[Section]:
+    """The claims of each grid with their curve, differences between areas, and how stable orders are."""
+    frame = read_table(study.results / study.path("claims")).to_pandas()
+    tables = dict(zip(frame["grid"].unique(), claims.tables_of(frame), strict=True))
+    sections = []
+    for name, table in tables.items():
+        if frame.loc[frame["grid"] == name, "loss"].isna().all():
+            continue
+        grid, lines = grid_view(study, name), [line for line in conclusion.lines if line.grid == name]
+        section = Section(f"_claims-{name}", grid.title, "", [replace(table, title="")])
+        if any(len(line.measured) > 1 for line in lines):
+            seeds = sorted({line.seeds for line in lines if line.seeds})
+            n = f"{span(seeds)} {'seed' if seeds == [1] else 'seeds'}, " if seeds else ""
+            n += f"{examples_in(rows_of(grid, summary))}."
+            caption = (
+                "How many heads are replaceable, by the loss that is accepted. Dashed: the margin that the config set, "
+                f"{100 * conclusion.margin:g} %. {once(grid)} {n}"
+            )
+            shown = f"Heads that are replaceable by margin: {count(len(lines), 'line')}"
+            section = section.drawn(_margins(grid, lines, conclusion.margin), shown, caption)
+        sections.append(section)
+    titles = {name: grid_view(study, name).title for name in study.grids}
+    if conclusion.areas:
+        areas = _areas(conclusion.areas, titles)
+        sections.append(Section("_areas", "Differences between lines", ABOUT_AREA, [areas]))
+    return sections
+
+
+def _areas(pairs: Sequence[AreaDifference], titles: Mapping[str, str]) -> Table:
+    lines = [
+        {
+            "lines": f"{pair.a} and {pair.b}",
+            "analysis": titles[pair.grid],
+            "verdict": pair.verdict,
+            "difference of areas": phrases.percent(pair.difference).replace("-", "−"),
+            "95 % interval": phrases.interval_text(pair.low, pair.high).replace("-", "−"),
+            "p": "–" if pair.p is None else "<0.001" if pair.p < 0.001 else f"{pair.p:.3f}",
+        }
+        for pair in pairs
+    ]
+    return Table("", pd.DataFrame(lines), 3)
+
+
+def _margins(grid: GridView, lines: Sequence[LineClaim], margin: float) -> Any:
+    """How many heads are replaceable at each margin: a step for each measured number, and a rule at `margin`."""
+    import altair as alt
+
+    known = {
+        line.line: [(step.margin, step) for step in line.steps if step.margin is not None and isfinite(step.margin)]
+        for line in lines
+    }
+    widest = max([2 * margin, *(at for steps in known.values() for at, _ in steps)])
+    end = 1.05 * min(1.0, widest)
+    shares, heads = len({line.heads for line in lines}) > 1, max(line.heads for line in lines)
+    rows: list[dict[str, object]] = []
+    for line in lines:
+        unit = 100 / line.heads if shares else 1
+        steps = [(at, step) for at, step in known[line.line] if at <= end]
+        places = [(0.0, 0, None), *((at, step.replaced, step) for at, step in steps)]
+        for at, replaced, step in [*places, (end, places[-1][1], None)]:
+            row = {"line": line.line, "margin": at, "k": replaced * unit}
+            if step:
+                row |= {"replaced": f"{replaced} of {line.heads}", "loss": phrases.percent(step.loss)}
+                largest = phrases.percent(step.bound, upper=True)
+                row |= {"least": phrases.percent(at, upper=True), "worst": f"{step.worst}, {largest}"}
+            rows.append(row)
+    titles = {"line": " / ".join(varied(grid)), "replaced": "heads replaced", "least": "replaceable at margins above"}
+    titles |= {"loss": "mean loss", "worst": "largest bound"}
+    names = [line.line for line in lines]
+    colors = [COLORS[number % len(COLORS)] for number in range(len(names))]
+    scale, top = (alt.Scale(domain=[0, most], nice=False) for most in (end, 100 if shares else heads))
+    x = alt.X("margin:Q", scale=scale, title="margin: the loss that is accepted", axis=percent_axis(8))
+    y = alt.Y("k:Q", title=f"heads replaceable{', %' if shares else ''}", scale=top, axis=alt.Axis(tickMinStep=1))
+    clicked = alt.selection_point(name="lines", fields=["line"], bind="legend")
+    color = alt.Scale(domain=names, range=colors)
+    base = alt.Chart(alt.InlineData(rows)).encode(
+        x,
+        y,
+        alt.Color("line:N", scale=color, legend=line_legend(titles["line"], names)),
+        opacity=alt.when(clicked).then(alt.value(1)).otherwise(alt.value(1 / 12)),
+    )
+    rule = alt.Chart(alt.InlineData([{"margin": margin, "text": f"margin {100 * margin:g} %"}])).encode(x)
+    line, dots = curves(base, tooltips(titles), {"interpolate": "step-after", "strokeWidth": 2}, {"size": 45})
+    figure = alt.layer(
+        rule.mark_rule(strokeDash=[4, 3], color="#000000", opacity=0.6),
+        rule.mark_text(align="left", baseline="top", dx=5, fontSize=11).encode(alt.YValue(3), text="text:N"),
+        line.add_params(clicked),
+        dots.transform_filter("isValid(datum.replaced)"),
+        width=3 * grid.plots.width,
+        height=1.2 * grid.plots.height,
+    )
+    return styled(figure).configure_legend(orient="bottom", **PAGE_LEGEND)

@@ -1,0 +1,41 @@
+"""The HTML report as text: the template with its content, and the policy that lets only its own scripts run."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+from papa.results.page_section import unbroken
+
+PAGES = files("papa.results") / "pages"
+
+
+def rendered(content: Mapping[str, object]) -> str:
+    """The template with `content` in it, and the policy that lets its own scripts run and nothing else."""
+    import vl_convert
+    from jinja2 import BaseLoader, Environment, StrictUndefined
+
+    scripts = [vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"), _text("report.js")]
+    digests = [f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts]
+    policy = [
+        "default-src 'none'",
+        f"script-src {' '.join(digests)} 'unsafe-eval'",  # vega compiles its expressions
+        "style-src 'unsafe-inline'",
+        "img-src data: blob:",
+    ]
+    environment = Environment(
+        loader=BaseLoader(), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["unbroken"] = unbroken
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # and keys in the order that they have
+    template = environment.from_string(_text("report.html"))
+    return template.render(content, scripts=scripts, style=_text("report.css"), policy="; ".join(policy))
+
+
+def _text(name: str) -> str:
+    return (PAGES / name).read_text(encoding="utf-8")

@@ -1,0 +1,88 @@
+"""The learning curves of the HTML report."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from papa.config.measures import MEASURES
+from papa.config.study import Study
+from papa.config.variant import CONTEXTLESS, Order
+from papa.errors import count
+from papa.method.pictures import inline
+from papa.results.page_section import Section, examples_in, span
+from papa.results.panels import (
+    COLORS,
+    LEAST_SPAN,
+    PAGE_LEGEND,
+    Layers,
+    PanelGrid,
+    curves,
+    line_legend,
+    panels,
+    tooltips,
+)
+from papa.results.phrases import constant_name, order_name
+from papa.results.summary import is_main
+from papa.results.table import metric_name
+
+
+def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) -> Section | None:
+    """Draw the validation scores of all settings after each epoch; None if nothing was trained for several epochs.
+
+    Args:
+        study: has the size of the panels.
+        summary: the rows of the summary.
+        scores: the table of curves.
+    """
+    scores = scores[scores.groupby(["model", "task"])["epoch"].transform("max") > 1]
+    if scores.empty:
+        return None
+    import altair as alt
+
+    main = summary[is_main(summary)].drop_duplicates("task").set_index("task")
+    settings = scores[["constant", "order", "fraction"]].itertuples(index=False)
+    rows = scores.assign(setting=[_setting(*setting) for setting in settings])
+    by = ["model", "task", "setting", "epoch"]
+    points = rows.groupby(by, sort=False).agg(score=("score", "mean"), runs=("score", "size")).reset_index()
+    points = points.assign(title=points["task"].map(main["title"]), text=points["score"].map("{:.3f}".format))
+    names = points["setting"].unique().tolist()
+    colors = {"range": COLORS[: len(names)]} if len(names) <= len(COLORS) else {"scheme": "tableau20"}
+    scale = alt.Scale(domain=names, **colors)
+    color = alt.Color("setting:N", scale=scale, legend=line_legend("heads kept", names))
+    tooltip = tooltips({"setting": "replaced", "epoch": "epoch", "text": "mean score", "runs": "runs"})
+
+    def draw(panel: pd.DataFrame) -> Layers:
+        metric, score = main["metric"][panel["task"].iloc[0]], panel["score"]
+        middle, height = (score.min() + score.max()) / 2, max(LEAST_SPAN, np.ptp(score))
+        top = min(MEASURES[metric].high, middle + height / 2)
+        scale = alt.Scale(domain=[top - height, top], zero=False, padding=4)
+        epochs = sorted(panel["epoch"].unique().tolist())
+        ticks = alt.Axis(values=epochs[:: 1 + len(epochs) // 8], format="d", grid=False)
+        epoch = alt.X("epoch:Q", title="epoch", axis=ticks)
+        base = alt.Chart(inline(panel.drop(columns=["title"]))).encode(
+            epoch.scale(zero=False, nice=False, padding=6),
+            alt.Y("score:Q", title=metric_name(metric), scale=scale),
+            color,
+        )
+        return curves(base, tooltip, {"strokeWidth": 1.5}, {"size": 24})
+
+    look = PanelGrid(study.config.plots.width, 0.8 * study.config.plots.height, legend=PAGE_LEGEND)
+    figure = panels(points, draw, look).configure_axisY(minExtent=36, tickCount=4)
+    seeds = sorted(scores.groupby(["model", "task", "constant", "order", "fraction"], dropna=False)["seed"].nunique())
+    caption = (
+        f"Validation score after each epoch, mean over {span(seeds)} {'seed' if seeds[-1] == 1 else 'seeds'}; "
+        f"{examples_in(summary)}. If a line still rises at its end, train longer."
+    )
+    alternative = f"Validation scores by epoch: {count(len(points.groupby(['model', 'task'])), 'panel')}"
+    return Section("_learning", "Learning curves", "", []).drawn(figure, alternative, caption)
+
+
+def _setting(constant: str | None, order: str | None, fraction: str) -> str:
+    """The name of a setting in the legend."""
+    if not isinstance(constant, str):
+        return "original"
+    if f"{constant}/all" == CONTEXTLESS and fraction == "0":
+        return "context-free floor"
+    ordered = f", {order_name(Order.parse(order).base)} order" if isinstance(order, str) else ""
+    return f"{fraction} kept, {constant_name(constant)}{ordered}"

@@ -67,7 +67,7 @@ def ready(rule: str, name: str, made_by: str, out: Path) -> Job:
 
 def run(job: Job) -> str:
     check_inputs(job)
-    module, _, name = job.settings.runs.partition(":")
+    module, _, name = job.settings.function.partition(":")
     return getattr(import_module(module), name)(job)
 
 

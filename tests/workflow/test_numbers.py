@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from papa.config.stages import STAGES
+from papa.config.analyses import ANALYSES
+from papa.config.stages import STAGES, AnalysisOf
 from papa.files import digest_of_json, read_json, read_table, trace_of
 
 NUMBERS = Path(__file__).with_name("numbers.json")
@@ -86,6 +87,19 @@ def test_numbers_that_change_get_a_new_version(finished) -> None:
 
 
 def test_every_stage_that_computes_has_an_example() -> None:
-    without = {"page", "published", "patterns", "order", "fetch", "stability", "weights", "resample", "ladder"}
+    without = {
+        "analysis",
+        "page",
+        "published",
+        "patterns",
+        "order",
+        "fetch",
+        "stability",
+        "weights",
+        "resample",
+        "ladder",
+    }
     """Pages and pictures, what has tests of its own against the paper, and what no text or weight has a part in."""
-    assert {kind.stage for kind in STAGES.values()} - without == EXAMPLES.keys()
+    analyses = {entry.stage or name for name, entry in ANALYSES.items()} | {"grid", "patterns"}
+    stages = {kind.stage for kind in STAGES.values()} - {AnalysisOf.stage}
+    assert (analyses | stages) - without == EXAMPLES.keys()

@@ -21,15 +21,17 @@ report: "../report/workflow.rst"
 shell.prefix("set -euo pipefail; trap '' INT; ")
 
 
+def job_of(rule, wildcards):
+    return STUDY.job(rule, **dict(wildcards.items()))
+
+
 def reads(rule, *names):
     """The inputs of these names, as far as the config needs them. Those of a finished job never rerun it."""
 
     def inputs(wildcards):
-        job = STUDY.job(rule, **dict(wildcards.items()))
-        counts = ancient if STUDY.state(job) == FRESH else str
-        files = STUDY.read_by(job)
-        if unnamed := files.keys() - set(names):
-            raise ValueError(f"rule {rule} does not name its inputs {', '.join(sorted(unnamed))}")
+        job = job_of(rule, wildcards)
+        counts, files = ancient if STUDY.state(job) == FRESH else str, STUDY.read_by(job)
+        assert files.keys() <= set(names), f"rule {rule} does not name all its inputs: {', '.join(files)}"
         paths = {name: [counts(f"<results>/{path}") for path in several] for name, several in files.items()}
         return paths | {"outdated": counts(OUTDATED)}
 
@@ -38,14 +40,9 @@ def reads(rule, *names):
 
 def sized(rule):
     """Memory in megabytes and walltime in minutes, which grow with each attempt to run a job."""
-
-    def times(attempt, estimate, wildcards):
-        return attempt * estimate(STUDY, STUDY.job(rule, **dict(wildcards.items())))
-
-    return {
-        "mem_mb": lambda wildcards, attempt: times(attempt, resources.memory, wildcards),
-        "runtime": lambda wildcards, attempt: times(attempt, resources.walltime, wildcards),
-    }
+    estimates = {"mem_mb": resources.memory, "runtime": resources.walltime}
+    times = lambda estimate: lambda wildcards, attempt: attempt * estimate(STUDY, job_of(rule, wildcards))
+    return {name: times(estimate) for name, estimate in estimates.items()}
 
 
 def parameters(wildcards, output):
@@ -59,11 +56,5 @@ def file(artefact, **wildcards):
     return f"<results>/{path}"
 
 
-def stem(artefact):
-    """The path without its ending. The log and the benchmark of a job are called like its first output."""
-    return ARTEFACTS[artefact].stem
-
-
 def shown(artefact, category, **labels):
-    path = file(artefact, **labels)
-    return report(path, caption=f"../report/{artefact}.rst", category=category, labels=labels)
+    return report(file(artefact, **labels), caption=f"../report/{artefact}.rst", category=category, labels=labels)

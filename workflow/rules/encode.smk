@@ -4,7 +4,7 @@ use rule tokenize as average with:
     output:
         constants=file("average"),
     pathvars:
-        path=stem("average"),
+        path=ARTEFACTS["average"].stem,
     wildcard_constraints:
         laid_out=STUDY.in_parts(False),
     threads: STUDY.config.threads.encoder
@@ -19,7 +19,7 @@ use rule average as average_part with:
     output:
         constants=file("average_part"),
     pathvars:
-        path=stem("average_part"),
+        path=ARTEFACTS["average_part"].stem,
     wildcard_constraints:
         laid_out=STUDY.in_parts(True),
     resources:
@@ -32,7 +32,7 @@ use rule prepare_texts as merge_averages with:
     output:
         constants=file("average"),
     pathvars:
-        path=stem("average"),
+        path=ARTEFACTS["average"].stem,
     wildcard_constraints:
         laid_out=STUDY.in_parts(True),
     localrule: True
@@ -46,7 +46,7 @@ use rule average as resample with:
     output:
         constants=file("resample"),
     pathvars:
-        path=stem("resample"),
+        path=ARTEFACTS["resample"].stem,
     wildcard_constraints:
         laid_out=f"{NAME}(/slots-[0-9]+)?",
     resources:
@@ -59,7 +59,7 @@ use rule tokenize as train_lambda with:
     output:
         lambdas=file("lambda"),
     pathvars:
-        path=stem("lambda"),
+        path=ARTEFACTS["lambda"].stem,
     priority: 2
     threads: STUDY.config.threads.encoder
     resources:
@@ -73,7 +73,7 @@ use rule train_lambda as half_lambda with:
     output:
         lambdas=file("lambda_half"),
     pathvars:
-        path=stem("lambda_half"),
+        path=ARTEFACTS["lambda_half"].stem,
     resources:
         **sized("half_lambda"),
 
@@ -85,7 +85,7 @@ use rule train_lambda as weigh_heads with:
     output:
         weights=file("weights"),
     pathvars:
-        path=stem("weights"),
+        path=ARTEFACTS["weights"].stem,
     resources:
         **sized("weigh_heads"),
 
@@ -96,7 +96,7 @@ use rule prepare_texts as rank with:
     output:
         order=file("order"),
     pathvars:
-        path=stem("order"),
+        path=ARTEFACTS["order"].stem,
     localrule: True
     resources:
         **sized("rank"),
@@ -108,7 +108,7 @@ use rule prepare_texts as order_heads with:
     output:
         order=file("heads_in_order"),
     pathvars:
-        path=stem("heads_in_order"),
+        path=ARTEFACTS["heads_in_order"].stem,
     localrule: True
     resources:
         **sized("order_heads"),
@@ -121,7 +121,7 @@ use rule train_lambda as hidden_states with:
         index=file("index"),
         hidden=file("hidden") if STUDY.config.keep_hidden_states else temp(file("hidden")),
     pathvars:
-        path=stem("index"),
+        path=ARTEFACTS["index"].stem,
     # hidden states that are deleted again wait until probes have read those that exist
     priority: 1 if STUDY.config.keep_hidden_states else -1
     resources:

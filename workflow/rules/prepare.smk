@@ -1,4 +1,5 @@
-# Rules below take log, benchmark, environment, parameters and script from these two.
+# All other rules take log, benchmark, environment, parameters and script from the first two. Only `path` differs: the
+# log and the benchmark of a job are called like its first output.
 rule prepare_texts:
     input:
         unpack(reads("prepare_texts")),
@@ -9,7 +10,7 @@ rule prepare_texts:
     benchmark:
         "<results>/<path>.benchmark.tsv"
     pathvars:
-        path=stem("texts"),
+        path=ARTEFACTS["texts"].stem,
     localrule: True
     conda:
         "../envs/papa.yaml"
@@ -31,7 +32,7 @@ rule tokenize:
     benchmark:
         "<results>/<path>.benchmark.tsv"
     pathvars:
-        path=stem("tokens"),
+        path=ARTEFACTS["tokens"].stem,
     priority: 3  # the longest chain of jobs begins early
     conda:
         "../envs/papa.yaml"
@@ -49,7 +50,7 @@ use rule prepare_texts as prepare_labels with:
     output:
         labels=file("labels"),
     pathvars:
-        path=stem("labels"),
+        path=ARTEFACTS["labels"].stem,
     priority: 4  # a missing column is noticed before anything is computed
     localrule: True
     resources:
@@ -62,7 +63,7 @@ use rule prepare_texts as prepare_subsets with:
     output:
         subsets=file("subsets"),
     pathvars:
-        path=stem("subsets"),
+        path=ARTEFACTS["subsets"].stem,
     priority: 4
     localrule: True
     resources:

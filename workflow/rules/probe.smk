@@ -7,7 +7,7 @@ use rule tokenize as probe with:
         outcomes=update(file("outcomes")),
         probes=update(file("probes")),
     pathvars:
-        path=stem("runs"),
+        path=ARTEFACTS["runs"].stem,
     wildcard_constraints:
         task=STUDY.stored(),
         variant=f"{OF_CORPUS}|{OF_TASK}",
@@ -26,7 +26,7 @@ use rule train_lambda as stream_probe with:
         outcomes=update(file("outcomes")),
         probes=update(file("probes")),
     pathvars:
-        path=stem("runs"),
+        path=ARTEFACTS["runs"].stem,
     priority: 0
     resources:
         **sized("stream_probe"),

@@ -9,7 +9,7 @@ use rule prepare_texts as summarise with:
         all_outcomes=file("all_outcomes"),
         curves=file("curves"),
     pathvars:
-        path=stem("summary"),
+        path=ARTEFACTS["summary"].stem,
     localrule: True
     resources:
         **sized("summarise"),
@@ -24,7 +24,7 @@ use rule prepare_texts as claims with:
         latex=file("table_tex", analysis="claims"),
         claims=file("claims_json"),
     pathvars:
-        path=stem("claims"),
+        path=ARTEFACTS["claims"].stem,
     localrule: True
     resources:
         **sized("claims"),
@@ -39,7 +39,7 @@ use rule prepare_texts as analysis with:
         markdown=shown("table_md", "Tables", analysis="{analysis}"),
         latex=file("table_tex"),
     pathvars:
-        path=stem("table"),
+        path=ARTEFACTS["table"].stem,
     wildcard_constraints:
         analysis=STUDY.analysis_names(drawn=False),
     localrule: True
@@ -58,7 +58,7 @@ use rule analysis as drawn_analysis with:
         png=file("figure_png"),
         html=file("figure_html"),
     pathvars:
-        path=stem("table"),
+        path=ARTEFACTS["table"].stem,
     wildcard_constraints:
         analysis=STUDY.analysis_names(drawn=True),
     localrule: True
@@ -77,7 +77,7 @@ use rule prepare_texts as describe_patterns with:
         png=file("patterns_png"),
         html=file("patterns_html"),
     pathvars:
-        path=stem("patterns"),
+        path=ARTEFACTS["patterns"].stem,
     localrule: True
     resources:
         **sized("describe_patterns"),
@@ -89,7 +89,7 @@ use rule prepare_texts as page with:
     output:
         page=shown("page", "Report", page="everything"),
     pathvars:
-        path=stem("page"),
+        path=ARTEFACTS["page"].stem,
     localrule: True
     resources:
         **sized("page"),

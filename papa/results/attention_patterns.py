@@ -17,6 +17,7 @@ from papa.method.averages import ConstantMatrices
 from papa.method.patterns import COLUMNS, THRESHOLDS, measure_patterns, special_slots
 from papa.method.pictures import pictures
 from papa.results.analysis import Analysis, Computed, Drawing
+from papa.results.phrases import percent
 from papa.results.table import Table
 
 PAPER_HEADS = ((0, 11), (4, 4), (6, 3))
@@ -110,7 +111,7 @@ def _shares(frame: pd.DataFrame) -> dict[str, str]:
 
 
 def _share(flags: pd.Series[bool]) -> str:
-    return f"{100 * flags.mean():.0f} %"
+    return percent(flags.mean())
 
 
 def _cell(value: object) -> str:

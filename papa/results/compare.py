@@ -22,6 +22,7 @@ from papa.files import JSON, PathLike, provenance_of, read_table, trace_of
 from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, status_of
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, joint_spread, measured_in
+from papa.results.phrases import percent
 from papa.results.runs import ALIKE, TRAINING_COLUMNS, runs_in
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm, together
 from papa.results.table import Table, metric_name, printable
@@ -441,8 +442,9 @@ def about(result: dict[str, JSON]) -> str:
         f"Tested: {result['family']}; no subsets, no further metrics.",
         f"Paired by {', '.join(f'{name}: {number:,}' for name, number in paired.items() if number)}.",
         f"Differs: 5 % for {count(result['tested'], 'test')} together (Holm's correction).",
-        f"Equal: two one-sided tests of δ = {100 * result['margin']:g} % of what attention contributes to a task in A "
-        f"({result['margin_from']}), 5 % for {count(result['tested_equal'], 'test')} together (Holm's correction).",
+        f"Equal: two one-sided tests of δ = {percent(result['margin'], None)} of what attention contributes to a task "
+        f"in A ({result['margin_from']}), 5 % for {count(result['tested_equal'], 'test')} together (Holm's "
+        "correction).",
     ]
     titles: dict[tuple[float | None, str], list[str]] = {}
     for row in rows:
@@ -451,7 +453,7 @@ def about(result: dict[str, JSON]) -> str:
     for (delta, source), named in titles.items():
         what = "there is no δ: it would be a share of"
         if delta is not None:
-            what = f"δ is {delta:.3f}, {100 * FALLBACK_MARGIN:g} % of"
+            what = f"δ is {delta:.3f}, {percent(FALLBACK_MARGIN, None)} of"
         parts.append(f"{', '.join(dict.fromkeys(named))}: {what} {source}.")
     for why in dict.fromkeys(row["why"] for row in rows if row["why"]):
         parts.append(f"Not tested, because of {why}: {sum(row['why'] == why for row in rows):,}.")
@@ -482,7 +484,7 @@ def _scores(row: Row, level: float) -> dict[str, str]:
         interval = f"{row['difference']:+.3f} [{row[low]:+.3f}, {row[high]:+.3f}]"
     tested = row["p_holm" if level == LEVEL else "p_equal_holm"]
     p = "-" if tested is None else f"{tested:.1g}"
-    return line | {f"B - A [{100 * level:.0f} %]": interval, "p": p, "δ": _number(row["delta"])}
+    return line | {f"B - A [{percent(level)}]": interval, "p": p, "δ": _number(row["delta"])}
 
 
 def _number(number: float | None) -> str:

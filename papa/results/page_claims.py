@@ -34,7 +34,7 @@ def facts_of(line: LineClaim, margin: float) -> dict[str, object]:
     """The facts of a line of the run, each with its interval or a reason, and the tasks to be careful with."""
     facts = line.tasks and [
         _fact(f"loss with all {count(line.heads, 'head')} replaced", *_at_end(line)),
-        _fact(f"replaceable at a margin of {100 * margin:g} %", *_replaceable(line)),
+        _fact(f"replaceable at a margin of {phrases.percent(margin, None)}", *_replaceable(line)),
         _fact("margin at which half of the heads are replaceable", *_half(line)),
         _fact("area under the loss, from no head replaced to all", *_area(line)),
     ]
@@ -104,7 +104,7 @@ def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) 
             n += f"{examples_in(rows_of(grid, summary))}."
             caption = (
                 "How many heads are replaceable, by the loss that is accepted. Dashed: the margin that the config set, "
-                f"{100 * conclusion.margin:g} %. {once(grid)} {n}"
+                f"{phrases.percent(conclusion.margin, None)}. {once(grid)} {n}"
             )
             shown = f"Heads that are replaceable by margin: {count(len(lines), 'line')}"
             section = section.drawn(_margins(grid, lines, conclusion.margin), shown, caption)
@@ -169,7 +169,7 @@ def _margins(grid: GridView, lines: Sequence[LineClaim], margin: float) -> Any:
         alt.Color("line:N", scale=color, legend=line_legend(titles["line"], names)),
         opacity=alt.when(clicked).then(alt.value(1)).otherwise(alt.value(1 / 12)),
     )
-    rule = alt.Chart(alt.InlineData([{"margin": margin, "text": f"margin {100 * margin:g} %"}])).encode(x)
+    rule = alt.Chart(alt.InlineData([{"margin": margin, "text": f"margin {phrases.percent(margin, None)}"}])).encode(x)
     line, dots = curves(base, tooltips(titles), {"interpolate": "step-after", "strokeWidth": 2}, {"size": 45})
     figure = alt.layer(
         rule.mark_rule(strokeDash=[4, 3], color="#000000", opacity=0.6),

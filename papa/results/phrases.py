@@ -49,18 +49,20 @@ def _finite(*numbers: float | None) -> bool:
     return all(number is not None and isfinite(number) for number in numbers)
 
 
-def percent(share: float | None, decimals: int = 0, upper: bool = False) -> str:
+def percent(share: float | None, decimals: int | None = 0, upper: bool = False) -> str:
     """A share in percent: "34 %"; "-" if it is not known, and "no bound" if it is infinite.
 
     Args:
         share: the share, 1 for all.
-        decimals: digits after the point.
+        decimals: digits after the point; None for a number that people chose, which is never rounded.
         upper: whether the share is an upper bound, which is never rounded down.
     """
     if share is None or isnan(share):
         return "-"
     if not isfinite(share):
         return "no bound"
+    if decimals is None:
+        return f"{100 * share:g} %"
     number = ceil(100 * share - 1e-9) if upper else round(100 * share, decimals)
     return f"{number + 0.0:.{decimals}f} %"  # the sum has no negative zero
 
@@ -206,7 +208,7 @@ def replaceable(line: LineClaim, margin: float, named: bool) -> str:
     number, heads, by = line.replaceable or 0, "heads", ""
     if named or line.at_end is None:  # else a sentence before has named them
         heads, by = f"heads of {line.model}", f" by {constants(line.constant)}"
-    at = f"replaceable{by} at a margin of {100 * margin:g} %"
+    at = f"replaceable{by} at a margin of {percent(margin, None)}"
     step = line.stopped_at
     if step is not None:
         claim = f"{number} of {line.heads} {heads} are {at}; " if number else f"no measured number of {heads} is {at}: "

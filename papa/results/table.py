@@ -1,4 +1,4 @@
-"""Tables of results: as Parquet between stages, and as people read them (Markdown, LaTeX, a page, a terminal)."""
+"""Tables of results: as Parquet between stages, and as people read them (Markdown, LaTeX, HTML, a terminal)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-READABLE = 16
-"""Characters that a name keeps on a line of the terminal, however many numbers stand beside it."""
-ESCAPED = str.maketrans(
+NAME_WIDTH = 16
+"""The characters that a name keeps on a line of the terminal, even next to many numbers."""
+LATEX_ESCAPES = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
-    | {"[": "{[}", "*": "{*}"}  # at the start of a line they would belong to the end of the line before
+    | {"[": "{[}", "*": "{*}"}  # at the start of a line, LaTeX would read them as options of the line before
     | {"±": r"$\pm$", "−": "$-$", "×": r"$\times$", "λ": r"$\lambda$"}
 )
 
@@ -34,11 +34,11 @@ class Table:
     """A table as people read it.
 
     Args:
-        title: The heading; empty if the table is the only one of its page.
-        frame: The text of all cells; a text between ** is bold.
-        names: How many of the first columns contain names. The others contain numbers.
-        note: What the reader has to know of this table alone.
-        rules: The lines, counted from 0, above which there is a rule.
+        title: the heading; empty if the page has no other table.
+        frame: the text of all cells; a text between ** is bold.
+        names: the number of columns that contain names; they come first, and the others contain numbers.
+        note: a note that only this table needs.
+        rules: the lines, counted from 0, that have a rule above them.
     """
 
     title: str
@@ -56,13 +56,13 @@ class Table:
         return [[str(cell) for cell in line] for line in self.frame.to_numpy().tolist()]
 
     def markdown(self) -> str:
-        """The header and the lines as a table of Markdown, in which no name is markup."""
+        """Return the table in Markdown, in which no name is markup."""
         cells = [[escape_markdown(cell).replace("|", "\\|") for cell in line] for line in [self.header, *self.lines]]
         header, *lines = ["| " + " | ".join(line) + " |" for line in cells]
         return "\n".join([header, "|" + " --- |" * len(self.header), *lines])
 
     def latex(self) -> str:
-        """A `table` with the rules of booktabs; the title and the note are its caption."""
+        """Return a LaTeX `table` with the rules of booktabs; the title and the note are its caption."""
         columns = "l" * self.names + "r" * (len(self.header) - self.names)
         lines = [" & ".join(map(_latex_cell, line)) + r" \\" for line in self.lines]
         ruled = ["\\midrule\n" * (number in {0, *self.rules}) + line for number, line in enumerate(lines)]
@@ -72,22 +72,22 @@ class Table:
         return "\n".join([*begin, *ruled, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
     def fitting(self, width: int) -> list[Table]:
-        """The table cut into tables that a terminal of `width` characters can show, with the names in each."""
+        """Cut the table into tables that fit a terminal of `width` characters, with the names in each."""
         widths = self._widths()
         if sum(widths) + len(widths) <= width:
             return [self]
-        names = sum(min(READABLE, own) + 1 for own in widths[: self.names])
+        names = sum(min(NAME_WIDTH, width) + 1 for width in widths[: self.names])
         pages, used = list[list[int]](), width
-        for place, own in enumerate(widths[self.names :], start=self.names):
-            if used + own + 1 > width:
+        for place, column in enumerate(widths[self.names :], start=self.names):
+            if used + column + 1 > width:
                 pages.append([])
                 used = names
             pages[-1].append(place)
-            used += own + 1
+            used += column + 1
         return [replace(self, frame=self.frame.iloc[:, [*range(self.names), *page]]) for page in pages]
 
     def print(self, console: Console) -> None:
-        """Print the table; where it is too wide, cells are broken at their spaces, and names stay readable longest."""
+        """Print the table. If it is too wide, cells are broken at spaces, and names keep their width longest."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as Printed
 
@@ -103,7 +103,7 @@ class Table:
                 _on_lines(name),
                 justify="left" if is_name else "right",
                 overflow="fold",
-                width=min(READABLE, widths[number]) if is_name and too_wide else None,
+                width=min(NAME_WIDTH, widths[number]) if is_name and too_wide else None,
             )
         for number, line in enumerate(self.lines):
             if number in self.rules:
@@ -112,10 +112,10 @@ class Table:
         console.print(table, "")
 
     def _widths(self) -> list[int]:
-        """How many characters the widest cell of each column has in a terminal, where headings may have two lines."""
+        """Return the width of each column in a terminal, where headings may have two lines."""
         below = [[line[number] for line in self.lines] for number in range(len(self.header))]
         headings = [_on_lines(name).split("\n") for name in self.header]
-        return [max(map(len, both)) for both in map(list.__add__, headings, below)]
+        return [max(map(len, cells)) for cells in map(list.__add__, headings, below)]
 
 
 def escape_markdown(text: str) -> str:
@@ -124,17 +124,17 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """`text` on one line as LaTeX sets it, whatever characters are in it; a minus before a number is one."""
-    return re.sub(r"(?<![\w.])-(?=\.?\d)", "$-$", " ".join(text.split()).translate(ESCAPED))
+    """Return `text` on a single line for LaTeX; a hyphen before a number is a minus."""
+    return re.sub(r"(?<![\w.])-(?=\.?\d)", "$-$", " ".join(text.split()).translate(LATEX_ESCAPES))
 
 
 def printable(text: str) -> str:
-    """`text` on one line, without characters that would steer a terminal."""
+    """Return `text` on a single line, without control characters."""
     return "".join(character if character.isprintable() else "·" for character in text)
 
 
 def _on_lines(heading: str) -> str:
-    """A heading as a terminal shows it, where a long one has two lines."""
+    """Break a long heading into two lines."""
     return heading.replace("drop at", "drop\nat").replace("contextless", "context-\nless")
 
 
@@ -144,7 +144,7 @@ def _latex_cell(text: str) -> str:
 
 
 def write_pages(title: str, tables: Sequence[Table], note: str, markdown: PathLike, latex: PathLike) -> None:
-    """Write `tables` as a page of Markdown and as LaTeX; a table that has no note of its own has `note` below it."""
+    """Write `tables` in Markdown and in LaTeX. In LaTeX, a table without a note has `note` in its caption."""
     text, floats = [f"# {escape_markdown(title)}", "", escape_markdown(note)], ["% \\usepackage{booktabs}"]
     for table in tables:
         text += ["", f"## {escape_markdown(table.title)}"] if table.title else []
@@ -158,24 +158,24 @@ def write_pages(title: str, tables: Sequence[Table], note: str, markdown: PathLi
 
 
 def score_text(mean: float, half_width: float) -> str:
-    """A score and half of its interval: "0.805 ±.064"; - if the score is not defined."""
+    """Return a score and half of its interval, "0.805 ±.064", or "-" if the score is not defined."""
     if pd.isna(mean):
         return "-"
     return f"{mean:.3f}" + ("" if pd.isna(half_width) else f" ±{half_width:.3f}".replace("±0.", "±."))
 
 
 def metric_name(metric: str) -> str:
-    """The name of a metric for readers: `matthews_correlation` is "Matthews correlation"."""
+    """Return the name of a metric for readers: `matthews_correlation` is "Matthews correlation"."""
     return MEASURES[metric].title
 
 
 def used(rows: float, available: float) -> str:
-    """How many rows were used of those available: "1,000 of 8,551"."""
+    """Return how many of the available rows were used: "1,000 of 8,551"."""
     return f"all {rows:,.0f}" if rows == available else f"{rows:,.0f} of {available:,.0f}"
 
 
 def read_frame(path: PathLike, columns: Mapping[str, str], what: str, empty: bool = False) -> pd.DataFrame:
-    """The rows of a Parquet table with `columns` (name → type).
+    """Read the rows of a Parquet table with `columns` (name → type).
 
     Raises:
         DamagedArtefact: the table has other columns, or it has no rows and may not be `empty`.
@@ -183,8 +183,8 @@ def read_frame(path: PathLike, columns: Mapping[str, str], what: str, empty: boo
     table = read_table(path)
     missing = [name for name in columns if name not in table.column_names]
     if missing or not (empty or table.num_rows):
-        found = f"has no column {missing[0]!r}" if missing else "has no rows"
-        raise DamagedArtefact(f"{path} {found}, so it is no {what} of papa; {MEND}.")
+        problem = f"has no column {missing[0]!r}" if missing else "has no rows"
+        raise DamagedArtefact(f"{path} {problem}, so it is no {what} of papa; {MEND}.")
     frame: pd.DataFrame = table.to_pandas()
     return frame
 
@@ -197,7 +197,7 @@ def write_frame(
 
 
 def arrow_of(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
-    """The `columns` (name → type) of a frame as an Arrow table; unknown values are null."""
+    """Return `columns` (name → type) of a frame as an Arrow table; unknown values are null."""
     import pyarrow as pa
 
     schema = pa.schema(list(columns.items()))

@@ -1,0 +1,70 @@
+"""A conclusion comes back from JSON, also from that of an earlier version."""
+
+from __future__ import annotations
+
+import math
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from papa.errors import DamagedArtefact
+from papa.files import read_json, write_json
+from papa.results.conclusion import AreaDifference, Conclusion, LineClaim, Step
+
+ARCHIVE = Path(__file__).parents[1] / "workflow/finished_at_11dd431.tar.xz"
+STEP: dict[str, Any] = {"grid": "g", "line": "l", "model": "m", "heads": 16, "constant": "average", "order": None}
+STEP |= {"tasks": 1, "fraction": "1/2"}
+STEPS = (
+    Step(**STEP, replaced=4),
+    Step(**STEP, replaced=8, loss=math.nan, low=-math.inf, high=math.inf, bound=0.1, margin=0.1, worst="A"),
+    Step(**STEP, replaced=12, loss=0.2, low=0.1, high=0.3, bound=math.inf, margin=math.inf, worst="A"),
+)
+
+
+def line(**changes: object) -> LineClaim:
+    values: dict[str, object] = {"grid": "g", "line": "l", "model": "m", "constant": "average", "order": None}
+    values |= {"heads": 16, "seeds": 3, "orders": 1, "examples": (20, 30), "tasks": ("A",), "excluded": ()}
+    values |= {"ceiling": (), "rising": (), "replaceable": 8, "measured": (8, 12), "half_margin": math.inf}
+    values |= {"at_end": None, "area": None, "steps": STEPS, "sentence": "A holds."}
+    return LineClaim.model_validate(values | changes)
+
+
+def test_infinity_is_null_and_what_is_not_known_is_left_out(tmp_path: Path) -> None:
+    pair = AreaDifference(grid="g", a="l", b="k", verdict="cannot tell", p=math.nan, difference=0.1, low=0, high=1)
+    before = Conclusion(sentence="A holds.", margin=0.1, lines=(line(),), areas=(pair,))
+    content = before.to_json()
+    unknown, open_ended, unbounded = content["lines"][0]["steps"]
+    assert not {"loss", "low", "high", "bound", "margin", "worst"} & unknown.keys()
+    assert (open_ended["loss"], open_ended["low"], open_ended["high"], open_ended["bound"]) == (None, None, None, 0.1)
+    assert unbounded["bound"] is None and unbounded["margin"] is None
+    assert content["lines"][0]["without"] == [] and content["areas"][0]["p"] is None
+    write_json(content, tmp_path / "claims.json")
+    after = Conclusion.read(tmp_path / "claims.json")
+    assert after.to_json() == content
+    steps = after.lines[0].steps
+    assert steps[0].margin is None and steps[1].high == math.inf and steps[1].low == -math.inf
+    assert steps[1].loss is not None and math.isnan(steps[1].loss) and steps[2].margin == math.inf
+
+
+def test_steps_of_interest() -> None:
+    assert [step.replaced for step in line().bounded] == [8, 12]
+    assert line().stopped_at == STEPS[2] and line(replaceable=12).stopped_at is None
+    assert line(replaceable=0).stopped_at == STEPS[1] and line(replaceable=None).stopped_at == STEPS[1]
+    assert line().half == STEPS[1] and line(steps=STEPS[:1]).half is None
+
+
+def test_claims_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    with tarfile.open(ARCHIVE) as archive:
+        name = next(name for name in archive.getnames() if name.endswith("tables/claims.json"))
+        archive.extract(name, tmp_path, filter="data")
+    conclusion = Conclusion.read(tmp_path / name)
+    assert conclusion.lines and conclusion.to_json() == read_json(tmp_path / name)
+
+
+def test_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "claims.json"
+    write_json({"sentence": "A holds.", "margin": 0.1, "lines": [{"grid": "g"}], "areas": []}, path)
+    with pytest.raises(DamagedArtefact, match=r"has no intact lines\.0\.line, so it has no claims of papa; delete it"):
+        Conclusion.read(path)

@@ -1,4 +1,4 @@
-"""Snakemake's logger `papa`: the last line of the log of each finished job, and on a terminal the stages that run."""
+"""The logger `papa` of snakemake: prints the last line of each finished job's log, and draws running stages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_BARS, UNITS = 8, ((1, "s"), (60, "min"), (3600, "hour"))  # a cluster may r
 
 @dataclass
 class Jobs:
-    """How far the jobs of a run are, by stage; times are seconds of one clock."""
+    """The progress of a run by stage; times are seconds of the same clock."""
 
     planned: dict[str, int] = field(default_factory=dict)
     running: dict[int, tuple[str, float]] = field(default_factory=dict)
@@ -47,13 +47,13 @@ class Jobs:
         self.begun.setdefault(stage, now)
 
     def end(self, job: int, now: float, well: bool = True) -> None:
-        """Note that a job does not run any more; one that failed may begin again."""
+        """Note that a job has ended; one that failed may begin again."""
         stage, begin = self.running.pop(job, ("", now))
         self.done[stage] += well
         self.busy[stage] += well * (now - begin)
 
     def rate(self, stage: str, now: float) -> str:
-        """Jobs in a unit of time, which stays the same from the first job that is done."""
+        """Return jobs per unit of time; the unit stays that of the first finished job."""
         if not self.done[stage]:
             return ""
         rate = self.done[stage] / max(now - self.begun[stage], 1e-9)
@@ -61,7 +61,7 @@ class Jobs:
         return f"{rate * each:,.{int(rate * each < 10)}f} / {name}"
 
     def left(self, now: float) -> float | None:
-        """Seconds until all is done, if jobs go on as those of their stage (if none is done: as all); None at first."""
+        """Estimate the remaining seconds from the mean time of finished jobs of each stage; None if no job is done."""
         if not (done := self.done.total()):
             return None
         seconds, busy = 0.0, sum(self.busy.values()) + sum(now - begin for _, begin in self.running.values())
@@ -73,59 +73,59 @@ class Jobs:
 
 
 class LogHandler(LogHandlerBase):
-    """Prints what a user has to know of a run, and draws the stages that run below it."""
+    """Prints the messages of a run that users need, and draws running stages below them."""
 
     writes_to_stream, writes_to_file, has_filter, has_formatter, needs_rulegraph = True, False, True, False, False
 
     def __post_init__(self) -> None:
-        given, quiet = self.common_settings, set(self.common_settings.quiet or ())
+        common, quiet = self.common_settings, set(self.common_settings.quiet or ())
         self.jobs, self.logs, self.hearing, self.last = Jobs(), dict[int, str](), Lock(), ""
         self.stopping = False
-        self.allowed = DefaultFilter(quiet, given.debug_dag, given.verbose, given.dryrun, given.printshellcmds)
-        self.full = given.dryrun or given.verbose or given.debug_dag
-        self.console = Console(stderr=not given.stdout, highlight=False, markup=False, emoji=False)
+        self.allowed = DefaultFilter(quiet, common.debug_dag, common.verbose, common.dryrun, common.printshellcmds)
+        self.full = common.dryrun or common.verbose or common.debug_dag
+        self.console = Console(stderr=not common.stdout, highlight=False, markup=False, emoji=False)
         self.live = Live(console=self.console, get_renderable=self.picture, refresh_per_second=4, transient=True)
         self.draws = self.console.is_interactive and not (self.full or quiet & {Quietness.PROGRESS, Quietness.ALL})
         if not self.full:
-            os.environ["PAPA_LOGGER"] = "papa"  # so that jobs leave their lines to this handler
+            os.environ["PAPA_LOGGER"] = "papa"  # jobs leave their lines to this handler
         atexit.register(self.live.stop)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print and draw what a record of snakemake says."""
+        """Print and draw a record of snakemake."""
         try:
-            event, told, now = str(getattr(record, "event", None)), record.__dict__, time.monotonic()
+            event, fields, now = str(getattr(record, "event", None)), record.__dict__, time.monotonic()
             with self.hearing:
                 if event == "run_info":
-                    self.jobs.planned = {str(stage): n for stage, n in told["stats"].items() if stage != "total"}
+                    self.jobs.planned = {str(stage): n for stage, n in fields["stats"].items() if stage != "total"}
                 elif event == "job_info":
-                    self.jobs.begin(told["jobid"], told["rule_name"], now)
-                    self.logs[told["jobid"]] = next(iter(told["log"]), os.devnull)
+                    self.jobs.begin(fields["jobid"], fields["rule_name"], now)
+                    self.logs[fields["jobid"]] = next(iter(fields["log"]), os.devnull)
                 elif event in ("job_finished", "job_error"):
-                    self.jobs.end(told["jobid" if event == "job_error" else "job_id"], now, event == "job_finished")
+                    self.jobs.end(fields["jobid" if event == "job_error" else "job_id"], now, event == "job_finished")
             if self.draws and event == "job_started":
                 self.live.start()
             before, self.last = self.last, self._text(event, record)
-            if self.last and self.last != before:  # each poll of an interrupted run says the same
+            if self.last and self.last != before:  # each poll of an interrupted run repeats its message
                 style = {logging.ERROR: "red", logging.WARNING: "yellow"}.get(record.levelno)
                 self.console.print(self.last, style=style, soft_wrap=not self.console.is_terminal)
-            if event == "progress" and told["done"] == told["total"]:
+            if event == "progress" and fields["done"] == fields["total"]:
                 self.live.stop()
         except Exception:  # an error here would end the thread that all handlers share
             self.handleError(record)
 
     def _text(self, event: str, record: logging.LogRecord) -> str:
-        """What is printed of a record; in a dry run, or with --verbose, what snakemake itself would print."""
-        told, allowed = record.__dict__, self.allowed.filter(record)
+        """Return the text to print; in a dry run, or with --verbose, snakemake's."""
+        fields, allowed = record.__dict__, self.allowed.filter(record)
         if event == "job_error" and not self.full:
-            log = next(iter(told["log"]), os.devnull)
-            said = _last_line(log)
+            log = next(iter(fields["log"]), os.devnull)
+            line = _last_line(log)
             if self.stopping:
-                return said if said.startswith("Interrupted: ") else ""
-            if said.startswith(("Error in ", "Interrupted: ")):
-                return "\n".join(filter(None, [said, told["rule_msg"], f"Log: {log}"]))  # what a cluster says of it
-            return self.format(record) if said or not told["indent"] else ""  # of a group not all jobs have begun
+                return line if line.startswith("Interrupted: ") else ""
+            if line.startswith(("Error in ", "Interrupted: ")):
+                return "\n".join(filter(None, [line, fields["rule_msg"], f"Log: {log}"]))  # the cluster's message
+            return self.format(record) if line or not fields["indent"] else ""  # not all jobs of a group have begun
         if event == "job_finished" and allowed and not self.full:
-            return _last_line(self.logs[told["job_id"]])
+            return _last_line(self.logs[fields["job_id"]])
         message = str(record.msg)
         self.stopping |= message.startswith("Terminating processes on user request")
         quiet = f"{QUIET}|{STOPPED}" if self.stopping else QUIET
@@ -133,11 +133,11 @@ class LogHandler(LogHandlerBase):
         return "" if hidden or not allowed else self.format(record)
 
     def picture(self) -> Group:
-        """How far long jobs say they are, a row for each stage that runs, and one for all jobs."""
+        """Draw the progress of long jobs, a row for each running stage, and one for all jobs."""
         from papa.jobs.resources import duration
 
         rows, now = Table.grid(padding=(0, 2)), time.monotonic()
-        with self.hearing:  # snakemake goes on telling
+        with self.hearing:  # records arrive in other threads
             jobs, left = self.jobs, self.jobs.left(now)
             for stage, number in Counter(stage for stage, _ in jobs.running.values()).items():
                 done, planned, name = jobs.done[stage], jobs.planned.get(stage, 0), f"{stage} × {number}"
@@ -147,12 +147,12 @@ class LogHandler(LogHandlerBase):
             logs = [self.logs[job] for job in list(jobs.running)[:MOST_BARS]]  # the oldest first
         bar, end = ProgressBar(planned or None, done, width=24), "" if left is None else f"{duration(left)} left"
         rows.add_row(Text("all stages", style="bold"), bar, f"{done:,} of {planned:,}", end)
-        said = [line for line in map(_last_line, logs) if BAR.fullmatch(line)]
-        return Group(*(Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in said), rows)
+        bars = [line for line in map(_last_line, logs) if BAR.fullmatch(line)]
+        return Group(*(Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in bars), rows)
 
 
 def _last_line(log: str) -> str:
-    """The last line of a log, of a progress bar what was drawn last; empty if there is none."""
+    """Return the last line of a log, or the last state of a progress bar; empty if there is none."""
     with suppress(OSError), open(log, "rb") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - 4000, 0))
         return re.split(r"[\r\n]", file.read().decode("utf-8", "replace").strip())[-1].strip()

@@ -1,4 +1,4 @@
-"""A GPU for each job of one machine, chosen before torch is imported and kept apart by locks of the kernel."""
+"""A GPU for each job of one machine, chosen before torch is imported and reserved by a lock of the kernel."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 
 def claim(device: str) -> None:
-    """Take one GPU for this process until it ends, and hide all others from CUDA; waits while all are taken.
+    """Reserve one GPU for this process until it ends, and hide the others from CUDA; wait while all are taken.
 
-    The config's `device` leaves the choice to papa if it is "auto" or "cuda"; otherwise nothing is taken.
+    Papa chooses if the config's `device` is "auto" or "cuda"; otherwise it reserves nothing.
     """
     if device in ("auto", "cuda") and (there := visible()):
         os.environ[VARIABLE] = take(there, lock_folder())
@@ -33,18 +33,18 @@ def claim(device: str) -> None:
 
 
 def visible() -> list[str]:
-    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes: what it says, else all."""
-    if (given := os.environ.get(VARIABLE)) is not None:  # CUDA too takes what stands before the first that is no name
-        names = takewhile(re.compile("[0-9]+|(GPU|MIG)-.+").fullmatch, map(str.strip, given.split(",")))
+    """List the GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES; all if that is not set."""
+    if (listed := os.environ.get(VARIABLE)) is not None:  # like CUDA, stop at the first entry that is no name
+        names = takewhile(re.compile("[0-9]+|(GPU|MIG)-.+").fullmatch, map(str.strip, listed.split(",")))
         return list(dict.fromkeys(names))
-    files = list(Path("/dev").glob("nvidia[0-9]*"))  # made when a GPU is first used; until then the driver lists them
+    files = list(Path("/dev").glob("nvidia[0-9]*"))  # they appear when a GPU is first used; before, ask the driver
     number = sum(os.access(file, os.R_OK | os.W_OK) for file in files) if files else len([*Path(DRIVER).glob("*")])
     return [str(device) for device in range(number)]
 
 
 def take(devices: Sequence[str], folder: Path) -> str:
-    """Lock the file in `folder` of the first device that is free, until this process ends; waits while none is."""
-    told = False
+    """Lock the file of the first free device until this process ends, and return the device; wait for one."""
+    logged = False
     while True:
         for device in devices:
             file = os.open(folder / device.replace("/", "_"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -53,26 +53,27 @@ def take(devices: Sequence[str], folder: Path) -> str:
             except BlockingIOError:
                 os.close(file)
             else:
-                os.utime(file)  # so that what cleans up old temporary files lets it be
+                os.utime(file)  # a cleaner of old temporary files would delete it
                 return device  # the file stays open, because closing it would free the device
-        if not told:
-            number, told = len(devices), True
+        if not logged:
+            number, logged = len(devices), True
             log.info("all GPUs (%s) are taken; waiting for one (limit: --resources gpu=%d)", ", ".join(devices), number)
         time.sleep(BETWEEN_TRIES)
 
 
 def lock_folder() -> Path:
-    """Where the user's jobs on this machine lock their GPUs; raises `InputError` if it is someone else's.
+    """Return the folder where the user's jobs lock their GPUs; raises `InputError` if it belongs to someone else.
 
-    Every job of SLURM has a folder of its own, because it has its GPUs for itself and may call each first one 0.
+    Each SLURM job has a separate folder, because it has its GPUs for itself and may call the first of them 0.
     """
     parts = ["papa-gpus", str(os.getuid()), *filter(None, [os.environ.get("SLURM_JOB_ID")])]
     folder = Path(tempfile.gettempdir(), "-".join(parts))
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    if not stat.S_ISDIR((found := folder.lstat()).st_mode) or found.st_uid != os.getuid():
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise InputError(
-            f"{folder}, where jobs lock the GPU they use, is not a folder of yours; "
-            "remove it, or set TMPDIR to a folder of your own, the same for all jobs."
+            f"{folder}, in which jobs lock their GPUs, is not a folder of yours; "
+            "remove it, or set TMPDIR to a folder of yours, the same for all jobs."
         )
     return folder

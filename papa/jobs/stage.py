@@ -1,4 +1,4 @@
-"""One job of the workflow, seen from its script: threads, GPU, log, a line for the terminal, errors in one sentence."""
+"""One job of the workflow, as its script runs it: threads, GPU, log, a line for the terminal, and short errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from papa.jobs.stopping import stop_once
 Threads = Literal["encoder", "probe"]
 Say = Callable[[str], None]
 LOGGER = "PAPA_LOGGER"
-"""Environment variable that is set where papa's logger of snakemake prints the last line of each job's log."""
+"""Environment variable that is set if papa's logger for snakemake prints the last line of each job's log."""
 log = logging.getLogger(__name__)
 
 
@@ -35,7 +35,7 @@ class Named(Protocol):
 
 
 class Snakemake(Protocol):
-    """What the workflow gives to a script."""
+    """The object that snakemake passes to a script."""
 
     rule: str
     threads: int
@@ -47,14 +47,14 @@ class Snakemake(Protocol):
 
 
 def run(snakemake: Snakemake, online: bool = False) -> None:
-    """Run one job: all that a script does.
+    """Run one job, as a script does.
 
     The parameter `parameters` of the rule is what `Study.told` returns. The stage's function is imported when threads
     and GPU are settled; it takes the `Job` and returns the line for the terminal.
 
     Args:
-        snakemake: what the workflow gives to the script.
-        online: whether the hub may be asked even if there is a mirror.
+        snakemake: the object that snakemake passes to the script.
+        online: whether the job may use the hub even if there is a mirror.
     """
     inputs = {name: _paths(value) for name, value in snakemake.input.items() if name != "outdated"}
     job = Job.of(dict(snakemake.params.items())["parameters"], inputs, dict(snakemake.output.items()))
@@ -63,7 +63,7 @@ def run(snakemake: Snakemake, online: bool = False) -> None:
 
 
 def performed(job: AnyJob) -> str:
-    """Do what a job is told; return its line for the terminal."""
+    """Run the function of a job; return its line for the terminal."""
     check_inputs(job)
     module, _, name = job.settings.function.partition(":")
     call = cast(Callable[[AnyJob], str], getattr(import_module(module), name))
@@ -89,9 +89,9 @@ def check_inputs(job: AnyJob) -> None:
 def stage(snakemake: Snakemake, threads: Threads | None = None, online: bool = False) -> Iterator[Say]:
     """Send stderr to the job's log and yield `say`, which prints the job's result as one line.
 
-    Heavy imports belong inside. If there is a mirror, nothing asks the hub but an `online` job. An `InputError` ends
-    the job with its message alone, SIGINT and SIGTERM with one line; anything else leaves its traceback in the log.
-    What is said last is the log's last line.
+    Heavy imports belong inside. If there is a mirror, only an `online` job may use the hub. An `InputError` ends the
+    job with its message, SIGINT and SIGTERM with one line; any other error leaves its traceback in the log. The line of
+    the terminal is also the last line of the log.
     """
     here = Machine.current()
     wanted = {"encoder": here.encoder_threads, "probe": here.probe_threads, None: 1}[threads]
@@ -117,7 +117,7 @@ def stage(snakemake: Snakemake, threads: Threads | None = None, online: bool = F
         stop_once()  # the exception removes files that are half written
         try:
             if wanted > snakemake.threads:
-                log.info("threads: %d, which is what the workflow gave; the config says %d", snakemake.threads, wanted)
+                log.info("threads: %d from the workflow; the config asks for %d", snakemake.threads, wanted)
             if threads == "encoder":
                 gpu.claim(here.device)
             yield say
@@ -135,7 +135,7 @@ def _paths(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _show(line: str, stream: TextIO) -> None:
-    """Print a line in one piece, for other jobs write to the same terminal; not where the logger prints the log's."""
+    """Print a line in one piece, because other jobs share the terminal; not if the logger prints that of the log."""
     if LOGGER not in os.environ or getattr(sys.stderr, "lost", False):
         stream.write(f"{line}\n")
         stream.flush()
@@ -143,12 +143,14 @@ def _show(line: str, stream: TextIO) -> None:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[TextIO]:
-    """Send stderr, that of C libraries too, to a log; yield what it was before."""
+    """Send stderr to a log, that of C libraries too; yield the stderr of before."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     except OSError as error:
-        raise SystemExit(f"Error: {path} could not be written ({error.strerror}); mend that and run again.") from None
+        raise SystemExit(
+            f"Error: {path} could not be written ({error.strerror}); fix the cause and run again."
+        ) from None
     with os.fdopen(os.dup(2), "w", buffering=1) as terminal:
         os.dup2(opened, 2)
         os.close(opened)
@@ -162,7 +164,7 @@ def _stderr_to(path: Path) -> Iterator[TextIO]:
 
 
 class _Log(io.TextIOBase):
-    """What is open as stderr. A line that finds no room on the disk is lost, and no job fails because of it."""
+    """A stderr that drops a line if the disk is full, so that no job fails because of its log."""
 
     lost = False
 

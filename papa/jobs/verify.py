@@ -1,4 +1,4 @@
-"""`papa verify`: whether models can be used, and how exactly papa computes what they compute."""
+"""`papa verify`: check whether models can be used, and how exactly papa computes their hidden states."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ COLUMNS = {
     "skipped": "skipped",
 }
 NOTE = (
-    "Runs: on packed rows of tokens, or padded as the stock model does, which is slower. As it is: the largest "
-    "distance of hidden states from those of transformers, relative to their norm. Half and all replaced: the same "
-    "from a dense reference; - if the attention of the model is a module of its own. Own attention: the distance from "
-    "transformers if all heads use their own attention to the one text as constants; - if it does not sum to one, as "
-    "with sinks. Skipped: the share of queries "
-    "and keys that is not computed if all heads are replaced."
+    "Runs: on packed rows of tokens, or padded like the stock model, which is slower. As it is: the largest "
+    "distance of hidden states from those of transformers, relative to their norm. Half and all replaced: the "
+    "distance from a dense reference; - if the model's attention is a separate module. Own attention: the distance "
+    "from transformers if each head has its attention to the text as a constant; - if that does not sum to one, as "
+    "with sinks. Skipped: the share of queries and keys that papa does not compute if all heads are replaced."
 )
 
 
 def verify(places: Sequence[str], device: str = "auto") -> dict[str, Any]:
-    """What is found about models, which are folders, ids on the hub or installed packages.
+    """Check models: folders, ids on the hub or installed packages.
 
     Raises:
         InputError: a model cannot be loaded.
@@ -46,43 +45,43 @@ def verify(places: Sequence[str], device: str = "auto") -> dict[str, Any]:
     from papa.model import verification
     from papa.model.load import stock_model
 
-    found = [
+    checks = [
         {"model": place} | asdict(verification.verify(stock_model(found_at(place), device=device))) for place in places
     ]
-    return {"models": found, "transformers": version("transformers"), "torch": version("torch")}
+    return {"models": checks, "transformers": version("transformers"), "torch": version("torch")}
 
 
-def print_verified(found: dict[str, Any], console: Console) -> None:
-    """Print a table, and why models are refused."""
-    table_of(found["models"], ["model"]).print(console)
-    for one in found["models"]:
-        if one["why"]:
-            console.print(f"{one['model']}: {one['why']}")
-    console.print(f"transformers {found['transformers']}, torch {found['torch']}. {NOTE}")
+def print_verified(checks: dict[str, Any], console: Console) -> None:
+    """Print a table, and the reasons of refusals."""
+    table_of(checks["models"], ["model"]).print(console)
+    for check in checks["models"]:
+        if check["why"]:
+            console.print(f"{check['model']}: {check['why']}")
+    console.print(f"transformers {checks['transformers']}, torch {checks['torch']}. {NOTE}")
 
 
 def table_of(models: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> Table:
-    """Models, a line each; `names` are columns before their type."""
+    """Return a table with a line for each model; `names` are columns before the type."""
     lines = [
-        one
+        check
         | {
-            "causal": "yes" if one["causal"] else "no",
-            "sizes": _sizes(one),
-            **{name: _distance(one[name]) for name in ("stock", "half", "all", "own")},
-            "skipped": "-" if pd.isna(one["skipped"]) else f"{100 * one['skipped']:.0f} %",
+            "causal": "yes" if check["causal"] else "no",
+            "sizes": _sizes(check),
+            **{name: _distance(check[name]) for name in ("stock", "half", "all", "own")},
+            "skipped": "-" if pd.isna(check["skipped"]) else f"{100 * check['skipped']:.0f} %",
         }
-        for one in models
+        for check in models
     ]
     shown = [name for name in COLUMNS if name not in ("model",) or name in names]
     frame = pd.DataFrame([[str(line[name]) for name in shown] for line in lines], columns=[COLUMNS[n] for n in shown])
     return Table("", frame, len(names) + 1)
 
 
-def _sizes(one: dict[str, Any]) -> str:
-    if not one["layers"]:
+def _sizes(check: dict[str, Any]) -> str:
+    if not check["layers"]:
         return "-"
-    others = f", of its layers {', '.join(map(str, one['numbers']))}" if one["numbers"] else ""
-    return f"{one['layers']} × {one['heads']} ({one['groups']}){others}"
+    some = f", only layers {', '.join(map(str, check['numbers']))}" if check["numbers"] else ""
+    return f"{check['layers']} × {check['heads']} ({check['groups']}){some}"
 
 
 def _distance(value: float) -> str:

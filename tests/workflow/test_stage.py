@@ -89,7 +89,7 @@ def test_a_log_that_cannot_be_begun(tmp_path):
     (tmp_path / "logs").write_text("a file")
     process = run(tmp_path, "say('not reached')")
     assert (process.returncode, process.stdout) == (1, "")
-    assert process.stderr == "Error: logs/job.log could not be written (File exists); mend that and run again.\n"
+    assert process.stderr == "Error: logs/job.log could not be written (File exists); fix the cause and run again.\n"
 
 
 @pytest.mark.parametrize(("asked", "threads"), [(3, 3), (7, 5)])
@@ -97,7 +97,7 @@ def test_threads_are_the_configs_but_no_more_than_the_workflow_gave(tmp_path, as
     machine = json.dumps({"probe_threads": asked})
     process = run(tmp_path, "say(os.environ['OMP_NUM_THREADS'])", PAPA_MACHINE=machine, OMP_NUM_THREADS="11")
     assert process.stdout == f"probe tiny tags: {threads} (0 s)\n"
-    assert ("threads: 5, which is what the workflow gave; the config says 7" in log(tmp_path)) == (asked == 7)
+    assert ("threads: 5 from the workflow; the config asks for 7" in log(tmp_path)) == (asked == 7)
 
 
 def test_lines_are_left_to_the_logger_where_it_prints_them(tmp_path):

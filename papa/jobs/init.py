@@ -38,7 +38,7 @@ MEANINGLESS = re.compile(
     f"labels?|class|category|target|tags?|column-?[0-9]*|on|off|yes|no|true|false|null|y|n|{'|'.join(LABEL)}"
 )
 """Usual names of files, folders and columns that would not identify a model or a task."""
-TOKENS_OF_A_WORD, LEAST_SLOTS, MOST_SLOTS, ROUND = 1.3, 16, 256, 8
+TOKENS_OF_A_WORD, LEAST_SLOTS, MAXIMUM_SLOTS, ROUND = 1.3, 16, 256, 8
 MOST_CLASSES, MOST_NAMED = 50, 8
 """A column with more values is never guessed to hold labels; of more columns, a reason names only the first."""
 MAJORITY = 0.75
@@ -432,9 +432,9 @@ def _slots(counts: Sequence[int], content: str) -> tuple[int, str]:
     """Choose slots that fit nearly all texts, by their numbers of words."""
     longest = sorted(counts)[min(len(counts) - 1, math.ceil(0.99 * len(counts)))]
     needed = math.ceil((longest * TOKENS_OF_A_WORD + 3) / ROUND) * ROUND
-    slots = min(MOST_SLOTS, max(LEAST_SLOTS, needed))
+    slots = min(MAXIMUM_SLOTS, max(LEAST_SLOTS, needed))
     reason = f"99 of 100 {content} have at most {longest} words, at about {TOKENS_OF_A_WORD} tokens each"
-    return slots, reason + (f"; not more than {MOST_SLOTS}, longer ones are cut" if needed > slots else "")
+    return slots, reason + (f"; not more than {MAXIMUM_SLOTS}, longer ones are cut" if needed > slots else "")
 
 
 def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What the average attention of each head looks like: diagonal, on special tokens, concentrated (paper, Sec. 5.1).
+"""Patterns of the average attention of each head: diagonal, on special tokens, concentrated (paper, Sec. 5.1).
 
 The paper counts such heads by eye and gives no formulas; these are ours. All of them look at
 
@@ -40,13 +40,13 @@ COLUMNS = {
     "concentrated": "bool",
 }
 
-Measured = dict[str, int | float | bool | None]
-"""What was measured of one head, with `COLUMNS`."""
+HeadPattern = dict[str, int | float | bool | None]
+"""The measurements of one head, with `COLUMNS`."""
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """From where on a head has a pattern; see `measure_patterns`."""
+    """The thresholds above which a head has a pattern; see `measure_patterns`."""
 
     diagonal_lift: float = 2.0
     special_mass: float = 0.5
@@ -59,7 +59,7 @@ THRESHOLDS = Thresholds()
 
 def measure_patterns(
     constants: ConstantMatrices, special: Sequence[int], thresholds: Thresholds = THRESHOLDS
-) -> list[Measured]:
+) -> list[HeadPattern]:
     """Measure each head, in the order of layers and heads (Sec. 5.1); a head may have several patterns.
 
     - `diagonal`: among text tokens, one band stands out at least `diagonal_lift` times above an even spread.
@@ -77,7 +77,7 @@ def measure_patterns(
     Args:
         constants: the attention of all heads.
         special: the slots of special tokens, `[CLS]` first; see `special_slots`.
-        thresholds: from where on a head has a pattern.
+        thresholds: see `Thresholds`.
 
     Returns:
         A row for each head, with `COLUMNS`.
@@ -132,7 +132,7 @@ def _diagonal(total: Tensor, count: Tensor, text: Tensor) -> tuple[int | None, f
         attention, spread = total[queries, queries - offset].sum(), weight @ even[queries]
         if spread > 0:
             lift = float(attention / spread)
-            # even attention is no more diagonal at one offset than at another, whatever the last bit says
+            # rounding must not make even attention look more diagonal at one offset than at another
             if best[1] is None or lift > best[1] * (1 + 1e-9):
                 best = offset, lift, float(attention / weight.sum())
     return best
@@ -141,8 +141,8 @@ def _diagonal(total: Tensor, count: Tensor, text: Tensor) -> tuple[int | None, f
 def special_slots(tokens: Tokens) -> list[int]:
     """The slots that contain a special token in every example, in rising order: `[CLS]`'s, then the separators'.
 
-    What stands in the first and the last slot is special in every layout. Between two texts the same separator stands
-    again, in one slot or (RoBERTa) two. A slot is therefore special if every example has one of these ids there.
+    The tokens in the first and the last slot are special in every layout. The same separator is also between two texts,
+    in one slot or (RoBERTa) two. A slot is therefore special if every example has one of these ids there.
     """
     ends = (tokens.slots == 0) | (tokens.slots == tokens.n - 1)
     special = torch.isin(tokens.ids, tokens.ids[ends].unique())

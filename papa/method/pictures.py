@@ -1,4 +1,4 @@
-"""How constants are drawn, and how all figures look."""
+"""Pictures of constants, and the style of all figures."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     from papa.method.averages import ConstantMatrices
 
 PANELS = 3
-"""How many panels stand side by side."""
+"""The number of panels in a row."""
 RAMP = ["white", "#0072B2", "#00213a"]
-"""From no attention to the most."""
+"""Colors from no attention to the most."""
 
 
-MOST_SLOTS = 64
-LEAST_USE = 0.02
+MAXIMUM_SLOTS = 64
+"""The number of slots that a picture shows at most."""
+MINIMUM_USE = 0.02
 """The share of the examples that must use a slot before a picture of a head shows the slot."""
 
 
-def drawn_slots(averages: ConstantMatrices, most: int = MOST_SLOTS) -> list[int]:
+def drawn_slots(averages: ConstantMatrices, most: int = MAXIMUM_SLOTS) -> list[int]:
     """The slots that a picture shows, in rising order.
 
     Args:
@@ -35,7 +36,7 @@ def drawn_slots(averages: ConstantMatrices, most: int = MOST_SLOTS) -> list[int]
         InputError: no example went into the averages.
     """
     uses = averages.count.diagonal().tolist()
-    enough = [slot for slot, use in enumerate(uses) if use and use >= LEAST_USE * averages.examples]
+    enough = [slot for slot, use in enumerate(uses) if use and use >= MINIMUM_USE * averages.examples]
     if not enough:
         raise InputError("These constants are an average over no token; average the attention of a corpus.")
     return sorted(sorted(enough, key=lambda slot: -uses[slot])[:most])
@@ -115,7 +116,7 @@ def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]], side:
 
 
 def styled(figure: Any) -> Any:
-    """A figure whose texts and lines look as those of all others do; what it says of colours the page overrides."""
+    """Give a figure the fonts and lines of all others; the HTML report overrides its colors."""
     return (
         figure.configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6")
         .configure_title(fontSize=13, subtitleFontSize=11, anchor="start", frame="group")
@@ -124,7 +125,7 @@ def styled(figure: Any) -> Any:
 
 
 def inline(frame: pd.DataFrame) -> alt.InlineData:
-    """The rows of a frame as data of a figure, however many rows there are; Altair itself stops at 5,000."""
+    """The rows of a frame as data of a figure; Altair itself refuses more than 5,000."""
     import altair as alt
 
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")

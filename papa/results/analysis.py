@@ -35,7 +35,7 @@ UNDRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 @dataclass(frozen=True)
 class Computed:
-    """What an analysis computes from its inputs.
+    """The result of an analysis: rows, and further outputs.
 
     Args:
         rows: the rows of its table.

@@ -1,4 +1,4 @@
-"""What the averaged attention of each head looks like, as a table and as pictures (paper, Sec. 5.1 and Figure 4)."""
+"""Patterns of the averaged attention of each head, as a table and as pictures (paper, Sec. 5.1 and Figure 4)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FLAGS = {
     "mostly_special": "mostly on special tokens",
     "concentrated": "with one dominant entry per row",
 }
-"""Patterns, and what people call them."""
+"""Patterns in words."""
 
 NOTE = (
     "Measured on the average of each head; a head may have several patterns. Diagonal: a band of text tokens gets at "

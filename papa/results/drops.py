@@ -1,4 +1,4 @@
-"""Do better models drop more? Original scores beside what is lost without any attention to the input (Figure 3)."""
+"""Do better models drop more? Original scores, and what is lost without attention to the input (Figure 3)."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.drop_duplicates(["model", "task", "constant", "fraction", "metric", "subset"])
     counted = is_main(rows) & has_drop(rows["metric"])
     originals = rows[counted & rows["fraction"].eq("1")].set_index(["model", "task"])["mean"]
-    found = []
+    means = []
     for (model, constant), every in rows[rows["fraction"] == "0"].groupby(["model", "constant"], sort=False):
-        own = every[counted[every.index]]
-        scores = originals.reindex([(model, task) for task in own["task"]]).dropna()
-        drops = own["relative_drop"].dropna()
+        rows_with_drop = every[counted[every.index]]
+        scores = originals.reindex([(model, task) for task in rows_with_drop["task"]]).dropna()
+        drops = rows_with_drop["relative_drop"].dropna()
         losses = every.loc[is_main(every) & every["status"].eq(COUNTS), "loss"].dropna()
-        without = own.loc[own["relative_drop"].isna(), "title"]
-        found.append(
+        without = rows_with_drop.loc[rows_with_drop["relative_drop"].isna(), "title"]
+        means.append(
             {
                 "model": model,
                 "constant": constant,
@@ -110,7 +110,7 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
                 "tasks_with_loss": len(losses),
             }
         )
-    return pd.DataFrame(found, columns=list(COLUMNS))
+    return pd.DataFrame(means, columns=list(COLUMNS))
 
 
 def tables_of(drops: pd.DataFrame) -> list[Table]:

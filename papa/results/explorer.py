@@ -1,8 +1,8 @@
-"""What the explorer of heads on the page shows: each head's λ, rank and pattern, and its constant matrix.
+"""The explorer of heads in the HTML report: each head's λ, rank and pattern, and its constant matrix.
 
-A page cannot carry float32 matrices of all heads, so each head travels as bytes: the square root of entry / largest
-entry of the head, in 254 steps. What a reader sees is off by less than a 250th of the largest entry, and by less where
-entries are small.
+Float32 matrices of all heads would make the report too large, so each head is stored as bytes: the square root of
+entry / largest entry of the head, in 254 steps. An entry is wrong by less than a 250th of the largest entry, and by
+less if it is small.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from papa.data.tokens import TokensFile
 from papa.files import PathLike, read_table
 from papa.method.averages import ConstantMatrices
 from papa.method.patterns import measure_patterns, special_slots
-from papa.method.pictures import MOST_SLOTS, drawn_slots
+from papa.method.pictures import MAXIMUM_SLOTS, drawn_slots
 from papa.results.phrases import constant_name, order_name
 
 STEPS, NEVER = 254, 255
 """The byte of a head's largest entry, and that of a pair of slots that no example has."""
-MOST_BYTES = 5_000_000
-"""Bytes of all matrices of a page together; fewer slots are drawn if all would be more."""
-LOOKED_AT = 1000
-"""Examples that tell which slots contain special tokens."""
+MAXIMUM_BYTES = 5_000_000
+"""Bytes of all matrices of a report together; fewer slots are shown if all slots would need more."""
+SPECIAL_SAMPLE = 1000
+"""Training examples from which the slots of special tokens are read."""
 
 
 Matrices = dict[str, object]
-"""The average attention of all heads, ready for a page; see `matrices_of`."""
+"""The average attention of all heads, ready for the report; see `matrices_of`."""
 Heads = dict[str, list[float | None] | list[int | None]]
 """`lambda` and `rank` of every head; see `heads_of`."""
 
 
 class HeadChoice(TypedDict):
-    """What can be chosen at once: a model, a task, a constant and an order; `set` names the matrices, if there are."""
+    """A model, a task, a constant and an order that can be chosen together; `set` names the matrices, if any."""
 
     model: str
     task: str
@@ -57,7 +57,7 @@ class HeadChoice(TypedDict):
 
 
 def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[HeadChoice], dict[str, Matrices]]:
-    """What the explorer shows of one grid of finished results.
+    """Collect what the explorer shows for one grid of finished results.
 
     Args:
         study: knows where the results are.
@@ -79,7 +79,7 @@ def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[
         constant = Constant.parse(name).on(corpus)
         with TokensFile.opened(study.results / study.path("tokens", model=model, laid_out=corpus)) as tokens:
             shape = tokens.provenance["sizes"]["layers"], tokens.provenance["sizes"]["heads"]
-        own = summary[summary["model"].eq(model) & summary["task"].eq(task)]
+        rows = summary[summary["model"].eq(model) & summary["task"].eq(task)]
         pictured = [] if constant.start == "mean-output" else study.constants(model, corpus, constant)
         averaged = [job.main for job in pictured if job.main in there]
         averages |= {path: study.results / path for path in averaged}
@@ -95,7 +95,7 @@ def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[
                 {
                     "model": model,
                     "task": task,
-                    "title": own["title"].iloc[0],
+                    "title": rows["title"].iloc[0],
                     "constant": name,
                     "order": order.base if order else None,
                     "words": words,
@@ -120,8 +120,8 @@ def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[
     return entries, sets
 
 
-def matrices_of(averages: ConstantMatrices, special: Sequence[int], most: int = MOST_SLOTS) -> Matrices:
-    """The average attention of all heads in at most `most` slots, ready for a page.
+def matrices_of(averages: ConstantMatrices, special: Sequence[int], most: int = MAXIMUM_SLOTS) -> Matrices:
+    """The average attention of all heads in at most `most` slots, ready for the report.
 
     `cells` is base64 of uint8 `[layer, head, query, key]` over `slots`: 0 to `STEPS`, whose squares are in shares of
     `largest` `[layer * heads + head]`, or `NEVER`. `used` is how many slots contain a token in some example; `special`
@@ -149,14 +149,14 @@ def special_slots_of(tokens: PathLike) -> list[int]:
     """The slots of special tokens in a tokens file, read off its first training examples."""
     with TokensFile.opened(tokens) as file:
         first = file.extent("train").first
-        parts = [part for _, part in file.between(first, first + LOOKED_AT) if part.split == "train"]
-    found = [set(special_slots(part)) for part in parts if len(part)]
-    return sorted(set.intersection(*found))
+        parts = [part for _, part in file.between(first, first + SPECIAL_SAMPLE) if part.split == "train"]
+    slots = [set(special_slots(part)) for part in parts if len(part)]
+    return sorted(set.intersection(*slots))
 
 
 def most_slots(heads: Sequence[int]) -> int:
-    """How many slots of each set of matrices fit into a page; `heads` are how many heads each set has."""
-    return max(1, min(MOST_SLOTS, isqrt(MOST_BYTES // max(1, sum(heads)))))
+    """The number of slots of each set of matrices that fit into the report; `heads` are the heads of each set."""
+    return max(1, min(MAXIMUM_SLOTS, isqrt(MAXIMUM_BYTES // max(1, sum(heads)))))
 
 
 def heads_of(lambdas: PathLike | None, order: PathLike | None, shape: tuple[int, int]) -> Heads:

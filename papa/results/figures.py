@@ -18,7 +18,7 @@ from papa.results.outcomes import ALL, is_probed
 from papa.results.panels import (
     COLORS,
     CURVE,
-    FLOORS,
+    FLOOR_WORDS,
     GREY,
     curves,
     domain_of,
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 OF_SUBSETS = {ALL: COLORS[-1], "position": COLORS[0], "lookup": COLORS[1]}
-"""Colours of subsets where there is one line alone; others have colours that are left."""
-MOST_BANDS = 2
-"""More curves than this have error bars, because bands would cover each other."""
+"""Colours of subsets if there is only one line; further subsets get the colours that are left."""
+MAXIMUM_BANDS = 2
+"""More curves than this get error bars, because bands would cover each other."""
 
 
 def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, str]:
     """The figure of a grid's rows, and its alternative text; `figure_note` explains it.
 
     A task has a panel. One line alone has a colour for each subset of the examples; of several lines each has a colour,
-    and subsets have dashes. In the page, a click on an entry of a legend fades all other lines or subsets. A panel
-    needs `usermeta.margin` pixels beside its width, for its axis and for the labels at its right.
+    and subsets have dashes. In HTML, a click on an entry of a legend fades all other lines or subsets. A panel
+    needs `usermeta.margin` pixels in addition to its width, for its axis and for the labels at its right.
     """
     import altair as alt
 
@@ -65,7 +65,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     titles |= {"score": "mean", "interval": "95 % interval", "seeds": "seeds", "floors": "trivial, contextless"}
     tooltip = tooltips(titles | {"lost": "loss"})
 
-    # a selection without a legend is there for what the page chooses, and for no click
+    # without a legend, only the HTML report can select a line
     lines_clicked: dict[str, Any] = {"bind": "legend"} if len(lines) > 1 else {"on": "never"}
     clicks = [alt.selection_point("lines", fields=["line"], **lines_clicked)]
     if len(subsets) > 1:
@@ -82,38 +82,38 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         )
     # as a colour it would keep clicks from the legend of the curves, which are drawn after the rules of the floors
     own_color, thick = alt.Stroke("color:N", scale=None), alt.StrokeWidth("thick:Q", scale=None)
-    barred = len(points.groupby(CURVE)) > MOST_BANDS
+    barred = len(points.groupby(CURVE)) > MAXIMUM_BANDS
 
     def faded(opacity: float) -> alt.OpacityValue:
         return alt.OpacityValue(opacity / 12, condition={"test": chosen, "value": opacity})
 
     def panel(task: str, clicks: Sequence[alt.Parameter] = ()) -> alt.LayerChart | alt.FacetChart:
-        own = points[points["task"] == task].sort_values("replaced", kind="stable")
-        domain = domain_of(own)
+        rows = points[points["task"] == task].sort_values("replaced", kind="stable")
+        domain = domain_of(rows)
         scale = alt.Scale(domain=domain, nice=False, zero=False)
-        title = metric_name(own["metric"].iloc[0])
+        title = metric_name(rows["metric"].iloc[0])
         y, low, end, at = (
             alt.Y(f"{name}:Q", title=title, axis=alt.Axis(format=".2f"), scale=scale)
             for name in ("mean", "low", "end", "y")
         )
-        base = alt.Chart(inline(own)).encode(x, y, *curve, detail="subset:N")
+        base = alt.Chart(inline(rows)).encode(x, y, *curve, detail="subset:N")
         sure = base.transform_filter("isValid(datum.low)").encode(low, alt.Y2("high:Q"))
         bars = sure.mark_rule(strokeWidth=1.2, strokeDash=[1, 0]).encode(opacity=faded(0.8))
-        labels = labels_of(own, field, domain, height)
+        labels = labels_of(rows, field, domain, height)
         beside = alt.Chart(inline(labels)).encode(end, opacity=faded(1))
         weight, size = (1.4, 18) if barred else (1.8, 30)
         line, dots = curves(base.encode(opacity=faded(1)), tooltip, {"strokeWidth": weight}, {"size": size})
         rules = beside.transform_filter("datum.floor").mark_rule(strokeDash=[4, 3]).encode(own_color, thick)
         wide = max(12, width // 7)
-        why = own.loc[own["subset"] == ALL, "status"].dropna().unique().tolist()
-        silent = wrap(f"No loss: {'; '.join(why)}.", wide + wide // 4) if why and COUNTS not in why else alt.Undefined
+        why = rows.loc[rows["subset"] == ALL, "status"].dropna().unique().tolist()
+        reason = wrap(f"Excluded: {'; '.join(why)}.", wide + wide // 4) if why and COUNTS not in why else alt.Undefined
         return alt.layer(
             rules,
             bars if barred else sure.mark_area().encode(opacity=faded(0.15)),
             line.add_params(*clicks),
             dots,
             *leaders(beside, x, at, own_color),
-            title=alt.Title(wrap(own["title"].iloc[0], wide), subtitle=silent),
+            title=alt.Title(wrap(rows["title"].iloc[0], wide), subtitle=reason),
             width=width,
             height=height,
         )
@@ -135,32 +135,34 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
 
 
 def figure_note(frame: pd.DataFrame) -> str:
-    """What the figure of a grid's rows shows: axes, intervals, seeds and floors."""
+    """The caption of the figure of a grid's rows: axes, intervals, seeds and floors."""
     rows = frame[frame["main"] & frame["mean"].notna()]
     probed = is_probed(rows["metric"])
-    shape, sure = "bars" if len(rows.groupby(CURVE)) > MOST_BANDS else "bands", list[str]()
+    shape, intervals = "bars" if len(rows.groupby(CURVE)) > MAXIMUM_BANDS else "bands", list[str]()
     if probed.any():
-        own = rows.loc[probed, "seeds"]
-        seeds = " to ".join(dict.fromkeys(f"{number:.0f}" for number in (own.min(), own.max())))
+        numbers = rows.loc[probed, "seeds"]
+        seeds = " to ".join(dict.fromkeys(f"{number:.0f}" for number in (numbers.min(), numbers.max())))
         over = f"{shape} are 95 % Student-t intervals over {seeds} probe seeds, cut at the metric's ends"
-        sure.append("one probe seed, so no interval" if seeds == "1" else over)
+        intervals.append("one probe seed, so no interval" if seeds == "1" else over)
     for name, measure in METRICS.items():
         if not measure.target.probed and rows["metric"].eq(name).any():
             over = f"{measure.target.examples} and orders"
-            sure.append(f"{shape} of {measure.title.lower()} are 95 % intervals over {over}")
-    floors = [f"{name.replace('_', ' ')} ({words})" for name, words in FLOORS.items() if rows[name].notna().any()]
+            intervals.append(f"{shape} of {measure.title.lower()} are 95 % intervals over {over}")
+    floors = [f"{name.replace('_', ' ')} ({words})" for name, words in FLOOR_WORDS.items() if rows[name].notna().any()]
     dashed = f" Dashed floors: {'; '.join(floors)}." if floors else ""
     above = f" A loss above 100 %: {MORE_THAN_ALL}." if (rows["loss"] > 1).any() else ""
-    return f"Mean validation score by the number of heads that constants replace; {'; '.join(sure)}.{dashed}{above}"
+    return (
+        f"Mean validation score by the number of heads that constants replace; {'; '.join(intervals)}.{dashed}{above}"
+    )
 
 
 def _colors(lines: Sequence[str], subsets: Sequence[str]) -> list[str]:
-    """A colour for each line, or if there is but one, for each subset."""
+    """A colour for each line, or for each subset if there is only one line."""
     if len(lines) > 1 or len(subsets) == 1:
         return [COLORS[number % len(COLORS)] for number in range(len(lines))]
-    own = [OF_SUBSETS.get(subset) for subset in subsets]
-    left = [color for color in COLORS if color not in own] or [GREY]
-    return [color or left[number % len(left)] for number, color in enumerate(own)]
+    known = [OF_SUBSETS.get(subset) for subset in subsets]
+    left = [color for color in COLORS if color not in known] or [GREY]
+    return [color or left[number % len(left)] for number, color in enumerate(known)]
 
 
 def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
@@ -172,13 +174,13 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
     """
     rows = frame[frame["main"] & frame["mean"].notna()]
     points = rows[
-        ["line", "model", "task", "title", "metric", "subset", "fraction", "mean", "seeds", "status", *FLOORS]
+        ["line", "model", "task", "title", "metric", "subset", "fraction", "mean", "seeds", "status", *FLOOR_WORDS]
     ]
     several = rows["heads"].nunique() > 1
     share = 1 - rows["kept"] / rows["heads"]
     low, high = (rows["metric"].map(lambda name, end=end: getattr(MEASURES[name], end)) for end in ("low", "high"))
     number = points.groupby(CURVE, sort=False).ngroup()
-    beside = number - number.max() / 2 if len(rows.groupby(CURVE)) > MOST_BANDS else 0 * number
+    beside = number - number.max() / 2 if len(rows.groupby(CURVE)) > MAXIMUM_BANDS else 0 * number
     whole = 1 if several else rows["heads"]
     replaced = share if several else rows["heads"] - rows["kept"]
     three = zip(rows["loss"], rows["loss_low"], rows["loss_high"], strict=True)

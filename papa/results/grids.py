@@ -1,7 +1,7 @@
-"""The table of a grid: what one grid of a config asked for, out of the summary, laid out as in the paper.
+"""The table of a grid: the runs that one grid of a config asked for, laid out as in the paper.
 
 A grid of fractions 1 and 0 alone compares constants (the paper's Tables 1, 2, 4 and 5): two tables for each model, of
-scores and of losses, with a line for each constant and a column for each task. Any other follows scores along the
+scores and of losses, with a line for each constant and a column for each task. Any other grid follows scores along the
 fraction (Figures 2, 5 and 6): a line for each task and model, constant or order, a column for each fraction.
 """
 
@@ -36,7 +36,7 @@ from papa.results.summary import (
 from papa.results.table import Table, metric_name, score_text
 
 GRID_COLUMNS = {"line": "string"} | SUMMARY_COLUMNS
-"""The rows of a grid: its own of the summary, each with the line along the fraction that it is a point of."""
+"""Rows of the summary, each with the line of the grid that it is a point of."""
 
 ORIGINAL = "original"
 FLOORS = ["trivial", "contextless"]
@@ -114,8 +114,8 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
         ],
         dtype="str",
     )
-    found = asked.merge(rows, on=["task", "model", "constant", "order", "fraction"])
-    return found.assign(constant=found["asked"])[["line", *rows.columns]]
+    rows_shown = asked.merge(rows, on=["task", "model", "constant", "order", "fraction"])
+    return rows_shown.assign(constant=rows_shown["asked"])[["line", *rows.columns]]
 
 
 def _line(grid: GridView, model: str, constant: str, order: str) -> str:
@@ -131,30 +131,30 @@ def tables_of(grid: GridView, rows: pd.DataFrame) -> list[Table]:
     return [table for model in grid.models for table in _by_task(grid, rows[rows["model"] == model], model)]
 
 
-def _by_task(grid: GridView, own: pd.DataFrame, model: str) -> list[Table]:
+def _by_task(grid: GridView, rows: pd.DataFrame, model: str) -> list[Table]:
     """The tables of one model, with a column for each task: scores, the best of constants in bold, and losses.
 
     Scores have a line for nothing replaced, one for each floor that is known, and one for each constant.
     """
-    own = own.drop_duplicates(["constant", "task"])
+    rows = rows.drop_duplicates(["constant", "task"])
     constants = list(grid.constants) if "0" in grid.fractions else []
-    printed = own["mean"].where(own["constant"].notna()).map("{:.3f}".format).astype("float64")
-    best = (len(constants) > 1) & printed.eq(printed.groupby(own["task"]).transform("max"))
+    printed = rows["mean"].where(rows["constant"].notna()).map("{:.3f}".format).astype("float64")
+    best = (len(constants) > 1) & printed.eq(printed.groupby(rows["task"]).transform("max"))
     cells = {
         (constant, task): f"**{score_text(*score)}**" if is_best else score_text(*score)
         for constant, task, *score, is_best in zip(
-            own["constant"].fillna(ORIGINAL), own["task"], own["mean"], own["half_width"], best, strict=True
+            rows["constant"].fillna(ORIGINAL), rows["task"], rows["mean"], rows["half_width"], best, strict=True
         )
     }
-    floors = [name for name in FLOORS if own[name].notna().any()]
+    floors = [name for name in FLOORS if rows[name].notna().any()]
     cells |= {
         (name, task): score_text(score, math.nan)
         for name in floors
-        for task, score in own.groupby("task")[name].first().items()
+        for task, score in rows.groupby("task")[name].first().items()
     }
-    losses = zip(own["constant"], own["task"], own["loss"], own["loss_low"], own["loss_high"], strict=True)
+    losses = zip(rows["constant"], rows["task"], rows["loss"], rows["loss_low"], rows["loss_high"], strict=True)
     lost = {(constant, task): loss_text(*loss) for constant, task, *loss in losses}
-    titles = dict(zip(own["task"], own["title"], strict=True))
+    titles = dict(zip(rows["task"], rows["title"], strict=True))
 
     def frame_of(lines: list[str], cells: Mapping[tuple[str, str], str]) -> pd.DataFrame:
         return pd.DataFrame(
@@ -162,11 +162,11 @@ def _by_task(grid: GridView, own: pd.DataFrame, model: str) -> list[Table]:
             columns=["constants", *(titles.get(task, task) for task in grid.tasks)],
         )
 
-    title = f"{model} ({count(own['heads'].iloc[0], 'head')})" if len(own) else model
+    title = f"{model} ({count(rows['heads'].iloc[0], 'head')})" if len(rows) else model
     above = [ORIGINAL] * ("1" in grid.fractions) + floors
     tables = [Table(title, frame_of([*above, *constants], cells), 1, rules=(len(above),) if above else ())]
-    if constants and own["status"].notna().any():
-        note = f"{ABOUT_LOSS} {excluded(own)}".strip()
+    if constants and rows["status"].notna().any():
+        note = f"{ABOUT_LOSS} {excluded(rows)}".strip()
         tables.append(Table(f"{title}. Loss", frame_of(constants, lost), 1, note))
     return tables
 
@@ -184,14 +184,14 @@ def _has_between(grid: GridView) -> bool:
 
 
 def varied(grid: GridView) -> list[str]:
-    """What tells the lines of a grid apart; models if nothing else does."""
+    """The settings in which the lines of a grid differ; models if there is one line."""
     several = {"model": grid.models, "constants": grid.constants}
     several |= {"order": grid.orders} if _has_between(grid) else {}
     return [name for name, values in several.items() if len(values) > 1] or ["model"]
 
 
 def note_on(grid: GridView, rows: pd.DataFrame) -> str:
-    """What lines, columns and cells mean, and what a grid has but once, which is in no line."""
+    """The note below the table: the meaning of lines, columns and cells, and what all lines have in common."""
     if _has_between(grid):
         parts = [f"Columns: {BY_FRACTION}.", once(grid), about_scores(rows)]
         if set(DRAWN) & set(grid.orders):
@@ -209,8 +209,8 @@ def note_on(grid: GridView, rows: pd.DataFrame) -> str:
 
 
 def once(grid: GridView) -> str:
-    """What all lines of a grid have in common: "Model: minilm; order: λ."."""
+    """The settings that all lines of a grid have in common: "Model: minilm; order: λ."."""
     has = {"model": grid.models, "constants": [constant_name(constant) for constant in grid.constants]}
     has |= {"order": [order_name(order) for order in grid.orders]} if _has_between(grid) else {}
-    said = "; ".join(f"{name}: {values[0]}" for name, values in has.items() if len(values) == 1)
-    return f"{said[:1].upper()}{said[1:]}." if said else ""
+    text = "; ".join(f"{name}: {values[0]}" for name, values in has.items() if len(values) == 1)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""

@@ -39,7 +39,7 @@ ADDS = {
     "average": "the slots themselves",
     OWN: "the content of the text",
 }
-"""What each rung knows that the one below it does not."""
+"""The knowledge that each rung adds to the one below it."""
 BLIND = "nothing: a blind guess, because zeros do worse"
 OWNER = ["model", "task", "title", "metric", "subset"]
 COLUMNS = dict.fromkeys((*OWNER, "rung", "adds", "status"), "string")
@@ -105,7 +105,7 @@ def ladder_of(measured: Iterable[TaskOutcomes], titles: dict[str, str]) -> pd.Da
         measured: all outcomes.
         titles: what people call the tasks.
     """
-    rows = [row for own in measured for row in _rows(own, titles[own.task])]
+    rows = [row for task_outcomes in measured for row in _rows(task_outcomes, titles[task_outcomes.task])]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -137,10 +137,10 @@ def _rows(measured: TaskOutcomes, title: str) -> Iterator[dict[str, object]]:
 
 
 def _added(below: str | None, kind: str) -> str:
-    """What a rung knows and the one below does not: also what rungs between them add that were not run."""
+    """The knowledge that a rung adds to the one below, with that of rungs between them that were not run."""
     kinds = list(ADDS)
     first = kinds.index(kind) if below is None else kinds.index(below) + 1
-    return ", ".join(ADDS[own] for own in kinds[first : kinds.index(kind) + 1])
+    return ", ".join(ADDS[rung] for rung in kinds[first : kinds.index(kind) + 1])
 
 
 def _share(sample: Sample, weights: Weights, names: tuple[str, str, str]) -> dict[str, float]:
@@ -157,21 +157,21 @@ def _share(sample: Sample, weights: Weights, names: tuple[str, str, str]) -> dic
 def tables_of(frame: pd.DataFrame) -> list[Table]:
     """The ladder of each model as people read it."""
     tables = []
-    for model, own in frame.groupby("model", sort=False):
-        steps = zip(own["step"], own["step_low"], own["step_high"], strict=True)
-        losses = zip(own["loss"], own["low"], own["high"], strict=True)
-        named = own["title"].where(own["subset"].eq(ALL), own["title"] + ", " + own["subset"])
+    for model, rows in frame.groupby("model", sort=False):
+        steps = zip(rows["step"], rows["step_low"], rows["step_high"], strict=True)
+        losses = zip(rows["loss"], rows["low"], rows["high"], strict=True)
+        named = rows["title"].where(rows["subset"].eq(ALL), rows["title"] + ", " + rows["subset"])
         text = pd.DataFrame(
             {
                 "task": named.to_numpy(),
-                "knows also": own["adds"].to_numpy(),
-                "constants": own["rung"].map(constant_name).to_numpy(),
-                "score": [score_text(score, float("nan")) for score in own["score"]],
+                "knows also": rows["adds"].to_numpy(),
+                "constants": rows["rung"].map(constant_name).to_numpy(),
+                "score": [score_text(score, float("nan")) for score in rows["score"]],
                 "loss": [loss_text(*loss) for loss in losses],
                 "step": [loss_text(*step) for step in steps],
             }
         )
-        first = own[["task", "subset"]].ne(own[["task", "subset"]].shift()).any(axis=1)
+        first = rows[["task", "subset"]].ne(rows[["task", "subset"]].shift()).any(axis=1)
         rules = tuple(first.to_numpy().nonzero()[0].tolist())
         tables.append(Table(str(model), text, 3, rules=rules))
     return tables
@@ -179,24 +179,24 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
 
 def sentence_of(frame: pd.DataFrame) -> str:
     """The two largest steps of each task, on all its examples. That one is larger than the other is not tested."""
-    said = []
+    sentences = []
     several = frame["model"].nunique() > 1
-    for (model, title), own in frame[frame["subset"].eq(ALL)].groupby(["model", "title"], sort=False):
+    for (model, title), rows in frame[frame["subset"].eq(ALL)].groupby(["model", "title"], sort=False):
         name = f"{title} ({model})" if several else str(title)
-        if own["step"].isna().all():
-            said.append(f"{name}: {own['status'].iloc[0]}, so that no step can be told")
+        if rows["step"].isna().all():
+            sentences.append(f"{name}: {rows['status'].iloc[0]}, so no step is known")
             continue
-        steps = own.dropna(subset="step").sort_values("step", ascending=False, kind="stable")
+        steps = rows.dropna(subset="step").sort_values("step", ascending=False, kind="stable")
         worth = [
             f"{adds}, {loss_text(*step)}"
             for adds, *step in steps[["adds", "step", "step_low", "step_high"]].itertuples(index=False)
         ]
-        said.append(f"{name}: of what attention contributes, the largest step is {worth[0]}; the next {worth[1]}")
-    return "; ".join(said) + "." if said else "No model has several rungs."
+        sentences.append(f"{name}: of what attention contributes, the largest step is {worth[0]}; the next {worth[1]}")
+    return "; ".join(sentences) + "." if sentences else "No model has several rungs."
 
 
 def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
-    """What is lost on each rung: a panel for each task and model, a line for each subset of its examples."""
+    """The loss on each rung: a panel for each task and model, a line for each subset of its examples."""
     import altair as alt
 
     known = frame[frame["loss"].notna()]
@@ -237,24 +237,24 @@ POINT_TITLES |= {"worth": "step", "reading": "metric"}
 """The columns that a tooltip shows, and their titles."""
 
 
-def _points(own: pd.DataFrame) -> pd.DataFrame:
-    steps = zip(own["step"], own["step_low"], own["step_high"], strict=True)
-    losses = zip(own["loss"], own["low"], own["high"], strict=True)
-    finite = own[["low", "high"]].abs().max(axis=1) < float("inf")
+def _points(rows: pd.DataFrame) -> pd.DataFrame:
+    steps = zip(rows["step"], rows["step_low"], rows["step_high"], strict=True)
+    losses = zip(rows["loss"], rows["low"], rows["high"], strict=True)
+    finite = rows[["low", "high"]].abs().max(axis=1) < float("inf")
     return (
         pd.DataFrame(
             {
-                "rung": own["rung"],
-                "subset": own["subset"],
-                "loss": own["loss"],
-                "low": own["low"].where(finite),
-                "high": own["high"].where(finite),
-                "knows": own["adds"],
-                "constant": own["rung"].map(constant_name),
-                "of": own["score"].map("{:.3f}".format),
+                "rung": rows["rung"],
+                "subset": rows["subset"],
+                "loss": rows["loss"],
+                "low": rows["low"].where(finite),
+                "high": rows["high"].where(finite),
+                "knows": rows["adds"],
+                "constant": rows["rung"].map(constant_name),
+                "of": rows["score"].map("{:.3f}".format),
                 "lost": [loss_text(*loss) for loss in losses],
                 "worth": [loss_text(*step) for step in steps],
-                "reading": own["metric"].map(metric_name),
+                "reading": rows["metric"].map(metric_name),
             }
         )
         .astype(object)

@@ -43,11 +43,11 @@ from papa.results.table import read_frame
 GLOSSARY = {
     "Constant": "a fixed matrix in place of a head's attention, the same for every text; the average is the mean of "
     "what the head attends to in the training texts",
-    "Order": "which heads are replaced first; λ, which is learned for every head, gives an order: small λ first",
-    "Fraction": "the share of heads that keep their own attention: 1 for all, 0 for none",
-    "Slot": "a numbered place for a token; a constant says how much one slot attends to another, whatever tokens are "
-    "there",
-    "Probe": "a small classifier that is trained on what the model makes of a text; the model itself is not trained",
+    "Order": "the sequence in which heads are replaced; λ is learned for every head, and heads of small λ go first",
+    "Fraction": "the share of heads that keep their attention: 1 for all, 0 for none",
+    "Slot": "a numbered position for a token; a constant fixes how much one slot attends to another, whatever their "
+    "tokens are",
+    "Probe": "a small classifier that is trained on the model's hidden states; the model itself is not trained",
     "Original": "the model with no head replaced",
     "Contextless": "the same probe with zeros in place of all attention, so that no token sees another; also "
     "called the context-free floor",
@@ -60,7 +60,8 @@ GLOSSARY = {
     "Margin": "the loss that is accepted, set in the config before the run; k heads are replaceable at a margin if "
     "every task that counts loses less, with k heads replaced and with every smaller measured number (one-sided, "
     "95 %)",
-    "Outcome": "what a probe makes of one validation example; all scores, losses and intervals are made of outcomes",
+    "Outcome": "a probe's prediction for one validation example; all scores, losses and intervals are computed from "
+    "outcomes",
 }
 
 

@@ -13,7 +13,7 @@ from papa.method.pictures import inline
 from papa.results.page_section import Section, examples_in, span
 from papa.results.panels import (
     COLORS,
-    LEAST_SPAN,
+    MINIMUM_SPAN,
     PAGE_LEGEND,
     Layers,
     PanelGrid,
@@ -54,7 +54,7 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
 
     def draw(panel: pd.DataFrame) -> Layers:
         metric, score = main["metric"][panel["task"].iloc[0]], panel["score"]
-        middle, height = (score.min() + score.max()) / 2, max(LEAST_SPAN, np.ptp(score))
+        middle, height = (score.min() + score.max()) / 2, max(MINIMUM_SPAN, np.ptp(score))
         top = min(MEASURES[metric].high, middle + height / 2)
         scale = alt.Scale(domain=[top - height, top], zero=False, padding=4)
         epochs = sorted(panel["epoch"].unique().tolist())

@@ -28,11 +28,11 @@ ENDS = {"0", "1"}
 
 
 def run_in_words(study: Study) -> str:
-    """What was run, in a line."""
+    """The numbers of probes, models, tasks and seeds, in a line."""
     pairs = study.config.pairs
     jobs = [job.settings for model, task in pairs for job in study.runs(model, task)]
-    probes = [seed for told in jobs if not told.direct for seed in told.seeds]
-    seeds, direct = list(dict.fromkeys(probes)), sum(bool(told.direct) for told in jobs)
+    probes = [seed for job in jobs if not job.direct for seed in job.seeds]
+    seeds, direct = list(dict.fromkeys(probes)), sum(bool(job.direct) for job in jobs)
     models, tasks = (len(set(names)) for names in zip(*pairs, strict=True))
     runs = [count(len(probes), "probe")] * bool(probes)
     runs += [f"{count(direct, 'measurement')} by the model's own head"] * bool(direct)
@@ -42,7 +42,7 @@ def run_in_words(study: Study) -> str:
 
 
 def analyses_table(study: Study) -> Table:
-    """What each grid of the config replaced, and with which seeds."""
+    """The models, constants, fractions and seeds of each grid."""
     lines = []
     for name, grid in study.grids.items():
         between = bool(set(grid.fractions) - ENDS)
@@ -53,10 +53,10 @@ def analyses_table(study: Study) -> Table:
                 "analysis": grid_view(study, name).title,
                 "models": ", ".join(grid.models),
                 "tasks": ", ".join(titles),
-                "constants": ", ".join(constant_name(Constant.parse(own).name) for own in grid.constants),
+                "constants": ", ".join(constant_name(Constant.parse(name).name) for name in grid.constants),
                 "fractions": ", ".join(grid.fractions),
-                "orders": ", ".join(dict.fromkeys(order_name(own.base) for own in orders)) or "–",
-                "seeds of orders": ", ".join(dict.fromkeys(str(own.draw) for own in orders if own.base in SEEDED))
+                "orders": ", ".join(dict.fromkeys(order_name(order.base) for order in orders)) or "–",
+                "seeds of orders": ", ".join(dict.fromkeys(str(order.draw) for order in orders if order.base in SEEDED))
                 or "–",
                 "seeds of probes": ", ".join(map(str, grid.seeds)),
             }
@@ -65,7 +65,7 @@ def analyses_table(study: Study) -> Table:
 
 
 def data_table(study: Study, summary: pd.DataFrame) -> Table:
-    """How many rows of each task were used, cut, and seen in training already."""
+    """The rows of each task that were used, that were cut, and that are also in training."""
     rows = summary[is_main(summary)]
     corpora = rows["task"].map(lambda task: study.config.tasks[task].corpus)
     shared = {corpus: _shared(study, corpus) for corpus in corpora.unique()}
@@ -86,14 +86,14 @@ def data_table(study: Study, summary: pd.DataFrame) -> Table:
 
 
 def _shared(study: Study, corpus: str) -> str:
-    """How many validation rows of a corpus also stand in its training split, if its texts say so."""
+    """The number of validation rows of a corpus that are also in its training split, if its texts record it."""
     with opened_table(study.results / study.path("texts", corpus=corpus)) as texts:
         number = texts.facts.get("shared", {}).get("validation")
     return "–" if number is None else f"{number:,}"
 
 
 def models_table(study: Study) -> Table:
-    """What every model is, the digest of the weights that really were read, and the versions of what read them."""
+    """The origin of every model, the digest of the weights that were read, and the versions of the libraries."""
     first = {model: study.runs(model, task)[0].main for model, task in reversed(study.config.pairs)}
     lines = []
     for name in dict.fromkeys(model for model, _ in study.config.pairs):
@@ -108,7 +108,7 @@ def models_table(study: Study) -> Table:
 
 
 def jobs_table(study: Study) -> Table:
-    """What the jobs of each rule took and when they ended, as far as files tell; what is not known is –."""
+    """Time and memory of the jobs of each rule and when they ended; – if it was not recorded."""
     jobs = pd.DataFrame([{"rule": job.rule, "path": job.main} for job in study.jobs() if job.stage != "page"])
     there = [study.results / path for path in jobs["path"]]
     took = _took(there)
@@ -131,7 +131,7 @@ def jobs_table(study: Study) -> Table:
 
 
 def _took(there: Sequence[Path]) -> pd.DataFrame:
-    """Seconds `s` and most memory `max_rss` of the jobs that made these files, as far as files beside them tell."""
+    """Seconds `s` and peak memory `max_rss` of the jobs that made these files; missing where nothing was recorded."""
     left = [path.with_suffix(".benchmark.tsv") for path in there]
     took = [
         pd.read_csv(path, sep="\t", na_values="-").iloc[:1] if path.exists() else pd.DataFrame([{}]) for path in left
@@ -141,11 +141,11 @@ def _took(there: Sequence[Path]) -> pd.DataFrame:
 
 
 def weights_table(study: Study) -> Table | None:
-    """What the weights that orders are made of took, if there are several measures; a mean over seeds and tasks."""
-    known = [about_weights(job) | {"path": job.main} for job in study.weights() if "part" not in job.wildcards]
-    if len({own["order"] for own in known}) < 2:
+    """Seconds of the jobs that weigh heads, if orders are made of several kinds of weights."""
+    weights = [about_weights(job) | {"path": job.main} for job in study.weights() if "part" not in job.wildcards]
+    if len({row["order"] for row in weights}) < 2:
         return None
-    frame = pd.DataFrame(known).assign(s=_took([study.results / own["path"] for own in known])["s"])
+    frame = pd.DataFrame(weights).assign(s=_took([study.results / row["path"] for row in weights])["s"])
     titles = {task: study.config.tasks[task].title or task for task in frame["task"]}
     groups = frame.groupby(["task", "model", "constant", "order"], sort=False)["s"].agg(["size", "mean", "min", "max"])
     shown = groups.reset_index()

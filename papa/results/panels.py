@@ -1,4 +1,4 @@
-"""What surrounds the curves of a panel: its axes, its floors, and labels at its right of which none covers another."""
+"""Panels of figures: axes, legends, floors, and labels on the right that never overlap."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 """Okabe and Ito's colours, which colour-blind readers tell apart; without yellow, which vanishes in print."""
 GREY = "#858585"
 """As far from white paper as from a dark page."""
-FLOORS = {
+FLOOR_WORDS = {
     "trivial": "the best guess that ignores the input",
     "contextless": "the same probe with zeros in place of all attention, so that no token learns of another",
     "by_word": "a tagger that knows the most frequent label of each word",
 }
-LEAST_SPAN = 0.05
-"""What the scores of a panel span at least: less would make noise look like a fall, and ticks of two digits repeat."""
+MINIMUM_SPAN = 0.05
+"""The smallest range of scores in a panel. In a smaller one noise looks like a fall, and ticks of two digits repeat."""
 CURVE = ["line", "subset"]
 LABEL = 11
 """The height of a label beside a panel, in pixels."""
@@ -148,34 +148,34 @@ def tick_rows(places: Sequence[float], letters: Sequence[int]) -> list[int | Non
 
     The first and the last of the ticks, which are at `places` in pixels, are served first.
     """
-    found: list[int | None] = [None] * len(places)
-    for own in dict.fromkeys([0, len(places) - 1, *range(len(places))]):
+    chosen: list[int | None] = [None] * len(places)
+    for tick in dict.fromkeys([0, len(places) - 1, *range(len(places))]):
         touched = {
             row
-            for row, place, long in zip(found, places, letters, strict=True)
-            if abs(places[own] - place) < 3.1 * (letters[own] + long) + 4
+            for row, place, long in zip(chosen, places, letters, strict=True)
+            if abs(places[tick] - place) < 3.1 * (letters[tick] + long) + 4
         }
-        found[own] = next((row for row in (0, 1) if row not in touched), None)
-    return found
+        chosen[tick] = next((row for row in (0, 1) if row not in touched), None)
+    return chosen
 
 
-def domain_of(own: pd.DataFrame) -> list[float]:
+def domain_of(rows: pd.DataFrame) -> list[float]:
     """From where to where the scores of a panel go: around all that is drawn, within the range of the metric."""
-    metric = MEASURES[own["metric"].iloc[0]]
-    drawn = own[["mean", "low", "high", *FLOORS]].astype("float64")
+    metric = MEASURES[rows["metric"].iloc[0]]
+    drawn = rows[["mean", "low", "high", *FLOOR_WORDS]].astype("float64")
     low, high = float(drawn.min().min()), float(drawn.max().max())
-    space = max(0.04 * (high - low), (LEAST_SPAN - (high - low)) / 2)
+    space = max(0.04 * (high - low), (MINIMUM_SPAN - (high - low)) / 2)
     low, high = max(metric.low, low - space), min(metric.high, high + space)
-    return [max(metric.low, min(low, high - LEAST_SPAN)), min(metric.high, max(high, low + LEAST_SPAN))]
+    return [max(metric.low, min(low, high - MINIMUM_SPAN)), min(metric.high, max(high, low + MINIMUM_SPAN))]
 
 
-def labels_of(own: pd.DataFrame, field: str, domain: Sequence[float], height: float) -> pd.DataFrame:
-    """What stands at the right of a panel: its floors, and the names of its curves if there is room for all.
+def labels_of(rows: pd.DataFrame, field: str, domain: Sequence[float], height: float) -> pd.DataFrame:
+    """The labels on the right of a panel: its floors, and the names of its curves if there is room for all.
 
     Curves are called by their `field`, `line` or `subset`; of several lines only all examples are named. The `text` of
     a label belongs to the score `end` and stands at `y`; `at` is where its line ends.
     """
-    main = own[own["subset"].eq(ALL) | (field == "subset")]
+    main = rows[rows["subset"].eq(ALL) | (field == "subset")]
     curves = [curve for _, curve in main.groupby(CURVE, sort=False)]
     curves.sort(key=lambda curve: curve["mean"].tolist()[::-1])  # those that end together in the order of before
     named = [
@@ -190,15 +190,15 @@ def labels_of(own: pd.DataFrame, field: str, domain: Sequence[float], height: fl
     return placed(pd.DataFrame(labels, columns=[*LABELS]), domain, height)
 
 
-def _floors(own: pd.DataFrame, same: float) -> list[dict[str, object]]:
-    """The floors of a panel: in grey if they differ by no more than `same`, else in the colour of their own curve.
+def _floors(points: pd.DataFrame, same: float) -> list[dict[str, object]]:
+    """The floors of a panel: in grey if they differ by no more than `same`, else in the colour of their curve.
 
-    Lines of one model have one floor, and where there are other models beside it, its name.
+    Lines of one model share a floor; with several models, its label names the model.
     """
-    first = own.drop_duplicates(["model", "subset"])
-    crowded = own["line"].nunique() > own["model"].nunique()
-    found: list[dict[str, object]] = []
-    for name in FLOORS:
+    first = points.drop_duplicates(["model", "subset"])
+    crowded = points["line"].nunique() > points["model"].nunique()
+    labels: list[dict[str, object]] = []
+    for name in FLOOR_WORDS:
         there = first[first[name].notna()]
         shared = name == "by_word" or there[name].max() - there[name].min() <= same
         for row in there[: 1 if shared else None].to_dict("records"):
@@ -206,8 +206,10 @@ def _floors(own: pd.DataFrame, same: float) -> list[dict[str, object]]:
             text = f"{name.replace('_', ' ')} {short(row[name])}{model}"
             about = {"text": text, "end": row[name], "at": row["edge"], "floor": True, "color": GREY}
             about |= {"thick": 0.6 if name == "by_word" else 1.2}
-            found.append(about if shared or crowded else about | {key: row[key] for key in ("color", "line", "subset")})
-    return found
+            labels.append(
+                about if shared or crowded else about | {key: row[key] for key in ("color", "line", "subset")}
+            )
+    return labels
 
 
 def placed(labels: pd.DataFrame, domain: Sequence[float], height: float) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Our summary beside what the paper prints (Tables 1, 2, 4 and 5, fractions 1 and 0 of RoBERTa BASE and LARGE).
+"""Our summary and the values that the paper prints (Tables 1, 2, 4 and 5, fractions 1 and 0 of RoBERTa BASE and LARGE).
 
 The published values are in `published.csv`, one line per table, model, setting and task. The paper's tables are
 joined one by one: Tables 1 and 2 (4 and 5) both print RoBERTa BASE's (LARGE's) scores with averages over the task's own
@@ -23,7 +23,7 @@ from papa.results.summary import read_summary
 from papa.results.table import Table, metric_name, score_text, used
 
 ROUNDING = 0.005
-"""The paper prints two decimals: a value stands for all numbers this close to it."""
+"""The paper prints two decimals, so the true value is this close."""
 
 NOTE = (
     "Ours: mean over seeds ± half width of the 95 % Student-t interval, of validation scores. Difference: ours - "
@@ -32,7 +32,7 @@ NOTE = (
 )
 
 VALUES = files("papa.results") / "published.csv"
-TITLE = "Beside the published values"
+TITLE = "Comparison with the published values"
 NOTHING = "None of these models, tasks and settings is in the paper's tables."
 SETTINGS: dict[str, tuple[str, ...]] = {
     "average": ("average", "per_task"),
@@ -44,8 +44,8 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 }
 """Published settings of our constants, at fraction 0; Tables 2 and 5 call averages `per_task`, and others `mnli`."""
 
-METRICS = {"ner": "entity_f1", "pos": "chunk_f1"}
-"""Our metric where it is not called as the published one; the published F1 of POS is seqeval's reading of bare tags."""
+METRIC_NAMES = {"ner": "entity_f1", "pos": "chunk_f1"}
+"""Our names of metrics that differ from the published ones; the published F1 of POS is seqeval's for bare tags."""
 
 COLUMNS = dict.fromkeys(("table", "model", "published_model", "task", "title", "published_task"), "string")
 COLUMNS |= dict.fromkeys(("setting", "constant", "metric"), "string")
@@ -133,14 +133,14 @@ def compared(
     )
     ours["setting"] = ours["setting"].where(ours["constant"].notna(), ORIGINAL)
     published = published.rename(columns={"model": "published_model", "task": "published_task", "value": "published"})
-    published["metric"] = published["published_task"].map(METRICS).fillna(published["metric"])
+    published["metric"] = published["published_task"].map(METRIC_NAMES).fillna(published["metric"])
     keys = ["published_model", "published_task", "setting"]
     both = published.merge(ours.explode("setting"), on=keys, suffixes=("", "_measured"))
-    for task, own in both.groupby("task", sort=False):
+    for task, group in both.groupby("task", sort=False):
         measured = ours.loc[ours["task"] == task, "metric"].unique()
-        if (metric := own["metric"].iloc[0]) not in measured:
+        if (metric := group["metric"].iloc[0]) not in measured:
             raise InputError(
-                f"Task {task} cannot stand beside the published {own['published_task'].iloc[0]}, whose metric is "
+                f"Task {task} cannot be compared with the published {group['published_task'].iloc[0]}, whose metric is "
                 f"{metric}; the summary has {', '.join(measured)} of it."
             )
     both = both[both["metric"].eq(both["metric_measured"]) & both["subset"].eq(ALL)].dropna(subset="mean")
@@ -166,13 +166,15 @@ def tables_of(rows: pd.DataFrame) -> list[Table]:
             "task": rows["title"],
             "metric": rows["metric"].map(metric_name),
             "published": rows["published"].map("{:.2f}".format),
-            "ours": [score_text(*own) for own in zip(rows["ours"], rows["half_width"], strict=True)],
+            "ours": [score_text(*pair) for pair in zip(rows["ours"], rows["half_width"], strict=True)],
             "difference": [f"{shift:+.3f}".replace("-0.000", "+0.000") for shift in rows["difference"]],
             "inside": rows["inside"].map({True: "yes", False: "no"}).fillna("-"),
-            "training rows": [used(*own) for own in zip(rows["rows_train"], rows["rows_available_train"], strict=True)],
+            "training rows": [
+                used(*pair) for pair in zip(rows["rows_train"], rows["rows_available_train"], strict=True)
+            ],
         }
     )
     return [
-        Table(f"Table {number}: {own['published_model'].iloc[0]}, ours: {model}", frame.loc[own.index], 3)
-        for (number, model), own in rows.groupby(["table", "model"], sort=False)
+        Table(f"Table {number}: {group['published_model'].iloc[0]}, ours: {model}", frame.loc[group.index], 3)
+        for (number, model), group in rows.groupby(["table", "model"], sort=False)
     ]

@@ -1,4 +1,4 @@
-"""How alike orders of heads are: with other seeds, each half of the texts, by other weights, and on other tasks.
+"""Agreement of orders of heads: between seeds, halves of the texts, kinds of weights, and tasks.
 
 Only the order of weights matters, so it is orders that are compared: by Kendall's τ over all heads, and by the share of
 the kept heads that two orders have in common at each fraction.
@@ -24,7 +24,7 @@ from papa.results.phrases import constant_name, order_name
 from papa.results.table import Table
 
 PAIR = ["between", "model", "task", "title", "constant", "order", "seed", "a", "b"]
-"""What tells a pair of orders from others; what its two have not in common is null."""
+"""The columns that identify a pair of orders; a value in which the two differ is null."""
 COLUMNS = dict.fromkeys((*PAIR, "fraction"), "string")
 COLUMNS |= dict.fromkeys(("tau", "overlap", "by_chance"), "float64")
 TITLE = "Stability of orders"
@@ -89,8 +89,8 @@ def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFr
     known = known.astype(object).where(known.notna(), None)
     weights = {path: _last(path) for path in known["path"]}
     rows = []
-    for about, one, other in _pairs(known):
-        first, second = weights[one], weights[other]
+    for about, first_path, second_path in _pairs(known):
+        first, second = weights[first_path], weights[second_path]
         about["tau"] = float(kendalltau(first, second).statistic)
         for fraction in fractions:
             kept = floor(Fraction(fraction) * len(first))
@@ -102,29 +102,29 @@ def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFr
 
 
 def _pairs(known: pd.DataFrame) -> Iterator[tuple[dict[str, object], str, str]]:
-    """What is compared: what is said of a pair, and the two files."""
+    """All pairs to compare: the values of `PAIR`, and the two files."""
     halves = parts_of(2)
-    for one, other in combinations(known.to_dict("records"), 2):
-        differ = {key for key in ("model", "task", "constant", "order", "seed", "part") if one[key] != other[key]}
-        whole = one["part"] is None and other["part"] is None
-        same_seed = "seed" not in differ or None in (one["seed"], other["seed"])
-        seed = one["seed"] or other["seed"]
-        about = {key: one[key] for key in ("model", "task", "title", "constant", "order")} | {"seed": None}
+    for a, b in combinations(known.to_dict("records"), 2):
+        differ = {key for key in ("model", "task", "constant", "order", "seed", "part") if a[key] != b[key]}
+        whole = a["part"] is None and b["part"] is None
+        same_seed = "seed" not in differ or None in (a["seed"], b["seed"])
+        seed = a["seed"] or b["seed"]
+        about = {key: a[key] for key in ("model", "task", "title", "constant", "order")} | {"seed": None}
         if differ == {"seed"} and whole:
-            names = f"seed {one['seed']}", f"seed {other['seed']}"
+            names = f"seed {a['seed']}", f"seed {b['seed']}"
             about |= {"between": "seeds"}
-        elif differ == {"part"} and {one["part"], other["part"]} == set(halves):
+        elif differ == {"part"} and {a["part"], b["part"]} == set(halves):
             names = f"half 1, seed {seed}", f"half 2, seed {seed}"
             about |= {"between": "halves"}
         elif "order" in differ and differ <= {"order", "seed"} and same_seed and whole:
-            names = one["order"], other["order"]
+            names = a["order"], b["order"]
             about |= {"between": "orders", "order": None, "seed": seed}
         elif differ == {"task"} and whole:
-            names = one["title"], other["title"]
+            names = a["title"], b["title"]
             about |= {"between": "tasks", "task": None, "title": None, "seed": seed}
         else:
             continue
-        yield about | dict(zip("ab", names, strict=True)), one["path"], other["path"]
+        yield about | dict(zip("ab", names, strict=True)), a["path"], b["path"]
 
 
 def _last(path: str) -> pd.Series[float]:
@@ -137,10 +137,10 @@ def _last(path: str) -> pd.Series[float]:
 
 def tables_of(frame: pd.DataFrame) -> list[Table]:
     """Kendall's τ and overlaps as people read them: pairs of seeds and halves, of orders, and of tasks."""
-    alone = frame["between"].isin(["seeds", "halves"])
+    within = frame["between"].isin(["seeds", "halves"])
     tables = []
     for title, rows in (
-        ("Seeds and halves", frame[alone]),
+        ("Seeds and halves", frame[within]),
         ("Orders", frame[frame["between"].eq("orders")]),
         ("Tasks", frame[frame["between"].eq("tasks")]),
     ):

@@ -57,7 +57,7 @@ ABOUT_DATA = "Rows used of those available; examples cut are those of which toke
 
 FLOORS = ("trivial", "contextless")
 BY_FRACTION = "fraction of heads that keep their own attention"
-OLDER = "{} is older than this summary: `snakemake` without --until makes it again."
+OLDER = "{} is older than this summary: `snakemake` without --until rebuilds it."
 TITLE = "Scores by fraction of input-dependent heads"
 SUMMARY_COLUMNS = SETTING_COLUMNS | READING_COLUMNS | {"mean": "float64", "seeds": "int64"}
 SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")
@@ -172,7 +172,7 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     rows["relative_drop"] = ((original["mean"] - rows["mean"]) / original["mean"].abs()).where(defined)
     fractions = rows.groupby(["model", "kept"])["fraction"].unique()
     rows["same_heads_as"] = [
-        ", ".join(other for other in fractions[model, kept] if other != fraction) or None
+        ", ".join(equal for equal in fractions[model, kept] if equal != fraction) or None
         for model, kept, fraction in zip(rows["model"], rows["kept"], rows["fraction"], strict=True)
     ]
     by = ["model", "task", "fraction", "constant", "order", "metric", "subset"]
@@ -196,17 +196,19 @@ def curves_of(runs: Iterable[tuple[Mapping[str, JSON], PathLike]], metrics: Mapp
             tables = {path: read_table(path)}
         table = tables[path]
         names, metric = provenance_of(table).get("label_names", ()), metrics[about["task"]]
-        own = table.filter(pc.and_(pc.equal(table["split"], "validation"), pc.equal(table["seed"], about["seed"])))
-        told = {name: about[name] for name in (*SETTING, "seed")}
+        rows_of_run = table.filter(
+            pc.and_(pc.equal(table["split"], "validation"), pc.equal(table["seed"], about["seed"]))
+        )
+        setting = {name: about[name] for name in (*SETTING, "seed")}
         for epoch in about["curve"] or [{"epoch": 0, "loss": math.nan}]:  # nothing was trained
             last = epoch["epoch"] == len(about["curve"])
-            counts = counts_of(metric, own, names, None if last else int(epoch["epoch"]))
-            rows.append(told | epoch | {"score": float(MEASURES[metric].score(counts.sum(0)))})
+            counts = counts_of(metric, rows_of_run, names, None if last else int(epoch["epoch"]))
+            rows.append(setting | epoch | {"score": float(MEASURES[metric].score(counts.sum(0)))})
     return pd.DataFrame(rows, columns=list(CURVE_COLUMNS))
 
 
 def _places(column: pd.Series[str]) -> pd.Series[float]:
-    """Where values stand in an ordered summary: fractions fall, and others come as they first do."""
+    """The positions of values in an ordered summary: falling fractions; others in the order in which they occur."""
     if column.name == "fraction":
         return -column.map(Fraction).astype("float64")
     return pd.Series(pd.factorize(column, use_na_sentinel=False)[0], column.index)
@@ -232,7 +234,7 @@ def has_drop(metrics: pd.Series[str]) -> pd.Series[bool]:
 
 
 def is_main(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Which rows stand for their task: the task's own metric on all examples."""
+    """Select the rows that represent their task: its metric on all examples."""
     return rows["main"].eq(True) & rows["subset"].eq(ALL)
 
 
@@ -277,28 +279,28 @@ def tables_of(rows: pd.DataFrame) -> list[Table]:
     """The tables of a summary: for each model and series its scores, subsets and further readings; then the data."""
     tables, reading = [], {"task": "title", "metric": "metric"}
     subset = {"task": "title", "subset": "subset", "examples": "examples"}
-    for title, own in _blocks(rows):
-        tables.append(_with_means(title, own, is_main(own), reading))
+    for title, block in _blocks(rows):
+        tables.append(_with_means(title, block, is_main(block), reading))
         for name, which, names in (
-            ("Subsets, scored apart", own["subset"].ne(ALL), subset),
-            ("Further readings", own["main"].eq(False), reading),
+            ("Subsets, scored separately", block["subset"].ne(ALL), subset),
+            ("Further readings", block["main"].eq(False), reading),
         ):
             if which.any():
-                tables.append(Table(f"{title}. {name}", by_fraction(own, which, names), len(names)))
+                tables.append(Table(f"{title}. {name}", by_fraction(block, which, names), len(names)))
     return [*tables, _data(rows)]
 
 
 def print_summary(rows: pd.DataFrame, console: Console) -> None:
     """Print a summary as tables that fit the console: scores and losses by fraction, subsets below their task."""
     indented = rows["title"].where(rows["subset"] == ALL, "  " + rows["subset"])
-    for title, own in _blocks(rows.assign(indented=indented)):
+    for title, block in _blocks(rows.assign(indented=indented)):
         console.print(printable(title), style="bold")
-        kept = own.drop_duplicates("fraction").set_index("fraction")["kept"]
+        kept = block.drop_duplicates("fraction").set_index("fraction")["kept"]
         headings = {fraction: f"{fraction}\n{count(kept[fraction], 'head')}" for fraction in kept.index}
-        shown, lines = _laid_out(own, own["main"].eq(True), {"": "indented"})
-        tables = [("Score", _floors(lines, shown).join(_cells(shown, "score_text", fractions_of(own))))]
+        shown, lines = _laid_out(block, block["main"].eq(True), {"": "indented"})
+        tables = [("Score", _floors(lines, shown).join(_cells(shown, "score_text", fractions_of(block))))]
         if shown["loss"].notna().any():
-            lost = [fraction for fraction in fractions_of(own) if fraction != "1"]
+            lost = [fraction for fraction in fractions_of(block) if fraction != "1"]
             tables.append(("Loss and its 95 % interval", lines.join(_cells(shown, "loss_text", lost).replace("", "-"))))
         for what, frame in tables:
             whole = Table(f"{what}, by {BY_FRACTION}", frame.rename(columns=headings), 1)
@@ -308,11 +310,11 @@ def print_summary(rows: pd.DataFrame, console: Console) -> None:
 
 
 def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """What one table shows, with its heading: the rows of one model and one series."""
+    """The rows of each table with its heading: one model and one series."""
     return [
-        (f"{model} ({count(own['heads'].iloc[0], 'head')}): {words}", own)
+        (f"{model} ({count(block['heads'].iloc[0], 'head')}): {words}", block)
         for model, of_model in rows.groupby("model", sort=False)
-        for words, own in series(of_model)
+        for words, block in series(of_model)
     ]
 
 
@@ -356,7 +358,7 @@ def _laid_out(
     shown = shown.assign(
         place=shown.groupby(keys, sort=False).ngroup(),
         score_text=[score_text(*both) for both in zip(shown["mean"], shown["half_width"], strict=True)],
-        loss_text=[loss_text(*own) for own in zip(shown["loss"], shown["loss_low"], shown["loss_high"], strict=True)],
+        loss_text=[loss_text(*loss) for loss in zip(shown["loss"], shown["loss_low"], shown["loss_high"], strict=True)],
     ).drop_duplicates(["place", "fraction"], keep="last")
     texts = shown.assign(metric=shown["metric"].map(metric_name), examples=shown["examples"].map("{:,.0f}".format))
     return shown, texts.drop_duplicates("place").set_index("place")[list(names.values())].set_axis(list(names), axis=1)
@@ -391,7 +393,7 @@ def excluded(rows: pd.DataFrame) -> str:
 
 
 def about_scores(rows: pd.DataFrame) -> str:
-    """What cells with scores mean."""
+    """The meaning of cells with scores."""
     main = rows[is_main(rows)]
     return " ".join(filter(None, [_about_probes(main[is_probed(main["metric"])]), _about_direct(main)]))
 
@@ -417,9 +419,9 @@ def same_heads(rows: pd.DataFrame) -> str:
     there, same = fractions_of(rows), []
     known = rows.dropna(subset="same_heads_as")
     for model, kept, heads, *both in known[["model", "kept", "heads", "fraction", "same_heads_as"]].to_numpy().tolist():
-        own = [fraction for fraction in ", ".join(both).split(", ") if fraction in there]
-        if len(own) > 1:
-            same.append(f"{model} keeps {kept} of {heads} at {' and '.join(sorted(own, key=Fraction))}")
+        equal = [fraction for fraction in ", ".join(both).split(", ") if fraction in there]
+        if len(equal) > 1:
+            same.append(f"{model} keeps {kept} of {heads} at {' and '.join(sorted(equal, key=Fraction))}")
     return "Fractions with the same number of heads: " + "; ".join(dict.fromkeys(same)) + "." if same else ""
 
 
@@ -457,8 +459,8 @@ def print_results(results: Path) -> None:
 
 
 def _older(path: Path, **sources: Path) -> str:
-    """What is to be said of an artefact that was made of other `sources` than there are now; empty if of these."""
+    """A sentence about an artefact that was made from other `sources` than the present ones; empty otherwise."""
     trace = trace_of(path)
     made_of = {} if trace is None else trace.inputs
-    same = all(made_of.get(name) in (None, digest_of(own)) for name, own in sources.items() if own.exists())
+    same = all(made_of.get(name) in (None, digest_of(source)) for name, source in sources.items() if source.exists())
     return "" if same else OLDER.format(path)

@@ -55,7 +55,7 @@ def test_the_largest_step_is_told() -> None:
         "; the next " in said
         and "U: of what attention contributes, the largest step is the first token, 56 % (" in said
     )
-    assert said.endswith("; V: attention contributes nothing measurable, so that no step can be told.")
+    assert said.endswith("; V: attention contributes nothing measurable, so no step is known.")
     assert frame.loc[frame["task"] == "v", ["loss", "step"]].isna().all().all()
 
 

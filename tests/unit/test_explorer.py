@@ -15,8 +15,8 @@ import papa
 from papa.config.analyses import grid_view
 from papa.config.settings import RUN
 from papa.config.study import Study
-from papa.method.pictures import MOST_SLOTS
-from papa.results.explorer import MOST_BYTES, NEVER, STEPS, HeadChoice, Matrices, explored, matrices_of, most_slots
+from papa.method.pictures import MAXIMUM_SLOTS
+from papa.results.explorer import MAXIMUM_BYTES, NEVER, STEPS, HeadChoice, Matrices, explored, matrices_of, most_slots
 from papa.results.summary import read_summary
 
 SMALL: dict[str, Any] = CONFIG["run"] | {"models": ["small"], "tasks": ["second"], "seeds": [1]}
@@ -58,7 +58,7 @@ def test_slots_in_most_use_are_carried_where_not_all_have_room() -> None:
 @pytest.mark.parametrize("heads", [[], [72] * 5, [144, 384] * 21, [384] * 60])
 def test_all_sets_fit_into_a_page(heads: list[int]) -> None:
     most = most_slots(heads)
-    assert 8 < most <= MOST_SLOTS and sum(heads) * most**2 <= MOST_BYTES
+    assert 8 < most <= MAXIMUM_SLOTS and sum(heads) * most**2 <= MAXIMUM_BYTES
 
 
 def shown(study: Study) -> tuple[list[HeadChoice], dict[str, Matrices]]:

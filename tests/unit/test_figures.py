@@ -17,7 +17,7 @@ import papa
 from papa.config.settings import Plots
 from papa.config.stages import GridView
 from papa.errors import InputError
-from papa.method.pictures import MOST_SLOTS, drawn_slots, pictures
+from papa.method.pictures import MAXIMUM_SLOTS, drawn_slots, pictures
 from papa.results.analysis import save_figure
 from papa.results.drops import COLUMNS as DROP_COLUMNS
 from papa.results.drops import drop_figure
@@ -254,7 +254,7 @@ def test_both_floors_are_rules_with_labels() -> None:
 def test_a_floor_that_is_not_known_is_not_drawn() -> None:
     panel = Panel(curve([0.9, 0.8, 0.7], contextless=None, status="no contextless floor was measured"))
     assert [label["text"] for label in panel.floors] == ["trivial .200"]
-    assert panel.own["title"]["subtitle"] == ["No loss: no contextless floor was", "measured."]
+    assert panel.own["title"]["subtitle"] == ["Excluded: no contextless floor was", "measured."]
     nothing = Panel(curve([0.9, 0.8, 0.7], contextless=None, trivial=None))
     assert nothing.labels == [] and nothing.low == pytest.approx(0.69, abs=0.02)
     assert "subtitle" not in nothing.own["title"]
@@ -490,7 +490,7 @@ def test_slots_in_most_use_are_drawn() -> None:
     uses = [200 - slot for slot in range(n)]
     uses[n - 1], uses[97] = 200, 199
     slots = drawn_slots(averages(uses, layers=1))
-    assert slots == [*range(MOST_SLOTS - 2), 97, n - 1]
+    assert slots == [*range(MAXIMUM_SLOTS - 2), 97, n - 1]
     with pytest.raises(papa.InputError, match="over no token"):
         drawn_slots(averages([0, 0, 0]))
 

@@ -50,7 +50,7 @@ def test_every_order_goes_to_the_page_and_is_compared(fresh, tmp_path):
     claims = json.loads((results / "tables/claims.json").read_text())
     assert {line["order"] for line in claims["lines"]} == set(ORDERS)
     page = html.unescape((results / "report/index.html").read_text())
-    assert "What orders cost" in page and "leave one out" in page
+    assert "Cost of orders" in page and "leave one out" in page
     # an edit of how probes are trained weighs heads anew where a probe has the loss
     config["tasks"]["animals"]["learning_rate"] = 0.002
     left = workflow.planned(config)

@@ -16,7 +16,7 @@ from papa.errors import HOW_TO_FETCH, InputError
 
 HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
 SECONDS = 5
-"""How long the hub may take to answer."""
+"""The time in which the hub must answer."""
 Facts = dict[str, Any]
 """The content of a model's config.json."""
 
@@ -104,7 +104,7 @@ def facts_on_hub(model: str) -> Facts | None:
             f"There is no folder {model} here and no model {model} on the hub, or the model is private; "
             f"{_meant(model) or 'check the id, or log in.'}"
         ) from error
-    except Exception:  # no network, in as many ways as there are networks
+    except Exception:  # libraries report a missing network in many ways
         return None
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 EXAMPLES, ROUNDS = 8, 7
 """Texts in a batch, and rounds of timing."""
 ATTENTION = "sdpa"
-"""What transformers uses by default, in models that support it."""
+"""The default attention of transformers, in models that support it."""
 FORMS = {"stock": "transformers", "none": "papa, none replaced", "half": "half replaced", "all": "all replaced"}
 NOTE = (
     f"{EXAMPLES} texts at once that fill all slots; half: of the heads of every layer. Times are medians of {ROUNDS} "

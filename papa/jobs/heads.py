@@ -176,8 +176,8 @@ def save_heads(chosen: Mapping[str, JSON], results: PathLike, folder: PathLike) 
     corpus = study.config.tasks[chosen["task"]].corpus
     constants = study.constants(chosen["model"], corpus, Constant.parse(chosen["constant"]))
     place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent) as beside:
-        temporary = Path(beside) / place.name
+    with tempfile.TemporaryDirectory(dir=place.parent) as parent:
+        temporary = Path(parent) / place.name
         temporary.mkdir()
         for job in constants:
             shutil.copyfile(results / job.output("constants"), temporary / "constants.h5")

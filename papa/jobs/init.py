@@ -1,4 +1,4 @@
-"""`papa init`: a first config for one model and one local data set, with a reason beside each choice.
+"""`papa init`: a first config for one model and one local data set, with a reason for each choice.
 
 Values are chosen once, as data. The YAML file of `papa init` and the config of `papa.measure` are both made from them.
 """

@@ -141,7 +141,7 @@ class Measured:
 
 
 class Claims(dict[str, JSON]):
-    """What may be concluded, in plain values; it prints as its sentence."""
+    """Conclusions in plain values; they print as a sentence."""
 
     def __str__(self) -> str:
         return str(self["sentence"])

@@ -1,7 +1,7 @@
 """`papa run`: run the workflow on a config in any folder, with snakemake in this process.
 
 No run has to be unlocked. Snakemake's locks name files and no process, so they outlive a run that was killed; papa
-switches them off (`--nolock`). Two runs are kept apart by a lock of the kernel, which ends with its process
+switches them off (`--nolock`). A lock of the kernel keeps a second run out, and ends with its process
 (`papa.jobs.start.lock`).
 """
 

@@ -97,7 +97,7 @@ def costs(results: Path) -> Iterator[tuple[str, float, float]]:
 def study(seed: int, folder: Path) -> Claim:
     """One study, whose texts have this seed; its results go to an empty folder."""
     given = small(seed)
-    made = Study(config_of(given), folder, LocalRoots())
+    made = Study(config_of(given), folder, LocalRoots(config_of(given).machine))
     run_here(made, made.job("claims"))
     (line,) = json.loads((folder / made.path("claims_json")).read_text(encoding="utf-8"))["lines"]
     return int(line["replaceable"]), dict(orders(folder))

@@ -54,11 +54,12 @@ def published_part(settings: Settings) -> Callable[[], Report]:
     from transformers import AutoTokenizer
 
     from benchmarks import published
+    from papa.config.settings import Machine
     from papa.data.weights import place_of
     from papa.files import read_table
 
     files, task, size = places(Path(settings["work"])), settings["task"], settings["task"]["batch_size"]
-    folder = place_of(model_id(settings))
+    folder = place_of(model_id(settings), Machine.current())
     texts = read_table(files["texts"]).to_pydict()
     split = {name: torch.tensor([own == name for own in texts["split"]]) for name in ("train", "validation")}
     laid_out = published.lay_out(AutoTokenizer.from_pretrained(folder), texts["first"], None, settings["slots"])
@@ -160,10 +161,12 @@ def variant_of(fraction: str) -> str:
 
 def job_of(told: Told, inputs: Mapping[str, Path], outputs: Mapping[str, Path]) -> Job[Told]:
     """A job outside of a workflow, with one path for each input and output."""
+    from papa.config.settings import Machine
     from papa.config.study import Job
 
     read = {name: (str(path),) for name, path in inputs.items()}
-    return Job(told.stage, told, read, {name: str(path) for name, path in outputs.items()})
+    written = {name: str(path) for name, path in outputs.items()}
+    return Job(told.stage, told, read, written, machine=Machine.current())
 
 
 def model_id(settings: Settings) -> ModelId:

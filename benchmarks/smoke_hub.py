@@ -11,7 +11,7 @@ import torch
 from huggingface_hub.utils import logging
 
 import papa
-from papa.config.settings import Corpus
+from papa.config.settings import Corpus, Machine
 from papa.config.stages import ModelId
 from papa.data.sources import load_rows
 from papa.data.tokenize import tokenizer_of
@@ -27,7 +27,7 @@ def main() -> None:
     logging.set_verbosity_error()  # else every try to reach the hub is a line
     rows = load_rows(CORPUS, "train").table.slice(0, BATCHES * BATCH_SIZE)
     first, second = (rows.column(name).to_pylist() for name in ("sentence1", "sentence2"))
-    tokenizer = tokenizer_of(ModelId(name="bert", hub=MODEL))
+    tokenizer = tokenizer_of(ModelId(name="bert", hub=MODEL), Machine())
     model = papa.load_model(MODEL)
     batches = [
         papa.lay_out(tokenizer, first[begin : begin + BATCH_SIZE], second[begin : begin + BATCH_SIZE], slots=SLOTS)

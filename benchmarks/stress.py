@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from papa.config.settings import Machine
     from papa.config.study import AnyJob
 
 ROOT = Path(__file__).parents[1]
@@ -56,8 +57,9 @@ def write_sentences(folder: Path, sentences: int, seed: int = 0) -> None:
 
 def run_stage(stage: str, folder: Path, model: str) -> dict[str, Any]:
     """Run one stage in this process; say what it took."""
-    os.environ["PAPA_MACHINE"] = json.dumps({"models": {"model": {"path": model}}, "device": "cpu"})
-    job = job_of_stage(stage, folder)
+    from papa.config.settings import Machine
+
+    job = job_of_stage(stage, folder, Machine(models={"model": {"path": model}}, device="cpu"))
     module, _, name = job.settings.runs.partition(":")
     return {
         "said": getattr(import_module(module), name)(job),
@@ -66,7 +68,7 @@ def run_stage(stage: str, folder: Path, model: str) -> dict[str, Any]:
     }
 
 
-def job_of_stage(stage: str, folder: Path) -> AnyJob:
+def job_of_stage(stage: str, folder: Path, machine: Machine) -> AnyJob:
     """The job of a stage on what the stages before it left in `folder`."""
     from papa.config import stages
     from papa.config.settings import Corpus, Files
@@ -91,9 +93,8 @@ def job_of_stage(stage: str, folder: Path) -> AnyJob:
     }
     settings, reads, writes = told[stage]
     paths = {name: str(folder / file) for name, file in FILES.items()}
-    return Job(
-        settings.stage, settings, {name: (paths[name],) for name in reads}, {name: paths[name] for name in writes}
-    )
+    inputs, outputs = {name: (paths[name],) for name in reads}, {name: paths[name] for name in writes}
+    return Job(settings.stage, settings, inputs, outputs, machine=machine)
 
 
 def measured(sentences: int, model: str, scratch: Path | None) -> list[dict[str, Any]]:

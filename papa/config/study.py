@@ -21,7 +21,7 @@ from papa.config import stages
 from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
 from papa.config.artefacts import ARTEFACTS
 from papa.config.measures import MASKED
-from papa.config.settings import Config, Corpus, Grid
+from papa.config.settings import Config, Corpus, Grid, Machine
 from papa.config.variant import (
     CONTEXTLESS,
     ORIGINAL,
@@ -68,6 +68,7 @@ class Job(Generic[S]):
         rule: the rule of the workflow that runs the job.
         wildcards: the wildcards of that rule.
         needs: the jobs that make the inputs, by the same names.
+        machine: the places and limits of the machine that runs the job; no result depends on it, beyond rounding.
     """
 
     stage: str
@@ -78,6 +79,7 @@ class Job(Generic[S]):
     rule: str = ""
     wildcards: Mapping[str, str] = field(default_factory=dict)
     needs: Mapping[str, tuple[AnyJob, ...]] = field(default_factory=dict)
+    machine: Machine = field(default_factory=Machine)
 
     @classmethod
     def of(
@@ -85,11 +87,12 @@ class Job(Generic[S]):
         told: Mapping[str, JSON],
         inputs: Mapping[str, tuple[str, ...]],
         outputs: Mapping[str, str],
+        machine: Machine,
     ) -> AnyJob:
         """The job that `Study.told` describes, with these files."""
         settings = stages.STAGES[told["settings_of"]].model_validate(told["settings"])
         wanted = {name: tuple(requests) for name, requests in told["wanted"].items()}
-        return Job(settings.stamp[0], settings, dict(inputs), dict(outputs), wanted)
+        return Job(settings.stamp[0], settings, dict(inputs), dict(outputs), wanted, machine=machine)
 
     def placed(self, folder: Path) -> AnyJob:
         """The job with its paths in a folder of results."""

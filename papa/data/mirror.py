@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from papa.config.settings import Corpus, Machine
+from papa.config.settings import Corpus
 from papa.config.stages import FetchOf, ModelId
 from papa.config.study import Job
 from papa.errors import DamagedArtefact, InputError, count, first_line
@@ -106,7 +106,7 @@ def fetch(job: Job[FetchOf]) -> str:
         InputError: There is no mirror folder, a repository cannot be fetched (those before it are in place then), two
             revisions of one are asked for, or a model and a dataset of the same id.
     """
-    mirror = Machine.current().hub_mirror
+    mirror = job.machine.hub_mirror
     if mirror is None:
         raise InputError("fetch brings models and data into hub_mirror; add --config hub_mirror=FOLDER.")
     wanted = _repositories(job.settings.models, job.settings.corpora)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+Prepared = TypeVar("Prepared", bound=OfCorpus)
 ALL = "all"  # the name under which tables keep the score over all examples
 SAMPLE_SEED = 0
 CHUNK = 4096  # rows that are looked at as Python's own at a time
@@ -66,9 +67,9 @@ def prepare_texts(job: Job[TextsOf]) -> str:
         InputError: A column is unknown or of another type, a split is empty, or a text is.
     """
     corpus = job.settings.corpus
-    parts = _parts(corpus)
+    parts = _parts(corpus, job.machine)
     table = _texts(corpus, parts)
-    _check_source(job.settings)
+    _check_source(job)
     shared = {} if corpus.blocks else _shared(table)
     facts = {
         "fingerprint": digest_of_table(table),
@@ -111,7 +112,7 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
 
     corpus, column = job.settings.corpus, job.settings.label
     check_metric(job.settings.metric, corpus.target)
-    parts, table = _beside_texts(job.settings, column, job.input("texts"))
+    parts, table = _beside_texts(job, column)
     if corpus.choices is not None:
         return _label_questions(job, corpus.choices, parts, table)
     words = [part.columns.words(corpus.words) if corpus.words else None for part in parts]
@@ -186,7 +187,7 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
     import pyarrow as pa
 
     corpus, column = job.settings.corpus, job.settings.subset
-    parts, table = _beside_texts(job.settings, column, job.input("texts"))
+    parts, table = _beside_texts(job, column)
     values: list[str | list[str]] = []
     for part in parts:
         words = part.columns.words(corpus.words) if corpus.words else None
@@ -206,7 +207,7 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
     return f"{count(table.num_rows, 'row')}, {count(len(names), 'subset')} in column {column}"
 
 
-def _parts(corpus: Corpus, *columns: str) -> list[Part]:
+def _parts(corpus: Corpus, machine: Machine, *columns: str) -> list[Part]:
     """The splits of a corpus, with the columns of its texts and `columns`."""
     named = (corpus.first, corpus.second, corpus.words, *corpus.columns_of_choices, *columns)
     wanted = {name for name in named if name}
@@ -214,13 +215,13 @@ def _parts(corpus: Corpus, *columns: str) -> list[Part]:
         raise InputError(
             "A corpus names its column of texts under first (and second), or its lists of words under words."
         )
-    return [_part(corpus, split, wanted) for split in corpus.splits]
+    return [_part(corpus, split, wanted, machine.hub_mirror) for split in corpus.splits]
 
 
-def _part(corpus: Corpus, split: str, wanted: set[str]) -> Part:
+def _part(corpus: Corpus, split: str, wanted: set[str], mirror: str | None) -> Part:
     import numpy as np
 
-    where, rows = describe(corpus, split), load_rows(corpus, split, wanted)
+    where, rows = describe(corpus, split), load_rows(corpus, split, wanted, mirror)
     columns, limit = Columns(where, rows), corpus.train_limit
     columns.check(sorted(wanted))
     numbers = np.arange(rows.table.num_rows)
@@ -271,25 +272,27 @@ def _shared(texts: pa.Table) -> dict[str, int]:
     return shared
 
 
-def _beside_texts(settings: OfCorpus, column: str, texts: str) -> tuple[list[Part], pa.Table]:
-    """The splits with one more column, and their table of texts, which must be the one in `texts`."""
-    parts = _parts(settings.corpus, column)
-    table = _texts(settings.corpus, parts)
-    _check_source(settings)
+def _beside_texts(job: Job[Prepared], column: str) -> tuple[list[Part], pa.Table]:
+    """The splits with one more column, and their table of texts, which must be the job's `texts`."""
+    corpus, texts = job.settings.corpus, job.input("texts")
+    parts = _parts(corpus, job.machine, column)
+    table = _texts(corpus, parts)
+    _check_source(job)
     if provenance_of(read_table(texts)).get("fingerprint") != digest_of_table(table):
         raise DamagedArtefact(f"{texts} contains other texts than the source has now; {MEND}.")
     return parts, table
 
 
-def _check_source(settings: OfCorpus) -> None:
+def _check_source(job: Job[Prepared]) -> None:
     """Check after reading that the source is still the one whose digest the settings, and so the trace, record.
 
     Raises:
         InputError: A file was replaced after the workflow had looked at it.
     """
+    settings = job.settings
     if not settings.source:  # only the hub knew it
         return
-    now = source_digests(settings.corpus, Machine.current().hub_mirror)
+    now = source_digests(settings.corpus, job.machine.hub_mirror)
     changed = next((name for name in settings.source | now if settings.source.get(name) != now.get(name)), None)
     if changed is not None:
         where = settings.corpus.hub or describe(settings.corpus, changed)

@@ -16,16 +16,17 @@ PUBLISHED = Path(__file__).parents[1] / "results/published.csv"
 
 
 class LocalRoots(Roots):
-    """Digests of the files of this machine (`Machine.current()`), each looked up once."""
+    """Digests of the files of a machine, each looked up once."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
         self._sources: dict[Corpus, dict[str, str]] = {}
         self._models: dict[ModelId, str | None] = {}
 
     def source(self, corpus: Corpus) -> dict[str, str]:
         if corpus not in self._sources:
             try:
-                self._sources[corpus] = source_digests(corpus, Machine.current().hub_mirror)
+                self._sources[corpus] = source_digests(corpus, self._machine.hub_mirror)
             except OSError as error:
                 said = f"{error.filename} cannot be read ({error.strerror}); make it readable and run again."
                 raise InputError(said) from error
@@ -33,15 +34,15 @@ class LocalRoots(Roots):
 
     def model(self, model: ModelId) -> str | None:
         weights = self.weights(model)
-        return None if weights is None else digest_of_model(model, weights)
+        return None if weights is None else digest_of_model(model, weights, self._machine)
 
     def weights(self, model: ModelId) -> str | None:
         if model not in self._models:
-            self._models[model] = known_weights(model)
+            self._models[model] = known_weights(model, self._machine)
         return self._models[model]
 
     def vocabulary(self, model: ModelId) -> str:
-        return digest_of_vocabulary(model)
+        return digest_of_vocabulary(model, self._machine)
 
     def published(self) -> str:
         return digest_of_file(PUBLISHED)

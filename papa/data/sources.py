@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from papa.config.settings import Corpus, Machine
+from papa.config.settings import Corpus
 from papa.data.digests import digest_of_file
 from papa.data.mirror import RECORD, check_recorded
 from papa.data.readers import Rows, class_names_of, read_file
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
-def load_rows(corpus: Corpus, split: str, wanted: Collection[str] | None = None) -> Rows:
+def load_rows(corpus: Corpus, split: str, wanted: Collection[str] | None = None, mirror: str | None = None) -> Rows:
     """Load the rows of one split of a corpus, in the order of the source.
 
-    If this machine has a mirror folder, hub ids are read from there and nothing asks the network.
+    If there is a mirror folder, hub ids are read from it and nothing asks the network.
 
     Args:
         corpus: Where the rows are: on the hub, in local files, or to be generated.
         split: One of `corpus.splits`.
         wanted: Names of the columns to read; all of them if None.
+        mirror: The mirror folder.
 
     Raises:
         InputError: The source, the split or the file is missing or cannot be read.
@@ -38,7 +39,7 @@ def load_rows(corpus: Corpus, split: str, wanted: Collection[str] | None = None)
         return read_file(Path(corpus.files[split]), wanted, corpus.words is not None, corpus.columns)
     if corpus.generated is not None and corpus.rows is not None:
         return _generated(corpus.generated, split, corpus.rows[split], corpus.seed or 0)
-    return _from_hub(corpus, split, wanted)
+    return _from_hub(corpus, split, wanted, mirror)
 
 
 def describe(corpus: Corpus, split: str) -> str:
@@ -89,8 +90,7 @@ def _split_on_hub(corpus: Corpus, split: str) -> str:
     return {"train": corpus.train, "validation": corpus.validation}.get(split) or split
 
 
-def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None) -> Rows:
-    mirror = Machine.current().hub_mirror
+def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None, mirror: str | None) -> Rows:
     place, options = str(corpus.hub), {"revision": corpus.revision}
     if mirror is not None:
         folder = _mirrored(Path(mirror), corpus)

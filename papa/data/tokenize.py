@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
+from papa.config.settings import Machine
 from papa.config.stages import ModelId, TokensOf
 from papa.config.study import Job
 from papa.data.layout import CHUNK, Placed, parts_words, place, place_choices, texts_in_blocks
@@ -48,7 +49,7 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
     settings, model = job.settings, job.settings.model
     texts = read_table(job.input("texts"))
     about, words, choices = provenance_of(texts), "words" in texts.column_names, "choices" in texts.column_names
-    if is_decoder(model):
+    if is_decoder(model, job.machine):
         settings = settings.model_copy(update={"style": "contiguous"})
     elif choices:
         raise InputError(
@@ -59,12 +60,12 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
         raise InputError(
             f"{job.input('texts')} contains pairs of texts or lists of words; only single texts can be cut in blocks."
         )
-    tokenizer = tokenizer_of(model, words=words)
+    tokenizer = tokenizer_of(model, job.machine, words)
     form = _blocks_of_splits if settings.blocks else _choices if choices else _rows
     rows, schema = form(tokenizer, texts, settings), _schema(words, choices)
     facts = {
         "model": model.name,
-        "sizes": sizes_of_model(model),
+        "sizes": sizes_of_model(model, job.machine),
         # blocks are not the rows of their texts: what belongs to those, labels and averages, is refused for them
         "corpus": f"{about['fingerprint']} in blocks" if settings.blocks else about["fingerprint"],
         "rows": about["rows"],
@@ -83,8 +84,8 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
             cut += sum(number > 0 for number in group.column("cut").to_pylist())
             yield group
 
-    sources = sources_of(model, weights_digest(model))
-    if vocabulary := digest_of_vocabulary(model, cached_only=False):
+    sources = sources_of(model, weights_digest(model, job.machine), job.machine)
+    if vocabulary := digest_of_vocabulary(model, job.machine, cached_only=False):
         sources["tokenizer"] = vocabulary
     trace = job.trace(**sources)
     write_groups(counted(), schema, job.output("tokens"), facts, trace)
@@ -105,14 +106,14 @@ def write_groups(
             file.write(group.cast(schema))
 
 
-def tokenizer_of(model: ModelId, words: bool = False) -> PreTrainedTokenizerBase:
+def tokenizer_of(model: ModelId, machine: Machine, words: bool = False) -> PreTrainedTokenizerBase:
     """Load the tokenizer that belongs to the model; `words=True` readies it for texts that come as lists of words.
 
     Byte-level tokenizers (RoBERTa, Qwen) must be told when they are made that every word has a space before it.
     """
     from transformers import AutoTokenizer
 
-    place, revision = place_of(model), revision_of(model)
+    place, revision = place_of(model, machine), revision_of(model, machine)
     try:
         tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
         if words and not parts_words(tokenizer):
@@ -120,26 +121,26 @@ def tokenizer_of(model: ModelId, words: bool = False) -> PreTrainedTokenizerBase
                 place, revision=revision, trust_remote_code=False, add_prefix_space=True
             )
     except Exception as error:  # files can be wrong in more ways than the library has errors for
-        raise not_loaded(model, "tokenizer", error) from error
+        raise not_loaded(model, machine, "tokenizer", error) from error
     return tokenizer
 
 
-def shape_of_model(model: ModelId) -> tuple[int, int, int]:
+def shape_of_model(model: ModelId, machine: Machine) -> tuple[int, int, int]:
     """(layers, heads per layer, heads of keys) as the model's config says, without loading its weights."""
-    sizes, config = sizes_of_model(model), _config_of(model)
+    sizes, config = sizes_of_model(model, machine), _config_of(model, machine)
     return sizes["layers"], sizes["heads"], int(getattr(config, "num_key_value_heads", None) or sizes["heads"])
 
 
-def is_decoder(model: ModelId) -> bool:
+def is_decoder(model: ModelId, machine: Machine) -> bool:
     """Whether the model's config names a causal language model, whose texts are laid out without gaps."""
-    config = _config_of(model)
+    config = _config_of(model, machine)
     return says_next(config.architectures, getattr(config, "is_decoder", False))
 
 
-def sizes_of_model(model: ModelId) -> dict[str, int]:
+def sizes_of_model(model: ModelId, machine: Machine) -> dict[str, int]:
     """Layers that attend, heads in each, sizes of hidden states and of the layers between them, and words of the
     vocabulary, as the model's config says, without loading its weights."""
-    config = _config_of(model)
+    config = _config_of(model, machine)
     try:
         return {
             "layers": len(_attending(config)) or int(config.num_hidden_layers),
@@ -149,7 +150,7 @@ def sizes_of_model(model: ModelId) -> dict[str, int]:
             "vocabulary": int(config.vocab_size),
         }
     except Exception as error:  # configs can be wrong in more ways than the library has errors for
-        raise not_loaded(model, "config", error) from error
+        raise not_loaded(model, machine, "config", error) from error
 
 
 def _attending(config: PreTrainedConfig) -> list[str]:
@@ -158,14 +159,14 @@ def _attending(config: PreTrainedConfig) -> list[str]:
     return [kind for kind in kinds if "attention" in kind and "linear" not in kind]
 
 
-def _config_of(model: ModelId) -> PreTrainedConfig:
+def _config_of(model: ModelId, machine: Machine) -> PreTrainedConfig:
     from transformers import AutoConfig
 
     try:
-        own = {"revision": revision_of(model), "trust_remote_code": False}
-        found: PreTrainedConfig = AutoConfig.from_pretrained(place_of(model), **own)
+        own = {"revision": revision_of(model, machine), "trust_remote_code": False}
+        found: PreTrainedConfig = AutoConfig.from_pretrained(place_of(model, machine), **own)
     except Exception as error:  # configs can be wrong in more ways than the library has errors for
-        raise not_loaded(model, "config", error) from error
+        raise not_loaded(model, machine, "config", error) from error
     return found
 
 

@@ -64,7 +64,7 @@ def says_next(architectures: object, is_decoder: object = False) -> bool:
     return bool(is_decoder) or named.endswith(("ForCausalLM", "LMHeadModel"))
 
 
-def place_of(model: ModelId) -> str:
+def place_of(model: ModelId, machine: Machine) -> str:
     """Find the folder of a model on this machine, or its hub id if it has to come from the hub (at `revision_of`).
 
     Random and known models are made in the user's cache. Other models are looked for in this order: the place that the
@@ -81,8 +81,7 @@ def place_of(model: ModelId) -> str:
         from papa.data.generated.known import known_model
 
         return str(known_model(model.known))
-    here = Machine.current()
-    place = here.models.get(model.name, {})
+    place = machine.models.get(model.name, {})
     if place.get("path"):
         return str(_model_folder(model, Path(place["path"])))
     if place.get("package"):
@@ -91,7 +90,8 @@ def place_of(model: ModelId) -> str:
         raise InputError(f"Model {model.name} has neither a hub id nor a place: give it hub, path or package.")
     if is_local(model.hub):
         return str(_model_folder(model, Path(model.hub)))
-    if here.hub_mirror is not None and os.path.isfile((folder := Path(here.hub_mirror, model.hub)) / "config.json"):
+    mirror = machine.hub_mirror
+    if mirror is not None and os.path.isfile((folder := Path(mirror, model.hub)) / "config.json"):
         check_recorded(folder, model.revision)
         return str(folder)
     if "/" not in model.hub:
@@ -110,12 +110,12 @@ def found_at(place: str) -> str:
     return name
 
 
-def revision_of(model: ModelId) -> str | None:
+def revision_of(model: ModelId, machine: Machine) -> str | None:
     """The revision to ask the hub for; None for a model in a folder, which is of whatever revision it is."""
-    return None if Path(place_of(model)).is_dir() else model.revision
+    return None if Path(place_of(model, machine)).is_dir() else model.revision
 
 
-def weights_digest(model: ModelId) -> str:
+def weights_digest(model: ModelId, machine: Machine) -> str:
     """SHA-256 of the model's weights, wherever they are: of `model.safetensors`, else of the file in place of it.
 
     Weights in several files have the digest of their index followed by the files in the order of their names.
@@ -124,59 +124,59 @@ def weights_digest(model: ModelId) -> str:
         InputError: There are no weights, or some are missing.
     """
     try:
-        files = _weight_files(model, cached_only=False)
+        files = _weight_files(model, machine, cached_only=False)
         missing = f"there is none of {', '.join(WEIGHTS)}"
     except ConnectionError:
-        files = _weight_files(model, cached_only=True)
+        files = _weight_files(model, machine, cached_only=True)
         missing = "it is in no cache and the hub cannot be reached"
     if not files:
-        raise not_loaded(model, "weights", FileNotFoundError(missing))
+        raise not_loaded(model, machine, "weights", FileNotFoundError(missing))
     return digest_of_file(*files)
 
 
-def digest_of_model(model: ModelId, weights: str, cached_only: bool = True) -> str:
+def digest_of_model(model: ModelId, weights: str, machine: Machine, cached_only: bool = True) -> str:
     """The digest of all that is read of a model: its weights, whose digest is given, its config and its tokenizer.
 
     Whatever is not in the hub's cache is fetched into it unless `cached_only`.
     """
-    return digest_of_json({"weights": weights, **_digests(model, BESIDE, cached_only)})
+    return digest_of_json({"weights": weights, **_digests(model, machine, BESIDE, cached_only)})
 
 
-def digest_of_vocabulary(model: ModelId, cached_only: bool = True) -> str:
+def digest_of_vocabulary(model: ModelId, machine: Machine, cached_only: bool = True) -> str:
     """The digest of the files of a less common tokenizer, which `digest_of_model` leaves out; empty if there are none.
 
     Only the tokens depend on these files.
     """
-    digests = _digests(model, VOCABULARIES, cached_only)
+    digests = _digests(model, machine, VOCABULARIES, cached_only)
     return digest_of_json(digests) if digests else ""
 
 
-def _digests(model: ModelId, names: Sequence[str], cached_only: bool) -> dict[str, str]:
+def _digests(model: ModelId, machine: Machine, names: Sequence[str], cached_only: bool) -> dict[str, str]:
     try:
-        files = {name: _file(model, name, cached_only) for name in names}
+        files = {name: _file(model, machine, name, cached_only) for name in names}
     except ConnectionError:
-        files = {name: _file(model, name, cached_only=True) for name in names}
+        files = {name: _file(model, machine, name, cached_only=True) for name in names}
     return {name: digest_of_file(file) for name, file in files.items() if file is not None}
 
 
-def sources_of(model: ModelId, weights: str) -> dict[str, str]:
+def sources_of(model: ModelId, weights: str, machine: Machine) -> dict[str, str]:
     """What a trace says of a model that was read: the digest of its files, and where they came from."""
     # all of its files, whichever this job needs: what is in the cache must not decide what a model is
-    return {"model": digest_of_model(model, weights, cached_only=False), "origin": model.origin}
+    return {"model": digest_of_model(model, weights, machine, cached_only=False), "origin": model.origin}
 
 
-def known_weights(model: ModelId) -> str | None:
+def known_weights(model: ModelId, machine: Machine) -> str | None:
     """SHA-256 of the model's weights if they are on this machine, in a folder or a cache; else None."""
     try:
-        files = _weight_files(model, cached_only=True)
+        files = _weight_files(model, machine, cached_only=True)
     except InputError:
         return None
     return digest_of_file(*files) if files else None
 
 
-def not_loaded(model: ModelId, what: str, error: Exception) -> InputError:
+def not_loaded(model: ModelId, machine: Machine, what: str, error: Exception) -> InputError:
     """The error to raise if a library could not load `what` ("tokenizer", "weights") of the model."""
-    place = place_of(model)
+    place = place_of(model, machine)
     message = f"The {what} of model {model.name} cannot be loaded from {place} ({first_line(error).rstrip('.')})"
     if place != model.hub or Path(place).is_dir():
         return InputError(f"{message}; the folder must contain all files of a transformers model. {OWN_CODE}")
@@ -186,48 +186,50 @@ def not_loaded(model: ModelId, what: str, error: Exception) -> InputError:
     )
 
 
-def _weight_files(model: ModelId, cached_only: bool) -> list[Path]:
+def _weight_files(model: ModelId, machine: Machine, cached_only: bool) -> list[Path]:
     """The files that contain the weights, an index before the files that it lists; empty if there are none.
 
     Raises ConnectionError if only the hub can tell and cannot be reached.
     """
     for name in WEIGHTS:
-        file = _file(model, name, cached_only)
+        file = _file(model, machine, name, cached_only)
         if file is None:
             continue
         if not name.endswith(".index.json"):
             return [file]
-        parts = [(part, _file(model, part, cached_only)) for part in _listed(model, name, file)]
+        parts = [(part, _file(model, machine, part, cached_only)) for part in _listed(model, machine, name, file)]
         missing = next((part for part, found in parts if found is None), None)
         if missing is not None:
-            raise not_loaded(model, "weights", FileNotFoundError(f"{name} lists {missing}, which is not there"))
+            raise not_loaded(
+                model, machine, "weights", FileNotFoundError(f"{name} lists {missing}, which is not there")
+            )
         return [file, *(found for _, found in parts if found is not None)]
     return []
 
 
-def _listed(model: ModelId, name: str, index: Path) -> list[str]:
+def _listed(model: ModelId, machine: Machine, name: str, index: Path) -> list[str]:
     """The names of files in an index of weights, which lie beside it and nowhere else."""
     try:
         parts = sorted({str(part) for part in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise not_loaded(model, f"list of weights {name}", error) from error
+        raise not_loaded(model, machine, f"list of weights {name}", error) from error
     outside = next((part for part in parts if part in ("", ".", "..") or os.path.basename(part) != part), None)
     if outside is not None or not parts:
         what = "no file" if outside is None else f"{outside!r}, which is no file beside it"
-        raise not_loaded(model, "weights", ValueError(f"{name} lists {what}"))
+        raise not_loaded(model, machine, "weights", ValueError(f"{name} lists {what}"))
     return parts
 
 
-def _file(model: ModelId, name: str, cached_only: bool) -> Path | None:
+def _file(model: ModelId, machine: Machine, name: str, cached_only: bool) -> Path | None:
     """One file of the model, or None if it has none; raises ConnectionError if only the hub can tell."""
-    place = place_of(model)
+    place = place_of(model, machine)
     if Path(place).is_dir():
         return Path(place, name) if Path(place, name).is_file() else None
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
-        return Path(hf_hub_download(place, name, revision=revision_of(model), local_files_only=cached_only))
+        return Path(hf_hub_download(place, name, revision=revision_of(model, machine), local_files_only=cached_only))
     except LocalEntryNotFoundError as error:
         if cached_only:
             return None
@@ -235,7 +237,7 @@ def _file(model: ModelId, name: str, cached_only: bool) -> Path | None:
     except EntryNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise not_loaded(model, "weights", error) from error
+        raise not_loaded(model, machine, "weights", error) from error
 
 
 def _model_folder(model: ModelId, folder: Path) -> Path:

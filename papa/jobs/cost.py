@@ -7,11 +7,8 @@ work of the machine slows all of them alike.
 from __future__ import annotations
 
 import copy
-import json
-import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from platform import machine, processor
@@ -25,7 +22,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from papa.config.reading import read_config
-from papa.config.settings import Machine
 from papa.config.stages import ModelId
 from papa.data.weights import found_at, place_of, revision_of
 from papa.errors import InputError, count, first_line
@@ -95,10 +91,9 @@ def _models(places: Sequence[str]) -> dict[str, tuple[str, str | None]]:
             models[place] = found_at(place), None
             continue
         config = read_config(place)
-        os.environ[Machine.VARIABLE] = json.dumps(asdict(config.machine))  # place_of reads it
         for name in dict.fromkeys(model for model, _ in config.pairs):
             model = ModelId.of(name, config.models[name])
-            models[name] = place_of(model), revision_of(model)
+            models[name] = place_of(model, config.machine), revision_of(model, config.machine)
     return models
 
 

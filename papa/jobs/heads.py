@@ -232,5 +232,5 @@ def _place(name: str, study: Study) -> tuple[str, str]:
     if package := place.get("package"):
         return f"import {package}", f"{package}.get_model_path()"
     if model.random or model.known:
-        place = {"path": place_of(ModelId.of(name, model))}
+        place = {"path": place_of(ModelId.of(name, model), study.config.machine)}
     return "", repr(place.get("path", f"the folder of {name}"))

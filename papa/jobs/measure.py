@@ -6,21 +6,20 @@ workflow read them too.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from papa.config.analyses import grid_view
 from papa.config.reading import config_of
-from papa.config.settings import RUN, Config, Machine, check_files
+from papa.config.settings import RUN, Config, check_files
 from papa.config.stages import ModelId
 from papa.config.study import FRESH, AnyJob, Job, Study
 from papa.data.named import facts_in
@@ -134,7 +133,7 @@ class Measured:
 
     @property
     def _study(self) -> Study:
-        return Study(self.config, self.folder, LocalRoots())
+        return Study(self.config, self.folder, LocalRoots(self.config.machine))
 
     def _path(self, artefact: str) -> Path:
         return self.folder / self._study.path(artefact)
@@ -241,11 +240,10 @@ def _measured(
     """Measure a model on a data set; `kept` deletes the folder when nobody needs it any more."""
     config = _config(model, data, settings)
     check_files(config)
-    with _machine(config.machine):  # the place of the model is read from it
-        study = Study(config, folder, LocalRoots())
-        study.check_weights()
-        note_places(study)
-        run_here(study)
+    study = Study(config, folder, LocalRoots(config.machine))
+    study.check_weights()
+    note_places(study)
+    run_here(study)
     return Measured(folder, config, kept)
 
 
@@ -258,7 +256,6 @@ def run_here(study: Study, *targets: AnyJob) -> None:
 
     waiting = [job for job in study.jobs(*targets) if study.state(job) != FRESH]
     with (
-        _machine(study.config.machine),
         keeping_models(),
         tqdm(waiting, unit=" jobs", file=sys.stderr, disable=None) as bar,
     ):
@@ -271,21 +268,7 @@ def _placed(study: Study, job: AnyJob) -> AnyJob:
     """Return the job as the workflow would hand it to a process, with the paths of its files."""
     inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
     outputs = {name: str(study.results / path) for name, path in job.outputs.items()}
-    return Job.of(study.told(job), inputs, outputs)
-
-
-@contextmanager
-def _machine(machine: Machine) -> Iterator[None]:
-    """Describe the machine to jobs as the workflow does."""
-    before = os.environ.get(Machine.VARIABLE)
-    os.environ[Machine.VARIABLE] = json.dumps(asdict(machine))
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[Machine.VARIABLE]
-        else:
-            os.environ[Machine.VARIABLE] = before
+    return Job.of(study.told(job), inputs, outputs, study.config.machine)
 
 
 # -- what is measured -------------------------------------------------------------------------------------------------
@@ -313,8 +296,7 @@ def _config(model: str, data: Data, settings: Mapping[str, JSON]) -> Config:
 def _decodes(config: Config, model: str) -> bool:
     from papa.data.tokenize import is_decoder
 
-    with _machine(config.machine):
-        return is_decoder(ModelId.of(model, config.models[model]))
+    return is_decoder(ModelId.of(model, config.models[model]), config.machine)
 
 
 def _splits(

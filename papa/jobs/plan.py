@@ -7,12 +7,11 @@ That is measured if the config was run before, and assumed otherwise.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -64,7 +63,6 @@ def plan(config: Config, cores: int) -> Found:
         config: a checked config.
         cores: cores that the workflow is to have.
     """
-    os.environ[Machine.VARIABLE] = json.dumps(asdict(config.machine))
     study = Study(config, Path("results", config.name))
     problems, sizes, rows = _sizes(study)
     jobs, stages = study.jobs(), dict[str, Found]()
@@ -354,7 +352,7 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
     problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, Counted]]()
     for model in dict.fromkeys(model for model, _ in config.pairs):
         try:
-            models[model], says_next = _of_model(ModelId.of(model, config.models[model]))
+            models[model], says_next = _of_model(ModelId.of(model, config.models[model]), config.machine)
         except InputError as error:
             problems.append(f"Model {model}: {error}")
             continue
@@ -377,7 +375,7 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
                 name for task in of_tasks for name in (config.tasks[task].label, config.tasks[task].subset) if name
             ]
             texts = study.results / study.path("texts", corpus=corpus)
-            corpora[corpus] = _counted(config.corpora[corpus], texts, columns)
+            corpora[corpus] = _counted(config.corpora[corpus], texts, columns, config.hub_mirror)
         except InputError as error:
             problems.append(f"Corpus {corpus}: {error}")
     sizes: dict[tuple[str, str], Sizes | None] = {}
@@ -394,11 +392,11 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
     return problems, sizes, rows
 
 
-def _of_model(model: ModelId) -> tuple[dict[str, int], bool]:
+def _of_model(model: ModelId, machine: Machine) -> tuple[dict[str, int], bool]:
     """The sizes of a model, and whether it says next tokens; raises `InputError` if it is not to be had."""
     from papa.data.tokenize import is_decoder, sizes_of_model
 
-    return sizes_of_model(model), is_decoder(model)
+    return sizes_of_model(model, machine), is_decoder(model, machine)
 
 
 class Counted(NamedTuple):
@@ -409,14 +407,14 @@ class Counted(NamedTuple):
     choices: float = 1.0
 
 
-def _counted(corpus: Corpus, texts: Path, columns: Sequence[str]) -> dict[str, Counted]:
+def _counted(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str | None) -> dict[str, Counted]:
     """What is in each split of a corpus.
 
     Raises `InputError` if that is not known here, or if one of the `columns`, which tasks read, is not there.
     """
     from papa.data.sources import load_rows
 
-    if corpus.hub is not None and Machine.current().hub_mirror is None and not texts.exists():
+    if corpus.hub is not None and mirror is None and not texts.exists():
         raise InputError(
             f"how large {corpus.hub} is will be known when it is prepared (snakemake --until prepare_texts); its jobs "
             "are counted, and not estimated."
@@ -424,7 +422,7 @@ def _counted(corpus: Corpus, texts: Path, columns: Sequence[str]) -> dict[str, C
     rows = footer_of(texts)[0]["rows"] if texts.exists() else {}
     found = {}
     for split in corpus.splits:
-        own = load_rows(corpus, split)
+        own = load_rows(corpus, split, mirror=mirror)
         number = rows.get(split, own.table.num_rows)
         if split == "train" and corpus.train_limit is not None:
             number = min(number, corpus.train_limit)

@@ -81,7 +81,7 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
             if ended.code:
                 raise
     for study in studies:
-        now = Study(study.config, study.results, LocalRoots())
+        now = Study(study.config, study.results, LocalRoots(study.config.machine))
         if all(now.state(job) == FRESH for job in now.targets()):
             say(study)
 

@@ -57,8 +57,9 @@ def run(snakemake: Snakemake, online: bool = False) -> None:
         online: whether the job may use the hub even if there is a mirror.
     """
     inputs = {name: _paths(value) for name, value in snakemake.input.items() if name != "outdated"}
-    job = Job.of(dict(snakemake.params.items())["parameters"], inputs, dict(snakemake.output.items()))
-    with stage(snakemake, job.settings.threads, online) as say:
+    machine = Machine.current()
+    job = Job.of(dict(snakemake.params.items())["parameters"], inputs, dict(snakemake.output.items()), machine)
+    with stage(snakemake, machine, job.settings.threads, online) as say:
         say(performed(job))
 
 
@@ -86,18 +87,19 @@ def check_inputs(job: AnyJob) -> None:
 
 
 @contextmanager
-def stage(snakemake: Snakemake, threads: Threads | None = None, online: bool = False) -> Iterator[Say]:
+def stage(
+    snakemake: Snakemake, machine: Machine, threads: Threads | None = None, online: bool = False
+) -> Iterator[Say]:
     """Send stderr to the job's log and yield `say`, which prints the job's result as one line.
 
     Heavy imports belong inside. If there is a mirror, only an `online` job may use the hub. An `InputError` ends the
     job with its message, SIGINT and SIGTERM with one line; any other error leaves its traceback in the log. The line of
     the terminal is also the last line of the log.
     """
-    here = Machine.current()
-    wanted = {"encoder": here.encoder_threads, "probe": here.probe_threads, None: 1}[threads]
+    wanted = {"encoder": machine.encoder_threads, "probe": machine.probe_threads, None: 1}[threads]
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(min(wanted, snakemake.threads))
-    if here.hub_mirror and not online:
+    if machine.hub_mirror and not online:
         os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own keeps 13 MB of every job
     name, begin = " ".join([snakemake.rule, *map(str, snakemake.wildcards)]), time.monotonic()
@@ -119,7 +121,7 @@ def stage(snakemake: Snakemake, threads: Threads | None = None, online: bool = F
             if wanted > snakemake.threads:
                 log.info("threads: %d from the workflow; the config asks for %d", snakemake.threads, wanted)
             if threads == "encoder":
-                gpu.claim(here.device)
+                gpu.claim(machine.device)
             yield say
         except InputError as error:
             raise end(f"Error in {name}: {error}", 1) from None

@@ -74,7 +74,7 @@ def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
     os.environ[Machine.VARIABLE] = json.dumps(asdict(checked.machine))
     for name, value in ALLOCATOR.items():
         os.environ.setdefault(name, value)
-    study = Study(checked, f"results/{checked.name}", LocalRoots())
+    study = Study(checked, f"results/{checked.name}", LocalRoots(checked.machine))
     study.check_weights()
     if (studies := _noted.get()) is not None:
         studies.append(study)

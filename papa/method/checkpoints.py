@@ -39,12 +39,15 @@ class Checkpoint:
     Args:
         artefact: the file that the job makes.
         trace: the trace of the job.
+        machine: has the minutes between two states, and the token budget.
         device: the kind of device that it runs on.
         to_the_end: whether the last state is also kept, for a job that trains more than this.
     """
 
-    def __init__(self, artefact: PathLike, trace: Trace, device: str = "cpu", to_the_end: bool = False):
-        machine, path, self.to_the_end = Machine.current(), Path(artefact), to_the_end
+    def __init__(
+        self, artefact: PathLike, trace: Trace, machine: Machine, device: str = "cpu", to_the_end: bool = False
+    ):
+        path, self.to_the_end = Path(artefact), to_the_end
         self.path = path.with_name(f".{path.name}.checkpoint")
         self.seconds = machine.checkpoint_minutes * 60
         self.resumed = ""

@@ -7,7 +7,6 @@ from functools import partial
 
 from torch import Tensor
 
-from papa.config.settings import Machine
 from papa.config.stages import AverageOf, MergeOf, ResampleOf
 from papa.config.study import Job
 from papa.config.variant import WHOLE, parts_of, rows_of
@@ -27,10 +26,10 @@ from papa.model.load import model_of
 def average_corpus(job: Job[AverageOf]) -> str:
     """Stage *average*: average the attention of a model over the training texts of a corpus, or over a part of them."""
     encoding, part = job.settings.model, job.settings.part
-    model = model_of(encoding)
-    budget = TokenBudget(Machine.current().token_budget)
-    trace = job.trace(**sources_of(encoding.model, str(model.weights)))
-    checkpoint = Checkpoint(job.output("constants"), trace, model.device.type)
+    model = model_of(encoding, job.machine)
+    budget = TokenBudget(model.token_budget)
+    trace = job.trace(**sources_of(encoding.model, str(model.weights), job.machine))
+    checkpoint = Checkpoint(job.output("constants"), trace, job.machine, model.device.type)
     with TokensFile.opened(job.input("tokens")) as file:
         train = file.extent("train")
         begin, end = (train.first + row for row in rows_of(part, train.rows))
@@ -86,11 +85,11 @@ def merge_averages(job: Job[MergeOf]) -> str:
 def resample_attention(job: Job[ResampleOf]) -> str:
     """Stage *resample*: take the attention to single training texts."""
     encoding = job.settings.model
-    model = model_of(encoding)
+    model = model_of(encoding, job.machine)
     train = Tokens.read(job.input("tokens"), "train")["train"]
     drawn = resampled_attention(model, train)
     drawn.about = {"model": encoding.model.name, "weights": str(model.weights), **_layout(train.provenance)}
-    drawn.save(job.output("constants"), job.trace(**sources_of(encoding.model, str(model.weights))))
+    drawn.save(job.output("constants"), job.trace(**sources_of(encoding.model, str(model.weights), job.machine)))
     return f"attention to {count(drawn.examples, 'text')}"
 
 

@@ -10,7 +10,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from papa.config.settings import Machine
 from papa.config.stages import HiddenOf
 from papa.config.study import Job
 from papa.config.variant import Variant, rows_of
@@ -37,7 +36,7 @@ def extract_features(job: Job[HiddenOf]) -> str:
     """
     settings, identity = job.settings, job.settings.model.model
     variant = Variant.parse(settings.variant)
-    model = model_of(settings.model)
+    model = model_of(settings.model, job.machine)
     hidden = job.output("hidden")
     with TokensFile.opened(job.input("tokens")) as file:
         facts = file.provenance
@@ -70,7 +69,7 @@ def extract_features(job: Job[HiddenOf]) -> str:
                 "corpus": facts["corpus"],
             },
             job.output("index"),
-            job.trace(**sources_of(identity, str(model.weights))),
+            job.trace(**sources_of(identity, str(model.weights), job.machine)),
         )
     size = os.path.getsize(hidden) / 1e9
     return f"hidden states with {total - len(replaced)} of {total} heads input-dependent, {size:.3g} GB"
@@ -80,7 +79,7 @@ def _written(
     model: Model, replacement: Replacement, file: TokensFile, extent: Extent, writer: HiddenWriter
 ) -> Iterator[Tensor]:
     """Write the hidden states of the rows of an extent, and yield the numbers of examples that are done."""
-    budget = TokenBudget(Machine.current().token_budget)
+    budget = TokenBudget(model.token_budget)
     for _, group in file.between(extent.begin, extent.end):
         store = partial(writer.write, group, file.tokens_before(group.rows[0]))
         yield from encoded(model, replacement, group, budget, store)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from papa.config.settings import Machine
 from papa.data.tokens import Tokens
 from papa.method.objective import Batch, Objective
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from papa.model.model import Model
 
 DECODED_AT_ONCE = 256
 """Tokens that are decoded together, because each has as many logits as the vocabulary has words."""
@@ -22,6 +23,8 @@ DECODED_AT_ONCE = 256
 
 class Guessing(Objective):
     """An objective that predicts tokens, so each scored text has a loss; without labels only one split is scored."""
+
+    model: Model
 
     def batch(self, examples: Tensor) -> Batch:
         return self._batch("train", examples)
@@ -39,7 +42,7 @@ class Guessing(Objective):
         return values[torch.cat(list(self._scored_together(split))).argsort()]
 
     def _scored_together(self, split: str) -> Iterator[Tensor]:
-        return self.splits[split].batches(Machine.current().token_budget)
+        return self.splits[split].batches(self.model.token_budget)
 
     @abstractmethod
     def _batch(self, split: str, examples: Tensor) -> Batch:

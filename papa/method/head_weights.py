@@ -18,7 +18,6 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from papa.config.settings import Machine
 from papa.config.stages import LEFT_OUT_OF, WeightsOf
 from papa.config.study import Job
 from papa.config.variant import OBSERVED, ORIGINAL, Constant, Variant
@@ -77,10 +76,10 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
     settings, identity = job.settings, job.settings.model.model
     split = Tokens.read(job.input("tokens"), "train")
     train, facts = split["train"], split["train"].provenance
-    model = model_of(settings.model)
+    model = model_of(settings.model, job.machine)
     units = units_of(settings.unit, model.heads, model.groups)
-    trace = job.trace(**sources_of(identity, str(model.weights)))
-    checkpoint = Checkpoint(job.output("weights"), trace, model.device.type, to_the_end=True)
+    trace = job.trace(**sources_of(identity, str(model.weights), job.machine))
+    checkpoint = Checkpoint(job.output("weights"), trace, job.machine, model.device.type, to_the_end=True)
     constants: Constants = torch.empty(0)
     if settings.constant is not None:
         constants = constants_for(Constant.parse(settings.constant), job.maybe("constants"), model, facts)
@@ -255,7 +254,7 @@ def mean_over_tokens(model: Model, train: Tokens, of_rows: RowsOf) -> Tensor:
             model.watch(batch, watch)
         total.add_(own)
 
-    budget = TokenBudget(Machine.current().token_budget)
+    budget = TokenBudget(model.token_budget)
     for _ in progress(budget.run(model, train, add), "weighing heads", len(train)):
         pass
     return total / len(train.ids)

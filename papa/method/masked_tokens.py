@@ -48,7 +48,7 @@ class MaskedTokens(Guessing):
     probe: MlmProbe
 
     def __init__(self, splits: Mapping[str, Tokens], model: Model, masking: Masking, seed: int):
-        self.splits, self.masking, self.seed = splits, masking, seed
+        self.splits, self.model, self.masking, self.seed = splits, model, masking, seed
         self.masks: dict[str, Masks] = {}
         if "validation" in splits:
             self.masks["validation"] = masking.draw(splits["validation"].ids, *VALIDATION)

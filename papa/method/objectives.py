@@ -56,7 +56,7 @@ def objective_of(
             "measure it by log_likelihood, or leave it out of masked language modelling."
         )
     else:
-        objective = MaskedTokens(splits, model, Masking.of(tokenizer_of(identity), identity.name), seed)
+        objective = MaskedTokens(splits, model, Masking.of(tokenizer_of(identity, job.machine), identity.name), seed)
     if model is not None:
         objective.probe.to(model.device)
     return objective

@@ -61,7 +61,7 @@ def order_heads(job: Job[OrderOf]) -> str:
     settings, order = job.settings, Order.parse(job.settings.order)
     if order.by_weight:
         raise InputError(f"The order {order.name!r} needs λ or other weights of heads, which depend on a task.")
-    layers, heads, groups = shape_of_model(settings.model)
+    layers, heads, groups = shape_of_model(settings.model, job.machine)
     units = units_of(settings.unit, heads, groups)
     listed = [(layer, unit) for layer in range(layers) for unit in range(units)]
     if order.base == "last-layer-first":
@@ -72,9 +72,9 @@ def order_heads(job: Job[OrderOf]) -> str:
         drawn = sha256(f"{settings.seed}/{order.draw}".encode()).digest()[:6]
         generator = torch.Generator().manual_seed(int.from_bytes(drawn))
         listed = [listed[place] for place in torch.randperm(len(listed), generator=generator).tolist()]
-    weights, size = weights_digest(settings.model), heads // units
+    weights, size = weights_digest(settings.model, job.machine), heads // units
     about = {"model": settings.model.name, "weights": weights, "order": order.name, "unit_size": size}
-    trace = job.trace(**sources_of(settings.model, weights))
+    trace = job.trace(**sources_of(settings.model, weights, job.machine))
     in_order = [(layer, unit * size + own) for layer, unit in listed for own in range(size)]
     return _write_order(in_order, job.output("order"), about, trace)
 

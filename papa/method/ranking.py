@@ -38,12 +38,12 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     settings, identity = job.settings, job.settings.model.model
     split = Tokens.read(job.input("tokens"), "train")
     train, facts = split["train"], split["train"].provenance
-    model, constant = model_of(settings.model), Constant.parse(settings.constant)
+    model, constant = model_of(settings.model, job.machine), Constant.parse(settings.constant)
     matrices = constants_for(constant, job.maybe("constants"), model, facts)
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model, job.settings.seed)
-    trace = job.trace(**sources_of(identity, str(model.weights)))
-    checkpoint = Checkpoint(job.output("lambdas"), trace, model.device.type)
+    trace = job.trace(**sources_of(identity, str(model.weights), job.machine))
+    checkpoint = Checkpoint(job.output("lambdas"), trace, job.machine, model.device.type)
     values = gates_learned(model, matrices, objective, settings, checkpoint)
     size = model.heads // units_of(settings.unit, model.heads, model.groups)
     about = {"model": identity.name, "weights": model.weights, "unit_size": size}

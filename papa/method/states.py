@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from papa.config.settings import Machine
 from papa.config.variant import Variant
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
@@ -69,7 +68,7 @@ class CachedStates:
         self.device = model.device
         self.half: dict[str, Tensor] = {}
         """Float16 `[token, L+1, hidden]` by split."""
-        budget = TokenBudget(Machine.current().token_budget)
+        budget = TokenBudget(model.token_budget)
         for name, tokens in splits.items():
             states = torch.empty(len(tokens.ids), model.states, model.hidden, dtype=torch.float16)
 

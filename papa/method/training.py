@@ -160,7 +160,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
                 own = replace(trace, settings={**trace.settings, "seed": seed})
                 place = Path(job.output("runs")).with_suffix(f".seed-{seed}")
                 more = seed != settings.seeds[-1]
-                checkpoints[seed] = Checkpoint(place, own, source.device, to_the_end=more)
+                checkpoints[seed] = Checkpoint(place, own, job.machine, source.device, to_the_end=more)
                 trained[seed] = _train(job, splits, source, seed, checkpoints[seed])
     several = [trained[seed] for seed in sorted(trained)]
     score = fmean(trained[seed].score(settings.metric) for seed in settings.seeds)
@@ -311,7 +311,7 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
             f"The constant of {variant.path} is trained, which needs labels and a probe; give a task without them "
             "another constant."
         )
-    model = model_of(settings.model)
+    model = model_of(settings.model, job.machine)
     constants, heads = replaced_by(job, model, tokens.provenance)
     fixed, trained = model.replacement(constants, heads), list[TrainedConstants]()
     replaced = replaced_in(fixed)
@@ -328,7 +328,7 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
     states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, settings.direct)
     total = model.layers * model.heads
     weights = str(model.weights)
-    sources, kept = sources_of(settings.model.model, weights), total - len(replaced)
+    sources, kept = sources_of(settings.model.model, weights, job.machine), total - len(replaced)
     yield Source(states, ProbeSizes.of(model, tokens.n), total, kept, weights, sources, model, beside)
 
 

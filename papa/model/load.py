@@ -67,7 +67,7 @@ def stock_model(
     return _loaded(name, revision, _found(device), getattr(torch, dtype))
 
 
-def model_of(encoding: Encoding) -> Model:
+def model_of(encoding: Encoding, machine: Machine) -> Model:
     """The model that a config names, from its place on this machine and on this machine's device.
 
     Its weights are float32; it computes in the encoding's precision, by autocast.
@@ -76,21 +76,22 @@ def model_of(encoding: Encoding) -> Model:
         InputError: as `load_model`, and if the weights found are others than the encoding says.
     """
     identity = encoding.model
-    digest = weights_digest(identity)
+    digest = weights_digest(identity, machine)
     if identity.weights is not None and identity.weights != digest:
         raise InputError(
-            f"The weights of model {identity.name} in {place_of(identity)} have SHA-256 {digest}, but those that the "
-            f"workflow began with have {identity.weights}; put those back, or start the workflow again, which makes "
-            "all results of this model with the weights that are there now."
+            f"The weights of model {identity.name} in {place_of(identity, machine)} have SHA-256 {digest}, "
+            f"but those that the workflow began with have {identity.weights}; put those back, or start the workflow "
+            "again, which makes all results of this model with the weights that are there now."
         )
-    device, kept = Machine.current().device, _kept.get()
-    key = (digest, place_of(identity), revision_of(identity), device)
+    device, kept = machine.device, _kept.get()
+    key = (digest, place_of(identity, machine), revision_of(identity, machine), device)
     model = None if kept is None else kept.get(key)
     if model is None:
-        model = load_model(place_of(identity), revision_of(identity), device)
+        model = load_model(place_of(identity, machine), revision_of(identity, machine), device)
         if kept is not None:
             kept[key] = model
     model.precision, model.weights = getattr(torch, encoding.precision), digest
+    model.token_budget = machine.token_budget
     return model
 
 

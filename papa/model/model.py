@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
+from papa.config.settings import Machine
 from papa.data.packed import Packed
 from papa.errors import InputError
 from papa.model.attention import Layer, Observed, Session
@@ -57,6 +58,8 @@ class Model:
             raise InputError(f"{type(model).__name__} is an encoder with a decoder; load one of the two alone.")
         self.precision = self.dtype
         """The type in which it computes: that of its weights, or a smaller one by autocast."""
+        self.token_budget = Machine.token_budget
+        """How many tokens it takes at once, if a function does not say otherwise."""
         self.weights: str | None = None
         """SHA-256 of the files with its weights, if `model_of` loaded it."""
         self.session = Session()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from papa.config.measures import MEASURES
+from papa.config.settings import Machine
 from papa.config.stages import (
     AverageOf,
     Encoding,
@@ -39,7 +40,8 @@ def job(stage, settings, inputs, **outputs):
     """A job; an input is a path, a list of paths, or None if there is none."""
     given = {name: paths if isinstance(paths, list) else [paths] for name, paths in inputs.items() if paths is not None}
     inputs = {name: tuple(map(str, paths)) for name, paths in given.items()}
-    return Job(stage, settings, inputs, {name: str(path) for name, path in outputs.items()})
+    outputs = {name: str(path) for name, path in outputs.items()}
+    return Job(stage, settings, inputs, outputs, machine=Machine.current())
 
 
 def encoding(model, precision="float32"):

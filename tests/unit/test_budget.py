@@ -9,6 +9,7 @@ import torch
 from sizes import LAYERS, TRAIN, VALIDATION
 
 import papa
+from papa.config.settings import Machine
 from papa.config.stages import Encoding
 from papa.config.variant import parts_of
 from papa.data.tokens import Tokens, TokensFile
@@ -24,7 +25,7 @@ ROWS = TRAIN + VALIDATION
 
 @pytest.fixture
 def model_here(tiny):
-    return model_of(Encoding(model=tiny))
+    return model_of(Encoding(model=tiny), Machine.current())
 
 
 def test_groups_contain_every_row_once(corpus):

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from sizes import TRAIN
 
+from papa.config.settings import Machine
 from papa.config.stages import ModelId, TokensOf
 from papa.data.tokenize import tokenize_corpus
 from papa.files import Trace, read_table, write_table
@@ -314,9 +315,9 @@ TRACE = Trace("probe", 1, {"seed": 1}, {"tokens": "a"})
 
 
 def test_a_state_comes_back_as_it_was(minutes, tmp_path):
-    Checkpoint(tmp_path / "run.json", TRACE).save(lambda: STATE)
+    Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).save(lambda: STATE)
     assert [path.name for path in tmp_path.iterdir()] == [".run.json.checkpoint"]
-    checkpoint = Checkpoint(tmp_path / "run.json", TRACE)
+    checkpoint = Checkpoint(tmp_path / "run.json", TRACE, Machine.current())
     found = checkpoint.restore()
     assert found.values == STATE.values and found.tensors.keys() == STATE.tensors.keys()
     for name, values in STATE.tensors.items():
@@ -327,7 +328,7 @@ def test_a_state_comes_back_as_it_was(minutes, tmp_path):
 
 
 def test_nothing_damaged_is_trusted(minutes, tmp_path, caplog):
-    checkpoint = Checkpoint(tmp_path / "run.json", TRACE)
+    checkpoint = Checkpoint(tmp_path / "run.json", TRACE, Machine.current())
     checkpoint.save(lambda: STATE)
     intact = checkpoint.path.read_bytes()
     flipped = [intact[:place] + bytes([intact[place] ^ 4]) + intact[place + 1 :] for place in range(0, len(intact), 7)]
@@ -351,29 +352,32 @@ def test_nothing_damaged_is_trusted(minutes, tmp_path, caplog):
     ],
 )
 def test_a_state_is_used_by_its_own_job_alone(minutes, tmp_path, caplog, other):
-    Checkpoint(tmp_path / "run.json", TRACE).save(lambda: STATE)
-    assert Checkpoint(tmp_path / "run.json", other).restore() is None and "other settings" in caplog.text
-    assert Checkpoint(tmp_path / "run.json", TRACE, "cuda").restore() is None
+    Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).save(lambda: STATE)
+    assert (
+        Checkpoint(tmp_path / "run.json", other, Machine.current()).restore() is None
+        and "other settings" in caplog.text
+    )
+    assert Checkpoint(tmp_path / "run.json", TRACE, Machine.current(), "cuda").restore() is None
     minutes(60)
-    assert Checkpoint(tmp_path / "run.json", TRACE).restore() is not None
+    assert Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).restore() is not None
 
 
 def test_a_state_is_used_with_the_same_versions_and_threads_alone(minutes, tmp_path, monkeypatch):
-    Checkpoint(tmp_path / "run.json", TRACE).save(lambda: STATE)
+    Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).save(lambda: STATE)
     with monkeypatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: 7)
-        assert Checkpoint(tmp_path / "run.json", TRACE).restore() is None
+        assert Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).restore() is None
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "version", lambda name: "9" if name == "torch" else "1")
-        assert Checkpoint(tmp_path / "run.json", TRACE).restore() is None
-    assert Checkpoint(tmp_path / "run.json", TRACE).restore() is not None
+        assert Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).restore() is None
+    assert Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).restore() is not None
 
 
 def test_states_are_saved_when_it_is_time(minutes, tmp_path, monkeypatch):
     minutes(2)
     clock, saved = [1000.0], []
     monkeypatch.setattr(checkpoints.time, "monotonic", lambda: clock[0])
-    checkpoint = Checkpoint(tmp_path / "run.json", TRACE)
+    checkpoint = Checkpoint(tmp_path / "run.json", TRACE, Machine.current())
     for seconds in (119, 0, 2, 1, 118, 2):
         clock[0] += seconds
         checkpoint.save(lambda: saved.append(clock[0]) or STATE)
@@ -382,7 +386,7 @@ def test_states_are_saved_when_it_is_time(minutes, tmp_path, monkeypatch):
 
 def test_a_folder_that_takes_no_file_is_survived(minutes, tmp_path, caplog):
     (tmp_path / "folder").write_text("a file")
-    checkpoint = Checkpoint(tmp_path / "folder" / "run.json", TRACE)
+    checkpoint = Checkpoint(tmp_path / "folder" / "run.json", TRACE, Machine.current())
     checkpoint.save(lambda: STATE)
     assert "continues without a checkpoint" in caplog.text
     assert checkpoint.restore() is None

@@ -8,7 +8,7 @@ from tiny import CONFIG
 
 from papa.config.analyses import grid_drawn
 from papa.config.reading import config_of
-from papa.config.settings import Config
+from papa.config.settings import Config, Machine
 from papa.config.stages import STAGES
 from papa.config.study import Job, Study
 
@@ -103,4 +103,4 @@ def test_every_job_reads_its_settings_back():
     jobs = list(made.jobs())
     assert "describe_patterns" in {job.rule for job in jobs}
     for job in jobs:
-        assert Job.of(made.told(job), {}, {}).settings == job.settings
+        assert Job.of(made.told(job), {}, {}, Machine()).settings == job.settings

@@ -11,6 +11,7 @@ from families import close
 from sizes import LAYERS, SLOTS, VOCABULARY
 
 import papa
+from papa.config.settings import Machine
 from papa.config.stages import ModelId
 from papa.data.tokenize import shape_of_model
 from papa.errors import InputError
@@ -298,7 +299,7 @@ def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are
         model.hidden_states(inputs, constants)
     plain.save_pretrained(tmp_path)
     monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"mixed": {"path": str(tmp_path)}}}))
-    assert shape_of_model(ModelId(name="mixed")) == (2, 4, plain.config.num_key_value_heads)
+    assert shape_of_model(ModelId(name="mixed"), Machine.current()) == (2, 4, plain.config.num_key_value_heads)
 
 
 def padded_last(model, inputs):

@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 import papa
 from benchmarks import known
+from papa.config.settings import Machine
 from papa.config.stages import ModelId
 from papa.data.generated import generate
 from papa.data.generated.known import FIRST, INDUCTION, KNOWN, NEEDED, PREVIOUS, known_model
@@ -125,10 +126,10 @@ def test_the_stock_model_knows_what_comes_again_and_nothing_else(stock, tokenize
 
 def test_it_is_one_model_wherever_it_is_made(monkeypatch, tmp_path):
     model = ModelId(name="tiny", known="induction")
-    digests = [weights_digest(model)]
-    assert place_of(model) == str(known_model("induction")) and model.origin == "known induction"
+    digests = [weights_digest(model, Machine.current())]
+    assert place_of(model, Machine.current()) == str(known_model("induction")) and model.origin == "known induction"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert digests == [weights_digest(model)]
+    assert digests == [weights_digest(model, Machine.current())]
 
 
 def test_unknown_known_models_are_listed():

@@ -7,6 +7,7 @@ import torch
 import transformers
 
 import papa
+from papa.config.settings import Machine
 from papa.config.stages import ModelId
 from papa.data.generated import generate
 from papa.data.generated.known import known_model
@@ -129,9 +130,9 @@ def test_layer_norm_leaves_states_as_they_are(stock, inputs):
 
 def test_it_is_one_model_wherever_it_is_made(monkeypatch, tmp_path):
     model = ModelId(name="tiny", known="lookup")
-    digests = [weights_digest(model)]
+    digests = [weights_digest(model, Machine.current())]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert digests == [weights_digest(model)]
+    assert digests == [weights_digest(model, Machine.current())]
 
 
 # -- what papa finds ---------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import transformers
 from tokenizers import pre_tokenizers
 
 import papa
+from papa.config.settings import Machine
 from papa.config.stages import ModelId, TokensOf
 from papa.config.study import Job
 from papa.data.layout import place
@@ -130,15 +131,17 @@ def tokenized(texts, slots, blocks=False):
     model = ModelId(name="tiny", random="bert")
     settings = TokensOf(model=model, slots=slots, style="paper", segments="aligned", blocks=blocks)
     tokens = texts.with_name("tokens.parquet")
-    return tokenize_corpus(Job("tokens", settings, {"texts": (str(texts),)}, {"tokens": str(tokens)})), tokens
+    return tokenize_corpus(
+        Job("tokens", settings, {"texts": (str(texts),)}, {"tokens": str(tokens)}, machine=Machine.current())
+    ), tokens
 
 
 @pytest.fixture
 def of_tokenizer(tokenizer, monkeypatch):
     """The stage takes the test's tokenizer."""
-    monkeypatch.setattr("papa.data.tokenize.tokenizer_of", lambda model, words: tokenizer)
-    monkeypatch.setattr("papa.data.tokenize.sizes_of_model", lambda model: {"layers": 2})
-    monkeypatch.setattr("papa.data.tokenize.weights_digest", lambda model: "w")
+    monkeypatch.setattr("papa.data.tokenize.tokenizer_of", lambda model, machine, words: tokenizer)
+    monkeypatch.setattr("papa.data.tokenize.sizes_of_model", lambda model, machine: {"layers": 2})
+    monkeypatch.setattr("papa.data.tokenize.weights_digest", lambda model, machine: "w")
 
 
 @pytest.mark.parametrize("words", [False, True])
@@ -155,7 +158,7 @@ def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, of_tokenizer, words
         assert train.words.tolist() == [-1, 0, -1, 1, -1, -1, 0, -1]
     about, trace = both["train"].provenance, trace_of(tokens)
     assert about["corpus"] == "x" and about["rows"] == FACTS["rows"] and about["slots"] == 7
-    assert trace.inputs.pop("model") == digest_of_model(ModelId(name="tiny", random="bert"), "w")
+    assert trace.inputs.pop("model") == digest_of_model(ModelId(name="tiny", random="bert"), "w", Machine.current())
     assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet"), "origin": "random bert"}
 
 

@@ -12,6 +12,7 @@ from families import DISTINCT, FAMILIES, close, only, real, stock_states
 from sizes import VOCABULARY
 
 import papa
+from papa.config.settings import Machine
 from papa.config.stages import Encoding, ModelId
 from papa.model import attention, forms, settling
 from papa.model.load import _pickled as is_pickled
@@ -143,17 +144,17 @@ def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path, model):
 
 @only("bert")
 def test_a_job_gets_its_model_in_its_precision_and_with_its_weights_alone(tiny, tmp_path, model):
-    ours = model_of(Encoding(model=ModelId(name="tiny"), precision="bfloat16"))
+    ours = model_of(Encoding(model=ModelId(name="tiny"), precision="bfloat16"), Machine.current())
     digest = sha256((tmp_path / "tiny/model.safetensors").read_bytes()).hexdigest()
     assert (ours.dtype, ours.precision, ours.weights) == (torch.float32, torch.bfloat16, digest)
-    assert model_of(Encoding(model=ModelId(name="tiny", weights=digest))).weights == digest
+    assert model_of(Encoding(model=ModelId(name="tiny", weights=digest)), Machine.current()).weights == digest
     with torch.no_grad():
         model.embeddings.LayerNorm.bias += 1
     model.save_pretrained(tmp_path / "tiny")
     with pytest.raises(
         papa.InputError, match=rf"model tiny in .*tiny have SHA-256 (?!{digest}).* with have {digest}; put"
     ):
-        model_of(Encoding(model=ModelId(name="tiny", weights=digest)))
+        model_of(Encoding(model=ModelId(name="tiny", weights=digest)), Machine.current())
 
 
 @pytest.mark.parametrize("kind", ["Bart", "Pegasus", "Marian", "Whisper"])

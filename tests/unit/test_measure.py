@@ -80,14 +80,12 @@ def test_what_is_there_is_not_made_again(study, folder, monkeypatch):
 
 def test_scores_are_those_of_the_jobs_each_with_a_model_of_its_own(study, tmp_path, monkeypatch):
     """As processes of the workflow do it: each loads the model anew, and is told where it lies by the environment."""
-    from dataclasses import asdict
 
     from papa.config.study import Study
     from papa.data.roots import LocalRoots
     from papa.jobs.measure import _placed
 
-    monkeypatch.setenv(Machine.VARIABLE, json.dumps(asdict(study.config.machine)))
-    other = Study(study.config, tmp_path / "other", LocalRoots())
+    other = Study(study.config, tmp_path / "other", LocalRoots(study.config.machine))
     for job in other.jobs():
         performed(_placed(other, job))
     expected = read_table(tmp_path / "other" / "tables" / "summary.parquet").to_pandas()
@@ -160,9 +158,9 @@ def test_a_model_is_loaded_once_where_models_are_kept(tiny, monkeypatch):
     times = []
     monkeypatch.setattr(load, "load_model", lambda *how: times.append(how) or load_model(*how))
     with keeping_models():
-        first, second = (load.model_of(Encoding(model=tiny)) for _ in range(2))
+        first, second = (load.model_of(Encoding(model=tiny), Machine.current()) for _ in range(2))
     assert first is second and len(times) == 1
-    assert load.model_of(Encoding(model=tiny)) is not first
+    assert load.model_of(Encoding(model=tiny), Machine.current()) is not first
     assert isinstance(first, papa.Model)
 
 

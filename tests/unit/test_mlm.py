@@ -255,14 +255,14 @@ def test_hidden_states_of_masked_tokens_are_the_models(tiny, tokens, masking):
     assert objective.probe.dense.weight.shape == (HEADS * CHANNELS, (LAYERS + 1) * HEADS * CHANNELS)
 
 
-def test_the_score_is_minus_the_mean_loss_over_all_masked_tokens(tiny, tokens, masking, monkeypatch):
+def test_the_score_is_minus_the_mean_loss_over_all_masked_tokens(tiny, tokens, masking):
     objective, states = masked(tokens, masking)
     part = objective.splits["validation"]
     own = masked_batch(part, masking.draw(part.ids, *VALIDATION), torch.arange(len(part)))
     everything = Batch(part, torch.arange(len(part)), own.packed, own.gold, own.places)
     dense = cross_entropy(objective.probe.packed(states(everything)), own.gold)
     for budget in (1, 37, 10_000):
-        monkeypatch.setenv("PAPA_MACHINE", json.dumps({"token_budget": budget}))
+        objective.model.token_budget = budget
         table = objective.table([objective.outcomes_on(states)])
         assert score_of_table(METRIC, table, ()) == pytest.approx(-dense.item(), rel=1e-5)
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import papa
 from papa.cli import app
 from papa.config.reading import CarefulLoader
-from papa.config.settings import Corpus, Plots
+from papa.config.settings import Corpus, Machine, Plots
 from papa.config.stages import ModelId
 from papa.data.sources import load_rows
 from papa.data.tokenize import shape_of_model, tokenizer_of
@@ -79,9 +79,9 @@ def test_code_of_a_model(folder, trap, model_type):
     own = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
     change(folder / "config.json", model_type=model_type, auto_map=own)
     if model_type == "bert":  # transformers has code of its own for these
-        assert papa.load_model(str(folder), device="cpu").layers == shape_of_model(TINY)[0]
+        assert papa.load_model(str(folder), device="cpu").layers == shape_of_model(TINY, Machine.current())[0]
         return
-    for load in (lambda: papa.load_model(str(folder), device="cpu"), lambda: shape_of_model(TINY)):
+    for load in (lambda: papa.load_model(str(folder), device="cpu"), lambda: shape_of_model(TINY, Machine.current())):
         with pytest.raises(InputError, match=r"custom code.*Code that comes with a model is never run\.") as refusal:
             load()
         assert "\n" not in str(refusal.value)
@@ -95,10 +95,10 @@ def test_code_of_a_tokenizer(folder, trap, model_type, named):
     change(folder / "config.json", model_type=model_type)
     change(folder / "tokenizer_config.json", tokenizer_class="Own", auto_map={"AutoTokenizer": own} if named else own)
     if model_type == "bert":  # transformers has code of its own for these
-        assert tokenizer_of(TINY)("a b").input_ids
+        assert tokenizer_of(TINY, Machine.current())("a b").input_ids
         return
     with pytest.raises(InputError, match=r"custom code.*Code that comes with a model is never run\."):
-        tokenizer_of(TINY)
+        tokenizer_of(TINY, Machine.current())
 
 
 @pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
@@ -120,7 +120,7 @@ def test_pickles_beside_the_weights(folder, trap):
     for name in ("training_args.bin", "optimizer.pt", "pytorch_model.bin", "vocab.pkl"):
         torch.save(trap, folder / name)
     papa.load_model(str(folder), device="cpu")
-    assert tokenizer_of(TINY)("a b").input_ids
+    assert tokenizer_of(TINY, Machine.current())("a b").input_ids
 
 
 @pytest.mark.parametrize("with_data", [True, False])
@@ -139,7 +139,7 @@ def test_code_of_a_data_set(tmp_path, trap, monkeypatch, with_data, builder):
     if with_data:
         pq.write_table(pa.table({"text": ["a", "b"]}), place / "train.parquet")
     try:
-        assert load_rows(Corpus(hub="some/data"), "train").table.num_rows
+        assert load_rows(Corpus(hub="some/data"), "train", mirror=Machine.current().hub_mirror).table.num_rows
     except InputError as refusal:
         assert str(refusal).startswith("some/data, split train cannot be loaded") and "\n" not in str(refusal)
 

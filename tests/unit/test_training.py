@@ -17,6 +17,7 @@ from test_hidden import stored
 from torch import nn
 
 import papa
+from papa.config.settings import Machine
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_provenance, read_table, write_table
@@ -143,7 +144,7 @@ def test_stored_and_streamed_hidden_states_give_the_same_logits(tiny, corpus, da
     with HiddenStates.opened(stored(tiny, corpus)) as states:
         read = states.read(batch.examples, batch.tokens)
     read = read if batch.places is None else read[batch.places]
-    model = model_of(jobs.encoding(tiny))
+    model = model_of(jobs.encoding(tiny), Machine.current())
     computed = StreamedStates(model, model.replacement)(batch)
     torch.testing.assert_close(labelled._logits(batch, read), labelled._logits(batch, computed), atol=5e-3, rtol=0)
 
@@ -205,7 +206,7 @@ def test_outcomes_are_what_the_written_probe_makes_of_each_example(tiny, corpus,
     assert table.column("split").to_pylist() == ["validation"] * table.num_rows
     labels, tokens = (read_table(data[name]).slice(TRAIN) for name in ("labels", "tokens"))
     labels, of_words, part = labels.column("label").to_pylist(), metric == "token_accuracy", Tokens.read(data["tokens"])
-    model, part = model_of(jobs.encoding(tiny)), part["validation"]
+    model, part = model_of(jobs.encoding(tiny), Machine.current()), part["validation"]
     batch, state = part.batch(torch.arange(len(part))), jobs.state_of(corpus / "run.json")
     zeros = model.replacement(torch.zeros(LAYERS, HEADS, CORPUS_SLOTS, CORPUS_SLOTS))
     with torch.inference_mode():
@@ -348,7 +349,7 @@ def test_lambda_of_a_part_is_learned_from_its_share_of_the_texts(tiny, corpus, d
 
 @pytest.fixture
 def loaded(tiny):
-    return model_of(jobs.encoding(tiny))
+    return model_of(jobs.encoding(tiny), Machine.current())
 
 
 def test_the_heads_of_an_order_are_replaced_from_its_beginning(tiny, tmp_path, loaded):

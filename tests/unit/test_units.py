@@ -10,6 +10,7 @@ from jobs import training
 from test_decoders import stock
 
 import papa
+from papa.config.settings import Machine
 from papa.config.stages import ModelId
 from papa.config.variant import Variant
 from papa.data.tokenize import _schema, write_groups
@@ -35,7 +36,7 @@ def test_heads_of_a_unit_stand_together_and_are_kept_together(unit, size, groupe
     jobs.put_in_order(grouped, path, "random-1", unit=unit)
     for kept in ("1of2", "1of3", "7of8"):
         variant = Variant.parse(f"zeros/random-1/kept-{kept}")
-        replaced = heads_to_replace(path, variant, model_of(jobs.encoding(grouped)))
+        replaced = heads_to_replace(path, variant, model_of(jobs.encoding(grouped), Machine.current()))
         assert (total - len(replaced)) == size * int(variant.fraction * (total // size))
         units = {(layer, head // size) for layer, head in replaced}
         assert len(units) * size == len(replaced), "no unit is cut in two"
@@ -76,4 +77,6 @@ def test_an_order_of_other_units_than_the_model_has_is_refused(grouped, tmp_path
     table = read_table(path)
     write_table(table, path, provenance_of(table) | {"unit_size": 3})
     with pytest.raises(papa.InputError, match=r"takes 3 heads at once, but in this model 2 of the 4 heads"):
-        heads_to_replace(path, Variant.parse("zeros/random-1/kept-1of2"), model_of(jobs.encoding(grouped)))
+        heads_to_replace(
+            path, Variant.parse("zeros/random-1/kept-1of2"), model_of(jobs.encoding(grouped), Machine.current())
+        )

@@ -3,7 +3,7 @@
 import pytest
 
 import papa
-from papa.config.settings import Corpus
+from papa.config.settings import Corpus, Machine
 from papa.config.stages import AverageOf, Encoding, ModelId, TextsOf, TokensOf
 from papa.config.study import Job
 from papa.data.prepare import prepare_texts
@@ -24,13 +24,13 @@ def test_a_training_split_alone_is_averaged(tmp_path, tiny, tokenizer, blocks, l
     prepare_texts(Job("texts", TextsOf(corpus=corpus, source={}), {}, {"texts": texts}))
     assert read_table(texts).column("split").to_pylist() == ["train"] * 2
     layout = TokensOf(model=TINY, slots=7, style="paper", segments="aligned", blocks=blocks)
-    tokenize_corpus(Job("tokens", layout, {"texts": (texts,)}, {"tokens": tokens}))
+    tokenize_corpus(Job("tokens", layout, {"texts": (texts,)}, {"tokens": tokens}, machine=Machine.current()))
     assert provenance_of(read_table(tokens))["rows"] == {"train": 2}
     assert Tokens.read(tokens, "train")["train"].lengths.tolist() == lengths
     with pytest.raises(papa.InputError, match="The validation split has no examples"):
         Tokens.read(tokens)
     settings = AverageOf(model=Encoding(model=TINY), part="1of1")
-    average_corpus(Job("average", settings, {"tokens": (tokens,)}, {"constants": constants}))
+    average_corpus(Job("average", settings, {"tokens": (tokens,)}, {"constants": constants}, machine=Machine.current()))
     average = papa.ConstantMatrices.load(constants)
     assert average.examples == 2 and average.n == 7
     assert average.sum[0, 0, 0].sum().item() == pytest.approx(2.0)

@@ -12,6 +12,7 @@ from test_decoders import stock, texts
 from torch.nn.functional import cross_entropy
 
 import papa
+from papa.config.settings import Machine
 from papa.config.stages import ModelId
 from papa.data.tokenize import _schema, write_groups
 from papa.data.tokens import Tokens
@@ -63,7 +64,7 @@ class Lossy:
         words = "words" in read_table(data["tokens"]).column_names
         run = corpus / "original.json"
         jobs.probe(tiny, run, "token_accuracy" if words else "accuracy", HOW, SEED, **data)
-        self.model = model_of(jobs.encoding(tiny))
+        self.model = model_of(jobs.encoding(tiny), Machine.current())
         self.split = Tokens.read(data["tokens"], "train")
         self.objective = Labelled(
             self.split, ProbeSizes.of(self.model, self.split["train"].n), GoldLabels.read(self.split, data["labels"])
@@ -156,7 +157,7 @@ def test_variance_is_the_squared_distance_of_rows_to_the_constant(tiny, corpus, 
     found, _ = weighed(
         tiny, corpus / "variance.parquet", "variance", {"constant": "average"}, constants=constants, **only_tokens(data)
     )
-    model, tokens = model_of(jobs.encoding(tiny)), Tokens.read(data["tokens"], "train")["train"]
+    model, tokens = model_of(jobs.encoding(tiny), Machine.current()), Tokens.read(data["tokens"], "train")["train"]
     mean = papa.ConstantMatrices.load(constants).mean
     expected, rows = torch.zeros(LAYERS, HEADS, dtype=torch.float64), 0
     for example in range(TRAIN):

@@ -53,7 +53,7 @@ def folder(finished, tmp_path_factory):
 
 def opened() -> Study:
     """The study as a run of the workflow sees it when it begins."""
-    return Study(config_of(CONFIG), RESULTS, LocalRoots())
+    return Study(config_of(CONFIG), RESULTS, LocalRoots(config_of(CONFIG).machine))
 
 
 def ready(rule: str, name: str, made_by: str, out: Path) -> Job:
@@ -62,7 +62,7 @@ def ready(rule: str, name: str, made_by: str, out: Path) -> Job:
     job = study.job(rule, **job.wildcards)
     inputs = {key: tuple(str(RESULTS / path) for path in paths) for key, paths in job.inputs.items()}
     outputs = {key: str(out / Path(path).name) for key, path in job.outputs.items()}
-    return Job.of(study.told(job), inputs, outputs)
+    return Job.of(study.told(job), inputs, outputs, study.config.machine)
 
 
 def run(job: Job) -> str:

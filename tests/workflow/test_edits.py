@@ -337,15 +337,20 @@ def is_legal(config: dict[str, Any]) -> bool:
 
 def finish(config: dict[str, Any], folder: Path) -> str | None:
     """Run what is not done yet; returns the sentence of a refusal."""
-    study = Study(config_of(config), folder, LocalRoots())
+    study = study_of(config, folder)
     try:
         with patch("papa.results.figures.save_figure", save_nothing):
             run_here(study)
     except InputError as error:
         return str(error)
-    left = Study(config_of(config), folder, LocalRoots())
+    left = study_of(config, folder)
     assert {job.main: left.state(job) for job in left.jobs() if left.state(job) != FRESH} == {}
     return None
+
+
+def study_of(config: dict[str, Any], folder: Path) -> Study:
+    checked = config_of(config)
+    return Study(checked, folder, LocalRoots(checked.machine))
 
 
 def save_nothing(figure: object, outputs: dict[str, str], plots: object) -> None:
@@ -357,7 +362,7 @@ def save_nothing(figure: object, outputs: dict[str, str], plots: object) -> None
 
 
 def differences(config: dict[str, Any], folder: Path, fresh: Path) -> list[str]:
-    jobs = Study(config_of(config), folder, LocalRoots()).jobs()
+    jobs = study_of(config, folder).jobs()
     return [job.main for job in jobs if job.rule != "page" and not is_same(job, folder, fresh)]
 
 

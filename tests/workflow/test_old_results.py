@@ -47,7 +47,8 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
         archive.extractall(tmp_path, filter="data")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PAPA_MACHINE", raising=False)
-    return Study(read_config("config.yaml"), "results/finished", LocalRoots())
+    config = read_config("config.yaml")
+    return Study(config, "results/finished", LocalRoots(config.machine))
 
 
 def test_finished_results_stay_finished(study: Study) -> None:

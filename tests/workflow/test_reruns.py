@@ -79,7 +79,7 @@ def test_a_learning_rate_reruns_what_it_must(finished, elsewhere, config, rememb
 )
 def test_the_workflow_plans_what_the_study_says(elsewhere, config, edit, monkeypatch):
     monkeypatch.chdir(elsewhere.folder)
-    study = Study(config_of(config | edit), "results/tiny", LocalRoots())
+    study = Study(config_of(config | edit), "results/tiny", LocalRoots(config_of(config | edit).machine))
     # these models and files are where the config says: no environment is needed to find them
     expected = Counter(job.rule for job in study.jobs() if study.state(job) != FRESH)
     planned = elsewhere.planned(config | edit)

@@ -15,11 +15,12 @@ from papa.jobs.start import ALLOCATOR, started
 SCRIPT = """
 import os, sys
 from types import SimpleNamespace
+from papa.config.settings import Machine
 from papa.errors import InputError
 from papa.jobs.stage import stage
 
 job = SimpleNamespace(rule="probe", wildcards=["tiny", "tags"], log=["logs/job.log"], threads=5)
-with stage(job, threads="probe") as say:
+with stage(job, Machine.current(), threads="probe") as say:
     {}
 """
 

@@ -78,7 +78,7 @@ def share_of(sample: Sample, weights: Weights) -> ContributionShare | None:
 
 
 def loss_of(sample: Sample, weights: Weights) -> ContributionShare | None:
-    """The weighted sum of the losses of several settings, estimated as one share."""
+    """The weighted sum of the losses of several settings, estimated as a single share."""
     return share_of(sample, lost(weights))
 
 
@@ -94,7 +94,7 @@ def difference(minuend: Weights, subtrahend: Weights) -> Weights:
 
 
 def mean_of(shares: Sequence[ContributionShare]) -> Interval:
-    """The mean of shares of several tasks. A single share keeps its own interval, which is Fieller's."""
+    """The mean of shares of several tasks. The interval of a single share is Fieller's."""
     if len(shares) == 1:
         return shares[0].interval()
     return together([share.estimate() for share in shares], [1 / len(shares)] * len(shares)).interval()
@@ -161,7 +161,7 @@ def status_of(sample: Sample, measured: TaskOutcomes, metric: str) -> str:
     spread = sample.spread(ORIGINALS, FLOOR)
     original = sample.mean(ORIGINALS)
     if spread is None or original is None:
-        return "no contextless floor was measured"
+        return "no context-free floor was measured"
     if spread.seeds < 2 and spread.seeded:
         return "one seed, so no interval"
     if not spread.known:

@@ -1,4 +1,4 @@
-"""What may be concluded, against outcomes whose losses are known by construction."""
+"""Claims from outcomes whose losses are known by construction."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def measured(
                 values.append(np.where(wrong, 1 - gold, gold))
     items = pd.DataFrame({"split": "validation", "example": range(EXAMPLES), "gold": gold})
     names = ("no", "yes")
-    told = {"predicted": np.stack(values)}
-    return TaskOutcomes("m", task, "accuracy", names, (60, 40), pd.DataFrame(runs, dtype=object), items, told)
+    outcomes = {"predicted": np.stack(values)}
+    return TaskOutcomes("m", task, "accuracy", names, (60, 40), pd.DataFrame(runs, dtype=object), items, outcomes)
 
 
 def grid(tasks: list[str], orders: tuple[str, ...] = ("lambda",), fractions: tuple[str, ...] = tuple(KEPT)) -> GridView:
@@ -113,8 +113,8 @@ def test_losses_are_shares_of_what_attention_contributes() -> None:
 
 
 def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_more() -> None:
-    frame, told = concluded([measured("a"), measured("b")])
-    [line] = told["lines"]
+    frame, claims = concluded([measured("a"), measured("b")])
+    [line] = claims["lines"]
     assert (line["replaceable"], line["measured"], line["tasks"]) == (8, [8, 14, 16], ["A", "B"])
     assert line["half_margin"] == pytest.approx(frame["margin"].iloc[0]) and frame["margin"].is_monotonic_increasing
     assert "8 of 16 heads are replaceable at a margin of 10 %" in line["sentence"]
@@ -128,15 +128,15 @@ def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_m
 
 def test_one_task_that_loses_is_enough() -> None:
     worse = measured("b", RIGHT | {"1/2": 330})
-    _, told = concluded([measured("a"), worse])
-    assert told["lines"][0]["replaceable"] == 0
+    _, claims = concluded([measured("a"), worse])
+    assert claims["lines"][0]["replaceable"] == 0
     said = "In the order of λ, no measured number of heads is replaceable at a margin of 10 %: with 8 replaced, the"
-    assert said in told["sentence"]
+    assert said in claims["sentence"]
 
 
 def test_a_later_number_that_passes_does_not_help_after_one_that_failed() -> None:
-    _, told = concluded([measured("a", RIGHT | {"1/2": 300, "1/8": 360})])
-    assert told["lines"][0]["replaceable"] == 0
+    _, claims = concluded([measured("a", RIGHT | {"1/2": 300, "1/8": 360})])
+    assert claims["lines"][0]["replaceable"] == 0
 
 
 @pytest.mark.parametrize(
@@ -146,12 +146,12 @@ def test_a_later_number_that_passes_does_not_help_after_one_that_failed() -> Non
         (dict.fromkeys(RIGHT, 396), "attention contributes nothing measurable"),
     ],
 )
-def test_a_task_that_does_not_beat_both_floors_has_no_say(right: dict[str, int], why: str) -> None:
+def test_a_task_that_does_not_beat_both_floors_is_excluded(right: dict[str, int], why: str) -> None:
     alone = measured("b", right)
-    frame, told = concluded([alone])
+    frame, claims = concluded([alone])
     of = "Nothing can be concluded about m with heads replaced by average constants in the order of λ."
-    assert told["sentence"].startswith(f"{of} B: {why}. From")
-    assert told["lines"][0]["replaceable"] is None and frame["loss"].isna().all()
+    assert claims["sentence"].startswith(f"{of} B: {why}. From")
+    assert claims["lines"][0]["replaceable"] is None and frame["loss"].isna().all()
     _, beside = concluded([measured("a"), alone])
     assert beside["lines"][0]["replaceable"] == 8 and beside["lines"][0]["tasks"] == ["A"]
     assert beside["lines"][0]["without"] == [{"task": "B", "why": why}]
@@ -159,9 +159,10 @@ def test_a_task_that_does_not_beat_both_floors_has_no_say(right: dict[str, int],
 
 def test_a_task_that_was_not_run_at_a_number_of_heads_may_lose_all_there() -> None:
     whole, part = measured("a"), measured("b")
-    frame, told = concluded([whole, without(part, "1/2")])
+    frame, claims = concluded([whole, without(part, "1/2")])
     assert (
-        told["lines"][0]["replaceable"] == 0 and "with 8 replaced, the loss on B has no upper bound" in told["sentence"]
+        claims["lines"][0]["replaceable"] == 0
+        and "with 8 replaced, the loss on B has no upper bound" in claims["sentence"]
     )
     assert frame["bound"].tolist()[0] == math.inf and frame["tasks"].tolist() == [1, 2, 2]
 
@@ -176,12 +177,12 @@ def without(own: TaskOutcomes, fraction: str, order: str | None = None) -> TaskO
 def test_a_number_of_heads_that_was_run_with_other_seeds_shows_nothing() -> None:
     own = measured("a")
     seeds = own.runs["seed"].where(own.runs["fraction"] != "1/2", own.runs["seed"] + 100)
-    frame, told = concluded([replace(own, runs=own.runs.assign(seed=seeds))])
-    assert told["lines"][0]["replaceable"] == 0 and told["lines"][0]["area"] is None
+    frame, claims = concluded([replace(own, runs=own.runs.assign(seed=seeds))])
+    assert claims["lines"][0]["replaceable"] == 0 and claims["lines"][0]["area"] is None
     assert frame["loss"].isna().tolist() == [True, False, False] and frame["margin"].tolist()[0] == math.inf
 
 
-def test_orders_are_held_against_themselves() -> None:
+def test_only_orders_that_were_run_everywhere_are_compared() -> None:
     """A λ that was not run everywhere is left out, and no other takes its place."""
     names = ("lambda-0", "lambda-1", "lambda-2")
     some = without(measured("a", orders=names), "1/8", "lambda-0")
@@ -200,28 +201,31 @@ def test_orders_are_held_against_themselves() -> None:
 
 def test_of_one_task_the_interval_is_that_of_its_loss() -> None:
     found = measured("a")
-    frame, told = concluded([found])
+    frame, claims = concluded([found])
     own = summary([found]).set_index("fraction").loc[["1/2", "1/8"], ["loss", "loss_low", "loss_high"]]
     assert frame[["loss", "low", "high"]].to_numpy()[:2] == pytest.approx(own.to_numpy())
-    end = told["lines"][0]["at_end"]
+    end = claims["lines"][0]["at_end"]
     assert (end["low"], end["high"]) == (end["tasks"][0]["low"], end["tasks"][0]["high"])
 
 
 def test_one_seed_concludes_nothing() -> None:
-    _, told = concluded([measured("a", seeds=1)])
-    assert told["sentence"].startswith("Nothing can be concluded about m ") and "A: one seed, so no" in told["sentence"]
+    _, claims = concluded([measured("a", seeds=1)])
+    assert (
+        claims["sentence"].startswith("Nothing can be concluded about m ")
+        and "A: one seed, so no" in claims["sentence"]
+    )
 
 
 def test_one_example_concludes_nothing() -> None:
     own = measured("a")
     alone = replace(own, items=own.items[:1], values={"predicted": own.values["predicted"][:, :1]})
-    _, told = claimed(lines_of(grid(["a"]), summary([alone]), [alone]))
-    assert "A: one validation example, so no interval. From 5 seeds and 1 validation example." in told["sentence"]
+    _, claims = claimed(lines_of(grid(["a"]), summary([alone]), [alone]))
+    assert "A: one validation example, so no interval. From 5 seeds and 1 validation example." in claims["sentence"]
 
 
 def test_a_task_at_its_ceiling_is_named() -> None:
-    _, told = concluded([measured("a", RIGHT | {"1": 399, "1/2": 399})])
-    assert told["lines"][0]["ceiling"] == ["A"]
+    _, claims = concluded([measured("a", RIGHT | {"1": 399, "1/2": 399})])
+    assert claims["lines"][0]["ceiling"] == ["A"]
 
 
 @pytest.mark.parametrize(
@@ -244,11 +248,11 @@ def test_probes_that_still_gain_are_named(scores: list[float], rising: bool, noi
         for seed in range(3)
         for epoch, score in enumerate(scores, start=1)
     ]
-    _, told = concluded([measured("a")], curves=pd.DataFrame(rows))
+    _, claims = concluded([measured("a")], curves=pd.DataFrame(rows))
     found = {"task": "A", "runs": ["original"], "loss": "larger"}
-    assert told["lines"][0]["rising"] == [found] * rising
+    assert claims["lines"][0]["rising"] == [found] * rising
     said = "Still rising, train longer: A (original: its loss may be larger than measured)."
-    assert (said in told["sentence"]) == rising
+    assert (said in claims["sentence"]) == rising
 
 
 @pytest.mark.parametrize(
@@ -279,16 +283,16 @@ def test_what_still_rises_is_named_with_what_it_means(
         for seed in range(3)
         for epoch, score in enumerate([0.5, 0.5, 0.6, 0.7], start=1)
     ]
-    _, told = concluded([measured("a", right)], curves=pd.DataFrame(rows))
-    assert (f"Still rising, train longer: {said}." in told["sentence"]) == (said is not None)
-    assert ("Still rising" in told["sentence"]) == (said is not None)
+    _, claims = concluded([measured("a", right)], curves=pd.DataFrame(rows))
+    assert (f"Still rising, train longer: {said}." in claims["sentence"]) == (said is not None)
+    assert ("Still rising" in claims["sentence"]) == (said is not None)
 
 
 def test_a_loss_above_all_that_attention_contributes_is_explained() -> None:
     means = " Above 100 %, more is lost than attention contributes: worse than no context at all."
     worse = measured("b", RIGHT | {"0": 180})
-    _, told = concluded([measured("a"), worse])
-    assert f"Most is lost on B (112 %), least on A (50 %).{means} In the order of" in told["sentence"]
+    _, claims = concluded([measured("a"), worse])
+    assert f"Most is lost on B (112 %), least on A (50 %).{means} In the order of" in claims["sentence"]
     _, alone = concluded([worse])
     assert f"is lost on B.{means} In the order of" in alone["sentence"]
     _, less = concluded([measured("a")])
@@ -296,11 +300,11 @@ def test_a_loss_above_all_that_attention_contributes_is_explained() -> None:
 
 
 def test_the_area_is_that_under_the_loss() -> None:
-    _, told = concluded([measured("a")])
+    _, claims = concluded([measured("a")])
     steps = np.array([0, 8, 14, 16]) / 16
     losses = np.array([0, 2 / 160, 60 / 160, 80 / 160])
     area = float(np.sum(np.diff(steps) * (losses[1:] + losses[:-1]) / 2))
-    assert told["lines"][0]["area"]["mean"] == pytest.approx(area, rel=0.02)
+    assert claims["lines"][0]["area"]["mean"] == pytest.approx(area, rel=0.02)
 
 
 def test_orders_are_compared_in_pairs() -> None:
@@ -310,25 +314,25 @@ def test_orders_are_compared_in_pairs() -> None:
     gold = both.items["gold"].to_numpy()
     values[worse] = np.where(np.arange(EXAMPLES) % 10 == 0, 1 - gold, values[worse])
     changed = replace(both, values={"predicted": values})
-    _, told = concluded([changed], orders=("lambda", "first-layer-first"))
-    [pair] = told["areas"]
+    _, claims = concluded([changed], orders=("lambda", "first-layer-first"))
+    [pair] = claims["areas"]
     assert pair["verdict"] == "differs" and pair["difference"] < 0 and pair["high"] < 0
     _, alike = concluded([both], orders=("lambda", "first-layer-first"))
     assert alike["areas"][0]["verdict"] != "differs" or abs(alike["areas"][0]["difference"]) < 0.02
 
 
 def test_several_orders_of_lambda_count_as_one_line() -> None:
-    _, told = concluded([measured("a", orders=("lambda-0", "lambda-1", "lambda-2"))])
-    [line] = told["lines"]
+    _, claims = concluded([measured("a", orders=("lambda-0", "lambda-1", "lambda-2"))])
+    [line] = claims["lines"]
     assert line["orders"] == 3 and "Averaged over 3 orders of λ, " in line["sentence"]
 
 
-# -- what a sentence says ---------------------------------------------------------------------------------------------
+# -- sentences ---------------------------------------------------------------------------------------------
 
 
 def test_of_one_task() -> None:
-    _, told = concluded([measured("a")])
-    assert told["sentence"] == (
+    _, claims = concluded([measured("a")])
+    assert claims["sentence"] == (
         "With all 16 heads of m replaced by average constants, 50 % (95 % interval 42 to 58 %) of what attention "
         "contributes is lost on A. In the order of λ, 8 of 16 heads are replaceable at a margin of 10 %; with 14 "
         "replaced, the upper bound of the loss on A is 44 %. From 5 seeds and 400 validation examples."
@@ -337,15 +341,15 @@ def test_of_one_task() -> None:
 
 def test_of_two_orders_each_is_named_and_what_they_share_is_said_once() -> None:
     both = measured("a", orders=("lambda-0", "lambda-reversed-0"))
-    _, told = concluded([both], orders=("lambda", "lambda-reversed"))
-    assert [line["orders"] for line in told["lines"]] == [1, 1]
+    _, claims = concluded([both], orders=("lambda", "lambda-reversed"))
+    assert [line["orders"] for line in claims["lines"]] == [1, 1]
     stopped = "8 of 16 heads are replaceable at a margin of 10 %; with 14 replaced, the upper bound of the loss …."
-    assert re.sub(r"\d+ to \d+ %|on A is \d+ %", "…", told["sentence"]) == (
+    assert re.sub(r"\d+ to \d+ %|on A is \d+ %", "…", claims["sentence"]) == (
         "With all 16 heads of m replaced by average constants, 50 % (95 % interval …) of what attention contributes is "
         f"lost on A. In the order of λ, {stopped} In the reverse order of λ, {stopped} From 5 seeds and 400 validation "
         "examples."
     )
-    one, other = (line["sentence"] for line in told["lines"])
+    one, other = (line["sentence"] for line in claims["lines"])
     assert "In the order of λ, 8 of 16" in one and "In the reverse order of λ, 8 of 16" in other
     _, nothing = concluded(
         [measured("a", dict.fromkeys(RIGHT, 240), orders=("lambda-0", "first-layer-first"))],
@@ -361,15 +365,15 @@ def test_of_two_models_each_is_named() -> None:
     asked = grid(["a"]).model_copy(update={"models": ("m", "n")})
     rows = summary([one])
     both = pd.concat([rows, rows.assign(model="n")], ignore_index=True)
-    _, told = claimed(lines_of(asked, both, two))
-    sentences = [part for line in told["lines"] for part in line["sentence"].split(". ")]
-    assert len(told["lines"]) == 2 and told["sentence"] == " ".join(line["sentence"] for line in told["lines"])
+    _, claims = claimed(lines_of(asked, both, two))
+    sentences = [part for line in claims["lines"] for part in line["sentence"].split(". ")]
+    assert len(claims["lines"]) == 2 and claims["sentence"] == " ".join(line["sentence"] for line in claims["lines"])
     assert len(set(sentences)) == len(sentences) - 1, "but for the numbers of seeds and examples"
-    assert all(f"8 of 16 heads of {name} are replaceable by average constants" in told["sentence"] for name in "mn")
+    assert all(f"8 of 16 heads of {name} are replaceable by average constants" in claims["sentence"] for name in "mn")
     # nor do they read alike if not all heads were ever replaced
     few = asked.model_copy(update={"fractions": ("1", "1/2")})
-    _, told = claimed(lines_of(few, both, two))
-    assert told["sentence"] == " ".join(
+    _, claims = claimed(lines_of(few, both, two))
+    assert claims["sentence"] == " ".join(
         f"In the order of λ, 8 of 16 heads of {name} are replaceable by average constants at a margin of 10 %; no more "
         "were tried. From 5 seeds and 400 validation examples."
         for name in "mn"
@@ -378,9 +382,9 @@ def test_of_two_models_each_is_named() -> None:
 
 def test_of_zeros_all_is_lost_by_definition() -> None:
     asked = grid(["a"], fractions=("1", "1/2", "0")).model_copy(update={"constants": ("zeros",)})
-    _, told = claimed(lines_of(asked, summary([drawn()]), [drawn()]))
+    _, claims = claimed(lines_of(asked, summary([drawn()]), [drawn()]))
     all_lost = "With all 16 heads of m replaced by zeros, all that attention contributes is lost, by definition."
-    assert told["sentence"].startswith(all_lost)
+    assert claims["sentence"].startswith(all_lost)
 
 
 def test_what_is_lost_is_told_by_subset() -> None:
@@ -391,28 +395,28 @@ def test_what_is_lost_is_told_by_subset() -> None:
         own = measured(task, right)
         return replace(own, items=own.items.assign(subset=np.where(hard, "hard", "easy")))
 
-    _, told = concluded([parted("a")])
+    _, claims = concluded([parted("a")])
     said = "By subset: on easy attention contributes nothing measurable; on hard 51 % (95 % interval "
-    assert said in told["sentence"]
-    _, told = concluded([parted("a"), replace(measured("b"), items=measured("b").items.assign(subset="easy"))])
-    assert "on easy 50 % (1 task; in 1 more attention contributes nothing measurable)" in told["sentence"]
-    _, told = concluded([parted("a"), parted("b", RIGHT | {"0": 360}), measured("c")])
+    assert said in claims["sentence"]
+    _, claims = concluded([parted("a"), replace(measured("b"), items=measured("b").items.assign(subset="easy"))])
+    assert "on easy 50 % (1 task; in 1 more attention contributes nothing measurable)" in claims["sentence"]
+    _, claims = concluded([parted("a"), parted("b", RIGHT | {"0": 360}), measured("c")])
     by_subset = "By subset: on easy attention contributes nothing measurable; on hard 0 to 51 % (2 tasks)."
-    assert by_subset in told["sentence"]
-    easy, hard_ones = told["lines"][0]["at_end"]["subsets"]
+    assert by_subset in claims["sentence"]
+    easy, hard_ones = claims["lines"][0]["at_end"]["subsets"]
     assert [own["task"] for own in easy["without"]] == ["A", "B"] and not easy["tasks"]
     assert [own["task"] for own in hard_ones["tasks"]] == ["A", "B"]
     # a loss may be unknown where a subset counts: its runs have no seed in common with those of the floor
     rows = summary([parted("a")])
     rows.loc[rows["subset"].eq("hard"), ["loss", "loss_low", "loss_high"]] = math.nan
-    _, told = claimed(lines_of(grid(["a"]), rows, [parted("a")]))
-    assert "; on hard nothing can be concluded." in told["sentence"]
+    _, claims = claimed(lines_of(grid(["a"]), rows, [parted("a")]))
+    assert "; on hard nothing can be concluded." in claims["sentence"]
 
 
 def test_a_title_that_is_a_question_ends_its_sentence() -> None:
     rows = summary([drawn()]).assign(title="Is it so?")
-    _, told = claimed(lines_of(grid(["a"]), rows, [drawn()]))
-    assert "is lost on Is it so? In the order of λ" in told["sentence"]
+    _, claims = claimed(lines_of(grid(["a"]), rows, [drawn()]))
+    assert "is lost on Is it so? In the order of λ" in claims["sentence"]
 
 
 def test_upper_bounds_are_not_rounded_down() -> None:
@@ -463,8 +467,10 @@ def drawn(orders: tuple[str, ...] = ("lambda-0",), seeds: int = 14) -> TaskOutco
                 values.append(hard + chance.normal(0, 0.5, EXAMPLES) < lift + shift + own[seed])
     gold = (np.arange(EXAMPLES) % 2).astype(int)
     items = pd.DataFrame({"split": "validation", "example": range(EXAMPLES), "gold": gold})
-    told = {"predicted": np.where(np.stack(values), gold, 1 - gold)}
-    return TaskOutcomes("m", "a", "accuracy", ("no", "yes"), (50, 50), pd.DataFrame(runs, dtype=object), items, told)
+    outcomes = {"predicted": np.where(np.stack(values), gold, 1 - gold)}
+    return TaskOutcomes(
+        "m", "a", "accuracy", ("no", "yes"), (50, 50), pd.DataFrame(runs, dtype=object), items, outcomes
+    )
 
 
 def lines(own: TaskOutcomes) -> dict[str, Line]:

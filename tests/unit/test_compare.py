@@ -1,4 +1,4 @@
-"""Two results held against each other: scipy's t-tests, Holm's correction by hand, every verdict, what is said."""
+"""Comparisons of two results: scipy's t-tests, Holm's correction by hand, every verdict, every message."""
 
 import io
 import json
@@ -195,7 +195,7 @@ def test_pairs_are_used(tmp_path):
 
 
 def test_what_both_sides_share_counts_for_neither(tmp_path):
-    """Seeds of two samples, examples in common: as often as 5 % says, two equal models are told apart, and no more."""
+    """Seeds of two samples, examples in common: two equal models differ in 5 % of comparisons, not more."""
     chance, wrong = np.random.default_rng(3), 0
     for _ in range(200):
         ease = chance.normal(0.8, 1, 120)
@@ -358,7 +358,7 @@ def test_margins_come_from_claims_the_option_or_the_default(tmp_path):
 def test_where_nothing_counts_the_margin_is_of_the_range(tmp_path):
     right = np.repeat(drawn(0.8, 300, 1)[None], 3, axis=0)
     cases = {
-        "cola": ({ORIGINAL: right}, "no contextless floor was measured"),
+        "cola": ({ORIGINAL: right}, "no context-free floor was measured"),
         "sst2": ({ORIGINAL: right, FLOOR: right}, "attention contributes nothing measurable"),
         "mrpc": ({ORIGINAL: right[:1], FLOOR: right[:1]}, "one seed, so no interval"),
     }
@@ -395,7 +395,7 @@ def test_the_same_is_the_same(tmp_path):
 
 
 def test_draws_of_an_order_are_one_setting(tmp_path):
-    """The random orders of both sides are held against each other as samples, whatever their numbers."""
+    """The random orders of both sides are compared as samples, whatever their numbers."""
     right = np.repeat(drawn(0.8, 300, 1)[None], 2, axis=0)
 
     def side(name, draws):
@@ -443,7 +443,7 @@ def test_what_differs_is_listed(tmp_path):
         "Only in B: 1 setting model task setting tiny COLA (Accuracy) 0 zeros",
         "Tested: the main metric on all reported validation examples of every model, task and setting that both have; "
         "no subsets, no further metrics. Paired by examples: 2. Differs: 5 % for 2 tests together (Holm's correction)",
-        "SST2, COLA: δ is 0.010, 1 % of the metric's range, because no contextless floor was measured.",
+        "SST2, COLA: δ is 0.010, 1 % of the metric's range, because no context-free floor was measured.",
     ):
         assert words in page, page
 

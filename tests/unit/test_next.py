@@ -231,7 +231,7 @@ def test_without_a_contextless_floor_there_is_no_loss_and_no_warning(recwarn):
     runs = pd.DataFrame([dict(zip(("constant", "order", "fraction"), ORIGINALS, strict=True)) | {"seed": 0}])
     values = {"loss": np.full((1, 20), 5.0), "kl": np.zeros((1, 20))}
     found = losses_of([TaskOutcomes("m", "t", METRIC, (), (), runs.astype(object), texts, values)])
-    assert found["status"].tolist() == ["no contextless floor was measured"] and not recwarn.list
+    assert found["status"].tolist() == ["no context-free floor was measured"] and not recwarn.list
 
 
 def test_neither_tokenizer_nor_model_needs_an_id_of_padding(tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 """The analyses: an entry says what one reads, which parameters it has, and whether a config asks for it.
 
-What an analysis computes and shows is a class in `papa.results`; an entry only names it, because plans read this table
-and must not import pandas. Jobs, rules and the HTML report follow from the entries. A new analysis is one entry here
+A class in `papa.results` computes and shows an analysis. An entry only names it, because plans read this table and
+must not import pandas. Jobs, rules and the HTML report follow from the entries. A new analysis is one entry here
 and one module there.
 """
 
@@ -198,7 +198,7 @@ def taken_names() -> set[str]:
 
 
 def grid_view(study: Study, name: str) -> GridView:
-    """What the table and the figure of a grid show."""
+    """The view of a grid: the lines, columns and tasks of its table and figure."""
     grid = study.grids[name]
     return GridView(
         name=name,

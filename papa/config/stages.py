@@ -335,7 +335,7 @@ class TaskOf(Settings):
 
 
 class GridView(BaseModel):
-    """What the table and the figure of a grid show, in this order.
+    """The lines, columns and tasks of a grid, in the order in which its table and figure show them.
 
     Args:
         tasks: the tasks, and the corpus of each.

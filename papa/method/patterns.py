@@ -62,7 +62,7 @@ def measure_patterns(
 ) -> list[HeadPattern]:
     """Measure each head, in the order of layers and heads (Sec. 5.1); a head may have several patterns.
 
-    - `diagonal`: among text tokens, one band stands out at least `diagonal_lift` times above an even spread.
+    - `diagonal`: among text tokens, one band gets at least `diagonal_lift` times an even share.
       lift(o) = mean of C[q,q-o] / mean of E[q], both over the text slots q for which q-o is a text slot too, weighted
       by count[q,q-o]. E[q] = sum of sum[q,k] / sum of count[q,k] over text keys k is what each of them would get if
       the attention that row q spends on text were spread evenly. `diagonal_lift` is the highest lift and `offset` its o
@@ -116,7 +116,7 @@ def measure_patterns(
 
 
 def _diagonal(total: Tensor, count: Tensor, text: Tensor) -> tuple[int | None, float | None, float | None]:
-    """Offset, lift and mean attention of the band that stands out most in one head; see `measure_patterns`.
+    """Offset, lift and mean attention of the most prominent band in one head; see `measure_patterns`.
 
     `total` and `count` are float64 `[query, key]`, `text` the slots without special tokens.
     """

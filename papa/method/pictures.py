@@ -45,8 +45,8 @@ def drawn_slots(averages: ConstantMatrices, most: int = MAXIMUM_SLOTS) -> list[i
 def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]], side: float) -> alt.ConcatChart:
     """A picture for each head: rows are queries, columns keys, grey is a pair of slots that no example has.
 
-    Each head has its own scale of colours, from 0 to its largest entry, because a diagonal of 0.2 would vanish beside
-    a [SEP] of 0.9. Colours go with the square root, so that more shows than [CLS] and [SEP].
+    Each head has its own scale of colours, from 0 to its largest entry, because a diagonal of 0.2 would vanish next to
+    a [SEP] of 0.9. Colours follow the square root, so more than [CLS] and [SEP] is visible.
 
     Args:
         averages: the attention of all heads.

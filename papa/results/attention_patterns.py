@@ -98,7 +98,7 @@ class AttentionPatterns(Analysis):
 
 def tables_of(frame: pd.DataFrame) -> list[Table]:
     """The share of heads with each pattern, by layer and over all, and what was measured of each head."""
-    shares = [{"layer": str(layer)} | _shares(own) for layer, own in frame.groupby("layer")]
+    shares = [{"layer": str(layer)} | _shares(heads) for layer, heads in frame.groupby("layer")]
     heads = frame.map(_cell).rename(columns=lambda name: name.replace("_", " "))
     return [
         Table("Share of heads", pd.DataFrame([*shares, {"layer": "all"} | _shares(frame)]), 1, rules=(len(shares),)),

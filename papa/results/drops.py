@@ -163,10 +163,10 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
     y, at = (
         alt.Y(f"{name}:Q", title=title, axis=axis, scale=alt.Scale(domain=up, nice=False)) for name in ("end", "y")
     )
-    beside = alt.Chart(inline(placed(points, up, height))).encode(y)
+    labels = alt.Chart(inline(placed(points, up, height))).encode(y)
     dots = alt.Chart(inline(points)).mark_circle(size=70, color=COLORS[0], opacity=1)
     figure = alt.layer(
-        *leaders(beside, x, at, alt.StrokeValue(GREY), dash=[1, 3]),
+        *leaders(labels, x, at, alt.StrokeValue(GREY), dash=[1, 3]),
         dots.encode(x, y, tooltip=tooltip),
         title=alt.Title(wrap(TITLE, width // 8), subtitle=wrap(missing, width // 6), offset=14),
         width=width,

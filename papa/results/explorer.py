@@ -66,7 +66,7 @@ def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[
         summary: the rows of the summary.
 
     Returns:
-        An entry for each model, task, constant and order of which something is known head by head; and the matrices of
+        An entry for each model, task, constant and order if something is known about single heads; and the matrices of
         each set, by the path of their averages.
     """
     there = {job.main for job in study.jobs()}

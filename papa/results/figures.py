@@ -45,7 +45,7 @@ MAXIMUM_BANDS = 2
 def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, str]:
     """The figure of a grid's rows, and its alternative text; `figure_note` explains it.
 
-    A task has a panel. One line alone has a colour for each subset of the examples; of several lines each has a colour,
+    A task has a panel. With one line, each subset of the examples has a colour. With several, each line has a colour,
     and subsets have dashes. In HTML, a click on an entry of a legend fades all other lines or subsets. A panel
     needs `usermeta.margin` pixels in addition to its width, for its axis and for the labels at its right.
     """
@@ -100,10 +100,10 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         sure = base.transform_filter("isValid(datum.low)").encode(low, alt.Y2("high:Q"))
         bars = sure.mark_rule(strokeWidth=1.2, strokeDash=[1, 0]).encode(opacity=faded(0.8))
         labels = labels_of(rows, field, domain, height)
-        beside = alt.Chart(inline(labels)).encode(end, opacity=faded(1))
+        labelled = alt.Chart(inline(labels)).encode(end, opacity=faded(1))
         weight, size = (1.4, 18) if barred else (1.8, 30)
         line, dots = curves(base.encode(opacity=faded(1)), tooltip, {"strokeWidth": weight}, {"size": size})
-        rules = beside.transform_filter("datum.floor").mark_rule(strokeDash=[4, 3]).encode(own_color, thick)
+        rules = labelled.transform_filter("datum.floor").mark_rule(strokeDash=[4, 3]).encode(own_color, thick)
         wide = max(12, width // 7)
         why = rows.loc[rows["subset"] == ALL, "status"].dropna().unique().tolist()
         reason = wrap(f"Excluded: {'; '.join(why)}.", wide + wide // 4) if why and COUNTS not in why else alt.Undefined
@@ -112,7 +112,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
             bars if barred else sure.mark_area().encode(opacity=faded(0.15)),
             line.add_params(*clicks),
             dots,
-            *leaders(beside, x, at, own_color),
+            *leaders(labelled, x, at, own_color),
             title=alt.Title(wrap(rows["title"].iloc[0], wide), subtitle=reason),
             width=width,
             height=height,
@@ -169,8 +169,8 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
     """The points of a figure.
 
     `replaced` is the number of heads replaced, or their share if models have different numbers of heads, `whole` is all
-    of them and `edge` the right end of the axis. `at` is where the point is drawn: with error bars, some pixels beside
-    that. Intervals end where the metric does.
+    of them and `edge` the right end of the axis. `at` is where the point is drawn: with error bars, shifted by some
+    pixels. Intervals end where the metric does.
     """
     rows = frame[frame["main"] & frame["mean"].notna()]
     points = rows[
@@ -180,7 +180,7 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
     share = 1 - rows["kept"] / rows["heads"]
     low, high = (rows["metric"].map(lambda name, end=end: getattr(MEASURES[name], end)) for end in ("low", "high"))
     number = points.groupby(CURVE, sort=False).ngroup()
-    beside = number - number.max() / 2 if len(rows.groupby(CURVE)) > MAXIMUM_BANDS else 0 * number
+    shift = number - number.max() / 2 if len(rows.groupby(CURVE)) > MAXIMUM_BANDS else 0 * number
     whole = 1 if several else rows["heads"]
     replaced = share if several else rows["heads"] - rows["kept"]
     three = zip(rows["loss"], rows["loss_low"], rows["loss_high"], strict=True)
@@ -188,7 +188,7 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
         replaced=replaced,
         whole=whole,
         edge=whole * (1 + 8 / width),
-        at=replaced + beside * min(2.5, 10 / max(1, number.max())) * whole / width,
+        at=replaced + shift * min(2.5, 10 / max(1, number.max())) * whole / width,
         low=rows["low"].astype("float64").clip(low, high),
         high=rows["high"].astype("float64").clip(low, high),
         kept=rows["kept"].astype(str) + " of " + rows["heads"].astype(str),

@@ -1,8 +1,8 @@
 """The table of a grid: the runs that one grid of a config asked for, laid out as in the paper.
 
-A grid of fractions 1 and 0 alone compares constants (the paper's Tables 1, 2, 4 and 5): two tables for each model, of
-scores and of losses, with a line for each constant and a column for each task. Any other grid follows scores along the
-fraction (Figures 2, 5 and 6): a line for each task and model, constant or order, a column for each fraction.
+A grid with only the fractions 1 and 0 compares constants (the paper's Tables 1, 2, 4 and 5). It has two tables for each
+model, of scores and of losses, with a line for each constant and a column for each task. Any other grid follows scores
+along the fraction (Figures 2, 5 and 6): a line for each task and model, constant or order, a column for each fraction.
 """
 
 from __future__ import annotations

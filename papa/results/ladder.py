@@ -50,7 +50,7 @@ NOTE = (
     "is. Loss: (original - score) / (original - contextless). Step: how much less is lost than on the line above, "
     "which is what this knowledge is worth; all steps together are what attention contributes. In brackets 95 % "
     "intervals over probe seeds and validation examples. A step can be negative, because constants that know more may "
-    "also mislead more, and because a bias in each slot is known by mean-output alone and not by what follows it."
+    "also mislead more, and because only mean-output knows a bias in each slot; the rungs above do not."
 )
 
 

@@ -61,7 +61,7 @@ def _at_end(line: LineClaim) -> tuple[str, str]:
 
 
 def _replaceable(line: LineClaim) -> tuple[str, str]:
-    """How many heads, and the bound that stops the next measured number."""
+    """The number of heads, and the bound that stops the next measured number."""
     if line.replaceable is None:
         return "–", "no number of heads was measured"
     stop = line.stopped_at
@@ -132,7 +132,7 @@ def _areas(pairs: Sequence[AreaDifference], titles: Mapping[str, str]) -> Table:
 
 
 def _margins(grid: GridView, lines: Sequence[LineClaim], margin: float) -> Any:
-    """How many heads are replaceable at each margin: a step for each measured number, and a rule at `margin`."""
+    """The number of heads that are replaceable at each margin, as steps, and a rule at `margin`."""
     import altair as alt
 
     known = {

@@ -1,4 +1,4 @@
-"""How a study was run, for the HTML report: analyses, data, models, time and memory."""
+"""The run of a study, for the HTML report: analyses, data, models, time and memory."""
 
 from __future__ import annotations
 

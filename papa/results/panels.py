@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's colours, which colour-blind readers tell apart; without yellow, which vanishes in print."""
+"""Okabe and Ito's colours, which colour-blind readers can distinguish; without yellow, which vanishes in print."""
 GREY = "#858585"
 """As far from white paper as from a dark page."""
 FLOOR_WORDS = {
@@ -34,7 +34,7 @@ MINIMUM_SPAN = 0.05
 """The smallest range of scores in a panel. In a smaller one noise looks like a fall, and ticks of two digits repeat."""
 CURVE = ["line", "subset"]
 LABEL = 11
-"""The height of a label beside a panel, in pixels."""
+"""The height of a label on the right of a panel, in pixels."""
 LABELS = ("text", "end", "at", "floor", "color", "thick", "line", "subset")
 PAGE_LEGEND = {"columns": PANELS, "labelFontSize": 12, "labelLimit": 400}
 """The legends of figures that only the HTML report has."""
@@ -144,7 +144,7 @@ def heads_axis(points: pd.DataFrame, width: float) -> alt.X:
 
 
 def tick_rows(places: Sequence[float], letters: Sequence[int]) -> list[int | None]:
-    """In which row below an axis the label of a tick stands: 1 if it would touch another in row 0; None if in both.
+    """The row of each tick's label below an axis: 1 if it would touch another in row 0; None if in both rows.
 
     The first and the last of the ticks, which are at `places` in pixels, are served first.
     """
@@ -173,7 +173,7 @@ def labels_of(rows: pd.DataFrame, field: str, domain: Sequence[float], height: f
     """The labels on the right of a panel: its floors, and the names of its curves if there is room for all.
 
     Curves are called by their `field`, `line` or `subset`; of several lines only all examples are named. The `text` of
-    a label belongs to the score `end` and stands at `y`; `at` is where its line ends.
+    a label belongs to the score `end` and is drawn at `y`; `at` is where its line ends.
     """
     main = rows[rows["subset"].eq(ALL) | (field == "subset")]
     curves = [curve for _, curve in main.groupby(CURVE, sort=False)]
@@ -213,15 +213,15 @@ def _floors(points: pd.DataFrame, same: float) -> list[dict[str, object]]:
 
 
 def placed(labels: pd.DataFrame, domain: Sequence[float], height: float) -> pd.DataFrame:
-    """Labels with the `y` at which they stand beside a panel: as near to their `end` as can be, and none on another."""
+    """Labels with the `y` at which they are drawn: as near to their `end` as possible, without overlap."""
     low, high = domain
     rows = labels.sort_values("end", kind="stable")
-    places = apart((height * (rows["end"] - low) / (high - low)).tolist(), LABEL, height)
+    places = spread_out((height * (rows["end"] - low) / (high - low)).tolist(), LABEL, height)
     return rows.assign(y=[low + place * (high - low) / height for place in places])
 
 
-def apart(wanted: Sequence[float], gap: float, most: float) -> list[float]:
-    """Places that are at least `gap` from each other, from 0 to `most`, and as near to `wanted` (rising) as can be."""
+def spread_out(wanted: Sequence[float], gap: float, most: float) -> list[float]:
+    """Places with at least `gap` between them, from 0 to `most`, as near to the rising `wanted` as possible."""
     from scipy.optimize import isotonic_regression
 
     if not wanted:
@@ -233,13 +233,13 @@ def apart(wanted: Sequence[float], gap: float, most: float) -> list[float]:
 
 
 def leaders(
-    beside: alt.Chart, x: alt.X, y: alt.Y, stroke: Any, dash: Sequence[int] = (1, 0)
+    labels: alt.Chart, x: alt.X, y: alt.Y, stroke: Any, dash: Sequence[int] = (1, 0)
 ) -> tuple[alt.Chart, alt.Chart]:
     """From a chart of labels, whose y is the `end` of each: the labels at the right edge, and lines that lead there."""
     import altair as alt
 
-    leader = beside.mark_rule(x2Offset=9, strokeDash=[*dash]).encode(x, alt.X2(value="width"), alt.Y2("y:Q"), stroke)
-    text = beside.mark_text(align="left", baseline="middle", dx=12, fontSize=LABEL - 1, limit=170)
+    leader = labels.mark_rule(x2Offset=9, strokeDash=[*dash]).encode(x, alt.X2(value="width"), alt.Y2("y:Q"), stroke)
+    text = labels.mark_text(align="left", baseline="middle", dx=12, fontSize=LABEL - 1, limit=170)
     return leader, text.encode(alt.XValue("width"), y, text="text:N")
 
 

@@ -53,7 +53,7 @@ ABOUT_DIRECT = (
     "Of the model's own head nothing is trained, so there are no seeds. A head that does worse with zeros than the "
     "trivial guess has that guess as its floor."
 )
-ABOUT_DATA = "Rows used of those available; examples cut are those of which tokens did not fit into their slots."
+ABOUT_DATA = "Rows used of those available; examples cut have more tokens than slots."
 
 FLOORS = ("trivial", "contextless")
 BY_FRACTION = "fraction of heads that keep their own attention"
@@ -68,7 +68,7 @@ CURVE_COLUMNS = dict.fromkeys(SETTING, "string") | {"seed": "int64", "epoch": "i
 CURVE_COLUMNS |= {"loss": "float64", "score": "float64"}
 """Training loss, and the score by the task's metric, of every run after every epoch."""
 READING = ["model", "task", "metric", "subset"]
-"""What an original and what is compared with it have in common."""
+"""The columns that an original shares with the settings that are compared with it."""
 
 
 class Summary(Analysis):
@@ -153,7 +153,7 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
 
     drop = (original - score) / |original| for the same model, task, metric and subset (Sec. 4). It is null if the
     original's interval contains 0, if the original has one seed and so no interval (null, never 0), and for log-scaled
-    metrics. `same_heads_as` lists other fractions at which the same model keeps as many heads.
+    metrics. `same_heads_as` lists other fractions at which the same model keeps this many heads.
 
     Returns:
         A table with `MEAN_COLUMNS`, ordered as the runs are; fractions fall.
@@ -252,22 +252,22 @@ def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Split summary rows into series along the fraction: one constant in one order, named in words.
 
     Fraction 1 has no constant and fraction 0 no order, so each belongs to every series that it bounds. A task is in the
-    series that it was run in. The contextless floor is none, beside other constants.
+    series that it was run in. The context-free floor is no series if there are other constants.
     """
     constants, orders = rows["constant"], rows["order"]
     ran = set(constants.dropna())
     shown = ran - {"zeros"} if set(rows.loc[constants.eq("zeros"), "fraction"]) == {"0"} and len(ran) > 1 else ran
-    replaced, found = rows[constants.isin(shown)], []  # zeros at 0 are the floor, which has a column beside others
+    replaced, parts = rows[constants.isin(shown)], []  # zeros at 0 are the floor, which has a column of its own
     for constant, order in replaced[["constant", "order"]].drop_duplicates().to_numpy().tolist():
         ordered = isinstance(order, str)
         exact = constants.eq(constant) & (orders.eq(order) if ordered else orders.isna())
-        own = rows["task"].isin(rows.loc[exact, "task"]) & (constants.isna() | constants.eq(constant))
+        belongs = rows["task"].isin(rows.loc[exact, "task"]) & (constants.isna() | constants.eq(constant))
         if not ordered:
-            own &= ~rows["task"].isin(rows.loc[constants.eq(constant) & orders.notna(), "task"])
+            belongs &= ~rows["task"].isin(rows.loc[constants.eq(constant) & orders.notna(), "task"])
         words = f"{constant} constants, {order} order" if ordered else f"{constant} constants"
-        found.append((words, rows[own & (orders.isna() | orders.eq(order))]))
-    found.append(("nothing replaced", rows[~rows["task"].isin(replaced["task"])]))
-    return [(words, own) for words, own in found if len(own)]
+        parts.append((words, rows[belongs & (orders.isna() | orders.eq(order))]))
+    parts.append(("nothing replaced", rows[~rows["task"].isin(replaced["task"])]))
+    return [(words, part) for words, part in parts if len(part)]
 
 
 def fractions_of(rows: pd.DataFrame) -> list[str]:
@@ -337,8 +337,8 @@ def by_fraction(rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, 
     A task has a line for each metric and subset, and for each `line` if rows have one.
 
     Args:
-        rows: Rows of a summary, of which the columns are made.
-        which: Which of them are shown.
+        rows: Rows of a summary; their fractions are the columns.
+        which: The rows that are shown.
         names: Headings of the first columns, and the columns of `rows` that they show.
     """
     fractions = fractions_of(rows)
@@ -377,7 +377,7 @@ def _floors(lines: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
 
 
 def legend(rows: pd.DataFrame) -> str:
-    """What columns, cells, drops and losses of tables with a column for each fraction mean."""
+    """The note below tables with a column for each fraction: the meaning of columns, cells, drops and losses."""
     columns = f"Columns: {BY_FRACTION}."
     return " ".join((columns, about_scores(rows), ABOUT_DROPS, ABOUT_MEANS, ABOUT_LOSS, excluded(rows))).strip()
 
@@ -415,7 +415,7 @@ def _about_probes(main: pd.DataFrame) -> str:
 
 
 def same_heads(rows: pd.DataFrame) -> str:
-    """A sentence on the fractions in `rows` at which a model keeps as many heads; empty if there are none."""
+    """A sentence on fractions in `rows` at which a model keeps the same number of heads; empty if there are none."""
     there, same = fractions_of(rows), []
     known = rows.dropna(subset="same_heads_as")
     for model, kept, heads, *both in known[["model", "kept", "heads", "fraction", "same_heads_as"]].to_numpy().tolist():

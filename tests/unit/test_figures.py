@@ -26,7 +26,7 @@ from papa.results.figures import (
     grid_figure,
 )
 from papa.results.grids import GRID_COLUMNS
-from papa.results.panels import LABEL, apart, tick_rows
+from papa.results.panels import LABEL, spread_out, tick_rows
 
 LAYERS, HEADS, N = 3, 5, 7
 FRACTIONS = {"1": 24, "1/2": 12, "0": 0}
@@ -230,7 +230,7 @@ def test_equal_scores_have_an_axis(score: float, tmp_path: Path) -> None:
     panel = Panel(rows)
     assert 0 <= panel.low < panel.high <= 1
     assert panel.high - panel.low == pytest.approx(0.05)
-    # ticks are 0.01 apart, and two digits tell them
+    # ticks are 0.01 apart, which two digits show
     assert panel.y["axis"]["format"] == ".2f"
     svg = plot(tmp_path, rows)["svg"].read_text(encoding="utf-8")
     ticks = [float(text) for text in re.findall(r">(\d\.\d\d)<", svg)]
@@ -311,11 +311,11 @@ def test_more_lines_than_labels_fit_have_the_legend_alone() -> None:
 
 
 def test_labels_are_moved_no_farther_than_they_must() -> None:
-    assert apart([20, 80], 11, 160) == [20, 80]
-    assert apart([50, 50], 11, 160) == [44.5, 55.5]
-    assert apart([0, 0, 0], 11, 160) == [0, 11, 22]
-    assert apart([158, 160], 11, 160) == [149, 160]
-    assert apart([], 11, 160) == []
+    assert spread_out([20, 80], 11, 160) == [20, 80]
+    assert spread_out([50, 50], 11, 160) == [44.5, 55.5]
+    assert spread_out([0, 0, 0], 11, 160) == [0, 11, 22]
+    assert spread_out([158, 160], 11, 160) == [149, 160]
+    assert spread_out([], 11, 160) == []
 
 
 def test_heads_replaced_are_to_scale(tmp_path: Path) -> None:

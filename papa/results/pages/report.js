@@ -1,5 +1,5 @@
 "use strict";
-// What the page does: draws the figures, keeps what is chosen the same everywhere, sorts tables and hands them out.
+// The HTML report's script: it draws figures, keeps every choice the same everywhere, and sorts and exports tables.
 (() => {
   const content = JSON.parse(document.getElementById("content").textContent);
   const { entries, sets } = content.explorer;
@@ -8,10 +8,10 @@
   const counted = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
   const chosen = { line: null, entry: null, layer: 0, head: 0, measure: "lambda" };
 
-  // ---- Figures. Their text is in the colour of the page's text, so that a theme changes it without drawing anew.
+  // ---- Figures. Their text has the colour of the surrounding text, so a new theme needs no redrawing.
 
   const drawn = new Map(); // by the id of the element: vega-embed's result
-  const last = new Map(); // the newest drawing of each element: an older one that ends later is thrown away
+  const last = new Map(); // the newest drawing of each element; an older one that ends later is discarded
   const TEXT = { labelColor: "currentColor", titleColor: "currentColor" };
   const LOOK = {
     background: null,
@@ -23,7 +23,7 @@
     text: { fill: "currentColor" },
     view: { stroke: null },
   };
-  const MENU = () => (matchMedia("(max-width: 45rem)").matches ? 0 : 38); // what saves a figure stands beside it
+  const MENU = () => (matchMedia("(max-width: 45rem)").matches ? 0 : 38); // room for the menu that saves a figure
   const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 
   const merged = (one, two) => {
@@ -45,7 +45,7 @@
       actions: { export: true, source: false, compiled: false, editor: false },
       downloadFileName: `papa-${id}`,
       tooltip: { theme: isDark() ? "dark" : "light" },
-      loader: { load: () => Promise.reject(new Error("The page loads nothing.")) },
+      loader: { load: () => Promise.reject(new Error("The HTML report loads nothing.")) },
     });
     if (last.get(id) !== turn) return result.finalize();
     drawn.get(id)?.finalize();
@@ -54,7 +54,7 @@
     return result.view;
   }
 
-  // As many panels in a row as there is room for, each as wide as its share; a figure says what it needs beside that.
+  // Fill each row with the panels that fit, all of the same width; a figure records the margin that it needs.
   function fitted(spec, room) {
     const fits = structuredClone(spec);
     const margin = fits.usermeta?.margin ?? 72;
@@ -67,14 +67,14 @@
     } else if (fits.width > room - margin) {
       fits.width = room - margin;
     }
-    // a dark page would swallow the darkest of the colours
+    // the darkest colours are invisible on a dark background
     const text = JSON.stringify(fits).replaceAll('"#000000"', '"currentColor"');
     return JSON.parse(isDark() ? text.replaceAll('"#0072B2"', '"#3a93d6"') : text);
   }
 
   async function drawFigure(name) {
     const id = `figure-${name}`;
-    // a figure in a closed part has no width of its own
+    // a figure in a closed part has no width
     const view = await draw(id, fitted(content.figures[name], by(id).closest("section").clientWidth - MENU()));
     if (!view || !has(view, "lines_store")) return;
     mark(view);
@@ -87,7 +87,7 @@
 
   const has = (view, data) => { try { view.data(data); return true; } catch { return false; } };
 
-  // Put the chosen line into a figure's own selection, if the figure has such a line.
+  // Select the chosen line in a figure, if the figure has it.
   function mark(view) {
     const there = unique(Object.keys(view.getState({ data: () => true }).data)
       .flatMap((name) => (has(view, name) ? view.data(name) : [])).map((row) => row.line));
@@ -135,7 +135,7 @@
     drawGrid();
     listHeads();
     showHead();
-    // the model that is looked at stands out in the figures
+    // highlight the chosen model in the figures
     const line = Object.keys(content.lines).find((name) => content.lines[name].model === entry.model && fitsLine(content.lines[name], entry));
     if (chosen.line !== null && line && line !== chosen.line) chooseLine(line);
   }
@@ -177,7 +177,7 @@
     }));
   }
 
-  // λ moves little from where it began, at 0.5: its colours show which way.
+  // λ starts at 0.5 and moves little; its colours show the direction.
   function colour(entry, measure) {
     const [title, format] = MEASURES[measure];
     const legend = { title, format, tickCount: 4, gradientLength: Math.min(160, 24 * entry.layers) };
@@ -346,14 +346,14 @@
     const empty = ({ text }) => ["", "-", "–"].includes(text);
     const asNumbers = rows.every((one) => empty(one) || numberIn(one.text) !== null);
     rows.sort((one, two) => {
-      if (empty(one) || empty(two)) return empty(one) - empty(two); // last, whichever way
+      if (empty(one) || empty(two)) return empty(one) - empty(two); // last in either direction
       const order = asNumbers ? numberIn(one.text) - numberIn(two.text) : one.text.localeCompare(two.text);
       return up ? order : -order;
     });
     table.tBodies[0].append(...rows.map(({ row }) => row));
   }
 
-  // A spreadsheet would run what begins like a formula; numbers, with their intervals, may begin with a sign.
+  // A spreadsheet runs a cell that begins like a formula; numbers with intervals may begin with a sign.
   const NUMBER = /^[+-]?[\d.,]+( ?%)?( ±[\d.,]+)?$/;
   const inert = (text) => (/^[=+\-@\t\r]./s.test(text) && !NUMBER.test(text) ? `'${text}` : text);
   const quoted = (text) => `"${inert(text).replaceAll('"', '""')}"`;
@@ -399,7 +399,7 @@
     chooseHead(chosen.layer + step[0], chosen.head + step[1]);
   });
 
-  // What has colours of its own is drawn anew when the theme changes.
+  // Redraw figures with fixed colours when the theme changes.
   function themed() {
     by("theme").textContent = isDark() ? "Light" : "Dark";
     drawAll();

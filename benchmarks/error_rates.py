@@ -456,7 +456,7 @@ def sections(quick: bool = False) -> list[Section]:
             ),
         ),
         Section(
-            "Tasks that have no say",
+            "Tasks that are excluded",
             ("case", *SIZE),
             OF_NO_SAY,
             tuple(_row((name,), size, at(own, MARGIN)) for name, own in NO_SAY.items() for size in of_metrics),

@@ -25,11 +25,12 @@ from papa.config.study import FRESH, AnyJob, Job, Study
 from papa.data.named import facts_in
 from papa.data.roots import LocalRoots
 from papa.errors import InputError
-from papa.files import JSON, PathLike, read_json, read_table, replacing
+from papa.files import JSON, PathLike, read_table, replacing
 from papa.jobs.init import MASKED, Data, as_config, choices_of, columns_of, for_decoder, look_at
 from papa.jobs.stage import performed
 from papa.jobs.start import lock, note_places
 from papa.model.load import keeping_models, saved
+from papa.results.conclusion import Conclusion
 
 if TYPE_CHECKING:
     import altair as alt
@@ -68,7 +69,7 @@ class Measured:
     @property
     def claims(self) -> Claims:
         """Conclusions, and the numbers behind them."""
-        return Claims(read_json(self._path("claims_json")))
+        return Claims(Conclusion.read(self._path("claims_json")).to_json())
 
     @property
     def curve(self) -> pd.DataFrame:

@@ -32,7 +32,7 @@ ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str
 
 The first value is glibc's maximum. glibc reaches it by itself, but no longer does once the second is set.
 """
-PLACES = ".models.json"
+PLACES = ".models"
 """File in the results with the folders and packages of models, which no artefact records."""
 PRINT = "import pathlib, sys; from papa.results import summary; summary.print_results(pathlib.Path(sys.argv[1]))"
 _locks: list[int] = []

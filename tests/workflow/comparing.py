@@ -16,7 +16,7 @@ READERS = {
 }
 BY_BYTES = (".json", ".safetensors", ".hidden", ".h5", ".md", ".tex")
 DRAWN = (".svg", ".png", ".html")
-PASSING = (".log", ".benchmark.tsv", "/.lock", "/.outdated", "/.models.json")
+PASSING = (".log", ".benchmark.tsv", "/.lock", "/.outdated", "/.models")
 """What tells of time, memory and runs, and so differs from run to run."""
 
 

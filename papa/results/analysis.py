@@ -78,16 +78,15 @@ class Analysis(BaseModel, ABC):
 
     columns: ClassVar[Mapping[str, str]] = {}
     """The columns of its table: name → type."""
+    title_text: ClassVar[str] = ""
+    note_text: ClassVar[str] = ""
+    """Its title, and how to read the tables, if neither depends on parameters or rows."""
     in_report: ClassVar[bool] = True
     """Whether the HTML report has a section for it; some have a place of their own there."""
 
     @abstractmethod
     def compute(self, job: Job[AnalysisOf]) -> Computed:
         """Compute the rows from the inputs of the job."""
-
-    @abstractmethod
-    def heading(self) -> str:
-        """Return the title."""
 
     @abstractmethod
     def tables(self, rows: pd.DataFrame) -> list[Table]:
@@ -97,9 +96,13 @@ class Analysis(BaseModel, ABC):
     def sentence(self, rows: pd.DataFrame) -> str:
         """Return the result in a sentence, for the terminal and for the HTML report."""
 
+    def heading(self) -> str:
+        """Return the title."""
+        return self.title_text
+
     def note(self, rows: pd.DataFrame) -> str:
         """Return how to read the tables."""
-        return ""
+        return self.note_text
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing | None:
         """Return the figure; None if the analysis has none."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import ClassVar
 
 import pandas as pd
 
@@ -45,8 +43,10 @@ class AttentionPatterns(Analysis):
         plots: about the size of a picture, which is square.
     """
 
-    columns: ClassVar[Mapping[str, str]] = COLUMNS
-    in_report: ClassVar[bool] = False  # the explorer of the HTML report shows every head with its patterns
+    columns = COLUMNS
+    title_text = "Patterns of averaged attention"
+    note_text = NOTE
+    in_report = False  # the explorer of the HTML report shows every head with its patterns
 
     heads: tuple[tuple[int, int], ...] = PAPER_HEADS
     plots: Plots
@@ -71,14 +71,6 @@ class AttentionPatterns(Analysis):
         rows = pd.DataFrame(measure_patterns(averages, special), dtype=object)
         title = f"{self.heading()}, {averages.about.get('model', 'model')}"
         return Computed(rows, facts | {"thresholds": asdict(THRESHOLDS)}, title=title)
-
-    def heading(self) -> str:
-        """Return the title."""
-        return "Patterns of averaged attention"
-
-    def note(self, rows: pd.DataFrame) -> str:
-        """Return what the patterns mean."""
-        return NOTE
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         """Return the shares of heads with each pattern, and what was measured of each head."""

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import inf
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -162,8 +161,10 @@ class ClaimsAnalysis(Analysis):
         margin: the loss that is accepted.
     """
 
-    columns: ClassVar[Mapping[str, str]] = CLAIM_COLUMNS
-    in_report: ClassVar[bool] = False  # the HTML report opens with claims
+    columns = CLAIM_COLUMNS
+    title_text = TITLE
+    note_text = ABOUT
+    in_report = False  # the HTML report opens with claims
 
     grids: tuple[GridView, ...]
     tasks: dict[str, TaskOf]
@@ -179,14 +180,6 @@ class ClaimsAnalysis(Analysis):
         frame, conclusion = claims_of(lines, self.margin, curves)
         facts = {"table": "claims", "margin": self.margin}
         return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=conclusion.sentence)
-
-    def heading(self) -> str:
-        """Return the title."""
-        return TITLE
-
-    def note(self, rows: pd.DataFrame) -> str:
-        """Return what losses, bounds and margins mean."""
-        return ABOUT
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         """Return a table for each grid."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import fmean
 from textwrap import wrap
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -45,7 +44,9 @@ class Drops(Analysis):
         plots: the size of a panel; this figure is twice as wide and high.
     """
 
-    columns: ClassVar[Mapping[str, str]] = COLUMNS
+    columns = COLUMNS
+    title_text = TITLE
+    note_text = NOTE
 
     plots: Plots
 
@@ -53,14 +54,6 @@ class Drops(Analysis):
         """Compute the means from a `grid` with fractions 1 and 0."""
         rows = drops_of(read_frame(job.input("grid"), GRID_COLUMNS, "table of a grid"))
         return Computed(rows, {"table": "score_and_drop"})
-
-    def heading(self) -> str:
-        """Return the title."""
-        return TITLE
-
-    def note(self, rows: pd.DataFrame) -> str:
-        """Return which tasks the means are over."""
-        return NOTE
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         """Return a line for each model and constant."""

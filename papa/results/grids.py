@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 from itertools import product
-from typing import ClassVar
 
 import pandas as pd
 
@@ -46,7 +45,7 @@ ENDS = {"0", "1"}
 class GridAnalysis(GridView, Analysis):
     """Show what one grid of a config asked for; its parameters are those of `GridView`."""
 
-    columns: ClassVar[Mapping[str, str]] = GRID_COLUMNS
+    columns = GRID_COLUMNS
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
         """Select the rows of the grid from the `summary`; raises `InputError` if it has none."""

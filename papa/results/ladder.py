@@ -6,9 +6,9 @@ the rung below, as a share of what attention contributes to a task; the steps ad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -62,7 +62,9 @@ class Ladder(Analysis):
         plots: the size of the panels.
     """
 
-    columns: ClassVar[Mapping[str, str]] = COLUMNS
+    columns = COLUMNS
+    title_text = TITLE
+    note_text = NOTE
 
     tasks: dict[str, TaskOf]
     plots: Plots
@@ -73,14 +75,6 @@ class Ladder(Analysis):
         titles = {name: task.title for name, task in self.tasks.items()}
         measured = measured_in(read_table(job.input("all_outcomes")), metrics)
         return Computed(ladder_of(measured, titles), {"table": "ladder"})
-
-    def heading(self) -> str:
-        """Return the title."""
-        return TITLE
-
-    def note(self, rows: pd.DataFrame) -> str:
-        """Return what losses and steps mean."""
-        return NOTE
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         """Return the ladder of each model."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
-from typing import ClassVar
 
 import pandas as pd
 
@@ -63,7 +62,8 @@ class Published(Analysis):
         values: the digest of the published values.
     """
 
-    columns: ClassVar[Mapping[str, str]] = COLUMNS
+    columns = COLUMNS
+    title_text = TITLE
 
     models: dict[str, str | None]
     tasks: dict[str, str]
@@ -74,10 +74,6 @@ class Published(Analysis):
         """Join the `summary` with the published values; see `compared`."""
         rows = compared(read_summary(job.input("summary")), self.models, self.tasks, self.more_settings)
         return Computed(rows, {"table": "published", "rounding": ROUNDING})
-
-    def heading(self) -> str:
-        """Return the title."""
-        return TITLE
 
     def note(self, rows: pd.DataFrame) -> str:
         """Return what the columns mean."""

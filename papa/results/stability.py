@@ -6,11 +6,10 @@ the kept heads that two orders have in common at each fraction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations
 from math import floor
-from typing import ClassVar
 
 import pandas as pd
 
@@ -44,7 +43,9 @@ class Stability(Analysis):
         fractions: the shares of kept heads that are compared.
     """
 
-    columns: ClassVar[Mapping[str, str]] = COLUMNS
+    columns = COLUMNS
+    title_text = TITLE
+    note_text = NOTE
 
     learned: tuple[dict[str, str], ...]
     fractions: tuple[str, ...]
@@ -53,14 +54,6 @@ class Stability(Analysis):
         """Compare the `lambdas`."""
         learned = pd.DataFrame(self.learned).assign(path=job.inputs["lambdas"])
         return Computed(stability_of(learned, self.fractions), {"table": "stability"})
-
-    def heading(self) -> str:
-        """Return the title."""
-        return TITLE
-
-    def note(self, rows: pd.DataFrame) -> str:
-        """Return what τ and the shares in common mean."""
-        return NOTE
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         """Return τ and the heads kept in common: of seeds and halves, of orders, and of tasks."""

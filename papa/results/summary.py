@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -79,8 +79,9 @@ class Summary(Analysis):
         seeds: the seeds that count of each input, which may contain more.
     """
 
-    columns: ClassVar[Mapping[str, str]] = SUMMARY_COLUMNS
-    in_report: ClassVar[bool] = False  # each grid shows its part
+    columns = SUMMARY_COLUMNS
+    title_text = TITLE
+    in_report = False  # each grid shows its part
 
     tasks: dict[str, TaskOf]
     seeds: tuple[tuple[int, ...], ...]
@@ -108,10 +109,6 @@ class Summary(Analysis):
             "all_outcomes": (outcomes, {"table": "outcomes"} | facts),
         }
         return Computed(with_losses(runs, measured), {"table": "summary", "confidence": CONFIDENCE}, more)
-
-    def heading(self) -> str:
-        """Return the title."""
-        return TITLE
 
     def note(self, rows: pd.DataFrame) -> str:
         """Return what columns, cells, drops and losses mean."""

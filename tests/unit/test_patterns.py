@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import torch
 
 import papa
-from papa.config.settings import Plots
+from papa.config.settings import Machine, Plots
 from papa.config.stages import AnalysisOf, ModelId, TokensOf
 from papa.config.study import Job
 from papa.data.tokenize import tokenize_corpus
@@ -152,10 +151,10 @@ def test_constants_of_nothing_are_refused() -> None:
 
 
 @pytest.fixture
-def corpus(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def corpus(tmp_path: Path, tokenizer: Any) -> Any:
     """Lays out texts that all begin alike, alone or as pairs, and returns the place of the tokens."""
     tokenizer.save_pretrained(tmp_path / "model")
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"tiny": {"path": str(tmp_path / "model")}}}))
+    machine = Machine(models={"tiny": {"path": str(tmp_path / "model")}})
     (tmp_path / "model" / "config.json").write_text('{"model_type": "bert"}')
     (tmp_path / "model" / "model.safetensors").write_bytes(b"no layout reads any weight")
 
@@ -166,7 +165,7 @@ def corpus(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> A
         place = tmp_path / "tokens.parquet"
         told = TokensOf(model=ModelId(name="tiny"), slots=N, style="paper", segments="aligned", blocks=False)
         texts = {"texts": (str(tmp_path / "texts.parquet"),)}
-        tokenize_corpus(Job("tokens", told, texts, {"tokens": str(place)}))
+        tokenize_corpus(Job("tokens", told, texts, {"tokens": str(place)}, machine=machine))
         return place
 
     return lay_out

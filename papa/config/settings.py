@@ -91,11 +91,12 @@ OrderName = Literal[
 
 
 def fraction(written: object) -> str:
-    """A fraction of heads such as "1/8", "0" or "1" in lowest terms; raises `InputError` for anything else."""
-    match = re.fullmatch(r"([0-9]{1,6})(?:/([0-9]{1,6}))?", str(written))
-    if not match or isinstance(written, bool) or int(match[2] or 1) == 0 or Fraction(match[0]) > 1:
+    """A fraction of heads such as "1/8", 0.125, 0 or 1 in lowest terms; raises `InputError` for anything else."""
+    match = re.fullmatch(r"[0-9]{1,6}/0*[1-9][0-9]{0,5}|[0-9]{1,6}|[0-9]\.[0-9]{1,3}", str(written))
+    if not match or isinstance(written, bool) or Fraction(match[0]) > 1:
         raise InputError(
-            f'{written!r} is no fraction between 0 and 1; write it as "a/b", for example "1/8", or 0 or 1.'
+            f'{written!r} is no fraction between 0 and 1; write it as "a/b", for example "1/8", or as a number of at '
+            "most three decimals."
         )
     return str(Fraction(match[0]))
 
@@ -157,7 +158,8 @@ class Run(Block):
     ] = ("average",)
     orders: Annotated[Orders, key("the order in which heads are replaced, for fractions between 0 and 1")] = ("lambda",)
     fractions: Annotated[
-        Shares, key('fractions of heads that keep their own attention, "a/b" between 0 and 1', "share of heads")
+        Shares,
+        key('fractions of heads that keep their own attention, "a/b" or a number between 0 and 1', "share of heads"),
     ]
     seeds: Annotated[
         Seeds, key("seeds of the probes, one probe for each seed; scores are averaged over the seeds", "none")

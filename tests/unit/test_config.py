@@ -114,7 +114,8 @@ def test_nothing_can_be_changed_afterwards():
         (["run", "seeds"], [1, 1], "run.seeds has 1 twice"),
         (["run", "seeds"], [-1], r"run.seeds\[0\] is -1, but must be at least 0"),
         (["run", "fractions"], ["1", "3/2"], r"run.fractions\[1\]: '3/2' is no fraction between 0 and 1"),
-        (["run", "fractions"], [0.5], r"run.fractions\[0\]: 0.5 is no fraction.*a/b"),
+        (["run", "fractions"], [0.3333], r"run.fractions\[0\]: 0.3333 is no fraction.*a/b.*three decimals"),
+        (["run", "fractions"], ["1/2", 0.5], "run.fractions has '1/2' twice"),
         (["run", "fractions"], ["1/0"], r"run.fractions\[0\]"),
         (["run", "fractions"], ["-1/2"], r"run.fractions\[0\]"),
         (["run", "fractions"], ["1/2", "2/4"], "run.fractions has '1/2' twice"),
@@ -287,14 +288,17 @@ def test_missing_key(key):
 
 @pytest.mark.parametrize(
     ("written", "expected"),
-    [("1/8", "1/8"), ("2/16", "1/8"), ("0", "0"), (0, "0"), (1, "1"), ("3/3", "1"), ("0/7", "0")],
+    [
+        *(("1/8", "1/8"), ("2/16", "1/8"), ("0", "0"), (0, "0"), (1, "1"), ("3/3", "1"), ("0/7", "0")),
+        *((0.5, "1/2"), ("0.5", "1/2"), (0.125, "1/8"), ("0.0", "0"), (1.0, "1"), (0.333, "333/1000")),
+    ],
 )
 def test_fractions_in_lowest_terms(written, expected):
     assert fraction(written) == expected
 
 
 @pytest.mark.parametrize(
-    "written", ["", "a", "1/", "/2", " 1/2", "1/2\n", "1e0", "0.5", "٢/٣", "2", "9" * 9, None, True]
+    "written", ["", "a", "1/", "/2", " 1/2", "1/2\n", "1e0", ".5", "0.3333", 1.5, 1e-9, "٢/٣", "2", "9" * 9, None, True]
 )
 def test_no_fractions(written):
     with pytest.raises(InputError, match="is no fraction between 0 and 1"):
@@ -466,6 +470,12 @@ def test_metrics_fit_what_is_labelled():
 def test_types_and_tables_name_the_same():
     assert get_args(Metric) == tuple(METRICS) and {measure.target for measure in METRICS.values()} == set(TARGETS)
     assert get_args(OrderName) == ORDERS
+
+
+@pytest.mark.parametrize("name", ["score_by_fraction", "outcomes", "claims", "ladder", "score_and_drop"])
+def test_no_grid_has_the_name_of_another_table(name):
+    with pytest.raises(InputError, match=f"No grid can be called '{name}', because papa has another table"):
+        config_of(edited(["grids"], {name: {}}))
 
 
 # Files

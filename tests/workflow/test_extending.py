@@ -67,7 +67,7 @@ def tiny_with(**run):
     return config
 
 
-HEADINGS = ["A model", "A task", "A constant", "An order of heads", "An analysis"]
+HEADINGS = ["A model", "A task", "A metric", "A constant", "An order of heads", "An analysis"]
 
 
 def test_every_change_has_a_test():
@@ -101,6 +101,21 @@ def test_a_task(changed):
     assert process.returncode == 0, process.stdout + process.stderr
     labels = read_table(workflow.folder / "results/demo/tasks/topics/labels.parquet")
     assert provenance_of(labels)["label_names"] == ["animals", "colours"] and (workflow.folder / run).exists()
+
+
+@pytest.mark.slow
+def test_a_metric(changed):
+    workflow = changed("A metric")
+    assert passes(workflow, "tests/unit/test_metrics.py", "-k", "scikit or every") >= 15
+    config = tiny_with(fractions=["1", "0"], seeds=[1, 2])
+    config["tasks"]["animals"]["metric"] = "balanced_accuracy"
+    process = workflow.snakemake("--cores", "1", "--configfile", workflow.write(config))
+    assert process.returncode == 0, process.stdout + process.stderr
+    results = workflow.folder / "results/tiny"
+    rows = [row for row in read_table(results / "tables/summary.parquet").to_pylist() if row["main"]]
+    assert {(row["metric"], row["trivial"]) for row in rows if row["subset"] == "all"} == {("balanced_accuracy", 0.5)}
+    assert (results / "tables/claims.json").exists()
+    assert "Balanced accuracy" in (results / "report/index.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

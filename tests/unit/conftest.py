@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 import torch
 from families import random_model
+from settled import SettledModels
 from sizes import CORPUS_SLOTS, EXAMPLES, HEADS, LAYERS, SLOTS, TRAIN, VALIDATION, VOCABULARY
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
@@ -24,6 +25,14 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def _fixed_seed():
     torch.manual_seed(0)
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def settled_models():
+    with pytest.MonkeyPatch.context() as patch:
+        memory = SettledModels()
+        patch.setattr("papa.model.model.settle", memory)
+        yield memory
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import papa
 from papa.data.packed import Examples, Packed
 from papa.model.model import Model, check_model
 from papa.model.reference import Reference
-from papa.model.replacement import Full, Outputs, restrict
+from papa.model.replacement import Full, Outputs, kept_context, restrict
 
 
 @pytest.fixture
@@ -162,6 +162,34 @@ def test_slots_beyond_the_positions_are_refused(ours):
 def test_a_batch_that_is_no_dict_is_said(ours, inputs):
     with pytest.raises(papa.InputError, match="a str was given; several batches are a list of such dicts"):
         [ours.pack(batch) for batch in inputs]
+
+
+def test_models_of_tests_share_what_was_checked_and_nothing_else(model, inputs, matrices, settled_models, monkeypatch):
+    heads, fresh = [(0, 1), (2, 4)], copy.deepcopy(model)
+    monkeypatch.setattr("papa.model.model.settle", settled_models.settle)
+    expected = Model(fresh)
+    monkeypatch.setattr("papa.model.model.settle", settled_models)
+    Model(copy.deepcopy(model))
+    before = settled_models.checked
+    first, second = Model(copy.deepcopy(model)), Model(copy.deepcopy(model))
+    assert settled_models.checked == before
+    for ours in (first, second):
+        assert torch.equal(ours.hidden_states(inputs, matrices, heads), expected.hidden_states(inputs, matrices, heads))
+    assert first.session is not second.session
+    assert not {*first.full.modules()} & {*second.full.modules()}
+    assert not {id(weight) for weight in first.full.parameters()} & {id(weight) for weight in second.full.parameters()}
+    with torch.no_grad():
+        next(first.model.parameters()).mul_(2)
+    assert torch.equal(second.hidden_states(inputs), expected.hidden_states(inputs))
+    Model(copy.deepcopy(model))
+    assert settled_models.checked == before
+    with torch.no_grad():
+        next(model.parameters()).mul_(2)
+    Model(copy.deepcopy(model))
+    assert settled_models.checked == before + 1, "of other weights"
+    monkeypatch.setattr("papa.model.attention.kept_context", lambda *arguments: kept_context(*arguments))
+    Model(copy.deepcopy(model))
+    assert settled_models.checked == before + 2, "with a part of papa.model replaced"
 
 
 def test_something_else_than_a_model_is_said(model, ours, inputs, matrices):

@@ -235,7 +235,7 @@ def test_questions_are_counted_with_all_their_choices(plan, folder, tmp_path, mo
     expected = smallest_loss(1, 0, ((0.05 + 2 * UNSEEN_UNITS / ROWS["validation"]) / ROWS["validation"]) ** 0.5 / 0.2)
     assert (entry["seeds"], entry["examples"]) == (None, ROWS["validation"])
     assert entry["smallest"] == pytest.approx(expected)
-    counted = _counted(config_of(config).corpora["questions"], tmp_path / "none", ["answerKey"])
+    counted = _counted(config_of(config).corpora["questions"], tmp_path / "none", ["answerKey"], None)
     assert counted == dict.fromkeys(ROWS, (ANY, 5, 3.5)) and counted["train"].rows == ROWS["train"]
     model = dict.fromkeys(("layers", "heads", "hidden", "intermediate", "vocabulary"), 1)
     sizes = _laid_out(model, counted, 64, False)
@@ -307,7 +307,7 @@ def measured(path, seeds, shift, floor=0.5, examples=600):
 
 def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkeypatch):
     rows = dict.fromkeys(("train", "validation"), Counted(600, 5.0))
-    monkeypatch.setattr("papa.jobs.plan._counted", lambda corpus, texts, columns: rows)
+    monkeypatch.setattr("papa.jobs.plan._counted", lambda corpus, texts, columns, mirror: rows)
     path = folder / "results/tiny/tables/outcomes.parquet"
     try:
         own = measured(path, 4, 6)

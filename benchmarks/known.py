@@ -30,7 +30,7 @@ from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.data.generated import generate
 from papa.data.generated.known import HEADS, LAYERS, NEEDED, SLOTS, known_model
-from papa.data.roots import LocalRoots
+from papa.data.roots import LocalSourceDigests
 from papa.errors import count
 from papa.files import JSON, PathLike, read_table
 from papa.jobs.measure import run_here
@@ -97,7 +97,7 @@ def costs(results: Path) -> Iterator[tuple[str, float, float]]:
 def study(seed: int, folder: Path) -> Claim:
     """One study, whose texts have this seed; its results go to an empty folder."""
     given = small(seed)
-    made = Study(config_of(given), folder, LocalRoots(config_of(given).machine))
+    made = Study(config_of(given), folder, LocalSourceDigests(config_of(given).machine))
     run_here(made, made.job("claims"))
     (line,) = json.loads((folder / made.path("claims_json")).read_text(encoding="utf-8"))["lines"]
     return int(line["replaceable"]), dict(orders(folder))

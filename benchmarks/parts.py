@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from papa.config.job import AnyJob, Job
     from papa.config.stages import ModelId
     from papa.config.stages import Settings as ToldOf
-    from papa.config.study import AnyJob, Job
 
     Told = TypeVar("Told", bound=ToldOf)
 
@@ -127,7 +127,7 @@ def project_job(settings: Settings) -> AnyJob:
             encoder_dropout=False,
             settled=settings.get("settled"),
         ),
-        "rank": stages.RankOf(order="lambda-0"),
+        "rank": stages.OrderFromWeights(order="lambda-0"),
         "features": stages.HiddenOf(model=encoding, variant=variant, part="1of1"),
         "probe": stages.ProbeOf(
             model=encoding,
@@ -161,8 +161,8 @@ def variant_of(fraction: str) -> str:
 
 def job_of(told: Told, inputs: Mapping[str, Path], outputs: Mapping[str, Path]) -> Job[Told]:
     """A job outside of a workflow, with one path for each input and output."""
+    from papa.config.job import Job
     from papa.config.settings import Machine
-    from papa.config.study import Job
 
     read = {name: (str(path),) for name, path in inputs.items()}
     written = {name: str(path) for name, path in outputs.items()}

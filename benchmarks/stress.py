@@ -25,8 +25,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from papa.config.job import AnyJob
     from papa.config.settings import Machine
-    from papa.config.study import AnyJob
 
 ROOT = Path(__file__).parents[1]
 TIMES = (1, 2, 4, 8)
@@ -71,8 +71,8 @@ def run_stage(stage: str, folder: Path, model: str) -> dict[str, Any]:
 def job_of_stage(stage: str, folder: Path, machine: Machine) -> AnyJob:
     """The job of a stage on what the stages before it left in `folder`."""
     from papa.config import stages
+    from papa.config.job import Job
     from papa.config.settings import Corpus, Files
-    from papa.config.study import Job
 
     identity = stages.ModelId(name="model")
     encoding = stages.Encoding(model=identity)

@@ -40,13 +40,17 @@ PAGE = re.compile(r'<meta name="papa-provenance" content="([^"]*)">')
 
 @dataclass(frozen=True)
 class Trace:
-    """How an artefact was made.
+    """The record in an artefact of what made it: a stage, its settings, and the content of what it read.
+
+    Correctness rests on it: an artefact is up to date if its trace is what the config asks for now. For example, λ has
+    the stage "lambda", version 1, settings such as `{"seed": 0, "constant": "average", ...}`, and digests of `tokens`,
+    `labels`, `constants` and `model`. Times of files, paths and the machine are no part of it.
 
     Args:
-        stage: what made it.
+        stage: the name of the stage.
         version: the version of that stage, which changes when its numbers do.
-        settings: what the stage was told, as JSON.
-        inputs: the digest of the content of each artefact or source that was read, by what the stage calls it.
+        settings: the settings of the stage, as JSON.
+        inputs: the digest of the content of each artefact or source that was read, by the name that the stage gives it.
     """
 
     stage: str

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from papa.config.analyses import ANALYSES
+from papa.config.job import Job
 from papa.config.stages import AnalysisOf
-from papa.config.study import Job
 
 FORMS = {"table": "parquet", "markdown": "md", "latex": "tex"}
 DRAWN = FORMS | {"svg": "svg", "png": "png", "html": "html"}

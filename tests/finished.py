@@ -16,9 +16,10 @@ import pyarrow as pa
 import torch
 
 import papa
+from papa.config.job import Job
 from papa.config.settings import Config
 from papa.config.stages import AnalysisOf
-from papa.config.study import Job, Study
+from papa.config.study import Study
 from papa.config.variant import Variant
 from papa.files import write_json, write_table
 from papa.results.analysis import analyse

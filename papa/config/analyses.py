@@ -21,7 +21,8 @@ from papa.config.variant import LADDER, OF, Constant, Order
 from papa.files import JSON
 
 if TYPE_CHECKING:
-    from papa.config.study import AnyJob, Study
+    from papa.config.job import AnyJob
+    from papa.config.study import Study
 
 Inputs = Mapping[str, list["AnyJob"]]
 Parameters = Mapping[str, JSON]

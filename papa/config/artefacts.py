@@ -15,11 +15,9 @@ class Artefact:
 
     Args:
         pattern: its path below the results, with the names of wildcards in braces.
-        stage: the stage that makes it.
     """
 
     pattern: str
-    stage: str
 
     def path(self, **wildcards: str) -> str:
         """The path with the wildcards filled in."""
@@ -34,40 +32,40 @@ class Artefact:
 _MODEL, _LAID_OUT, _TASK = "models/{model}", "models/{model}/corpora/{laid_out}", "models/{model}/tasks/{task}"
 
 ARTEFACTS = {
-    "texts": Artefact("corpora/{corpus}/texts.parquet", "texts"),
-    "labels": Artefact("tasks/{task}/labels.parquet", "labels"),
-    "subsets": Artefact("tasks/{task}/subsets.parquet", "subsets"),
-    "tokens": Artefact(f"{_LAID_OUT}/tokens.parquet", "tokens"),
-    "average": Artefact(f"{_LAID_OUT}/{{averaged}}.h5", "average"),
-    "average_part": Artefact(f"{_LAID_OUT}/{{averaged}}/{{part}}.h5", "average"),
-    "resample": Artefact(f"{_LAID_OUT}/resample.h5", "resample"),
-    "weights": Artefact(f"{_TASK}/{{constant}}/{{weights}}.parquet", "weights"),
-    "lambda": Artefact(f"{_TASK}/{{constant}}/lambda-{{seed}}.parquet", "lambda"),
-    "lambda_half": Artefact(f"{_TASK}/{{constant}}/lambda-{{seed}}/{{part}}.parquet", "lambda"),
-    "order": Artefact(f"{_TASK}/{{constant}}/{{order}}/order.parquet", "rank"),
-    "heads_in_order": Artefact(f"{_MODEL}/orders/{{order}}.parquet", "order"),
-    "index": Artefact(f"{_MODEL}/{{owner}}/features/{{variant}}/{{part}}.json", "hidden"),
-    "hidden": Artefact(f"{_MODEL}/{{owner}}/features/{{variant}}/{{part}}.hidden", "hidden"),
-    "runs": Artefact(f"{_TASK}/runs/{{variant}}/runs.json", "probe"),
-    "outcomes": Artefact(f"{_TASK}/runs/{{variant}}/outcomes.parquet", "probe"),
-    "probes": Artefact(f"{_TASK}/runs/{{variant}}/probes.safetensors", "probe"),
-    "all_outcomes": Artefact("tables/outcomes.parquet", "summary"),
-    "curves": Artefact("tables/curves.parquet", "summary"),
-    "all_runs": Artefact("tables/runs.parquet", "summary"),
-    "summary": Artefact("tables/summary.parquet", "summary"),
-    "claims": Artefact("tables/claims.parquet", "claims"),
-    "claims_json": Artefact("tables/claims.json", "claims"),
-    "table": Artefact("tables/{analysis}.parquet", "analysis"),
-    "table_md": Artefact("tables/{analysis}.md", "analysis"),
-    "table_tex": Artefact("tables/{analysis}.tex", "analysis"),
-    "figure_svg": Artefact("figures/{analysis}.svg", "analysis"),
-    "figure_png": Artefact("figures/{analysis}.png", "analysis"),
-    "figure_html": Artefact("figures/{analysis}.html", "analysis"),
-    "patterns": Artefact(f"{_LAID_OUT}/patterns.parquet", "patterns"),
-    "patterns_md": Artefact(f"{_LAID_OUT}/patterns.md", "patterns"),
-    "patterns_tex": Artefact(f"{_LAID_OUT}/patterns.tex", "patterns"),
-    "patterns_svg": Artefact("figures/patterns/{model}/{laid_out}.svg", "patterns"),
-    "patterns_png": Artefact("figures/patterns/{model}/{laid_out}.png", "patterns"),
-    "patterns_html": Artefact("figures/patterns/{model}/{laid_out}.html", "patterns"),
-    "page": Artefact("report/index.html", "page"),
+    "texts": Artefact("corpora/{corpus}/texts.parquet"),
+    "labels": Artefact("tasks/{task}/labels.parquet"),
+    "subsets": Artefact("tasks/{task}/subsets.parquet"),
+    "tokens": Artefact(f"{_LAID_OUT}/tokens.parquet"),
+    "average": Artefact(f"{_LAID_OUT}/{{averaged}}.h5"),
+    "average_part": Artefact(f"{_LAID_OUT}/{{averaged}}/{{part}}.h5"),
+    "resample": Artefact(f"{_LAID_OUT}/resample.h5"),
+    "weights": Artefact(f"{_TASK}/{{constant}}/{{weights}}.parquet"),
+    "lambda": Artefact(f"{_TASK}/{{constant}}/lambda-{{seed}}.parquet"),
+    "lambda_half": Artefact(f"{_TASK}/{{constant}}/lambda-{{seed}}/{{part}}.parquet"),
+    "order": Artefact(f"{_TASK}/{{constant}}/{{order}}/order.parquet"),
+    "heads_in_order": Artefact(f"{_MODEL}/orders/{{order}}.parquet"),
+    "index": Artefact(f"{_MODEL}/{{owner}}/features/{{variant}}/{{part}}.json"),
+    "hidden": Artefact(f"{_MODEL}/{{owner}}/features/{{variant}}/{{part}}.hidden"),
+    "runs": Artefact(f"{_TASK}/runs/{{variant}}/runs.json"),
+    "outcomes": Artefact(f"{_TASK}/runs/{{variant}}/outcomes.parquet"),
+    "probes": Artefact(f"{_TASK}/runs/{{variant}}/probes.safetensors"),
+    "all_outcomes": Artefact("tables/outcomes.parquet"),
+    "curves": Artefact("tables/curves.parquet"),
+    "all_runs": Artefact("tables/runs.parquet"),
+    "summary": Artefact("tables/summary.parquet"),
+    "claims": Artefact("tables/claims.parquet"),
+    "claims_json": Artefact("tables/claims.json"),
+    "table": Artefact("tables/{analysis}.parquet"),
+    "table_md": Artefact("tables/{analysis}.md"),
+    "table_tex": Artefact("tables/{analysis}.tex"),
+    "figure_svg": Artefact("figures/{analysis}.svg"),
+    "figure_png": Artefact("figures/{analysis}.png"),
+    "figure_html": Artefact("figures/{analysis}.html"),
+    "patterns": Artefact(f"{_LAID_OUT}/patterns.parquet"),
+    "patterns_md": Artefact(f"{_LAID_OUT}/patterns.md"),
+    "patterns_tex": Artefact(f"{_LAID_OUT}/patterns.tex"),
+    "patterns_svg": Artefact("figures/patterns/{model}/{laid_out}.svg"),
+    "patterns_png": Artefact("figures/patterns/{model}/{laid_out}.png"),
+    "patterns_html": Artefact("figures/patterns/{model}/{laid_out}.html"),
+    "page": Artefact("report/index.html"),
 }

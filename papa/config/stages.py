@@ -270,7 +270,7 @@ class WeightsOf(_OfEncoding):
     direct: bool = False
 
 
-class RankOf(Settings):
+class OrderFromWeights(Settings):
     """Stage *rank*: heads in an order that is made of their weights."""
 
     stage = "rank"
@@ -279,7 +279,7 @@ class RankOf(Settings):
     order: str
 
 
-class OrderOf(_OfModel):
+class OrderFromModel(_OfModel):
     """Stage *order*: heads in an order that needs no text. Only a random one depends on the seed."""
 
     stage = "order"

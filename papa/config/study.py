@@ -1,27 +1,22 @@
-"""What a config runs: its jobs, what each job depends on, and which of them are done.
-
-A job is done if its artefact says that it was made by this version of the stage, with these settings, from inputs with
-this content. No file's time and no memory of the workflow is needed for that, and what an input's content does not
-change reruns nothing.
-"""
+"""What a config runs: grids, variants, and the job of each rule of the workflow."""
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 from papa.config import stages
 from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
 from papa.config.artefacts import ARTEFACTS
+from papa.config.freshness import Freshness, SourceDigests
+from papa.config.job import AnyJob, Job
 from papa.config.measures import MASKED
-from papa.config.settings import Config, Corpus, Grid, Machine
+from papa.config.settings import Config, Corpus, Grid
 from papa.config.variant import (
     CONTEXTLESS,
     ORIGINAL,
@@ -35,107 +30,15 @@ from papa.config.variant import (
     parts_of,
 )
 from papa.errors import InputError
-from papa.files import JSON, Provenance, Trace, digest_of, digest_of_json, read_provenance
+from papa.files import JSON
 
 S = TypeVar("S", bound=stages.Settings)
-MISSING, FRESH, AGAIN = "missing", "fresh", "is to be made again"
-PRUNED = "its hidden states were deleted, and are to be read again"
-"""Why hidden states are made again that their index still describes; what was made of them is not made again."""
-MORE = "it has not all seeds yet"
-"""Why probes are trained beside those that are there, which stay."""
-OUTDATED = ".outdated"
-"""A file that is newer than every artefact that does not fit the config any more."""
-AGE = 60.0
-"""Seconds by which an outdated artefact looks older than that file, at least."""
-LONGEST = 200
-"""Characters of what is said of a setting that differs."""
 NOTHING = "(?!)"
 """Pattern that no name matches."""
 MACHINE = {"hub_mirror", "device", "threads", "token_budget", "checkpoint_minutes", "keep_hidden_states"}
 """Keys of a config that may differ from machine to machine; no result depends on them, beyond rounding."""
 
 
-@dataclass(frozen=True)
-class Job(Generic[S]):
-    """One job: which stage makes which outputs of which inputs, and what it is told.
-
-    Args:
-        stage: the name of the stage.
-        settings: what the stage is told.
-        inputs: paths by the name that the stage gives them.
-        outputs: one path for each name.
-        wanted: for inputs that papa made, the `Trace.request` that each must have.
-        rule: the rule of the workflow that runs the job.
-        wildcards: the wildcards of that rule.
-        needs: the jobs that make the inputs, by the same names.
-        machine: the places and limits of the machine that runs the job; no result depends on it, beyond rounding.
-    """
-
-    stage: str
-    settings: S
-    inputs: Mapping[str, tuple[str, ...]]
-    outputs: Mapping[str, str]
-    wanted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    rule: str = ""
-    wildcards: Mapping[str, str] = field(default_factory=dict)
-    needs: Mapping[str, tuple[AnyJob, ...]] = field(default_factory=dict)
-    machine: Machine = field(default_factory=Machine)
-
-    @classmethod
-    def of(
-        cls,
-        told: Mapping[str, JSON],
-        inputs: Mapping[str, tuple[str, ...]],
-        outputs: Mapping[str, str],
-        machine: Machine,
-    ) -> AnyJob:
-        """The job that `Study.told` describes, with these files."""
-        settings = stages.STAGES[told["settings_of"]].model_validate(told["settings"])
-        wanted = {name: tuple(requests) for name, requests in told["wanted"].items()}
-        return Job(settings.stamp[0], settings, dict(inputs), dict(outputs), wanted, machine=machine)
-
-    def placed(self, folder: Path) -> AnyJob:
-        """The job with its paths in a folder of results."""
-        inputs = {name: tuple(str(folder / path) for path in paths) for name, paths in self.inputs.items()}
-        return replace(self, inputs=inputs, outputs={name: str(folder / path) for name, path in self.outputs.items()})
-
-    def input(self, name: str) -> str:
-        """The one path that is called `name`."""
-        (path,) = self.inputs[name]
-        return path
-
-    def maybe(self, name: str) -> str | None:
-        """The one path that is called `name`; None if the job has no such input."""
-        return self.input(name) if self.inputs.get(name) else None
-
-    def output(self, name: str) -> str:
-        """The path of the output that is called `name`."""
-        return self.outputs[name]
-
-    @property
-    def needed(self) -> tuple[AnyJob, ...]:
-        """The jobs that make the inputs."""
-        return tuple(dict.fromkeys(job for jobs in self.needs.values() for job in jobs))
-
-    def trace(self, **sources: str) -> Trace:
-        """How the outputs are made; `sources` are digests of what is read beside the inputs, such as weights."""
-        read = {name: _digest_of_all(paths) for name, paths in self.inputs.items() if paths and _is_artefact(paths[0])}
-        return Trace(self.stage, self.settings.stamp[1], self.settings.recorded(), read | sources)
-
-    @property
-    def main(self) -> str:
-        """The output that says how it was made."""
-        return next(path for path in self.outputs.values() if _is_artefact(path))
-
-    def __hash__(self) -> int:
-        return hash(self.main)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Job) and self.main == other.main
-
-
-AnyJob = Job[Any]
-"""A job of whatever stage."""
 RULES = {"summary": "summarise", "claims": "claims"}
 """The rules of analyses that write more files than others."""
 Builder = Callable[..., AnyJob]
@@ -148,18 +51,17 @@ class Study:
     Args:
         config: what is to be run.
         results: the folder of its results, in which finished jobs are looked for.
-        roots: digests of what the jobs read that papa did not make, from `papa.data`; see `Roots`.
+        sources: digests of what the jobs read and papa did not make.
     """
 
     config: Config
     results: Path
     grids: dict[str, Grid]
 
-    def __init__(self, config: Config, results: str | Path, roots: Roots | None = None):
+    def __init__(self, config: Config, results: str | Path, sources: SourceDigests | None = None):
         self.config, self.results, self.grids = config, Path(results), config.analyses
-        self.sources = roots or Roots()
-        self._states: dict[AnyJob, str] = {}
-        self._found: dict[str, Provenance | None] = {}
+        self.sources = sources or SourceDigests()
+        self.freshness = Freshness(self)
         self._jobs: dict[tuple[str, tuple[tuple[str, str], ...]], AnyJob] = {}
         self._makers: dict[str, AnyJob] = {}
 
@@ -322,116 +224,25 @@ class Study:
             model.pop("path", None), model.pop("package", None)
         return told
 
-    def outdated(self) -> dict[str, str]:
-        """Artefacts that do not fit the config any more, and why, where this is not because of another artefact."""
-        found = {job.main: self.state(job) for job in self.jobs()}
-        told = (FRESH, MISSING, MORE)
-        return {path: why for path, why in found.items() if why not in told and not why.endswith(AGAIN)}
+    def state(self, job: AnyJob) -> str:
+        """Return `FRESH`, `MISSING`, or why the artefact of a job is out of date, as part of a sentence."""
+        return self.freshness.state(job)
 
     def changed(self) -> bool:
-        """Whether other jobs are done by now than were when this study first looked."""
-        now = Study(self.config, self.results, self.sources)
-        return any(now.state(job) != state for job, state in self._states.items())
+        """Whether the results changed since this study first looked at them."""
+        return self.freshness.changed(Study(self.config, self.results, self.sources).freshness)
 
-    def mark(self) -> str:
-        """A file that every job has as an input: newer than all others, and other than before, if one is outdated."""
-        path = self.results / OUTDATED
-        path.parent.mkdir(parents=True, exist_ok=True)
-        outdated = [job for job in self.jobs() if self.state(job) not in (FRESH, MISSING)]
-        if outdated or not path.exists():
-            path.write_text(f"{time.time_ns()}\n", encoding="utf-8")
-        for output in (self.results / own for job in outdated for own in job.outputs.values()):
-            # a clock that was ahead, or one of whole seconds, must not make it look newer
-            if output.exists() and output.stat().st_mtime > time.time() - AGE:
-                os.utime(output, (time.time() - AGE,) * 2)
-        return str(path)
-
-    # -- which jobs are done ------------------------------------------------------------------------------------------
-
-    def state(self, job: AnyJob) -> str:
-        """`FRESH`, `MISSING`, or why the artefact of a job does not fit the config any more, as part of a sentence."""
-        if job not in self._states:
-            self._states[job] = self._state(job)
-        return self._states[job]
-
-    def request(self, job: AnyJob) -> str:
-        """The `Trace.request` that the artefact of a job has, or will have when the job is done."""
-        found = self._provenance(job.main)
-        if self.state(job) == FRESH and found is not None and found.trace is not None:
-            return found.trace.request
-        return Trace(job.stage, job.settings.stamp[1], job.settings.recorded(), {}).request
-
-    def told(self, job: AnyJob) -> dict[str, JSON]:
-        """What a job is told, as plain values: see `Job.of`."""
+    def parameters(self, job: AnyJob) -> dict[str, JSON]:
+        """Return the settings of a job and the requests of its inputs as plain values: see `Job.of`."""
         return {
             "settings_of": type(job.settings).__name__,
             "settings": job.settings.model_dump(mode="json", exclude_none=True),
-            "wanted": {name: [self.request(needed) for needed in jobs] for name, jobs in job.needs.items()},
+            "wanted": {name: [self.freshness.request(needed) for needed in jobs] for name, jobs in job.needs.items()},
         }
-
-    def _state(self, job: AnyJob) -> str:
-        if any(not (self.results / path).exists() for name, path in job.outputs.items() if name != "hidden"):
-            return MISSING
-        found = self._provenance(job.main)
-        if found is None or found.trace is None:
-            return "it does not say how it was made"
-        trace, version = found.trace, job.settings.stamp[1]
-        if (trace.stage, trace.version) != (job.stage, version):
-            return (
-                f"it was made by stage {trace.stage}, version {trace.version}; this is {job.stage}, version {version}"
-            )
-        asked, made = _compared(job.settings.recorded(), trace.settings, found.facts)
-        for needed in job.needed:
-            if self.state(needed) not in (FRESH, PRUNED):
-                return f"{needed.main} {AGAIN}"
-        if difference := _difference(asked, made):
-            return difference
-        now = self._digests(job) | self.sources.of(job.settings)
-        for name in sorted(now.keys() | trace.inputs.keys()):
-            if name in now and name not in trace.inputs and name not in Roots.names:
-                return f"it was made without {name}, and is now made with it"
-            if name in now and now[name] != trace.inputs.get(name, ""):
-                return f"its {name} has changed"
-            if name not in now and name not in Roots.names:
-                return f"it was made with {name}, and is now made without it"
-        if isinstance(job.settings, stages.ProbeOf):  # whose files stay while it runs, and are written one by one
-            traces = [beside.trace for path in job.outputs.values() if (beside := self._provenance(path))]
-            if traces != [trace] * len(job.outputs):
-                return "not all files beside it were made with it"
-            if not set(job.settings.seeds) <= set(found.facts.get("seeds", ())):
-                return MORE
-        return self._pruned(job) or FRESH
-
-    def _pruned(self, job: AnyJob) -> str:
-        """Whether hidden states that are not there any more will be read."""
-        hidden = job.outputs.get("hidden")
-        if hidden is None or (self.results / hidden).exists():
-            return ""
-        return PRUNED if self._is_read(job) else ""
-
-    def _is_read(self, hidden: AnyJob) -> bool:
-        """Whether a job that reads these hidden states is not done, apart from what that is said of them."""
-        self._states[hidden] = FRESH
-        readers = [job for job in (*self.probes(), *self.weights()) if hidden in job.needed]
-        return any(self._state(job) != FRESH for job in readers)
 
     @cache  # noqa: B019  a study lives as long as its process
     def probes(self) -> tuple[AnyJob, ...]:
         return tuple(job for model, task in self.config.pairs for job in self.runs(model, task))
-
-    def _digests(self, job: AnyJob) -> dict[str, str]:
-        """The digest of each input that papa made, by its name."""
-        digests = {}
-        for name, paths in job.inputs.items():
-            if paths and _is_artefact(paths[0]):
-                own = [found.digest if (found := self._provenance(path)) else "" for path in paths]
-                digests[name] = own[0] if len(own) == 1 else digest_of_json(own)
-        return digests
-
-    def _provenance(self, path: str) -> Provenance | None:
-        if path not in self._found:
-            self._found[path] = read_provenance(self.results / path)
-        return self._found[path]
 
     # -- one method for each rule: what its jobs are told, read and make ----------------------------------------------
 
@@ -540,18 +351,22 @@ class Study:
         wildcards = {"model": model, "task": task, "constant": constant, "weights": weights}
         return self._made(settings, needs, {"weights": "weights"}, **wildcards)
 
-    def _rank(self, model: str, task: str, constant: str, order: str) -> Job[stages.RankOf]:
+    def _rank(self, model: str, task: str, constant: str, order: str) -> Job[stages.OrderFromWeights]:
         made_of, own = Order.parse(order), {"model": model, "task": task, "constant": constant}
         if made_of.by_lambda:
             weights = self.job("train_lambda", **own, seed=str(made_of.draw))
         else:
             weights = self.job("weigh_heads", **own, weights=order)
         # finished orders record that they read `lambdas`, whatever the weights are
-        return self._made(stages.RankOf(order=order), {"lambdas": [weights]}, {"order": "order"}, **own, order=order)
+        return self._made(
+            stages.OrderFromWeights(order=order), {"lambdas": [weights]}, {"order": "order"}, **own, order=order
+        )
 
-    def _order_heads(self, model: str, order: str) -> Job[stages.OrderOf]:
+    def _order_heads(self, model: str, order: str) -> Job[stages.OrderFromModel]:
         seed = self.config.ranking.seeds[0] if Order.parse(order).draw is not None else 0
-        settings = stages.OrderOf(model=self._model(model), order=order, seed=seed, unit=self.config.ranking.unit)
+        settings = stages.OrderFromModel(
+            model=self._model(model), order=order, seed=seed, unit=self.config.ranking.unit
+        )
         return self._made(settings, {}, {"order": "heads_in_order"}, model=model, order=order)
 
     def _hidden_states(self, model: str, owner: str, variant: str, part: str) -> Job[stages.HiddenOf]:
@@ -740,101 +555,6 @@ class Study:
         )
 
 
-class Roots:
-    """Digests of what jobs read that papa did not make: nothing is known here; `papa.data.roots` looks."""
-
-    names = ("model", "origin", "tokenizer")
-    """What a trace calls the content of a model's files, where they came from, and files of a rare tokenizer."""
-
-    def source(self, corpus: Corpus) -> dict[str, str]:
-        """The digest of what a corpus is read from, by split or name; empty if only the hub knows."""
-        return {}
-
-    def model(self, model: stages.ModelId) -> str | None:
-        """The digest of the files of a model; None if they are not on this machine."""
-        return None
-
-    def weights(self, model: stages.ModelId) -> str | None:
-        """SHA-256 of the weights of a model; None if they are not on this machine."""
-        return None
-
-    def vocabulary(self, model: stages.ModelId) -> str:
-        """The digest of the files that only rare tokenizers have; empty if there are none."""
-        return ""
-
-    def published(self) -> str:
-        """The digest of the published numbers."""
-        return ""
-
-    def of(self, settings: stages.Settings) -> dict[str, str]:
-        """What the trace of a job with these settings must say of the model that it reads.
-
-        If the model's files are here, their content counts and their origin does not; else only the origin is known.
-        """
-        model = getattr(settings, "model", None)
-        model = model.model if isinstance(model, stages.Encoding) else model
-        if model is None:
-            return {}
-        found = self.model(model)
-        if found is None:
-            return {"origin": model.origin}
-        more = {"tokenizer": self.vocabulary(model)} if isinstance(settings, stages.TokensOf) else {}
-        return {"model": found, **more}
-
-
 def _output_for(name: str, job: AnyJob) -> str:
     """The output of a job that an input of this name is: the runs of a variant, the table of a summary."""
     return job.outputs.get(name, job.main)
-
-
-def _is_artefact(path: str) -> bool:
-    return path.endswith((".parquet", ".h5", ".json", "report/index.html"))
-
-
-def _digest_of_all(paths: tuple[str, ...]) -> str:
-    own = [digest_of(path) for path in paths]
-    return own[0] if len(own) == 1 else digest_of_json(own)
-
-
-def _compared(
-    asked: Mapping[str, JSON], made: Mapping[str, JSON], facts: Mapping[str, JSON]
-) -> tuple[dict[str, JSON], dict[str, JSON]]:
-    """Settings of the config and of an artefact with these facts, without what makes no difference between them.
-
-    Three differences make none: a limit that all training rows fit, names of labels that the data has in this order
-    anyway, and the revision of a dataset whose content is known on both sides. If it is known on one side only, the
-    revision decides.
-    """
-    asked, made = ({**settings} for settings in (asked, made))
-    for settings in (asked, made):
-        if "corpus" in settings:
-            settings["corpus"] = {**settings["corpus"]}
-            rows = facts.get("rows_available", {}).get("train")
-            if rows is not None and settings["corpus"].get("train_limit", 0) >= rows:
-                del settings["corpus"]["train_limit"]
-    # `made` without names took them from the data; the reverse is not known from names that were listed. Names of
-    # choices are another way to read labels than none.
-    from_data = "labels" not in made and "choices" not in made.get("corpus", {})
-    if from_data and asked.get("labels") == facts.get("label_names"):
-        asked.pop("labels", None)
-    if "hub" in asked.get("corpus", {}) and "hub" in made.get("corpus", {}):
-        known = [bool(settings.get("source")) for settings in (asked, made)]
-        for settings in (asked, made):
-            if all(known):
-                settings["corpus"].pop("revision", None)
-            elif any(known):
-                settings.pop("source", None)
-    return asked, made
-
-
-def _difference(asked: Mapping[str, JSON], found: Mapping[str, JSON], where: str = "") -> str:
-    """The first setting that differs, as part of a sentence; empty if none does."""
-    for key in sorted(asked.keys() | found.keys()):
-        own, other = asked.get(key), found.get(key)
-        if isinstance(own, Mapping) and isinstance(other, Mapping):
-            if inner := _difference(own, other, f"{where}{key}."):
-                return inner
-        elif own != other:
-            said = f"{where}{key} is {own}, but it was made with {other}"
-            return said if len(said) < LONGEST and "[[" not in said else f"{where}{key} are others now"
-    return ""

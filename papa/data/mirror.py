@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from papa.config.job import Job
 from papa.config.settings import Corpus
 from papa.config.stages import FetchOf, ModelId
-from papa.config.study import Job
 from papa.errors import DamagedArtefact, InputError, count, first_line
 
 logger = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
+from papa.config.job import Job
 from papa.config.measures import check_metric
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import LabelsOf, OfCorpus, SubsetsOf, TextsOf
-from papa.config.study import Job
 from papa.data.columns import Columns, alike, class_name
 from papa.data.sources import describe, load_rows, source_digests
 from papa.errors import DamagedArtefact, InputError, count

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from papa.config.freshness import SourceDigests
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import ModelId
-from papa.config.study import Roots
 from papa.data.digests import digest_of_file
 from papa.data.sources import source_digests
 from papa.data.weights import digest_of_model, digest_of_vocabulary, known_weights
@@ -15,7 +15,7 @@ from papa.errors import InputError
 PUBLISHED = Path(__file__).parents[1] / "results/published.csv"
 
 
-class LocalRoots(Roots):
+class LocalSourceDigests(SourceDigests):
     """Digests of the files of a machine, each looked up once."""
 
     def __init__(self, machine: Machine) -> None:

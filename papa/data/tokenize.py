@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
+from papa.config.job import Job
 from papa.config.settings import Machine
 from papa.config.stages import ModelId, TokensOf
-from papa.config.study import Job
 from papa.data.layout import CHUNK, Placed, parts_words, place, place_choices, texts_in_blocks
 from papa.data.weights import (
     digest_of_vocabulary,

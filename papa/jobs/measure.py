@@ -18,12 +18,14 @@ from random import Random
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from papa.config.analyses import grid_view
+from papa.config.freshness import FRESH
+from papa.config.job import AnyJob, Job
 from papa.config.reading import config_of
 from papa.config.settings import RUN, Config, check_files
 from papa.config.stages import ModelId
-from papa.config.study import FRESH, AnyJob, Job, Study
+from papa.config.study import Study
 from papa.data.named import facts_in
-from papa.data.roots import LocalRoots
+from papa.data.roots import LocalSourceDigests
 from papa.errors import InputError
 from papa.files import JSON, PathLike, read_table, replacing
 from papa.jobs.init import MASKED, Data, as_config, choices_of, columns_of, for_decoder, look_at
@@ -134,7 +136,7 @@ class Measured:
 
     @property
     def _study(self) -> Study:
-        return Study(self.config, self.folder, LocalRoots(self.config.machine))
+        return Study(self.config, self.folder, LocalSourceDigests(self.config.machine))
 
     def _path(self, artefact: str) -> Path:
         return self.folder / self._study.path(artefact)
@@ -241,7 +243,7 @@ def _measured(
     """Measure a model on a data set; `kept` deletes the folder when nobody needs it any more."""
     config = _config(model, data, settings)
     check_files(config)
-    study = Study(config, folder, LocalRoots(config.machine))
+    study = Study(config, folder, LocalSourceDigests(config.machine))
     study.check_weights()
     note_places(study)
     run_here(study)
@@ -269,7 +271,7 @@ def _placed(study: Study, job: AnyJob) -> AnyJob:
     """Return the job as the workflow would hand it to a process, with the paths of its files."""
     inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
     outputs = {name: str(study.results / path) for name, path in job.outputs.items()}
-    return Job.of(study.told(job), inputs, outputs, study.config.machine)
+    return Job.of(study.parameters(job), inputs, outputs, study.config.machine)
 
 
 # -- what is measured -------------------------------------------------------------------------------------------------

@@ -18,10 +18,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from papa.config.artefacts import ARTEFACTS
+from papa.config.job import AnyJob
 from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus, Machine
 from papa.config.stages import HiddenOf, ModelId, TextsOf
-from papa.config.study import AnyJob, Study
+from papa.config.study import Study
 from papa.config.variant import CONTEXTLESS, ORIGINAL
 from papa.errors import InputError, count
 from papa.files import footer_of

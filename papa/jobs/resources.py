@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
+from papa.config.job import AnyJob, Job
 from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus
 from papa.config.stages import (
@@ -30,7 +31,7 @@ from papa.config.stages import (
     TokensOf,
     WeightsOf,
 )
-from papa.config.study import AnyJob, Job, Study
+from papa.config.study import Study
 from papa.config.variant import OBSERVED, Constant, Variant, entries_of
 from papa.files import PathLike, footer_of
 

@@ -11,9 +11,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from papa.config.freshness import FRESH
 from papa.config.reading import check_yaml
-from papa.config.study import FRESH, Study
-from papa.data.roots import LocalRoots
+from papa.config.study import Study
+from papa.data.roots import LocalSourceDigests
 from papa.errors import InputError
 from papa.jobs.start import home, noted, say
 from papa.jobs.stopping import resumable
@@ -81,7 +82,7 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
             if ended.code:
                 raise
     for study in studies:
-        now = Study(study.config, study.results, LocalRoots(study.config.machine))
+        now = Study(study.config, study.results, LocalSourceDigests(study.config.machine))
         if all(now.state(job) == FRESH for job in now.targets()):
             say(study)
 

@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, cast
 
+from papa.config.job import AnyJob, Job
 from papa.config.settings import Machine
-from papa.config.study import AnyJob, Job
 from papa.errors import InputError, first_line
 from papa.files import MEND, trace_of
 from papa.jobs import gpu

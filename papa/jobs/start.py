@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import papa
+from papa.config.freshness import MORE, OUTDATED
 from papa.config.reading import check_yaml, config_of
 from papa.config.settings import Machine, check_files
-from papa.config.study import MORE, OUTDATED, Study
+from papa.config.study import Study
 from papa.data.named import check_models
-from papa.data.roots import LocalRoots
+from papa.data.roots import LocalSourceDigests
 from papa.errors import InputError, count
 from papa.files import replacing
 
@@ -74,7 +75,7 @@ def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
     os.environ[Machine.VARIABLE] = json.dumps(asdict(checked.machine))
     for name, value in ALLOCATOR.items():
         os.environ.setdefault(name, value)
-    study = Study(checked, f"results/{checked.name}", LocalRoots(checked.machine))
+    study = Study(checked, f"results/{checked.name}", LocalSourceDigests(checked.machine))
     study.check_weights()
     if (studies := _noted.get()) is not None:
         studies.append(study)
@@ -89,7 +90,7 @@ def marked(study: Study) -> str:
         return str(study.results / OUTDATED)
     os.environ[RUN] = f"{folder}:{os.getpid()}"
     try:
-        return study.mark()
+        return study.freshness.mark()
     except OSError as error:
         raise _not_writable(study.results, error) from None
 
@@ -116,7 +117,7 @@ def begin(study: Study) -> None:
     if study.changed():
         raise SystemExit(f"Error: {study.results} changed while this run was starting; start it again.")
     _locks.append(file)  # closing the file would unlock it
-    outdated = study.outdated()
+    outdated = study.freshness.outdated()
     for artefact, why in list(outdated.items())[:SHOWN]:
         print(f"{artefact} is rebuilt: {why}.", flush=True)
     if len(outdated) > SHOWN:

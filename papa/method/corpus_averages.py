@@ -7,8 +7,8 @@ from functools import partial
 
 from torch import Tensor
 
+from papa.config.job import Job
 from papa.config.stages import AverageOf, MergeOf, ResampleOf
-from papa.config.study import Job
 from papa.config.variant import WHOLE, parts_of, rows_of
 from papa.data.tokens import Tokens, TokensFile
 from papa.data.weights import sources_of

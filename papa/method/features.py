@@ -10,8 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from papa.config.job import Job
 from papa.config.stages import HiddenOf
-from papa.config.study import Job
 from papa.config.variant import Variant, rows_of
 from papa.data.tokens import TokensFile
 from papa.data.weights import sources_of

@@ -18,8 +18,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from papa.config.job import Job
 from papa.config.stages import LEFT_OUT_OF, WeightsOf
-from papa.config.study import Job
 from papa.config.variant import OBSERVED, ORIGINAL, Constant, Variant
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens

@@ -17,8 +17,8 @@ from papa.method.probes import ProbeSizes
 from papa.model.model import Model
 
 if TYPE_CHECKING:
+    from papa.config.job import Job
     from papa.config.stages import LambdaOf, ProbeOf, WeightsOf
-    from papa.config.study import Job
 
 
 def objective_of(

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from papa.config.stages import OrderOf, RankOf, Unit
-from papa.config.study import Job
+from papa.config.job import Job
+from papa.config.stages import OrderFromModel, OrderFromWeights, Unit
 from papa.config.variant import BY_LAMBDA, OBSERVED, PROBED, Order, Variant
 from papa.data.weights import sources_of, weights_digest
 from papa.errors import InputError
@@ -23,7 +23,7 @@ def units_of(unit: Unit, heads: int, groups: int) -> int:
     return {"head": heads, "group": groups, "layer": 1}[unit]
 
 
-def rank_heads(job: Job[RankOf]) -> str:
+def rank_heads(job: Job[OrderFromWeights]) -> str:
     """Stage *rank*: the heads in the order in which they are replaced; rank 0 goes first.
 
     `lambda-SEED` goes from the smallest λ after the last epoch up, over all layers together, ties by layer, then head
@@ -47,7 +47,7 @@ def rank_heads(job: Job[RankOf]) -> str:
     return _write_order(heads, job.output("order"), {**provenance_of(table), "order": name}, job.trace())
 
 
-def order_heads(job: Job[OrderOf]) -> str:
+def order_heads(job: Job[OrderFromModel]) -> str:
     """Stage *order*: an order that needs no data (Figure 5): by layer, or drawn at random.
 
     `first-layer-first` and `last-layer-first` go head by head within a layer; `random-1`, `random-2`, … are draws of

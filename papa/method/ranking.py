@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from papa.config.job import Job
 from papa.config.stages import Gating, LambdaOf
-from papa.config.study import Job
 from papa.config.variant import WHOLE, Constant
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from papa import __version__
+from papa.config.freshness import SourceDigests
+from papa.config.job import Job
 from papa.config.stages import ProbeOf, Training
-from papa.config.study import Job, Roots
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of
@@ -294,7 +295,7 @@ def _read(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]:
     with stored_states(indices, splits, settings.model.model.name, Variant.parse(settings.variant)) as (states, index):
         sizes = ProbeSizes(**{field.name: index[field.name] for field in fields(ProbeSizes)})
         made = trace_of(indices[0])
-        sources = {name: own for name, own in made.inputs.items() if name in Roots.names} if made else {}
+        sources = {name: own for name, own in made.inputs.items() if name in SourceDigests.names} if made else {}
         yield Source(states, sizes, index["heads"], index["kept"], index["weights"], sources)
 
 

@@ -16,8 +16,8 @@ from papa.model.model import Model
 from papa.model.replacement import Head, Matrices, Outputs
 
 if TYPE_CHECKING:
+    from papa.config.job import Job
     from papa.config.stages import HiddenOf, ProbeOf
-    from papa.config.study import Job
 
 
 def names_of(variant: Variant) -> dict[str, str | None]:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pandas as pd
 from pydantic import BaseModel, ConfigDict
 
+from papa.config.job import Job
 from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf
-from papa.config.study import Job
 from papa.errors import InputError
 from papa.files import JSON, PathLike, replacing, write_json, write_table
 from papa.results.table import Table, arrow_of, read_frame, write_pages

@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import pandas as pd
 
+from papa.config.job import Job
 from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf
-from papa.config.study import Job
 from papa.data.tokens import Tokens
 from papa.errors import InputError, count
 from papa.method.averages import ConstantMatrices

@@ -15,8 +15,8 @@ from math import inf
 import numpy as np
 import pandas as pd
 
+from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.study import Job
 from papa.config.variant import Constant, Order
 from papa.errors import count
 from papa.files import read_table

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from papa.config.job import Job
 from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf
-from papa.config.study import Job
 from papa.errors import count
 from papa.method.pictures import inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing

@@ -14,8 +14,8 @@ from itertools import product
 
 import pandas as pd
 
+from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView
-from papa.config.study import Job
 from papa.config.variant import DRAWN, Constant
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed, Drawing

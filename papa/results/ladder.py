@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from papa.config.job import Job
 from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf, TaskOf
-from papa.config.study import Job
 from papa.config.variant import LADDER
 from papa.errors import count
 from papa.files import read_table

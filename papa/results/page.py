@@ -12,9 +12,10 @@ import pandas as pd
 
 from papa import __version__
 from papa.config.analyses import grid_view
+from papa.config.job import Job
 from papa.config.settings import RUN, Config
 from papa.config.stages import AnalysisOf, PageOf
-from papa.config.study import Job, Study
+from papa.config.study import Study
 from papa.errors import count
 from papa.files import JSON, write_page
 from papa.results import claims

@@ -12,8 +12,8 @@ from importlib.resources import files
 
 import pandas as pd
 
+from papa.config.job import Job
 from papa.config.stages import AnalysisOf
-from papa.config.study import Job
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed
 from papa.results.grids import ORIGINAL

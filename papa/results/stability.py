@@ -13,8 +13,8 @@ from math import floor
 
 import pandas as pd
 
+from papa.config.job import Job
 from papa.config.stages import AnalysisOf
-from papa.config.study import Job
 from papa.config.variant import parts_of
 from papa.errors import count
 from papa.files import provenance_of, read_table

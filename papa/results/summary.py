@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.artefacts import ARTEFACTS
+from papa.config.job import Job
 from papa.config.measures import MEASURES, METRICS
 from papa.config.stages import AnalysisOf, TaskOf
-from papa.config.study import Job
 from papa.errors import InputError, count
 from papa.files import JSON, PathLike, digest_of, provenance_of, read_table, trace_of
 from papa.method.metrics import counts_of

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
+from papa.config.job import Job
 from papa.config.measures import MEASURES
 from papa.config.settings import Machine
 from papa.config.stages import (
@@ -13,13 +14,12 @@ from papa.config.stages import (
     LambdaOf,
     MergeOf,
     ModelId,
-    OrderOf,
+    OrderFromModel,
+    OrderFromWeights,
     ProbeOf,
-    RankOf,
     Training,
     WeightsOf,
 )
-from papa.config.study import Job
 from papa.files import provenance_of, read_json, read_table, read_tensors
 from papa.method.corpus_averages import average_corpus, merge_averages
 from papa.method.features import extract_features
@@ -79,11 +79,11 @@ def weigh(model, weights, by, told=None, **inputs):
 
 
 def rank(lambdas, order, name="lambda-0"):
-    return rank_heads(job("rank", RankOf(order=name), {"lambdas": lambdas}, order=order))
+    return rank_heads(job("rank", OrderFromWeights(order=name), {"lambdas": lambdas}, order=order))
 
 
 def put_in_order(model, order, name, seed=0, unit="head"):
-    settings = OrderOf(model=encoding(model).model, order=name, seed=seed, unit=unit)
+    settings = OrderFromModel(model=encoding(model).model, order=name, seed=seed, unit=unit)
     return order_heads(job("order", settings, {}, order=order))
 
 

@@ -7,10 +7,11 @@ import pytest
 from tiny import CONFIG
 
 from papa.config.analyses import grid_drawn
+from papa.config.job import Job
 from papa.config.reading import config_of
 from papa.config.settings import Config, Machine
 from papa.config.stages import STAGES
-from papa.config.study import Job, Study
+from papa.config.study import Study
 
 HUB = {"hub": "some/data", "words": "words", "slots": 11}
 
@@ -103,4 +104,4 @@ def test_every_job_reads_its_settings_back():
     jobs = list(made.jobs())
     assert "describe_patterns" in {job.rule for job in jobs}
     for job in jobs:
-        assert Job.of(made.told(job), {}, {}, Machine()).settings == job.settings
+        assert Job.of(made.parameters(job), {}, {}, Machine()).settings == job.settings

@@ -5,9 +5,9 @@ import transformers
 from tokenizers import pre_tokenizers
 
 import papa
+from papa.config.job import Job
 from papa.config.settings import Machine
 from papa.config.stages import ModelId, TokensOf
-from papa.config.study import Job
 from papa.data.layout import place
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens

@@ -82,10 +82,10 @@ def test_scores_are_those_of_the_jobs_each_with_a_model_of_its_own(study, tmp_pa
     """As processes of the workflow do it: each loads the model anew, and is told where it lies by the environment."""
 
     from papa.config.study import Study
-    from papa.data.roots import LocalRoots
+    from papa.data.roots import LocalSourceDigests
     from papa.jobs.measure import _placed
 
-    other = Study(study.config, tmp_path / "other", LocalRoots(study.config.machine))
+    other = Study(study.config, tmp_path / "other", LocalSourceDigests(study.config.machine))
     for job in other.jobs():
         performed(_placed(other, job))
     expected = read_table(tmp_path / "other" / "tables" / "summary.parquet").to_pandas()

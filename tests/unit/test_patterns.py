@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import papa
+from papa.config.job import Job
 from papa.config.settings import Machine, Plots
 from papa.config.stages import AnalysisOf, ModelId, TokensOf
-from papa.config.study import Job
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
 from papa.files import digest_of, provenance_of, read_table, trace_of, write_table

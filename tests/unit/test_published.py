@@ -9,10 +9,10 @@ import analyses
 import pyarrow as pa
 import pytest
 
+from papa.config.job import Job
 from papa.config.measures import METRICS as TASK_METRICS
 from papa.config.settings import Machine
 from papa.config.stages import AnalysisOf
-from papa.config.study import Job
 from papa.data import roots
 from papa.errors import DamagedArtefact, InputError
 from papa.files import provenance_of, read_table, trace_of, write_table
@@ -68,10 +68,10 @@ def test_an_edited_value_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert Path(str(VALUES)) == roots.PUBLISHED
     (tmp_path / "published.csv").write_bytes(VALUES.read_bytes())
     monkeypatch.setattr(roots, "PUBLISHED", tmp_path / "published.csv")
-    before = roots.LocalRoots(Machine.current()).published()
+    before = roots.LocalSourceDigests(Machine.current()).published()
     text = VALUES.read_text(encoding="utf-8")
     (tmp_path / "published.csv").write_text(text.replace("0.47", "0.48"), encoding="utf-8")
-    after = roots.LocalRoots(Machine.current()).published()
+    after = roots.LocalSourceDigests(Machine.current()).published()
     assert job(tmp_path, values=before).settings.recorded() != job(tmp_path, values=after).settings.recorded()
 
 

@@ -11,10 +11,21 @@ import pyarrow as pa
 import pytest
 from tiny import CONFIG as TINY
 
+from papa.config.job import Job
 from papa.config.reading import config_of
 from papa.config.settings import Config
-from papa.config.stages import AverageOf, Encoding, HiddenOf, LambdaOf, ModelId, ProbeOf, RankOf, Training, WeightsOf
-from papa.config.study import Job, Study
+from papa.config.stages import (
+    AverageOf,
+    Encoding,
+    HiddenOf,
+    LambdaOf,
+    ModelId,
+    OrderFromWeights,
+    ProbeOf,
+    Training,
+    WeightsOf,
+)
+from papa.config.study import Study
 from papa.files import write_table
 from papa.jobs.resources import (
     MB,
@@ -233,7 +244,7 @@ def test_disk_is_what_is_written():
     assert disk(probing(TRAINED, True), CONFIG, BERT_BASE) - disk(probing(), CONFIG, BERT_BASE) == pytest.approx(
         144 * 128**2 * 4 / MB, abs=1
     )
-    assert disk(job(RankOf(order="lambda-0")), CONFIG, None) == 1
+    assert disk(job(OrderFromWeights(order="lambda-0")), CONFIG, None) == 1
 
 
 def test_outcomes_in_the_table_of_all_are_those_after_the_last_epoch():

@@ -15,10 +15,12 @@ import pyarrow as pa
 import pytest
 import torch
 
+from papa.config.freshness import FRESH, MISSING, PRUNED, SourceDigests
+from papa.config.job import Job
 from papa.config.reading import config_of
 from papa.config.settings import Corpus, Machine
-from papa.config.stages import STAGES, ModelId, OrderOf, Settings
-from papa.config.study import FRESH, MISSING, PRUNED, Job, Roots, Study
+from papa.config.stages import STAGES, ModelId, OrderFromModel, Settings
+from papa.config.study import Study
 from papa.files import (
     KEY,
     footer_of,
@@ -77,7 +79,7 @@ JOBS_OF_STAGES = ("texts", "labels", "tokens", "average", "lambda", "rank", "hid
 RESULTS = {"summarise": 1, "claims": 1, "drawn_analysis": 2, "page": 1}
 
 
-class Known(Roots):
+class Known(SourceDigests):
     """A machine with these files."""
 
     def __init__(self, weights: str | None = "w", files: str = "f"):
@@ -105,7 +107,7 @@ def edited(**changes: Any) -> dict[str, Any]:
     return config
 
 
-def study_of(config: dict[str, Any], folder: Path, roots: Roots) -> Study:
+def study_of(config: dict[str, Any], folder: Path, roots: SourceDigests) -> Study:
     return Study(config_of(config), folder, roots)
 
 
@@ -118,8 +120,8 @@ def finish(study: Study, content: dict[str, Any] | None = None) -> None:
 def write(study: Study, job: Job[Settings], content: Any) -> None:
     inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
     outputs = {name: str(study.results / path) for name, path in job.outputs.items()}
-    told = Job.of(study.told(job), inputs, outputs, Machine())
-    sources = {name: digest for name, digest in Roots.of(study.sources, job.settings).items() if digest}
+    told = Job.of(study.parameters(job), inputs, outputs, Machine())
+    sources = {name: digest for name, digest in SourceDigests.of(study.sources, job.settings).items() if digest}
     trace = told.trace(**sources)
     facts = {"texts": {"rows_available": {"train": 23}}, "labels": {"label_names": ["b", "a"]}}.get(job.stage, {})
     for path in map(Path, told.outputs.values()):
@@ -171,7 +173,7 @@ def test_a_config_runs_these_jobs(tmp_path: Path) -> None:
 def test_what_is_done_is_not_done_again(results: Path) -> None:
     study = study_of(CONFIG, results, Known())
     assert to_do(study) == {}
-    assert study.outdated() == {}
+    assert study.freshness.outdated() == {}
 
 
 @pytest.mark.parametrize(
@@ -314,7 +316,7 @@ def test_a_new_version_of_a_stage_makes_its_artefacts_again(results: Path, monke
     monkeypatch.setattr("papa.config.stages.LambdaOf.version", 99)
     study = study_of(CONFIG, results, Known())
     assert to_do(study) == {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS
-    assert set(study.outdated().values()) == {
+    assert set(study.freshness.outdated().values()) == {
         "it was made by stage lambda, version 1; this is lambda, version 99",
     }
 
@@ -369,17 +371,17 @@ def test_a_variant_that_no_grid_has_gets_the_seeds_of_the_run(tmp_path: Path) ->
 
 def test_a_file_is_newer_than_what_is_outdated(results: Path) -> None:
     study = study_of(CONFIG, results, Known())
-    mark = Path(study.mark())
+    mark = Path(study.freshness.mark())
     before = mark.read_text()
-    assert Path(study_of(CONFIG, results, Known()).mark()).read_text() == before
-    study_of(edited(tasks__mood__epochs=2), results, Known()).mark()
+    assert Path(study_of(CONFIG, results, Known()).freshness.mark()).read_text() == before
+    study_of(edited(tasks__mood__epochs=2), results, Known()).freshness.mark()
     assert mark.read_text() != before
 
 
 def test_an_outdated_artefact_with_a_date_to_come_looks_old(results: Path) -> None:
     order = results / "models/m/tasks/mood/average/lambda-0/order.parquet"
     os.utime(order, (time.time() + 9999,) * 2)
-    mark = Path(study_of(edited(tasks__mood__epochs=2), results, Known()).mark())
+    mark = Path(study_of(edited(tasks__mood__epochs=2), results, Known()).freshness.mark())
     assert order.stat().st_mtime < mark.stat().st_mtime
 
 
@@ -417,7 +419,7 @@ def test_another_revision_of_data_is_noticed_where_the_mirror_comes_or_goes_too(
     assert {rule: to_do(changed)[rule] for rule in ("prepare_texts", "prepare_labels")} == dict.fromkeys(
         ("prepare_texts", "prepare_labels"), 1
     )
-    assert set(changed.outdated().values()) == {"corpus.revision is b, but it was made with a"}
+    assert set(changed.freshness.outdated().values()) == {"corpus.revision is b, but it was made with a"}
     assert to_do(study_of(edited(**ON_HUB, corpora__texts__revision="a"), results, after)) == {}
 
 
@@ -473,9 +475,9 @@ def test_files_of_a_rare_tokenizer_are_inputs_of_tokens(results: Path) -> None:
     finish(study_of(CONFIG, results, new))
     assert to_do(study_of(CONFIG, results, new)) == {}
     new.rare = "w"
-    assert "its tokenizer has changed" in study_of(CONFIG, results, new).outdated().values()
+    assert "its tokenizer has changed" in study_of(CONFIG, results, new).freshness.outdated().values()
     new.rare = ""
-    assert "its tokenizer has changed" in study_of(CONFIG, results, new).outdated().values()
+    assert "its tokenizer has changed" in study_of(CONFIG, results, new).freshness.outdated().values()
     assert to_do(study_of(CONFIG, results, Known(weights=None)))  # where it comes from was never recorded here
 
 
@@ -498,7 +500,7 @@ def test_results_that_change_while_a_run_starts_are_noticed(results: Path) -> No
 
 def test_why_an_artefact_is_outdated_is_said(results: Path) -> None:
     study = study_of(edited(tasks__mood__learning_rate=0.5), results, Known())
-    reasons = study.outdated()
+    reasons = study.freshness.outdated()
     assert reasons["models/m/tasks/mood/average/lambda-0.parquet"] == (
         "training.learning_rate is 0.5, but it was made with 0.001"
     )
@@ -508,7 +510,7 @@ def test_why_an_artefact_is_outdated_is_said(results: Path) -> None:
 def test_a_job_comes_back_from_what_it_is_told(tmp_path: Path) -> None:
     study = study_of(CONFIG, tmp_path, Known())
     for job in study.jobs():
-        back = Job.of(study.told(job), job.inputs, job.outputs, Machine())
+        back = Job.of(study.parameters(job), job.inputs, job.outputs, Machine())
         assert (back.stage, back.settings) == (job.stage, job.settings)
         assert {name: len(requests) for name, requests in back.wanted.items()} == {
             name: len(needed) for name, needed in job.needs.items()
@@ -547,9 +549,9 @@ def test_default_values_are_not_recorded_and_never_change() -> None:
         ("LambdaOf", "l1"): 0.0,
         ("WeightsOf", "unit"): "head",
         ("WeightsOf", "direct"): False,
-        ("OrderOf", "unit"): "head",
+        ("OrderFromModel", "unit"): "head",
         ("ProbeOf", "direct"): False,
     }
-    settings = OrderOf(model=ModelId(name="m"), order="random-1", seed=0)
+    settings = OrderFromModel(model=ModelId(name="m"), order="random-1", seed=0)
     assert settings.recorded() == {"model": {"name": "m"}, "order": "random-1", "seed": 0}
     assert settings.model_copy(update={"unit": "layer"}).recorded()["unit"] == "layer"

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from papa.config.job import Job
 from papa.config.measures import WORD, check_metric
 from papa.config.settings import Corpus
 from papa.config.stages import LabelsOf, SubsetsOf, TextsOf
-from papa.config.study import Job
 from papa.data.prepare import prepare_labels, prepare_subsets, prepare_texts
 from papa.data.readers import Rows
 from papa.data.sources import source_digests

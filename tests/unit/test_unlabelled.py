@@ -3,9 +3,9 @@
 import pytest
 
 import papa
+from papa.config.job import Job
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import AverageOf, Encoding, ModelId, TextsOf, TokensOf
-from papa.config.study import Job
 from papa.data.prepare import prepare_texts
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens

@@ -14,10 +14,12 @@ import pytest
 from comparing import same_results
 from tiny import CONFIG, Copy
 
+from papa.config.freshness import FRESH
+from papa.config.job import Job
 from papa.config.reading import config_of
 from papa.config.settings import Machine
-from papa.config.study import FRESH, Job, Study
-from papa.data.roots import LocalRoots
+from papa.config.study import Study
+from papa.data.roots import LocalSourceDigests
 from papa.errors import InputError
 from papa.files import MEND
 from papa.jobs.stage import check_inputs
@@ -53,7 +55,7 @@ def folder(finished, tmp_path_factory):
 
 def opened() -> Study:
     """The study as a run of the workflow sees it when it begins."""
-    return Study(config_of(CONFIG), RESULTS, LocalRoots(config_of(CONFIG).machine))
+    return Study(config_of(CONFIG), RESULTS, LocalSourceDigests(config_of(CONFIG).machine))
 
 
 def ready(rule: str, name: str, made_by: str, out: Path) -> Job:
@@ -62,7 +64,7 @@ def ready(rule: str, name: str, made_by: str, out: Path) -> Job:
     job = study.job(rule, **job.wildcards)
     inputs = {key: tuple(str(RESULTS / path) for path in paths) for key, paths in job.inputs.items()}
     outputs = {key: str(out / Path(path).name) for key, path in job.outputs.items()}
-    return Job.of(study.told(job), inputs, outputs, study.config.machine)
+    return Job.of(study.parameters(job), inputs, outputs, study.config.machine)
 
 
 def run(job: Job) -> str:

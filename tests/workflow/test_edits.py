@@ -22,10 +22,12 @@ import pytest
 from pydantic import BaseModel
 from tiny import ROWS, WORDS, write_data, write_model
 
+from papa.config.freshness import FRESH
+from papa.config.job import AnyJob
 from papa.config.reading import config_of
 from papa.config.settings import Config
-from papa.config.study import FRESH, AnyJob, Study
-from papa.data.roots import LocalRoots
+from papa.config.study import Study
+from papa.data.roots import LocalSourceDigests
 from papa.errors import InputError
 from papa.files import digest_of, read_json, read_table
 from papa.jobs.measure import run_here
@@ -350,7 +352,7 @@ def finish(config: dict[str, Any], folder: Path) -> str | None:
 
 def study_of(config: dict[str, Any], folder: Path) -> Study:
     checked = config_of(config)
-    return Study(checked, folder, LocalRoots(checked.machine))
+    return Study(checked, folder, LocalSourceDigests(checked.machine))
 
 
 def save_nothing(figure: object, outputs: dict[str, str], plots: object) -> None:

@@ -12,9 +12,9 @@ import pytest
 from hub import Hub
 from tiny import CONFIG, Copy, copy_of_repository, write_model
 
+from papa.config.job import Job
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import FetchOf, ModelId
-from papa.config.study import Job
 from papa.data.mirror import RECORD, fetch, recorded
 from papa.data.sources import load_rows
 from papa.errors import InputError

@@ -20,9 +20,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from papa.config.freshness import FRESH
+from papa.config.job import AnyJob
 from papa.config.reading import read_config
-from papa.config.study import FRESH, AnyJob, Study
-from papa.data.roots import LocalRoots
+from papa.config.study import Study
+from papa.data.roots import LocalSourceDigests
 from papa.files import read_json, read_table
 from papa.jobs.stage import performed
 
@@ -48,7 +50,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PAPA_MACHINE", raising=False)
     config = read_config("config.yaml")
-    return Study(config, "results/finished", LocalRoots(config.machine))
+    return Study(config, "results/finished", LocalSourceDigests(config.machine))
 
 
 def test_finished_results_stay_finished(study: Study) -> None:

@@ -12,9 +12,10 @@ from collections import Counter
 import pytest
 from tiny import CONFIG, JOBS, Copy, write_model
 
+from papa.config.freshness import FRESH
 from papa.config.reading import config_of
-from papa.config.study import FRESH, Study
-from papa.data.roots import LocalRoots
+from papa.config.study import Study
+from papa.data.roots import LocalSourceDigests
 from papa.files import read_json, read_table, trace_of
 
 TABLES = {"summarise": 1, "claims": 1, "drawn_analysis": 2, "page": 1}
@@ -79,7 +80,7 @@ def test_a_learning_rate_reruns_what_it_must(finished, elsewhere, config, rememb
 )
 def test_the_workflow_plans_what_the_study_says(elsewhere, config, edit, monkeypatch):
     monkeypatch.chdir(elsewhere.folder)
-    study = Study(config_of(config | edit), "results/tiny", LocalRoots(config_of(config | edit).machine))
+    study = Study(config_of(config | edit), "results/tiny", LocalSourceDigests(config_of(config | edit).machine))
     # these models and files are where the config says: no environment is needed to find them
     expected = Counter(job.rule for job in study.jobs() if study.state(job) != FRESH)
     planned = elsewhere.planned(config | edit)

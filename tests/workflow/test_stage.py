@@ -131,7 +131,7 @@ from papa.config import stages
 from papa.files import write_json
 from papa.jobs.stage import run
 
-class Ranked(stages.RankOf):
+class Ranked(stages.OrderFromWeights):
     runs = "__main__:rank"
 
 stages.STAGES["Ranked"] = Ranked

@@ -1,6 +1,6 @@
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import NAME
-from papa.config.study import FRESH
+from papa.config.freshness import FRESH
 from papa.config.variant import AVERAGED, CONSTANT, OF_CORPUS, OF_TASK, OF_TRAINED, ORDER, PART, WEIGHTS
 from papa.errors import InputError
 from papa.jobs import resources
@@ -46,7 +46,7 @@ def sized(rule):
 
 
 def parameters(wildcards, output):
-    return STUDY.told(STUDY.maker(output[0]))
+    return STUDY.parameters(STUDY.maker(output[0]))
 
 
 def file(artefact, **wildcards):

@@ -1,4 +1,4 @@
-"""A pass of a model over a corpus: batches under a budget of tokens, which shrinks if memory does not do."""
+"""A pass of a model over a corpus: batches under a budget of tokens, which shrinks if memory runs out."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from papa.model.model import Model
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Work = Callable[[Tensor, Packed, int], None]
-"""Called with example numbers, their packed row on the model's device, and the layer from which to go on."""
+"""Called with example numbers, their packed row on the model's device, and the layer at which to resume."""
 
 
 class TokenBudget:
-    """How many tokens the model takes at once: what was asked for, halved whenever a device runs out of memory."""
+    """The number of tokens that the model takes at once; it is halved whenever a device runs out of memory."""
 
     def __init__(self, tokens: int):
         self.tokens = tokens
 
     def run(self, model: Model, group: Tokens, work: Work, done: Callable[[], int] = lambda: 0) -> Iterator[Tensor]:
-        """Do `work` on all examples of a group, batch by batch, and yield the numbers of those that are done.
+        """Do `work` on all examples of a group, batch by batch, and yield the numbers of finished examples.
 
-        A batch that does not fit is done in halves, from the layer on that `done` then tells: what was added up of the
-        layers before it is kept. Raises `InputError` where a single example does not fit.
+        A batch that does not fit is done in halves, which resume at the layer that `done` returns: the sums of earlier
+        layers are kept. Raises `InputError` if a single example does not fit.
         """
         pinned = model.device.type == "cuda"
 
@@ -48,10 +48,10 @@ class TokenBudget:
                 part, packed, first = left.pop()
                 packed = group.batch(part) if packed is None else packed
                 if not self._fits(model, work, part, packed, first):
-                    # Here nothing holds on to the tensors of the failed attempt any more.
+                    # Nothing refers to the tensors of the failed attempt any more.
                     self._halve(model, int(packed.lengths.sum()), len(part))
                     middle = -(-len(part) // 2)
-                    left += [(own, None, done()) for own in (part[middle:], part[:middle])]
+                    left += [(half, None, done()) for half in (part[middle:], part[:middle])]
             yield examples
 
     def _fits(self, model: Model, work: Work, examples: Tensor, batch: Packed, first: int) -> bool:
@@ -80,7 +80,7 @@ class TokenBudget:
 
 
 def _prefetched(items: Iterable[Item]) -> Iterator[Item]:
-    """The same items, each made in a thread of its own while the one before it is used."""
+    """Yield the same items; a thread makes each while the one before it is used."""
     source = iter(items)
     with ThreadPoolExecutor(1) as worker:
         ahead = worker.submit(next, source, None)

@@ -1,7 +1,7 @@
 """Load a pretrained model, and check it before anything is computed with it.
 
-A model whose attention were not replaced, or whose positions were not those of its own code, would give plausible
-numbers that are wrong. One tiny batch through the stock model and through the patched one finds that out.
+If attention were not replaced, or positions were not those of the model's code, the numbers would be plausible and
+wrong. `settling.py` compares the stock model and the patched one on tiny batches.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def load_model(
     Args:
         path_or_id: a local folder, or an id on the hub.
         revision: a branch, tag or commit of the hub.
-        device: "auto" takes a GPU if there is one; else "cpu", "cuda", "cuda:1", "mps".
+        device: "auto" uses a GPU if there is one; or "cpu", "cuda", "cuda:1", "mps".
         dtype: type of the weights.
 
     Raises:
-        InputError: the model cannot be had, its attention is not supported, it does not pass the check, or the
-            device is not there.
+        InputError: the model cannot be loaded, its attention is not supported, it does not pass the check, or the
+            device is missing.
     """
     stock = stock_model(path_or_id, revision, device, dtype)
     with refused(os.fspath(path_or_id)):
@@ -55,7 +55,7 @@ def load_model(
 def stock_model(
     path_or_id: str | os.PathLike[str], revision: str | None = None, device: str = "auto", dtype: Dtype = "float32"
 ) -> PreTrainedModel:
-    """The model as transformers has it, with its head if it is a language model; see `load_model`."""
+    """Return the model of transformers, with its head if it is a language model; see `load_model`."""
     if not isinstance(path_or_id, str | os.PathLike):
         raise InputError(
             f"load_model takes a folder or a hub id, and a {type(path_or_id).__name__} was given; "
@@ -64,16 +64,16 @@ def stock_model(
     name = os.fspath(path_or_id)
     if dtype not in get_args(Dtype):
         raise InputError(f"dtype {dtype!r} is not known; it is one of {', '.join(get_args(Dtype))}.")
-    return _loaded(name, revision, _found(device), getattr(torch, dtype))
+    return _loaded(name, revision, _usable(device), getattr(torch, dtype))
 
 
 def model_of(encoding: Encoding, machine: Machine) -> Model:
-    """The model that a config names, from its place on this machine and on this machine's device.
+    """Return the model that a config names, from its place on this machine and on this machine's device.
 
     Its weights are float32; it computes in the encoding's precision, by autocast.
 
     Raises:
-        InputError: as `load_model`, and if the weights found are others than the encoding says.
+        InputError: as for `load_model`, or the weights differ from those that the encoding records.
     """
     identity = encoding.model
     digest = weights_digest(identity, machine)
@@ -97,7 +97,7 @@ def model_of(encoding: Encoding, machine: Machine) -> Model:
 
 @contextmanager
 def keeping_models() -> Iterator[None]:
-    """Inside, `model_of` gives the same object for the same weights, for one process that runs many jobs."""
+    """Let `model_of` return the same object for the same weights, in a process that runs many jobs."""
     token = _kept.set({})
     try:
         yield
@@ -106,10 +106,10 @@ def keeping_models() -> Iterator[None]:
 
 
 def saved(model: object, folder: Path) -> str:
-    """Save a loaded model to a folder, with the tokenizer of where it was loaded from; return the folder's path.
+    """Save a loaded model and the tokenizer from its origin to a folder; return the path of the folder.
 
     Raises:
-        InputError: it is no model of transformers, or its tokenizer cannot be had.
+        InputError: it is not a model of transformers, or its tokenizer cannot be loaded.
     """
     from transformers import AutoTokenizer, PreTrainedModel
 
@@ -132,21 +132,21 @@ def saved(model: object, folder: Path) -> str:
 
 
 def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) -> PreTrainedModel:
-    """The model as transformers loads it, with all weights from its files, and dropout off."""
+    """Return the model as transformers loads it, with all weights from its files, and dropout off."""
     from transformers import AutoConfig
     from transformers.utils import logging as loading
 
     verbosity, collecting = loading.get_verbosity(), gc.isenabled()
-    gc.disable()  # the code of a model is imported here: no garbage, but objects that take a second to look through
+    gc.disable()  # importing a model's code makes no garbage, but many objects that take a second to scan
     loading.set_verbosity_error()
     loading.disable_progress_bar()
     try:
-        own = {"revision": revision, "trust_remote_code": False}
-        config = AutoConfig.from_pretrained(name, **own)
-        # eager whatever the config says, which may name a kernel: code from the hub; and said to the model, for what
-        # AutoModel makes of config.json would go before it
+        options = {"revision": revision, "trust_remote_code": False}
+        config = AutoConfig.from_pretrained(name, **options)
+        # eager, because the config may name a kernel, which is code from the hub; it is passed to the model, because
+        # AutoModel would prefer config.json to our config
         model, report = class_of(config, name).from_pretrained(
-            name, config=config, attn_implementation="eager", dtype=dtype, output_loading_info=True, **own
+            name, config=config, attn_implementation="eager", dtype=dtype, output_loading_info=True, **options
         )
     except InputError:
         raise
@@ -175,14 +175,14 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
 
 
 LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel", "GenerationDecoder", "ForMaskedLM", "ForConditionalGeneration")
-"""How the names of classes end that have the head of a language model."""
+"""Endings of the names of classes that have the head of a language model."""
 
 
 def class_of(config: PreTrainedConfig, name: str) -> Any:
-    """What loads a checkpoint: with its head if it is a language model, else without; of two stacks the encoder.
+    """Return the class that loads a checkpoint, with a head only for a language model, and of two stacks the encoder.
 
     Raises:
-        InputError: transformers has no class for the encoder alone of a model of two stacks.
+        InputError: transformers has no class for only the encoder of a model of two stacks.
     """
     import transformers
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForTextEncoding
@@ -195,44 +195,45 @@ def class_of(config: PreTrainedConfig, name: str) -> Any:
                 f"The model {name} is an encoder with a decoder ({config.model_type}), and papa takes one of the two; "
                 f"in Python, give papa.Model the encoder, {encoder}, or load another model."
             )
-        config.is_encoder_decoder = False  # it is not any more, and T5Gemma wants this said
+        config.is_encoder_decoder = False  # only the encoder is left, and T5Gemma needs to know
         return AutoModelForTextEncoding
     named = (config.architectures or [""])[0]
-    own = getattr(transformers, named, None)
-    if named.endswith((*LANGUAGE_MODELS, "EncoderModel")) and getattr(own, "config_class", None) is type(config):
-        return own
+    named_class = getattr(transformers, named, None)
+    of_config = getattr(named_class, "config_class", None) is type(config)
+    if of_config and named.endswith((*LANGUAGE_MODELS, "EncoderModel")):
+        return named_class
     if named.endswith(("ForCausalLM", "LMHeadModel")):
         return AutoModelForCausalLM
     return AutoModelForMaskedLM if named.endswith("ForMaskedLM") else AutoModel
 
 
-def _found(device: str) -> str:
-    """What `device` stands for on this machine; raises `InputError` for one that is not there."""
+def _usable(device: str) -> str:
+    """Return the device that `device` means on this machine; raise `InputError` if it is missing."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto":
         return "cuda" if gpus else "cpu"
     try:
-        asked = torch.device(device)
-        if asked.type not in ("cuda", "mps"):
-            torch.zeros(1, device=asked).item()
-    except Exception as error:  # torch says of each kind of device in another way that it cannot be used
+        parsed = torch.device(device)
+        if parsed.type not in ("cuda", "mps"):
+            torch.zeros(1, device=parsed).item()
+    except Exception as error:  # torch has another error for each kind of device
         raise InputError(
             f"device is {device!r}, which torch {torch.__version__} cannot compute on here; give auto, cpu, cuda, "
             "a GPU by its number (cuda:1) or mps."
         ) from error
-    there = {"cuda": (asked.index or 0) < gpus, "mps": torch.backends.mps.is_available()}
-    if not there.get(asked.type, True):
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    available = {"cuda": (parsed.index or 0) < gpus, "mps": torch.backends.mps.is_available()}
+    if not available.get(parsed.type, True):
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         raise InputError(
             f"device is {device}, but torch {torch.__version__} finds {gpus} CUDA GPUs here"
-            f"{'' if seen is None else f' (CUDA_VISIBLE_DEVICES is {seen!r})'}; "
+            f"{'' if visible is None else f' (CUDA_VISIBLE_DEVICES is {visible!r})'}; "
             "give auto, cpu or a GPU that is there, or install a torch built for this machine."
         )
     return device
 
 
 def _pickled(path_or_id: str, revision: str | None) -> bool:
-    """Whether a loaded model came from pickled files: transformers takes safetensors wherever there are some."""
+    """Whether a loaded model came from pickled files; transformers prefers safetensors if there are any."""
     safe = [name for name in WEIGHTS if name.startswith("model.safetensors")]
     if Path(path_or_id).is_dir():
         return not any(Path(path_or_id, name).is_file() for name in safe)

@@ -1,6 +1,6 @@
-"""What a model has to give with replaced heads: the formula of Sec. 3.3 once more, dense and padded.
+"""The reference for replaced heads: the formula of Sec. 3.3 once more, dense and padded.
 
-It is written for itself, as another registered function. It looks at no slot, packs nothing and skips nothing.
+It is written independently, as another registered function. It uses no slots, packs nothing and skips nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class Reference:
 
     def __init__(self, model: PreTrainedModel, constants: Tensor, heads: Iterable[Head], mask: Tensor):
         self.model, self.constants, self.real = model, constants, mask.bool()
-        listed = list(heads)
-        self.heads = {layer: [head for own, head in listed if own == layer] for layer in range(len(constants))}
+        self.heads: dict[int, list[int]] = {layer: [] for layer in range(len(constants))}
+        for layer, head in heads:
+            self.heads[layer].append(head)
 
     def __enter__(self) -> None:
         from transformers import AttentionInterface, AttentionMaskInterface
@@ -52,11 +53,11 @@ class Reference:
         attention_mask: Tensor | None,
         **more: Any,
     ) -> tuple[Tensor, None]:
-        """Softmax written out, then the constants of the replaced heads in its place."""
+        """Compute softmax term by term, then put the constants of the replaced heads in its place."""
         del module
         layer, self.called = self.called, self.called + 1
         groups = query.shape[1] // key.shape[1]
-        keys, values = (given.repeat_interleave(groups, dim=1) for given in (key, value))
+        keys, values = (grouped.repeat_interleave(groups, dim=1) for grouped in (key, value))
         scaling = more.get("scaling")
         scores = query @ keys.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
         if (cap := more.get("softcap")) is not None:
@@ -68,13 +69,13 @@ class Reference:
             seen = attention_mask
         elif attention_mask is not None:
             scores, seen = scores + attention_mask, attention_mask > torch.finfo(attention_mask.dtype).min / 2
-        # of the keys that are seen: a far higher score of another would leave nothing of theirs
+        # only of visible keys: a far higher score of another key would leave nothing of theirs
         highest = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
         weights = torch.where(seen, (scores - highest).exp(), 0)
         total = weights.sum(-1, keepdim=True)
         if (sinks := more.get("s_aux")) is not None:
             total = total + (sinks.view(1, -1, 1, 1) - highest).exp()
         attention = weights / total.clamp(min=1e-30)
-        own = self.constants[layer, self.heads[layer]] * seen
-        attention[:, self.heads[layer]] = own / own.sum(-1, keepdim=True).clamp(min=1e-30)
+        constants = self.constants[layer, self.heads[layer]] * seen
+        attention[:, self.heads[layer]] = constants / constants.sum(-1, keepdim=True).clamp(min=1e-30)
         return (attention @ values).transpose(1, 2).contiguous(), None

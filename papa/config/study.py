@@ -41,8 +41,20 @@ MACHINE = {"hub_mirror", "device", "threads", "token_budget", "checkpoint_minute
 
 RULES = {"summary": "summarise", "claims": "claims"}
 """The rules of analyses that write more files than others."""
-Builder = Callable[..., AnyJob]
+Builder = TypeVar("Builder", bound=Callable[..., AnyJob])
+BUILDERS: dict[str, Callable[..., AnyJob]] = {}
+"""For each rule of the workflow, the function that makes its jobs from a study and the wildcards of the rule."""
 Needs = dict[str, list[AnyJob]]
+
+
+def _builds(rule: str) -> Callable[[Builder], Builder]:
+    """Enter a method in the table of builders."""
+
+    def enter(build: Builder) -> Builder:
+        BUILDERS[rule] = build
+        return build
+
+    return enter
 
 
 class Study:
@@ -164,9 +176,7 @@ class Study:
         """The job of a rule of the workflow, from the wildcards of its outputs."""
         key = rule, tuple(sorted(wildcards.items()))
         if key not in self._jobs:
-            build: Builder = getattr(self, f"_{rule}")
-            job = build(**wildcards)
-            job = replace(job, rule=rule, wildcards=wildcards)
+            job = replace(BUILDERS[rule](self, **wildcards), rule=rule, wildcards=wildcards)
             self._jobs[key] = job
             self._makers |= dict.fromkeys(job.outputs.values(), job)
         return self._jobs[key]
@@ -244,12 +254,14 @@ class Study:
     def probes(self) -> tuple[AnyJob, ...]:
         return tuple(job for model, task in self.config.pairs for job in self.runs(model, task))
 
-    # -- one method for each rule: what its jobs are told, read and make ----------------------------------------------
+    # -- one builder for each rule -----------------------------------------------------------------------------------
 
+    @_builds("prepare_texts")
     def _prepare_texts(self, corpus: str) -> Job[stages.TextsOf]:
         settings = stages.TextsOf(corpus=self._corpus(corpus), source=self.sources.source(self._corpus(corpus)))
         return self._made(settings, {}, {"texts": "texts"}, corpus=corpus)
 
+    @_builds("prepare_labels")
     def _prepare_labels(self, task: str) -> Job[stages.LabelsOf]:
         given, texts = self.config.tasks[task], self._texts(task)
         if given.label is None:
@@ -263,11 +275,13 @@ class Study:
         )
         return self._made(settings, {"texts": [texts]}, {"labels": "labels"}, task=task)
 
+    @_builds("prepare_subsets")
     def _prepare_subsets(self, task: str) -> Job[stages.SubsetsOf]:
         texts, subset = self._texts(task), self.config.tasks[task].subset
         settings = stages.SubsetsOf(corpus=texts.settings.corpus, source=texts.settings.source, subset=subset or "")
         return self._made(settings, {"texts": [texts]}, {"subsets": "subsets"}, task=task)
 
+    @_builds("tokenize")
     def _tokenize(self, model: str, laid_out: str) -> Job[stages.TokensOf]:
         name, _, slots = laid_out.partition("/slots-")
         corpus, layout = self.config.corpora[name], self.config.layout
@@ -281,9 +295,11 @@ class Study:
         texts = self.job("prepare_texts", corpus=name)
         return self._made(settings, {"texts": [texts]}, {"tokens": "tokens"}, model=model, laid_out=laid_out)
 
+    @_builds("average")
     def _average(self, model: str, laid_out: str, averaged: str) -> Job[stages.AverageOf]:
         return self._average_part(model, laid_out, averaged, WHOLE)
 
+    @_builds("average_part")
     def _average_part(self, model: str, laid_out: str, averaged: str, part: str) -> Job[stages.AverageOf]:
         settings = stages.AverageOf(model=self._encoding(model), part=part, kind=averaged)
         tokens = self.job("tokenize", model=model, laid_out=laid_out)
@@ -291,16 +307,19 @@ class Study:
         output, more = ("average", {}) if part == WHOLE else ("average_part", {"part": part})
         return self._made(settings, {"tokens": [tokens]}, {"constants": output}, **own, **more)
 
+    @_builds("merge_averages")
     def _merge_averages(self, model: str, laid_out: str, averaged: str) -> Job[stages.MergeOf]:
         own = {"model": model, "laid_out": laid_out, "averaged": averaged}
         parts = [self.job("average_part", **own, part=part) for part in self.parts(laid_out)]
         return self._made(stages.MergeOf(), {"parts": parts}, {"constants": "average"}, **own)
 
+    @_builds("resample")
     def _resample(self, model: str, laid_out: str) -> Job[stages.ResampleOf]:
         settings = stages.ResampleOf(model=self._encoding(model))
         tokens = self.job("tokenize", model=model, laid_out=laid_out)
         return self._made(settings, {"tokens": [tokens]}, {"constants": "resample"}, model=model, laid_out=laid_out)
 
+    @_builds("half_lambda")
     def _half_lambda(self, model: str, task: str, constant: str, seed: str, part: str) -> Job[stages.LambdaOf]:
         job = self._train_lambda(model, task, constant, seed)
         settings, path = job.settings.model_copy(update={"part": part}), "lambda_half"
@@ -308,6 +327,7 @@ class Study:
         needs = {name: list(jobs) for name, jobs in job.needs.items()}
         return self._made(settings, needs, {"lambdas": path}, **own)
 
+    @_builds("train_lambda")
     def _train_lambda(self, model: str, task: str, constant: str, seed: str) -> Job[stages.LambdaOf]:
         given, ranking = self.config.tasks[task], self.config.ranking
         settings = stages.LambdaOf(
@@ -330,6 +350,7 @@ class Study:
         }
         return self._made(settings, needs, {"lambdas": "lambda"}, model=model, task=task, constant=constant, seed=seed)
 
+    @_builds("weigh_heads")
     def _weigh_heads(self, model: str, task: str, constant: str, weights: str) -> Job[stages.WeightsOf]:
         given, by = self.config.tasks[task], Order.parse(weights)
         needs: Needs = {"tokens": [self._tokens(model, task)]}
@@ -351,6 +372,7 @@ class Study:
         wildcards = {"model": model, "task": task, "constant": constant, "weights": weights}
         return self._made(settings, needs, {"weights": "weights"}, **wildcards)
 
+    @_builds("rank")
     def _rank(self, model: str, task: str, constant: str, order: str) -> Job[stages.OrderFromWeights]:
         made_of, own = Order.parse(order), {"model": model, "task": task, "constant": constant}
         if made_of.by_lambda:
@@ -362,6 +384,7 @@ class Study:
             stages.OrderFromWeights(order=order), {"lambdas": [weights]}, {"order": "order"}, **own, order=order
         )
 
+    @_builds("order_heads")
     def _order_heads(self, model: str, order: str) -> Job[stages.OrderFromModel]:
         seed = self.config.ranking.seeds[0] if Order.parse(order).draw is not None else 0
         settings = stages.OrderFromModel(
@@ -369,6 +392,7 @@ class Study:
         )
         return self._made(settings, {}, {"order": "heads_in_order"}, model=model, order=order)
 
+    @_builds("hidden_states")
     def _hidden_states(self, model: str, owner: str, variant: str, part: str) -> Job[stages.HiddenOf]:
         replaced = Variant.parse(variant)
         where, _, name = owner.partition("/")
@@ -386,6 +410,7 @@ class Study:
         own = {"model": model, "owner": owner, "variant": variant}
         return [self.job("hidden_states", **own, part=part) for part in self.parts(corpus)]
 
+    @_builds("probe")
     def _probe(self, model: str, task: str, variant: str) -> Job[stages.ProbeOf]:
         given, replaced = self.config.tasks[task], Variant.parse(variant)
         streamed = self.streamed(task, replaced)
@@ -408,19 +433,24 @@ class Study:
         outputs = {name: name for name in ("runs", "outcomes", "probes")}
         return self._made(settings, needs, outputs, model=model, task=task, variant=variant)
 
+    @_builds("stream_probe")
     def _stream_probe(self, model: str, task: str, variant: str) -> Job[stages.ProbeOf]:
         return self._probe(model, task, variant)
 
+    @_builds("summarise")
     def _summarise(self) -> Job[stages.AnalysisOf]:
         return self._analysis("summary")
 
+    @_builds("claims")
     def _claims(self) -> Job[stages.AnalysisOf]:
         return self._analysis("claims")
 
+    @_builds("analysis")
     def _analysis(self, analysis: str) -> Job[stages.AnalysisOf]:
         entry = ANALYSES.get(analysis) or grid_entry(self, analysis)
         return self._made(entry.settings(analysis, self), entry.inputs(self), entry.outputs, analysis=analysis)
 
+    @_builds("drawn_analysis")
     def _drawn_analysis(self, analysis: str) -> Job[stages.AnalysisOf]:
         return self._analysis(analysis)
 
@@ -442,10 +472,12 @@ class Study:
         """All λ that are learned, those on halves of the texts included."""
         return [job for job in self.weights() if isinstance(job.settings, stages.LambdaOf)]
 
+    @_builds("describe_patterns")
     def _describe_patterns(self, model: str, laid_out: str) -> Job[stages.AnalysisOf]:
         entry, wildcards = patterns_entry(self, model, laid_out), {"model": model, "laid_out": laid_out}
         return self._made(entry.settings("patterns", self), entry.inputs(self), entry.outputs, **wildcards)
 
+    @_builds("page")
     def _page(self) -> Job[stages.PageOf]:
         # finished reports record these inputs by name, and all other analyses together
         named: Needs = {name: [self.analysis("summary")] for name in ("summary", "runs", "curves")}

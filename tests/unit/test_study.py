@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 import shutil
 import time
 from collections import Counter
@@ -20,7 +21,7 @@ from papa.config.job import Job
 from papa.config.reading import config_of
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import STAGES, ModelId, OrderFromModel, Settings
-from papa.config.study import Study
+from papa.config.study import BUILDERS, Study
 from papa.files import (
     KEY,
     footer_of,
@@ -555,3 +556,11 @@ def test_default_values_are_not_recorded_and_never_change() -> None:
     settings = OrderFromModel(model=ModelId(name="m"), order="random-1", seed=0)
     assert settings.recorded() == {"model": {"name": "m"}, "order": "random-1", "seed": 0}
     assert settings.model_copy(update={"unit": "layer"}).recorded()["unit"] == "layer"
+
+
+def test_every_rule_has_a_builder_and_no_builder_lacks_a_rule() -> None:
+    """Except `fetch` and `prune`, which are no jobs of a study."""
+    rules = Path(__file__).parents[2].glob("workflow/rules/*.smk")
+    code = "\n".join(path.read_text(encoding="utf-8") for path in rules)
+    named = re.findall(r"^(?:rule|use rule \w+ as) (\w+)", code, re.MULTILINE)
+    assert set(named) - {"fetch", "prune"} == set(BUILDERS)

@@ -61,11 +61,11 @@ def resumable() -> Iterator[None]:
         code = None
     finally:
         signal.set_wakeup_fd(before)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
         os.close(writing)
         with open(reading, "rb", buffering=0) as pipe:
             received = [number for number in pipe.read() or b"" if number in SIGNALS]
+        for number, handler in handlers.items():  # once stopped, another Ctrl-C would interrupt the exit
+            signal.signal(number, signal.SIG_IGN if received else handler)
     if received and code != 0:
         print(f"Stopped. `{shlex.join(['papa', *sys.argv[1:]])}` resumes.", file=sys.stderr, flush=True)
     raise SystemExit(128 + received[0] if code is None and received else code)

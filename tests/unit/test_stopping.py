@@ -46,6 +46,19 @@ def test_a_signal_that_another_handler_takes_counts():
     assert printed[-1].startswith("Stopped.") and ended == 1
 
 
+def test_a_signal_while_the_process_exits_is_ignored():
+    """Python waits for its threads then."""
+    work = "import threading, time; threading.Thread(target=lambda: time.sleep(2)).start()\n" + WORK.format(ending="")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", work], env=environment(), **pipes)
+    while (line := process.stdout.readline()) and not line.startswith("Stopped."):
+        if line == "working\n":
+            process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=30)
+    assert printed == "" and process.returncode == 130
+
+
 def test_what_ends_by_itself_was_not_stopped():
     code = 'from papa.jobs.stopping import resumable\nwith resumable():\n    raise SystemExit("failed")\n'
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())

@@ -17,10 +17,11 @@ use rule tokenize as probe with:
         **sized("probe"),
 
 
-# A probe whose hidden states are not stored: the model runs in every epoch.
+# A probe whose hidden states are not stored: the model runs in every epoch. Snakemake also asks for its inputs where
+# they are stored (`index`), before it takes the rule `probe`.
 use rule train_lambda as stream_probe with:
     input:
-        unpack(reads("stream_probe", "tokens", "labels", "constants", "order")),
+        unpack(reads("stream_probe", "tokens", "labels", "constants", "order", "index")),
     output:
         runs=update(file("runs")),
         outcomes=update(file("outcomes")),

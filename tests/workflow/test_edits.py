@@ -341,7 +341,7 @@ def finish(config: dict[str, Any], folder: Path) -> str | None:
     """Run what is not done yet; returns the sentence of a refusal."""
     study = study_of(config, folder)
     try:
-        with patch("papa.results.figures.save_figure", save_nothing):
+        with patch("papa.results.analysis.save_figure", save_nothing):
             run_here(study)
     except InputError as error:
         return str(error)

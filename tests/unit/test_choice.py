@@ -529,7 +529,7 @@ def test_a_config_of_questions_is_read():
 @pytest.mark.parametrize(
     ("corpus", "task", "run", "message"),
     [
-        ({"choices": ["c"]}, {}, {}, "lists the column c alone"),
+        ({"choices": ["c"]}, {}, {}, "lists only the column c"),
         ({"choices": ["c", "c"]}, {}, {}, "has 'c' twice"),
         ({"second": "s"}, {}, {}, "leave out second"),
         ({"first": None, "words": "w"}, {}, {}, "leave out words"),
@@ -538,7 +538,7 @@ def test_a_config_of_questions_is_read():
         ({}, {"metric": "accuracy"}, {}, "take choice_accuracy"),
         ({}, {"metric": "log_likelihood", "label": None}, {}, "take choice_accuracy"),
         ({}, {"label": "c"}, {}, "because it is choices of corpora.q"),
-        ({}, {"label": None, "labels": ["A", "B"]}, {}, "no label says which is right"),
+        ({}, {"label": None, "labels": ["A", "B"]}, {}, "no label marks the right one"),
         ({}, {"published": "cola"}, {}, "leave it out"),
         ({}, {}, {"constants": ["average-trained"]}, "runs t, which has no probe"),
     ],

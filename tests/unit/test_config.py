@@ -113,8 +113,8 @@ def test_nothing_can_be_changed_afterwards():
         (["run", "tasks"], "tags", "run.tasks must be a list, but it is 'tags'"),
         (["run", "seeds"], [1, 1], "run.seeds has 1 twice"),
         (["run", "seeds"], [-1], r"run.seeds\[0\] is -1, but must be at least 0"),
-        (["run", "fractions"], ["1", "3/2"], r"run.fractions\[1\]: '3/2' is no fraction between 0 and 1"),
-        (["run", "fractions"], [0.3333], r"run.fractions\[0\]: 0.3333 is no fraction.*a/b.*three decimals"),
+        (["run", "fractions"], ["1", "3/2"], r"run.fractions\[1\]: '3/2' is not a fraction between 0 and 1"),
+        (["run", "fractions"], [0.3333], r"run.fractions\[0\]: 0.3333 is not a fraction.*a/b.*three decimals"),
         (["run", "fractions"], ["1/2", 0.5], "run.fractions has '1/2' twice"),
         (["run", "fractions"], ["1/0"], r"run.fractions\[0\]"),
         (["run", "fractions"], ["-1/2"], r"run.fractions\[0\]"),
@@ -152,13 +152,13 @@ def test_nothing_can_be_changed_afterwards():
         (["models", "Tiny"], {"path": "a"}, "'Tiny' .a key of models."),
         (["models", 1], {"path": "a"}, r"models\[1\] is a key that YAML does not read as text; put it in quotes"),
         (["models", "tiny"], {"path": "a", "package": "b"}, "models.tiny has both path and package"),
-        (["models", "tiny"], {}, "models.tiny does not say what the model is"),
+        (["models", "tiny"], {}, "models.tiny does not identify a model"),
         (["models", "tiny", "revision"], "main", "models.tiny.revision"),
         (["models", "tiny", "hub"], "/models/bert", "models.tiny.hub"),
         (["models", "tiny", "hub"], "../model", "models.tiny.hub"),
         (["models", "tiny", "sha256"], "abc", "models.tiny.sha256"),
         (["corpora", "words", "hub"], "a/b", "corpora.words must have exactly one of .*hub and files"),
-        (["corpora", "words", "config"], "cola", "corpora.words.config means something with hub only"),
+        (["corpora", "words", "config"], "cola", "corpora.words.config applies only with hub"),
         (["corpora", "words", "first"], "text", "corpora.words needs either first .* or words"),
         (["corpora", "words", "second"], "text", "corpora.words.second is for pairs"),
         (["corpora", "words", "slots"], None, "corpora.words.slots is empty; give it a value, or leave it out"),
@@ -207,12 +207,12 @@ def test_nothing_can_be_changed_afterwards():
         (["fidelity"], "code", "fidelity is 'code'; it must be one of paper, published_code"),
         (["tasks", "tags", "features"], "disk", "tasks.tags.features is 'disk'; it must be one of store, stream"),
         (["encoder_dropout"], "yes", "encoder_dropout must be true or false, but it is 'yes'"),
-        (["corpora", "words", "more_validation"], ["test"], "more_validation means something with hub only"),
+        (["corpora", "words", "more_validation"], ["test"], "more_validation applies only with hub"),
         (["corpora", "words"], HUB | {"more_validation": ["other"]}, "names 'other', which is taken"),
         (["corpora", "words"], HUB | {"more_validation": ["train"]}, "names 'train', which is taken"),
         (["corpora", "words"], HUB | {"more_validation": ["a", "a"]}, "names 'a', which is taken; name each .* once"),
         (["grids"], {"more": {"tasks": ["colour"]}}, "grids.more.tasks names 'colour', which is not defined"),
-        (["grids"], {"more": {"fractions": ["2"]}}, r"grids.more.fractions\[0\]: '2' is no fraction"),
+        (["grids"], {"more": {"fractions": ["2"]}}, r"grids.more.fractions\[0\]: '2' is not a fraction"),
         (["grids"], {"More": {}}, r"'More' \(a key of grids\) cannot be a name"),
         (["grids"], {"summary": {}}, "No grid can be called 'summary', because papa has another table of that name"),
         (["run", "title"], "Mine", "unknown key run.title"),
@@ -301,7 +301,7 @@ def test_fractions_in_lowest_terms(written, expected):
     "written", ["", "a", "1/", "/2", " 1/2", "1/2\n", "1e0", ".5", "0.3333", 1.5, 1e-9, "٢/٣", "2", "9" * 9, None, True]
 )
 def test_no_fractions(written):
-    with pytest.raises(InputError, match="is no fraction between 0 and 1"):
+    with pytest.raises(InputError, match="is not a fraction between 0 and 1"):
         fraction(written)
 
 
@@ -328,7 +328,7 @@ def test_fidelity_is_the_default_of_what_it_stands_for(given, expected):
 def test_all_epochs_of_the_published_code_are_learned():
     given = CONFIG | {"ranking": {"settled": 0.9}}
     assert config_of(given).ranking.settled == 0.9
-    with pytest.raises(InputError, match=r"ranking.settled is 0.9, .* published_code .* leave one of the two out"):
+    with pytest.raises(InputError, match=r"ranking.settled is 0.9, .* published_code .* leave out one of the two"):
         config_of(given | {"fidelity": "published_code"})
 
 
@@ -340,8 +340,8 @@ def test_all_epochs_of_the_published_code_are_learned():
         ({}, {"constants": ["average-trained"], "tasks": ["animals"]}, None),
         ({}, {"constants": ["zeros", "average-trained"]}, "run with average-trained, which is trained along"),
         ({"grids": {"more": {"constants": ["toeplitz-trained"]}}}, {}, "run with toeplitz-trained"),
-        ({"encoder_dropout": True}, {}, "encoder_dropout is on, so that"),
-        ({"fidelity": "published_code"}, {}, "encoder_dropout is on, so that"),
+        ({"encoder_dropout": True}, {}, "encoder_dropout is on, so hidden states"),
+        ({"fidelity": "published_code"}, {}, "encoder_dropout is on, so hidden states"),
         ({"fidelity": "published_code", "encoder_dropout": False}, {}, None),
     ],
 )

@@ -61,20 +61,20 @@ PHRASES = {
 
 DOCSTRINGS_ALLOWED = {
     "cli": 1,
-    "config": 43,
+    "config": 27,
     "data": 38,
     "files": 9,
-    "jobs": 15,
+    "jobs": 5,
     "method": 45,
     "model": 49,
     "results": 18,
 }
-NAMES_ALLOWED = {"config": 39, "data": 57, "files": 9, "jobs": 22, "method": 82, "model": 63, "results": 4}
+NAMES_ALLOWED = {"config": 17, "data": 57, "files": 9, "method": 82, "model": 63, "results": 4}
 PHRASES_ALLOWED = {
-    "config": 43,
+    "config": 23,
     "data": 121,
     "files": 16,
-    "jobs": 15,
+    "jobs": 6,
     "method": 96,
     "model": 85,
     "results": 18,

@@ -19,7 +19,7 @@ from papa.cli import app
 from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.files import Trace, write_table
-from papa.jobs.plan import ASSUMED, Counted, Noise, _counted, _laid_out, told_of
+from papa.jobs.plan import ASSUMED, Counted, Noise, _count_rows, _laid_out, describe_losses
 from papa.results.outcomes import RUN, TaskOutcomes, table_of
 from papa.results.statistics import UNSEEN_UNITS, smallest_loss
 
@@ -142,7 +142,7 @@ def test_where_nothing_is_known_the_exit_code_says_so(plan):
     config = changed(corpora={"sentences": texts}, run={"tasks": ["animals"]})
     result = plan(config)
     said = " ".join(result.stdout.split())
-    assert "Corpus sentences: how large owner/texts is will be known when it is prepared" in said
+    assert "Corpus sentences: the size of owner/texts is known once it is prepared" in said
     assert result.exit_code == 1 and "hidden_states 4 (4 unknown) ? ? ?" in said
 
 
@@ -200,7 +200,7 @@ def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan, tmp_path, 
     config = CONFIG | {"models": {"gpt": {"random": "gpt2"}, "bert": {"random": "bert"}}, "corpora": corpora}
     config |= {"tasks": tasks, "run": CONFIG["run"] | {"tasks": [*tasks], "models": ["gpt", "bert"]}}
     assert json.loads(plan(config, "--json").stdout)["problems"] == [
-        "Model gpt: it is a decoder, which cannot guess the masked tokens of task negative; measure it by "
+        "Model gpt: it is a decoder, which cannot predict the masked tokens of task negative; measure it by "
         "log_likelihood.",
         "Model bert: its config names no decoder of next tokens, which task log needs (log_likelihood).",
     ]
@@ -235,7 +235,7 @@ def test_questions_are_counted_with_all_their_choices(plan, folder, tmp_path, mo
     expected = smallest_loss(1, 0, ((0.05 + 2 * UNSEEN_UNITS / ROWS["validation"]) / ROWS["validation"]) ** 0.5 / 0.2)
     assert (entry["seeds"], entry["examples"]) == (None, ROWS["validation"])
     assert entry["smallest"] == pytest.approx(expected)
-    counted = _counted(config_of(config).corpora["questions"], tmp_path / "none", ["answerKey"], None)
+    counted = _count_rows(config_of(config).corpora["questions"], tmp_path / "none", ["answerKey"], None)
     assert counted == dict.fromkeys(ROWS, (ANY, 5, 3.5)) and counted["train"].rows == ROWS["train"]
     model = dict.fromkeys(("layers", "heads", "hidden", "intermediate", "vocabulary"), 1)
     sizes = _laid_out(model, counted, 64, False)
@@ -246,14 +246,14 @@ def test_questions_are_counted_with_all_their_choices(plan, folder, tmp_path, mo
 def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
     entry, found = smallest_of(plan)
     assert (entry["smallest"], entry["why"]) == (None, "one seed")
-    assert told_of(found) == ["With one seed nothing can be claimed for animals: two or more seeds are needed."]
+    assert describe_losses(found) == ["With one seed nothing can be claimed for animals: two or more seeds are needed."]
     config = changed(run={"tasks": ["animals"], "seeds": [1, 2]})
     [entry] = json.loads(plan(config | {"contextless": False}, "--json").stdout)["smallest_losses"]
     assert entry["why"] == "without `contextless` no loss is measured"
     nothing = changed(run={"tasks": ["animals"], "fractions": ["1"], "seeds": [1, 2]})
     assert not json.loads(plan(nothing, "--json").stdout)["smallest_losses"]
     entry, found = smallest_of(plan, seeds=[1, 2])  # of 12 examples
-    assert entry["smallest"] > 1 and "animals 100 % or more (2 seeds, 12 examples)" in told_of(found)[0]
+    assert entry["smallest"] > 1 and "animals 100 % or more (2 seeds, 12 examples)" in describe_losses(found)[0]
 
 
 def entry_of(smallest, helps, **more):
@@ -273,7 +273,7 @@ def test_what_helps_is_what_would(plan):
         ("both", "more seeds and more examples help."),
         ("orders", "so more orders (`ranking`) help most."),
     ):
-        told = told_of({"margin": 0.1, "power": 0.8, "smallest_losses": [entry_of(0.1301, helps)]})
+        told = describe_losses({"margin": 0.1, "power": 0.8, "smallest_losses": [entry_of(0.1301, helps)]})
         assert "10 % is unlikely to be shown for T with 3 seeds and 1,024 examples (smallest: 14 %): " in told[-1]
         assert told[-1].endswith(words)
 
@@ -307,7 +307,7 @@ def measured(path, seeds, shift, floor=0.5, examples=600):
 
 def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkeypatch):
     rows = dict.fromkeys(("train", "validation"), Counted(600, 5.0))
-    monkeypatch.setattr("papa.jobs.plan._counted", lambda corpus, texts, columns, mirror: rows)
+    monkeypatch.setattr("papa.jobs.plan._count_rows", lambda corpus, texts, columns, mirror: rows)
     path = folder / "results/tiny/tables/outcomes.parquet"
     try:
         own = measured(path, 4, 6)
@@ -316,8 +316,9 @@ def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkey
         lost = spread.estimate([0, 1, 0, -1])
         unit = lost.variance / (spread.means[1] - spread.means[2]) ** 2
         entry, found = smallest_of(plan, seeds=[1, 2, 3, 4])
-        assert entry["measured"] and entry["examples"] == 600 and not any("Assumed" in said for said in told_of(found))
-        assert "Estimated from what was measured for animals." in told_of(found)
+        assert entry["measured"] and entry["examples"] == 600
+        assert not any("Assumed" in said for said in describe_losses(found))
+        assert "Estimated from the measured results of animals." in describe_losses(found)
         share = lost.shares["examples"]
         assert 0 < share < 1
         expected = smallest_loss(4, (unit * (1 - share) * 4) ** 0.5, (unit * share) ** 0.5)
@@ -328,7 +329,7 @@ def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkey
         measured(path, 4, 6, floor=0)
         entry, found = smallest_of(plan, seeds=[1, 2, 3, 4])
         assert entry["smallest"] is None and entry["measured"]
-        assert told_of(found) == ["No smallest loss for animals: attention contributes nothing measurable."]
+        assert describe_losses(found) == ["No smallest loss for animals: attention contributes nothing measurable."]
 
         measured(path, 1, 6)  # one seed says nothing
         assert not smallest_of(plan, seeds=[1, 2])[0]["measured"]

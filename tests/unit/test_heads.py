@@ -86,4 +86,4 @@ def test_the_command_prints_three_forms(tmp_path):
     assert tsv.stdout.splitlines()[0] == "0.400000\t0.900000\t0.500000"
     assert json.loads(found.stdout)["prune"] == {"0": [0], "1": [0, 2]}
     wrong = CliRunner().invoke(app, ["heads", str(tmp_path), "--fraction", "2"])
-    assert wrong.exit_code == 2 and "no fraction between 0 and 1" in wrong.output
+    assert wrong.exit_code == 2 and "not a fraction between 0 and 1" in wrong.output

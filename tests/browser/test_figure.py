@@ -10,7 +10,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from papa.config.analyses import grid_view
 from papa.config.settings import RUN
-from papa.results.figures import draw_grid
+from papa.results.analysis import save_figure
+from papa.results.figures import grid_figure
 from papa.results.grids import rows_of
 from papa.results.summary import read_summary
 
@@ -26,7 +27,7 @@ def figure(request, tmp_path_factory):
     study = write_results(folder, run=CONFIG["run"] | {"models": models}, grids={})
     grid = grid_view(study, RUN)
     rows = rows_of(grid, read_summary(study.results / study.path("summary")))
-    draw_grid(rows, grid, {"html": str(folder / "figure.html")})
+    save_figure(grid_figure(rows, grid)[0], {"html": str(folder / "figure.html")}, study.config.plots)
     label, choices = {"lines": ("other", 2), "subsets": ("all", 3)}[request.param]
     return (folder / "figure.html").as_uri(), label, choices
 

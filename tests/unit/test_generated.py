@@ -100,7 +100,12 @@ def test_bad_requests_say_what_there_is():
 )
 def test_random_models_of_another_recipe_are_others(monkeypatch, tmp_path, change):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(models, "_make", lambda family, folder: (folder / "model.safetensors").write_bytes(b""))
+
+    def make(_, folder):
+        folder.mkdir()
+        (folder / "model.safetensors").touch()
+
+    monkeypatch.setattr(models, "_make", make)
     before = models.random_model("bert")
     assert models.random_model("bert") == before != models.random_model("electra")
     monkeypatch.setattr(models, *change)

@@ -183,5 +183,5 @@ def test_constants_and_models_say_what_they_are_and_are_drawn(given):
         assert cell["1_2"] == pytest.approx(float(constants.mean[1, 2, cell["query"], cell["key"]]), abs=1e-4)
     tied = papa.average_attention(model, batches, kind="by-distance")
     assert "by-distance of" in repr(tied) and tied.plot(0, 0).to_dict()["concat"]
-    with pytest.raises(papa.InputError, match="What heads give is no matrix"):
+    with pytest.raises(papa.InputError, match="The average output of a head is no matrix"):
         papa.average_attention(model, batches, kind="mean-output").plot(0, 0)

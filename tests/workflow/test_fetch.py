@@ -32,16 +32,15 @@ PETS, FARM = ({"hub": "some/data", "config": config} for config in ("pets", "far
 
 
 @pytest.fixture
-def fetched(monkeypatch):
+def fetched():
     """Fetches models and corpora into a mirror folder, from where this process reads them."""
 
     def run(models, corpora, mirror):
-        monkeypatch.setenv(Machine.VARIABLE, json.dumps({"hub_mirror": str(mirror)}))
         settings = FetchOf(
             models=tuple(ModelId(name="some", **model) for model in models),
             corpora=tuple(Corpus(first="sentence", **corpus) for corpus in corpora),
         )
-        return fetch(Job("fetch", settings, {}, {}))
+        return fetch(Job("fetch", settings, {}, {}, machine=Machine(hub_mirror=str(mirror))))
 
     return run
 
@@ -167,14 +166,14 @@ def test_what_was_fetched_is_not_asked_for_again(hub, fetched, tmp_path):
     assert files(tmp_path / "hub") == before
 
 
-def first_sentence(**keys):
-    return load_rows(Corpus(first="sentence", **PETS, **keys), "train").table["sentence"][0].as_py()
+def first_sentence(mirror, **keys):
+    return load_rows(Corpus(first="sentence", **PETS, **keys), "train", mirror=str(mirror)).table["sentence"][0].as_py()
 
 
 def test_another_revision_replaces_what_was_fetched_whole(hub, fetched, tmp_path, monkeypatch):
     fetched([], [PETS, FARM], tmp_path)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    assert first_sentence() == "a cat sees the bird pets"
+    assert first_sentence(tmp_path) == "a cat sees the bird pets"
     newer = hub.push("dataset", "some/data", {**dataset("newer"), "farm/more.txt": b"more"})
     fetched([], [PETS | {"revision": newer}], tmp_path)
     record = recorded(tmp_path / "some/data")
@@ -182,7 +181,7 @@ def test_another_revision_replaces_what_was_fetched_whole(hub, fetched, tmp_path
     assert without_records(tmp_path / "some") == {
         f"data/{name}": content for name, content in hub.commits["dataset", "some/data"][newer].items()
     }
-    assert first_sentence(revision=newer) == "newer pets"
+    assert first_sentence(tmp_path, revision=newer) == "newer pets"
     hub.asked.clear()
     hub.branches["dataset", "some/data"]["v2"] = newer
     assert "0 repositories" in fetched([], [PETS | {"revision": "v2"}], tmp_path)
@@ -284,7 +283,6 @@ def test_a_model_does_not_replace_a_dataset(hub, fetched, tmp_path):
     assert files(tmp_path) == before
 
 
-def test_fetch_needs_a_mirror_folder(monkeypatch):
-    monkeypatch.delenv(Machine.VARIABLE, raising=False)
+def test_fetch_needs_a_mirror_folder():
     with pytest.raises(InputError, match="add --config hub_mirror=FOLDER"):
         fetch(Job("fetch", FetchOf(models=(), corpora=()), {}, {}))

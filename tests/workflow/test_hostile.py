@@ -154,7 +154,7 @@ def test_a_full_disk(finished, unfinished, tmp_path, free):
 def test_two_workflows_at_once(unfinished):
     with open(unfinished.folder / RESULTS / ".lock") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        said = "Error: another run is writing to results/tiny; wait for it, or give this config another name."
+        said = "Error: another run is writing to results/tiny; wait for it, or give this config another name or folder."
         fails(unfinished.snakemake(*MADE), said)
     assert not (unfinished.folder / FEATURES).exists()
     assert unfinished.planned(None, *MADE) == {"hidden_states": 1, "probe": 1}

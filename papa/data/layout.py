@@ -1,10 +1,11 @@
-"""Texts to slots: every example puts its tokens in fixed places (paper, App. A).
+"""Texts to slots: every example puts its tokens in fixed slots (paper, App. A).
 
-One text: `[CLS] tokens` from slot 0, padding, `[SEP]` in slot n-1. Two texts: the first from slot 0, the separators
-between them from slot n/2, the second right after, `[SEP]` in slot n-1. Running text is cut in blocks that fill all
-slots. A choice stands right behind its question. Which special tokens a tokenizer puts where (one separator between two
-texts, or RoBERTa's two) is read off the tokenizer itself, with one exception. Decoders read their tokens one after
-another, from slot 0 and with no slot free.
+A single text is `[CLS] tokens` from slot 0, padding, and `[SEP]` in slot n-1. Of a pair, the first text starts in
+slot 0; the separators start in slot n/2, followed by the second text; `[SEP]` is in slot n-1. Running text is cut into
+blocks that fill all slots. A choice directly follows its question. Decoders read tokens from slot 0 on, without gaps.
+
+The special tokens and their positions (a separator between two texts, or RoBERTa's two) are read off the tokenizer,
+with the exception of DeBERTa's.
 """
 
 from __future__ import annotations
@@ -24,15 +25,21 @@ if TYPE_CHECKING:
 
 STYLES, SEGMENTS = ("paper", "published_code", "contiguous"), ("aligned", "published_code")
 CHUNK = 4096
-"""Texts that are tokenized at a time."""
+"""Texts that are tokenized at once."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """The real tokens of one example: what they are and where they stand. `cut` counts tokens that found no slot.
+    """The real tokens of an example and their slots.
 
-    Of a choice, which stands behind its question, `begin` is the number of its first token, and `characters` says how
-    long it is.
+    Args:
+        ids: the tokens.
+        slots: the slot of each token.
+        segments: the segment of each token.
+        words: the word that each token begins, else -1.
+        cut: tokens that were left out, because no slot was left.
+        begin: of a choice, the position of its first token; the question precedes it.
+        characters: of a choice, its length.
     """
 
     ids: list[int]
@@ -55,20 +62,20 @@ class Template:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> Template:
-        """Read the template off what `tokenizer` makes of a pair of texts; decoders put few special tokens or none."""
+        """Read the template off a tokenized pair of texts; decoders have few special tokens or none."""
         pair = tokenizer("a", "a", return_special_tokens_mask=True, return_token_type_ids=True)
         tokens, special = pair["input_ids"], pair["special_tokens_mask"]
-        own = [place for place, is_special in enumerate(special) if not is_special]
-        if len(own) < 2:
+        ordinary = [place for place, is_special in enumerate(special) if not is_special]
+        if len(ordinary) < 2:
             raise InputError(
-                f"{type(tokenizer).__name__} makes {len(own)} tokens of two texts; its layout cannot be read off."
+                f"{type(tokenizer).__name__} makes {len(ordinary)} tokens of two texts; its layout cannot be read off."
             )
-        begin, end = own[0], own[-1] + 1
+        begin, end = ordinary[0], ordinary[-1] + 1
         between = [tokens[place] for place in range(begin, end) if special[place]]
         if type(tokenizer).__name__ == "DebertaTokenizer":
             # transformers 5 gives it RoBERTa's two separators; DeBERTa was pretrained with one
             between = between[:1]
-        return cls(tokens[:begin], between, tokens[end:], pair["token_type_ids"][own[-1]])
+        return cls(tokens[:begin], between, tokens[end:], pair["token_type_ids"][ordinary[-1]])
 
 
 def lay_out(
@@ -87,17 +94,17 @@ def lay_out(
         first: The texts `[example]`, or lists of words `[example][word]`.
         second: The second texts `[example]` of pairs.
         slots: Number of slots.
-        style: "published_code" cuts single texts to the first half of the slots, as the published code does;
-            "contiguous" leaves no slot free between tokens, as decoders need it, and so does any style if the tokenizer
-            puts no special token at the end.
-        segments: "published_code" leaves the segment ids of pairs where they stood before tokens were moved, as that
-            code does.
+        style: "published_code" cuts single texts to the first half of the slots, as the published code does.
+            "contiguous" leaves no gap between tokens, as decoders need it. So does any style if the tokenizer adds no
+            special token at the end.
+        segments: "published_code" keeps the segment ids of pairs at the slots from before tokens were moved, as the
+            published code does.
 
     Returns:
         `input_ids`, `attention_mask` and `token_type_ids`, each int64 `[example, slot]`.
 
     Raises:
-        InputError: The texts cannot be laid out so, for one because the slots leave no room.
+        InputError: The texts cannot be laid out like this, for example because the slots leave no room.
 
     Example:
         >>> inputs = papa.lay_out(tokenizer, ["who is that ?"], slots=16)  # doctest: +SKIP
@@ -126,9 +133,9 @@ def place(
     segments: str = "aligned",
 ) -> Iterator[Placed]:
     """Yield the `Placed` tokens of every example; raises `InputError` on texts or slots that cannot be laid out."""
-    for given, valid, name in ((style, STYLES, "style"), (segments, SEGMENTS, "segments")):
-        if given not in valid:
-            raise InputError(f"{name} {given!r} is not known; it is one of {', '.join(valid)}.")
+    for option, valid, name in ((style, STYLES, "style"), (segments, SEGMENTS, "segments")):
+        if option not in valid:
+            raise InputError(f"{name} {option!r} is not known; it is one of {', '.join(valid)}.")
     if second is not None and len(second) != len(first):
         raise InputError(f"{len(first)} first texts and {len(second)} second texts were given; the numbers must agree.")
     if isinstance(first, str):
@@ -136,9 +143,9 @@ def place(
     template = _template(tokenizer, slots)
     split = bool(len(first)) and not isinstance(first[0], str)
     if split and second is not None:
-        raise InputError("Lists of words come one to an example; a second text was given beside them.")
+        raise InputError("An example has a single list of words; a second text was given as well.")
     if split and not parts_words(tokenizer):
-        raise InputError(f"{type(tokenizer).__name__} joins words given apart; load it with add_prefix_space=True.")
+        raise InputError(f"{type(tokenizer).__name__} joins the words of a list; load it with add_prefix_space=True.")
     half = slots // 2
     contiguous = style == "contiguous" or not template.end
     if contiguous:
@@ -168,10 +175,10 @@ def texts_in_blocks(
 ) -> Iterator[Placed]:
     """Yield running text as blocks of `slots` tokens, special tokens at both ends: `[CLS] tokens [SEP]`, no padding.
 
-    Texts follow one another without a separator; one that is empty adds nothing and no token is lost. The last block
-    may be shorter; its `[SEP]` stands in slot n-1 all the same, unless the layout is `contiguous`. Raises `InputError`
-    if the slots leave no room. The paper does not say how its texts for masked language modelling were packed; this is
-    our reading.
+    Texts follow each other without a separator; empty texts add nothing, and no token is lost. The last block may be
+    shorter; its `[SEP]` is in slot n-1 nevertheless, unless the layout is `contiguous`. Raise `InputError` if the slots
+    leave no room. The paper does not describe how its texts for masked language modelling were packed; this is our
+    reading.
     """
     template = _template(tokenizer, slots)
     room = slots - len(template.start) - len(template.end)
@@ -197,12 +204,12 @@ def texts_in_blocks(
 def place_choices(
     tokenizer: PreTrainedTokenizerBase, questions: Sequence[str] | None, choices: Sequence[Sequence[str]], slots: int
 ) -> Iterator[list[Placed]]:
-    """Yield the choices of each question, each behind its question: from slot 0 on, no slot free, no end of text.
+    """Yield the choices of each question, each after its question: from slot 0 on, without gaps or an end of text.
 
-    Question, a space and choice are tokenized together. What is more than the tokens of the question alone is the
-    choice, as lm-evaluation-harness has it. A pair of more tokens than there are slots loses the first of the question.
-    A choice without a question stands behind the token that begins texts, or if there is none, the one that ends them,
-    because its first token is guessed as well.
+    Question, a space and choice are tokenized together. The tokens beyond those of the question are the choice, as in
+    lm-evaluation-harness. If a pair has more tokens than slots, the first tokens of the question are cut. A choice
+    without a question follows the token that begins texts, or else the token that ends them, because its first token is
+    predicted as well.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -211,7 +218,7 @@ def place_choices(
         slots: Number of slots.
 
     Raises:
-        InputError: A choice has no token, or more than the slots take.
+        InputError: A choice has no token, or more tokens than slots.
     """
     template = _template(tokenizer, slots)
     for begin in range(0, len(choices), CHUNK):
@@ -228,29 +235,29 @@ def place_choices(
 
 
 def _beginning(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The token behind which a text begins."""
-    found = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-    if found is None:
+    """Return the token that precedes a text."""
+    token = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    if token is None:
         raise InputError(
-            f"{type(tokenizer).__name__} has no token that begins or ends texts, behind which a choice could stand; "
+            f"{type(tokenizer).__name__} has no token that begins or ends texts, which a choice could follow; "
             "give the choices a question (first)."
         )
-    return int(found)
+    return int(token)
 
 
-def _behind(start: list[int], context: list[int], own: list[int], choice: str, slots: int) -> Placed:
-    """The tokens of a choice behind as many of the last ones of its question as there is room for."""
-    room = slots - len(start) - len(own)
-    if not own or room < (not start):
+def _behind(start: list[int], context: list[int], ids_of_choice: list[int], choice: str, slots: int) -> Placed:
+    """Place a choice after the last tokens of its question for which there is room."""
+    room = slots - len(start) - len(ids_of_choice)
+    if not ids_of_choice or room < (not start):
         shown = repr(choice if len(choice) <= 40 else f"{choice[:37]}...")
         raise InputError(
-            f"The choice {shown} has {len(own)} tokens, which {slots} slots do not take; take more slots."
-            if own
-            else f"The choice {shown} adds no token to its question; mend or remove it."
+            f"The choice {shown} has {len(ids_of_choice)} tokens, too many for {slots} slots; take more slots."
+            if ids_of_choice
+            else f"The choice {shown} adds no token to its question; fix or remove it."
         )
     cut = max(0, len(context) - room)
     before = [*start, *context[cut:]]
-    ids = [*before, *own]
+    ids = [*before, *ids_of_choice]
     return Placed(ids, list(range(len(ids))), [0] * len(ids), [-1] * len(ids), cut, len(before), len(choice))
 
 
@@ -267,18 +274,18 @@ def _check_room(slots: int, room: int) -> None:
 
 
 def parts_words(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a word in a list becomes what it is in a text; byte-level tokenizers may lose the space before it."""
+    """Return whether words in lists and in texts get the same tokens; byte-level tokenizers may lose the space."""
     options = {"add_special_tokens": False, "return_attention_mask": False}
-    alone, text = (tokenizer(given, **options)["input_ids"] for given in ("a", "a a"))
-    second = text[len(alone) :]
+    first, text = (tokenizer(words, **options)["input_ids"] for words in ("a", "a a"))
+    second = text[len(first) :]
     return bool(tokenizer(["a", "a"], is_split_into_words=True, **options)["input_ids"][-len(second) :] == second)
 
 
 def _sub_tokens(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | Sequence[Sequence[str]], split: bool
 ) -> list[tuple[list[int], list[int]]]:
-    """Ids of the sub-tokens of each text, and for each the number of the word it begins, else -1."""
-    made = tokenizer(
+    """Return the ids of the sub-tokens of each text, and for each the number of the word it begins, else -1."""
+    encoded = tokenizer(
         [text if isinstance(text, str) else list(text) for text in texts],
         add_special_tokens=False,
         is_split_into_words=split,
@@ -287,12 +294,12 @@ def _sub_tokens(
         verbose=False,
     )
     if not split:
-        return [(ids, []) for ids in made["input_ids"]]
-    return [(ids, _begun(made.word_ids(row))) for row, ids in enumerate(made["input_ids"])]
+        return [(ids, []) for ids in encoded["input_ids"]]
+    return [(ids, _begun(encoded.word_ids(row))) for row, ids in enumerate(encoded["input_ids"])]
 
 
 def _begun(word_of: Sequence[int | None]) -> list[int]:
-    """The word that each sub-token begins, else -1; none if a text is of characters that leave no sub-token."""
+    """Return the word that each sub-token begins, else -1; empty for a text without sub-tokens."""
     before = [None, *word_of][: len(word_of)]
     return [-1 if word is None or word == last else word for word, last in zip(word_of, before, strict=True)]
 
@@ -332,31 +339,32 @@ def _place_one(
 def _follow_each_other(
     template: Template, one: tuple[list[int], list[int]], two: tuple[list[int], list[int]] | None, room: int
 ) -> Placed:
-    """Tokens from slot 0 on, no slot free between them; of a pair that is too long, the longer text is cut first."""
-    (ids, words), (others, _) = one, two or ([], [])
-    own, other = len(ids), len(others)
-    if own + other > room:
-        short = max(min(own, other, room // 2), 0)
-        own, other = (short, room - short) if own <= other else (room - short, short)
+    """Place tokens from slot 0 on without gaps; of a pair that is too long, the longer text is cut first."""
+    (ids, words), (second_ids, _) = one, two or ([], [])
+    kept_first, kept_second = _room_of_each(len(ids), len(second_ids), room)
     between = template.between if two is not None else []
-    kept = [*template.start, *ids[:own], *between, *others[:other], *template.end]
-    first = len(template.start) + own
+    kept = [*template.start, *ids[:kept_first], *between, *second_ids[:kept_second], *template.end]
+    first = len(template.start) + kept_first
     segments = [0] * len(kept)
     if two is not None:
         segments[first + len(between) :] = [template.second_segment] * (len(kept) - first - len(between))
     numbers = [-1] * len(kept)
-    numbers[len(template.start) : first] = words[:own] or [-1] * own
-    return Placed(kept, list(range(len(kept))), segments, numbers, len(ids) + len(others) - own - other)
+    numbers[len(template.start) : first] = words[:kept_first] or [-1] * kept_first
+    cut = len(ids) + len(second_ids) - kept_first - kept_second
+    return Placed(kept, list(range(len(kept))), segments, numbers, cut)
+
+
+def _room_of_each(first: int, second: int, room: int) -> tuple[int, int]:
+    """Return how many tokens of two texts are kept: the longer text is cut first, then both equally."""
+    if first + second <= room:
+        return first, second
+    short = max(min(first, second, room // 2), 0)
+    return (short, room - short) if first <= second else (room - short, short)
 
 
 def _old_places(template: Template, first: int, second: int, slots: int) -> range:
-    """Where a second text and its end stood before tokens were moved: right after the first, then padding.
-
-    A pair of more tokens than the slots take lost tokens of the longer text, then of both alike.
-    """
+    """Return the slots of a second text and its end before tokens were moved: right after the first text."""
     room = slots - len(template.start) - len(template.between) - len(template.end)
-    if first + second > room:
-        short = max(min(first, second, room // 2), 0)
-        first, second = (short, room - short) if first <= second else (room - short, short)
+    first, second = _room_of_each(first, second, room)
     begin = len(template.start) + first + len(template.between)
     return range(begin, begin + second + len(template.end))

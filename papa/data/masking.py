@@ -1,8 +1,8 @@
-"""Masked tokens: which tokens a probe has to guess, and what the model reads in their places (paper, its MLM task).
+"""Masked tokens: which tokens a probe predicts, and which tokens the model reads in their places (paper, MLM task).
 
-Each token that is not special is chosen on its own with probability 0.15; of those chosen 80 % become the mask token,
-10 % a random token and 10 % stay. Masks are drawn for a whole split at once from (seed, epoch), so they depend on
-neither batches nor machine.
+Each token that is not special is chosen independently with probability 0.15. Of the chosen tokens, 80 % become the mask
+token, 10 % a random token, and 10 % stay. Masks are drawn for a whole split at once from (seed, epoch), so they depend
+on neither batches nor machine.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1
+"""Probability that a token is chosen; shares of chosen tokens that are masked and replaced at random."""
 VALIDATION = (0, 0)
-"""Seed and epoch of the validation masks, alike for every fraction, constant and probe; training begins at epoch 1."""
+"""Seed and epoch of the validation masks of every fraction, constant and probe; training begins at epoch 1."""
 
 
 @dataclass(frozen=True)
 class Masks:
-    """Masks of one split: what the model reads, `ids` `[token]`, and which tokens are to be guessed, `chosen`
-    bool `[token]`, those that stay what they are among them."""
+    """Masks of a split.
+
+    Args:
+        ids: `[token]`, the tokens that the model reads.
+        chosen: bool `[token]`, whether a token is to be predicted, even if the model reads it unchanged.
+    """
 
     ids: Tensor
     chosen: Tensor
@@ -37,8 +42,13 @@ class Masks:
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """A batch whose tokens are masked: `packed` for the model, the tokens to be guessed, `places` int64 `[masked]` in
-    the packed row, and what they were, `gold` int64 `[masked]`."""
+    """A batch with masked tokens.
+
+    Args:
+        packed: the batch for the model.
+        places: int64 `[masked]`, positions in the packed row of the tokens to be predicted.
+        gold: int64 `[masked]`, the original tokens at these positions.
+    """
 
     packed: Packed
     places: Tensor
@@ -47,8 +57,13 @@ class MaskedBatch:
 
 @dataclass(frozen=True)
 class Masking:
-    """What masking has to know of a tokenizer: the mask token, and which ids are special (int64 `[special]`) or not
-    (`[ordinary]`). Special tokens are never chosen, [UNK] among them, and never take the place of another token."""
+    """The tokens of a tokenizer, for masking. Special tokens, also [UNK], are never chosen and never replace a token.
+
+    Args:
+        mask_id: the mask token.
+        special: int64 `[special]`.
+        ordinary: int64 `[ordinary]`, the tokens that are not special.
+    """
 
     mask_id: int
     special: Tensor
@@ -56,7 +71,7 @@ class Masking:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, name: str) -> Masking:
-        """Read off the tokenizer of the model `name`; raises `InputError` if it has no mask token."""
+        """Return the masking for the tokenizer of the model `name`; raise `InputError` if it has no mask token."""
         if tokenizer.mask_token_id is None:
             raise InputError(
                 f"The tokenizer of model {name} has no mask token, which masked language modelling needs; "
@@ -67,7 +82,7 @@ class Masking:
         return cls(int(tokenizer.mask_token_id), torch.tensor(sorted(special)), torch.tensor(ordinary))
 
     def draw(self, ids: Tensor, seed: int, epoch: int) -> Masks:
-        """Masks for the tokens `ids` `[token]` of a split, from (seed, epoch) alone."""
+        """Draw masks for the tokens `ids` `[token]` of a split from (seed, epoch)."""
         state = np.random.SeedSequence([seed, epoch]).generate_state(1)
         generator = torch.Generator().manual_seed(int(state[0]))
         chosen = (torch.rand(len(ids), generator=generator) < CHOSEN) & ~torch.isin(ids, self.special)
@@ -79,7 +94,7 @@ class Masking:
 
 
 def masked_batch(tokens: Tokens, masks: Masks, examples: Tensor) -> MaskedBatch:
-    """The packed row of `examples` with their masks; `masks` are those of the whole split `tokens`."""
+    """Return the packed row of `examples` with their masks; `masks` are those of the whole split `tokens`."""
     where = tokens.tokens_of(examples)
     packed = tokens.batch(examples)
     places = masks.chosen[where].nonzero().squeeze(1)

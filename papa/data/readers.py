@@ -1,4 +1,4 @@
-"""Files of rows (Parquet, JSON, CSV, TSV, CoNLL, plain lines), each read into the columns that are wanted."""
+"""Read the wanted columns of files of rows: Parquet, JSON, CSV, TSV, CoNLL, plain lines."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from papa.errors import InputError, count, first_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LONGEST = 2**31 - 1
-"""Characters that a value of a CSV file may have; Python's own limit is 131,072, which a chapter of a book exceeds."""
+MOST_CHARACTERS = 2**31 - 1
+"""Most characters of a value in a CSV file; Python's limit is 131,072, which a chapter of a book exceeds."""
 COMMENT = "# "
-ONE_EACH = "write one object for each row, on a line of its own or in an array"
+ONE_OBJECT_PER_ROW = "write one object for each row, on a line of its own or in an array"
 
 
 @dataclass(frozen=True)
 class Rows:
     """One split of a corpus.
 
-    `table` contains the columns that were wanted and `names` all that the source has; `class_names` has, for columns
-    of numbered classes, the names of the classes in order. `lines` has the line of the file at which each row begins,
-    if a row may take several.
+    Args:
+        table: the columns that were wanted.
+        names: all columns of the source.
+        class_names: for columns of numbered classes, the names of the classes in order.
+        lines: the line of the file at which each row begins, if a row may take several.
     """
 
     table: pa.Table
@@ -39,16 +41,16 @@ class Rows:
 def read_file(
     path: Path, wanted: Collection[str] | None = None, words: bool = False, columns: Sequence[str] | None = None
 ) -> Rows:
-    """Read the rows of a file in its order, by its suffix.
+    """Read the rows of a file in their order; the suffix decides the form.
 
     Args:
         path: A .parquet, .json, .jsonl, .csv, .tsv, .conll or .txt file.
         wanted: Names of the columns to read; all of them if None.
-        words: Whether a .txt has what a .conll has, instead of a text on each line.
+        words: Whether a .txt is read like a .conll, instead of as a text on each line.
         columns: Names of the columns of a CoNLL file, which has no header.
 
     Raises:
-        InputError: The file is missing, of no known form, or wrong inside.
+        InputError: The file is missing, of no known form, or malformed.
     """
     suffix = path.suffix.lower()
     form = ".conll" if suffix == ".txt" and words else suffix
@@ -64,15 +66,15 @@ def read_file(
         raise InputError(f"{path} is not UTF-8 text ({error.reason}{_line_of(path)}); save it as UTF-8.") from error
     except InputError:
         raise
-    except Exception as error:  # a file can be wrong in more ways than its reader has errors for
+    except Exception as error:  # malformed files raise more errors than readers document
         raise InputError(f"{path} cannot be read as {form[1:]} ({first_line(error)}).") from error
     return _named(path, rows, columns) if form == ".conll" and columns else rows
 
 
 def class_names_of(features: object) -> dict[str, list[str]]:
-    """Names of numbered classes in the description that `datasets` keeps of columns; lists are looked into.
+    """Return the names of numbered classes in the description that `datasets` keeps of columns, also inside lists.
 
-    Whatever is not such a description names nothing.
+    Anything that is not such a description has no names.
     """
     names = {}
     for column, feature in features.items() if isinstance(features, Mapping) else ():
@@ -80,27 +82,27 @@ def class_names_of(features: object) -> dict[str, list[str]]:
             feature = feature[0] if isinstance(feature, list) else feature["feature"]
         if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel":
             names[column] = [str(name) for name in feature.get("names") or ()]
-    return {column: given for column, given in names.items() if given}
+    return {column: classes for column, classes in names.items() if classes}
 
 
 def _read_parquet(path: Path, wanted: Collection[str] | None) -> Rows:
     import pyarrow.parquet as pq
 
-    # pq.read_table would load what reads datasets of many files: 50 MB of every job
+    # pq.read_table would load the reader of datasets of many files: 50 MB in every job
     with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
         table = file.read(columns=names if wanted is None else [name for name in names if name in wanted])
         try:
             described = json.loads((file.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
             features = described["info"]["features"]
-        except (ValueError, LookupError, TypeError):  # a hint, which another program may have written its own way
+        except (ValueError, LookupError, TypeError):  # only a hint, and other programs may write something else there
             features = None
     return Rows(table, names, class_names_of(features))
 
 
 def _read_json(path: Path, wanted: Collection[str] | None) -> Rows:
-    """One array of objects, or one object on each line; a key that an object lacks is null there."""
-    # newline="\n", because other ends of lines may stand in JSON strings as they are
+    """Read an array of objects, or an object on each line; a key that an object lacks is null there."""
+    # newline="\n", because JSON strings may contain other line ends
     with open(path, encoding="utf-8-sig", newline="\n") as lines:
         begin = next((line for line in lines if line.strip()), "")
         lines.seek(0)
@@ -109,7 +111,7 @@ def _read_json(path: Path, wanted: Collection[str] | None) -> Rows:
         kept = []
         for record in records:
             if not isinstance(record, dict):
-                raise InputError(f"{path} must contain objects, column names to values; {ONE_EACH}.")
+                raise InputError(f"{path} must contain objects, column names to values; {ONE_OBJECT_PER_ROW}.")
             names.update(dict.fromkeys(record))
             kept.append(record if wanted is None else {name: record[name] for name in wanted if name in record})
     columns = [name for name in names if wanted is None or name in wanted]
@@ -122,15 +124,17 @@ def _objects(path: Path, lines: Iterable[str]) -> Iterator[object]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                raise InputError(f"{path} line {number} cannot be read as JSON ({error}); {ONE_EACH}.") from error
+                raise InputError(
+                    f"{path} line {number} cannot be read as JSON ({error}); {ONE_OBJECT_PER_ROW}."
+                ) from error
 
 
 def _read_csv(path: Path, wanted: Collection[str] | None) -> Rows:
-    """A header line, then rows. Every value stays text, so that neither "NA" nor "1984" becomes something else.
+    """Read a header line, then rows. Every value stays text, so neither "NA" nor "1984" is converted.
 
-    Quotes mean something in CSV only: TSV files of the field contain bare quotes, and a tab is no part of a text.
+    Only CSV has quotes: TSV files of this field contain bare quotes, and a tab is never part of a text.
     """
-    csv.field_size_limit(LONGEST)
+    csv.field_size_limit(MOST_CHARACTERS)
     with open(path, encoding="utf-8-sig", newline="") as lines:
         tabs = path.suffix.lower() == ".tsv"
         reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(lines, strict=True)
@@ -146,8 +150,8 @@ def _read_csv(path: Path, wanted: Collection[str] | None) -> Rows:
                 if record and len(record) != len(header):
                     raise InputError(
                         f"{path} line {begin} has {count(len(record), 'value')} for the columns "
-                        f"{', '.join(header)}; a value that contains the separator must stand in quotes, and only CSV "
-                        "knows quotes."
+                        f"{', '.join(header)}; quote values that contain the separator, which only CSV "
+                        "allows."
                     )
                 if record:
                     for column, place in zip(columns, places, strict=True):
@@ -155,20 +159,19 @@ def _read_csv(path: Path, wanted: Collection[str] | None) -> Rows:
                 begin = reader.line_num + 1
         except csv.Error as error:
             raise InputError(
-                f"{path} cannot be read as csv: the row that begins in line {begin} is wrong ({error})."
+                f"{path} cannot be read as csv: the row that begins in line {begin} is malformed ({error})."
             ) from error
     return Rows(_table(path, dict(zip((header[place] for place in places), columns, strict=True))), header)
 
 
 def _read_lines(path: Path, _: Collection[str] | None) -> Rows:
-    """One text on each line in the column `text`; blank lines are none."""
+    """Read a text on each line into the column `text`; blank lines are skipped."""
     with open(path, encoding="utf-8-sig") as lines:
         return Rows(_table(path, {"text": [line.rstrip("\n") for line in lines if line.strip()]}), ["text"])
 
 
 def _read_conll(path: Path, _: Collection[str] | None) -> Rows:
-    """One word on each line with its tags behind it, a blank line between sentences; -DOCSTART- and comments are no
-    words."""
+    """Read a word with its tags on each line and blank lines between sentences; skip -DOCSTART- and comments."""
     sentences, lines = [], []
     for line, sentence in _sentences(path):
         sentences.append(list(zip(*sentence, strict=True)))
@@ -179,7 +182,7 @@ def _read_conll(path: Path, _: Collection[str] | None) -> Rows:
 
 
 def _named(path: Path, rows: Rows, columns: Sequence[str]) -> Rows:
-    """The columns of a CoNLL file under the names that the corpus gives them."""
+    """Rename the columns of a CoNLL file to those in the config of the corpus."""
     if rows.table.num_rows and len(columns) != len(rows.names):
         raise InputError(
             f"{path} has {count(len(rows.names), 'column')}, but the corpus names {len(columns)} "
@@ -195,12 +198,12 @@ def _sentences(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
     begin = 0
     with open(path, encoding="utf-8-sig") as lines:
         stripped = [line.strip("\r\n ") for line in lines]
-    like = next((line for line in stripped if _is_word(line) and not line.startswith(COMMENT)), "")
-    width, tabs = len(_fields(like)), "\t" in like
+    first = next((line for line in stripped if _is_word(line) and not line.startswith(COMMENT)), "")
+    width, tabs = len(_fields(first)), "\t" in first
     for number, line in enumerate(stripped, start=1):
         if _is_word(line):
             fields = _fields(line)
-            # "#" may also be a word, which has tags as every word has
+            # "#" may also be a word; then it has tags
             if line.startswith(COMMENT) and (len(fields) != width or tabs != ("\t" in line)):
                 continue
             if len(fields) != width:
@@ -221,7 +224,7 @@ def _is_word(line: str) -> bool:
 
 
 def _fields(line: str) -> list[str]:
-    # not split() without an argument, because a no-break space is part of a word
+    # split() without an argument would split at a no-break space, which is part of a word
     return line.split("\t") if "\t" in line else [part for part in line.split(" ") if part]
 
 
@@ -240,14 +243,14 @@ def _table(path: Path, columns: Mapping[str, Sequence[object]]) -> pa.Table:
 
 
 def _check_encoding(path: Path) -> None:
-    """UTF-16 without a mark at its beginning passes for UTF-8 whose every second character is NUL."""
+    """Refuse UTF-16, which without a mark at the start passes for UTF-8 with a NUL as every second character."""
     with open(path, "rb") as file:
         if b"\0" in file.read(4096):
             raise InputError(f"{path} is not UTF-8 text (it contains NUL bytes, as UTF-16 does); save it as UTF-8.")
 
 
 def _line_of(path: Path) -> str:
-    """Where a text file is not UTF-8."""
+    """Return the first line of a text file that is not UTF-8, in words."""
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:

@@ -1,4 +1,4 @@
-"""Rows of a corpus, as the source has them: from a hub id, a mirror folder, local files, or generated."""
+"""Rows of a corpus in the order of the source: the hub, a mirror folder, local files, or a generator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def load_rows(corpus: Corpus, split: str, wanted: Collection[str] | None = None, mirror: str | None = None) -> Rows:
     """Load the rows of one split of a corpus, in the order of the source.
 
-    If there is a mirror folder, hub ids are read from it and nothing asks the network.
+    If there is a mirror folder, hub ids are read from it without a network.
 
     Args:
         corpus: Where the rows are: on the hub, in local files, or to be generated.
@@ -43,7 +43,7 @@ def load_rows(corpus: Corpus, split: str, wanted: Collection[str] | None = None,
 
 
 def describe(corpus: Corpus, split: str) -> str:
-    """How messages name a split of a corpus: "nyu-mll/glue cola, split validation"."""
+    """Return the name of a split of a corpus in messages: "nyu-mll/glue cola, split validation"."""
     if corpus.files is not None:
         return dict(corpus.files).get(split) or f"{split} file"
     if corpus.generated is not None:
@@ -52,11 +52,11 @@ def describe(corpus: Corpus, split: str) -> str:
 
 
 def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
-    """Digests of the content that a corpus is read from, as far as this machine can tell without a network.
+    """Return digests of the content that a corpus is read from, as far as they are known without a network.
 
     Returns:
-        For local files a digest for each split; for a dataset in a `mirror` folder one over its files, under "mirror";
-        for generated texts the version of the grammars. Empty for a dataset that only the hub has.
+        For local files, a digest of each split. For a dataset in a `mirror` folder, a digest of all files under
+        "mirror". For generated texts, the version of the grammars. Empty for a dataset that only the hub has.
     """
     if corpus.files is not None:
         paths = {split: path for split, path in corpus.files if path}
@@ -73,16 +73,16 @@ def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
         return {}
     try:
         check_recorded(folder, corpus.revision, corpus.config)
-    except InputError:  # what was made of it is not what the config asks for; the job that reads it says why
+    except InputError:  # an artefact made from this folder is not up to date; the job that reads the folder says why
         return {"mirror": f"not {corpus.revision}"}
-    found = {str(path.relative_to(folder)): digest_of_file(path) for path in _files_of(folder, corpus.config)}
-    return {"mirror": hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()}
+    digests = {str(path.relative_to(folder)): digest_of_file(path) for path in _files_of(folder, corpus.config)}
+    return {"mirror": hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()}
 
 
 def _files_of(folder: Path, config: str | None) -> list[Path]:
-    """The files that a config of a mirrored dataset is read from: of its own folder if it has one, and README.md."""
-    own = folder / config if config else folder
-    read = [folder / "README.md", *own.rglob("*")] if own.is_dir() else folder.rglob("*")
+    """Return the files that a config of a mirrored dataset is read from: README.md and the config's folder, if any."""
+    of_config = folder / config if config else folder
+    read = [folder / "README.md", *of_config.rglob("*")] if of_config.is_dir() else folder.rglob("*")
     return [path for path in read if path.is_file() and path.name != RECORD]
 
 
@@ -97,7 +97,7 @@ def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None, mirror
         place, options = str(folder), {"cache_dir": _cache_of(folder)}
     try:
         dataset = _load_dataset(place, options, corpus.config, _split_on_hub(corpus, split))
-    except Exception as error:  # files can be wrong in more ways than the library has errors for
+    except Exception as error:  # malformed files raise more errors than the library documents
         advice = "Check id, config and split"
         if isinstance(error, ConnectionError) or "LocalEntryNotFound" in str(error):
             advice = f"Without a network, {HOW_TO_FETCH}"
@@ -111,7 +111,7 @@ def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None, mirror
 
 
 def _load_dataset(place: str, options: dict[str, str | None], config: str | None, split: str) -> Dataset:
-    """`datasets.load_dataset`, also where configs are mere folders (refs/convert/parquet has no README)."""
+    """Call `datasets.load_dataset`, also if configs are only folders (refs/convert/parquet has no README)."""
     import datasets
 
     try:
@@ -123,14 +123,14 @@ def _load_dataset(place: str, options: dict[str, str | None], config: str | None
 
 
 def _cache_of(folder: Path) -> str:
-    """Where `datasets` may keep its own form of a folder: one place for each state of the files.
+    """Return the cache of `datasets` for a folder, a different one for each state of the files.
 
-    Left to itself it goes by the path alone, and gives the old rows if the files are other ones by now.
+    By default the cache depends on the path only, and returns old rows after the files changed.
     """
     import datasets
 
     files = sorted((str(path.relative_to(folder)), path.stat()) for path in folder.rglob("*") if path.is_file())
-    state = [(name, found.st_size, found.st_mtime_ns, found.st_ctime_ns) for name, found in files]
+    state = [(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name, status in files]
     return str(Path(datasets.config.HF_DATASETS_CACHE, "papa", hashlib.sha256(repr(state).encode()).hexdigest()[:16]))
 
 

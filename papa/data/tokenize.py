@@ -1,7 +1,7 @@
-"""The texts of a corpus in the slots of a model, as one table of real tokens, written and read in groups of rows.
+"""Stage *tokens*: the texts of a corpus in the slots of a model, as a table of real tokens in groups of rows.
 
-A group contains about `GROUP` tokens of one split. Whoever reads group by group needs memory for one of them, however
-large the corpus is.
+A group contains about `GROUP` tokens of a split. A job that reads group by group needs memory for a single group,
+whatever the size of the corpus.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 GROUP = 1 << 18
-"""Tokens of a group; its last example may exceed them."""
+"""Tokens of a group; the last example may exceed them."""
 Row = tuple[str, int, Placed]
-"""Split, number of the row there, and what of it stands where."""
+"""Split, number of the row in the split, and the tokens with their slots."""
 
 
 def tokenize_corpus(job: Job[TokensOf]) -> str:
-    """Stage *tokens*: lay the prepared texts of a corpus out for a model; Parquet of real tokens only.
+    """Stage *tokens*: lay out the prepared texts of a corpus for a model; write Parquet of real tokens only.
 
-    With `blocks` the texts of each split are running text, cut in blocks that fill all slots whatever the style; `row`
-    then counts blocks, and no labels fit. Each choice of a question is an example of its own: they stand together and
-    have the `row` of their question, `begin` is the first token of the choice, `characters` how long the choice is.
+    With `blocks`, the texts of each split are running text, cut into blocks that fill all slots in any style. `row`
+    then counts blocks, and no labels fit. Each choice of a question is a separate example. The choices of a question
+    are consecutive and have the question's `row`; `begin` is the first token of the choice, `characters` its length.
 
     Raises:
-        InputError: The texts cannot be laid out so, or choices are for a model that is no decoder.
+        InputError: The texts cannot be laid out like this, or choices are for a model that is no decoder.
     """
     settings, model = job.settings, job.settings.model
     texts = read_table(job.input("texts"))
@@ -58,7 +58,7 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
         )
     if settings.blocks and (words or "second" in texts.column_names):
         raise InputError(
-            f"{job.input('texts')} contains pairs of texts or lists of words; only single texts can be cut in blocks."
+            f"{job.input('texts')} contains pairs of texts or lists of words; only single texts can be cut into blocks."
         )
     tokenizer = tokenizer_of(model, job.machine, words)
     form = _blocks_of_splits if settings.blocks else _choices if choices else _rows
@@ -66,7 +66,7 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
     facts = {
         "model": model.name,
         "sizes": sizes_of_model(model, job.machine),
-        # blocks are not the rows of their texts: what belongs to those, labels and averages, is refused for them
+        # blocks are not the rows of their texts, so labels and averages of these rows must not fit
         "corpus": f"{about['fingerprint']} in blocks" if settings.blocks else about["fingerprint"],
         "rows": about["rows"],
         "rows_available": about["rows_available"],
@@ -100,16 +100,16 @@ def write_groups(
     facts: Mapping[str, object],
     trace: Trace | None = None,
 ) -> None:
-    """Write tables of one split each as the groups of a tokens file."""
+    """Write tables, each of a single split, as the groups of a tokens file."""
     with writing_table(tokens, schema, facts, trace) as file:
         for group in groups:
             file.write(group.cast(schema))
 
 
 def tokenizer_of(model: ModelId, machine: Machine, words: bool = False) -> PreTrainedTokenizerBase:
-    """Load the tokenizer that belongs to the model; `words=True` readies it for texts that come as lists of words.
+    """Load the tokenizer of the model; `words=True` prepares it for texts that are lists of words.
 
-    Byte-level tokenizers (RoBERTa, Qwen) must be told when they are made that every word has a space before it.
+    Byte-level tokenizers (RoBERTa, Qwen) need an option at load time to put a space before every word.
     """
     from transformers import AutoTokenizer
 
@@ -120,26 +120,29 @@ def tokenizer_of(model: ModelId, machine: Machine, words: bool = False) -> PreTr
             tokenizer = AutoTokenizer.from_pretrained(
                 place, revision=revision, trust_remote_code=False, add_prefix_space=True
             )
-    except Exception as error:  # files can be wrong in more ways than the library has errors for
+    except Exception as error:  # malformed files raise more errors than the library documents
         raise not_loaded(model, machine, "tokenizer", error) from error
     return tokenizer
 
 
 def shape_of_model(model: ModelId, machine: Machine) -> tuple[int, int, int]:
-    """(layers, heads per layer, heads of keys) as the model's config says, without loading its weights."""
+    """Return (layers, heads per layer, heads of keys) from the model's config, without loading weights."""
     sizes, config = sizes_of_model(model, machine), _config_of(model, machine)
     return sizes["layers"], sizes["heads"], int(getattr(config, "num_key_value_heads", None) or sizes["heads"])
 
 
 def is_decoder(model: ModelId, machine: Machine) -> bool:
-    """Whether the model's config names a causal language model, whose texts are laid out without gaps."""
+    """Return whether the model's config names a causal language model; its texts are laid out without gaps."""
     config = _config_of(model, machine)
     return says_next(config.architectures, getattr(config, "is_decoder", False))
 
 
 def sizes_of_model(model: ModelId, machine: Machine) -> dict[str, int]:
-    """Layers that attend, heads in each, sizes of hidden states and of the layers between them, and words of the
-    vocabulary, as the model's config says, without loading its weights."""
+    """Return sizes from the model's config, without loading weights.
+
+    Returns:
+        Layers with attention, heads in each, sizes of hidden and intermediate states, and size of the vocabulary.
+    """
     config = _config_of(model, machine)
     try:
         return {
@@ -149,12 +152,12 @@ def sizes_of_model(model: ModelId, machine: Machine) -> dict[str, int]:
             "intermediate": int(getattr(config, "intermediate_size", 4 * config.hidden_size)),
             "vocabulary": int(config.vocab_size),
         }
-    except Exception as error:  # configs can be wrong in more ways than the library has errors for
+    except Exception as error:  # malformed configs raise more errors than the library documents
         raise not_loaded(model, machine, "config", error) from error
 
 
 def _attending(config: PreTrainedConfig) -> list[str]:
-    """The layers that attend, where a config says so of each, because others in between do something else."""
+    """Return the layers with attention of a config that lists the kinds of its layers; empty if it does not."""
     kinds = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None) or []
     return [kind for kind in kinds if "attention" in kind and "linear" not in kind]
 
@@ -163,11 +166,11 @@ def _config_of(model: ModelId, machine: Machine) -> PreTrainedConfig:
     from transformers import AutoConfig
 
     try:
-        own = {"revision": revision_of(model, machine), "trust_remote_code": False}
-        found: PreTrainedConfig = AutoConfig.from_pretrained(place_of(model, machine), **own)
-    except Exception as error:  # configs can be wrong in more ways than the library has errors for
+        options = {"revision": revision_of(model, machine), "trust_remote_code": False}
+        config: PreTrainedConfig = AutoConfig.from_pretrained(place_of(model, machine), **options)
+    except Exception as error:  # malformed configs raise more errors than the library documents
         raise not_loaded(model, machine, "config", error) from error
-    return found
+    return config
 
 
 def _schema(words: bool, choices: bool = False) -> pa.Schema:
@@ -179,47 +182,54 @@ def _schema(words: bool, choices: bool = False) -> pa.Schema:
     return pa.schema(types | dict.fromkeys(numbers, pa.int32()))
 
 
-def _rows(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, told: TokensOf) -> Iterator[Row]:
-    """Each row of the texts laid out, `CHUNK` at a time."""
+def _rows(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
+    """Lay out each row of the texts, `CHUNK` at a time."""
     for chunk in texts.to_batches(CHUNK):
         columns = dict(zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True))
         first = columns["words"] if "words" in columns else columns["first"]
         laid_out = place(
-            tokenizer, first, columns.get("second"), slots=told.slots, style=told.style, segments=told.segments
+            tokenizer,
+            first,
+            columns.get("second"),
+            slots=settings.slots,
+            style=settings.style,
+            segments=settings.segments,
         )
         yield from zip(columns["split"], columns["row"], laid_out, strict=True)
 
 
-def _choices(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, told: TokensOf) -> Iterator[Row]:
-    """Each choice of each question laid out behind it."""
+def _choices(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
+    """Lay out each choice after its question."""
     for chunk in texts.to_batches(CHUNK):
         columns = dict(zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True))
-        laid_out = place_choices(tokenizer, columns.get("first"), columns["choices"], told.slots)
+        laid_out = place_choices(tokenizer, columns.get("first"), columns["choices"], settings.slots)
         for split, row, choices in zip(columns["split"], columns["row"], laid_out, strict=True):
             yield from ((split, row, choice) for choice in choices)
 
 
-def _blocks_of_splits(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, told: TokensOf) -> Iterator[Row]:
-    """The blocks of each split, each with the split's name and its number there."""
+def _blocks_of_splits(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
+    """Yield the blocks of each split with the split and the number of the block."""
     rows = (
         row
         for chunk in texts.select(["split", "first"]).to_batches(CHUNK)
         for row in zip(*(column.to_pylist() for column in chunk.columns), strict=True)
     )
-    for split, own in groupby(rows, key=lambda row: row[0]):
-        blocks = texts_in_blocks(tokenizer, (text for _, text in own), told.slots, told.style == "contiguous")
+    for split, rows_of_split in groupby(rows, key=lambda row: row[0]):
+        blocks = texts_in_blocks(
+            tokenizer, (text for _, text in rows_of_split), settings.slots, settings.style == "contiguous"
+        )
         for number, block in enumerate(blocks):
             yield split, number, block
 
 
 def _groups(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Rows as tables of about `GROUP` tokens, each of one split; as numbers of Python they would fill the memory."""
+    """Yield tables of about `GROUP` tokens, each of a single split; Python lists would take too much memory."""
     import pyarrow as pa
 
-    for split, own in groupby(rows, key=lambda row: row[0]):
+    for split, rows_of_split in groupby(rows, key=lambda row: row[0]):
         parts: list[pa.Table] = []
         tokens = 0
-        while chunk := list(islice(own, CHUNK // 16)):
+        while chunk := list(islice(rows_of_split, CHUNK // 16)):
             examples = [example for _, _, example in chunk]
             values = {"split": [split] * len(chunk), "row": [row for _, row, _ in chunk]}
             values |= {name: [getattr(example, name) for example in examples] for name in schema.names[2:]}

@@ -343,7 +343,7 @@ def test_a_choice_without_a_question_stands_behind_the_token_that_ends_texts(tin
 
 def test_a_choice_that_has_no_room_or_no_token_is_refused(tiny, data):
     tokenizer = transformers.AutoTokenizer.from_pretrained(data / "tiny")
-    with pytest.raises(papa.InputError, match="has 6 tokens, which 6 slots do not take"):
+    with pytest.raises(papa.InputError, match="has 6 tokens, too many for 6 slots"):
         list(place_choices(tokenizer, ["a"], [["b", "c d e f g h"]], 6))
     tokenizer.backend_tokenizer.normalizer = normalizers.Replace("z", "")
     with pytest.raises(papa.InputError, match="adds no token to its question"):

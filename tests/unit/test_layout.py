@@ -104,7 +104,7 @@ def test_a_tokenizer_with_two_separators_puts_the_second_text_after_both(tokeniz
         ({"first": ["a"], "slots": 9, "style": "code"}, "paper, published_code"),
         ({"first": ["a"], "second": ["b", "c"], "slots": 9}, "must agree"),
         ({"first": "a b", "slots": 9}, "list of texts"),
-        ({"first": [["a"]], "second": ["b"], "slots": 9}, "Lists of words"),
+        ({"first": [["a"]], "second": ["b"], "slots": 9}, "a single list of words"),
         ({"first": ["a"], "slots": 600}, "take fewer slots"),
     ],
 )
@@ -163,7 +163,7 @@ def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, of_tokenizer, words
 
 
 def test_only_single_texts_are_cut_in_blocks(tmp_path, of_tokenizer):
-    with pytest.raises(papa.InputError, match="only single texts can be cut in blocks"):
+    with pytest.raises(papa.InputError, match="only single texts can be cut into blocks"):
         tokenized(texts_file(tmp_path / "texts.parquet", words=True), 7, blocks=True)
 
 

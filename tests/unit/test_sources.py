@@ -319,7 +319,7 @@ def test_an_object_of_columns_is_no_row(tmp_path: Path, suffix: str) -> None:
         ("a.xlsx", b"", r"no known form; known are \.parquet"),
         ("a.csv", b"text,label\none,two,three\n", r"line 2 has 3 values for the columns text, label"),
         ("a.csv", b'text,label\n"a\nb",2\none\n', r"line 4 has 1 value for the columns text, label"),
-        ("a.csv", b'text,label\na,1\n"never closed,1\n\n', r"begins in line 3 is wrong \(unexpected end of data"),
+        ("a.csv", b'text,label\na,1\n"never closed,1\n\n', r"begins in line 3 is malformed \(unexpected end of data"),
         ("a.csv", b"text,text\na,b\n", r"distinct column names"),
         ("a.csv", b"", r"distinct column names"),
         ("a.csv", b"text,label\n\xff,1\n", r"not UTF-8 text \(.* in line 2\)"),

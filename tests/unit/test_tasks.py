@@ -242,7 +242,7 @@ def test_validation_rows_that_also_stand_in_training_are_counted(
     assert provenance_of(read_table(tmp_path / "texts.parquet"))["shared"] == {"validation": shared}
     rows = f", {shared} validation row{'s' * (shared > 1)} also in training"
     assert said.endswith(rows) if shared else "also" not in said
-    found = f"{shared} row{'s' * (shared > 1)} of {len(next(iter(validation.values())))} can also be found"
+    found = f"{shared} row{'s' * (shared > 1)} of {len(next(iter(validation.values())))} are also in"
     assert (found in caplog.text) == (shared > 0)
 
 
@@ -378,7 +378,7 @@ LONG = {"text": list("abcdefg")}
         ),
         (WORDS | {"words": [[], ["c"]]}, {}, r"no words in column words in 1 of 2 rows \(counted from 0: 0\)"),
         (WORDS | {"words": [["a", ""], ["c"]]}, {}, r"an empty word \(or only spaces\) in column words in 1 of 2"),
-        (WORDS | {"tag": [["X"], ["Y"]]}, {}, r"not one label per word in 1 of 2 rows \(counted from 0: 0\)"),
+        (WORDS | {"tag": [["X"], ["Y"]]}, {}, r"without one label per word in 1 of 2 rows \(counted from 0: 0\)"),
         (WORDS | {"tag": [["X", None], ["Y"]]}, {}, r"no label in column tag"),
         (TEXT | {"label": ["yes", "", None]}, {}, r"no label in column label .* in 2 of 3"),
         (TEXT | {"label": [-1, -1, -1]}, {}, r"no label in column label .* in 3 of 3"),
@@ -406,7 +406,7 @@ LONG = {"text": list("abcdefg")}
         (WORDS, {"metric": "entity_f1"}, r"needs labels O, B-.*but there is 'X', 'Y'"),
         (TEXT | {"kind": ["all", "x", "x"]}, {"subset": "kind"}, r"calls a subset 'all'"),
         (TEXT | {"kind": [0.5, 1.0, 1.0]}, {"subset": "kind"}, r"contains double.*one subset in each row"),
-        (WORDS | {"kind": [["x"], ["y"]]}, {"subset": "kind"}, r"not one subset per word"),
+        (WORDS | {"kind": [["x"], ["y"]]}, {"subset": "kind"}, r"without one subset per word"),
         ({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())}, {}, r"train.parquet has no rows"),
         (
             TEXT | {"kind": ["x", "e\x1bsc", "x"]},

@@ -62,17 +62,17 @@ PHRASES = {
 DOCSTRINGS_ALLOWED = {
     "cli": 1,
     "config": 27,
-    "data": 38,
+    "data": 8,
     "files": 9,
     "jobs": 5,
     "method": 45,
     "model": 49,
     "results": 18,
 }
-NAMES_ALLOWED = {"config": 17, "data": 57, "files": 9, "method": 82, "model": 63, "results": 4}
+NAMES_ALLOWED = {"config": 17, "data": 9, "files": 9, "method": 82, "model": 63, "results": 4}
 PHRASES_ALLOWED = {
     "config": 23,
-    "data": 121,
+    "data": 23,
     "files": 16,
     "jobs": 6,
     "method": 96,

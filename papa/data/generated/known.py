@@ -13,7 +13,7 @@ have equal probability until a word repeats. Then the model is sure that the wor
 
 A hidden state has parts with a number for each token or position (`TOKEN` and those below it). The last number is
 minus the sum of the rest. The mean of every state is therefore 0, and LayerNorm only divides by the length. The length
-is known, because the number of the present token or position is 1. Attention scores are so far apart that the softmax
+is known, because the number of the present token or position is 1. Attention scores are so different that the softmax
 gives all weight to a single key.
 
 The MLP of the last layer predicts a copied token only if attention to it is at least `ATTENTION_THRESHOLD`. A constant

@@ -1,7 +1,7 @@
 """Parts that the known models share: sizes, heads whose behaviour is written in their weights, and the tokenizer.
 
 A hidden state has parts with a number for each token, each position and so on. The first `TOKENS` numbers are the
-token. Attention scores are so far apart that the softmax gives all weight to a single key.
+token. Attention scores are so different that the softmax gives all weight to a single key.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ REST = slice(304, SIZE)
 """Parts of a hidden state: the token, the first and the second word, the copied word, the position, numbers that
 nothing reads, the answer, a constant part, and the numbers that make the mean 0."""
 UNREAD = 10
-"""How many numbers the head that attends to the slot before writes where nothing reads."""
+"""Numbers that the head that attends to the slot before writes where nothing reads."""
 
 
 def recipe() -> list[object]:

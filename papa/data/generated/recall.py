@@ -1,4 +1,4 @@
-"""Texts for the known decoder (`known`): random words, of which some repeat, or none.
+"""Texts for the known decoder (`known`): random words, some or none of them repeated.
 
 repeats      a row of different words, and then some of these words again, in the same order:
              guard judge poet chef scientist actor poet chef scientist

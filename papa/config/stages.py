@@ -240,7 +240,7 @@ class LambdaOf(_OfEncoding, Gating):
     """Stage *lambda*: how much every head needs its own attention, learned with a probe."""
 
     stage = "lambda"
-    runs = "papa.method.ranking:train_lambda"
+    runs = "papa.method.head_weights:train_lambda"
 
     masked: bool
     constant: str

@@ -25,8 +25,8 @@ from papa.model.replacement import Matrices, Outputs
 if TYPE_CHECKING:
     import altair as alt
 
-ROUNDING = 1e-6
-"""How far rounding may take a mean of attention out of [0, 1]."""
+MEAN_ROUNDING = 1e-6
+"""The distance from [0, 1] that rounding may give a mean of attention."""
 
 
 @dataclass
@@ -117,20 +117,20 @@ class ConstantMatrices:
     def _repr_html_(self) -> str:
         return f"<p>{escape(repr(self)[1:-1])}</p>"
 
-    def merge(self, other: ConstantMatrices) -> ConstantMatrices:
+    def merge(self, second: ConstantMatrices) -> ConstantMatrices:
         """Return the average over both sets of examples.
 
         Raises:
             InputError: the averages are of different models, layouts or corpora.
         """
-        left, right = ({**averages.about, "kind": averages.kind} for averages in (self, other))
-        if self.sum.shape != other.sum.shape or left != right:
+        left, right = ({**averages.about, "kind": averages.kind} for averages in (self, second))
+        if self.sum.shape != second.sum.shape or left != right:
             differ = sorted(key for key in left | right if left.get(key) != right.get(key)) or [
-                f"shape {list(self.sum.shape)} and {list(other.sum.shape)}"
+                f"shape {list(self.sum.shape)} and {list(second.sum.shape)}"
             ]
             raise InputError(f"These averages cannot be merged; they differ in {', '.join(differ)}.")
-        sums, counts = self.sum + other.sum, self.count + other.count
-        return replace(self, sum=sums, count=counts, examples=self.examples + other.examples, about=dict(self.about))
+        sums, counts = self.sum + second.sum, self.count + second.count
+        return replace(self, sum=sums, count=counts, examples=self.examples + second.examples, about=dict(self.about))
 
     def save(self, path: PathLike, trace: Trace | None = None) -> None:
         """Write HDF5: the datasets sum (float64), count (int64) and mean (float32), and the provenance."""
@@ -200,7 +200,7 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tenso
     mean, nothing = tensors.pop("mean"), torch.empty(0)
     if mean.numel() and kind != "mean-output":
         low, high = (float(value) for value in mean.aminmax())
-        if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+        if not (low >= -MEAN_ROUNDING and high <= 1 + MEAN_ROUNDING):
             raise DamagedArtefact(f"{path} is damaged (a mean of attention is not in [0, 1]); {MEND}.")
     about = {key: str(value) for key, value in facts.items()}
     sums, count = tensors.get("sum", nothing), tensors.get("count", nothing)

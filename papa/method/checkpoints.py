@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class State:
-    """How far a job is: `tensors`, and `values` that JSON can contain."""
+    """The progress of a job: `tensors`, and `values` that JSON can contain."""
 
     tensors: Mapping[str, Tensor]
     values: Mapping[str, JSON]

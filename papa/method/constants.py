@@ -1,4 +1,4 @@
-"""Constants: the matrices that take the place of attention, read, made or learned (paper, Sec. 3.1, 5.2, Table 1)."""
+"""Constants, the matrices that replace attention: read, made or learned (paper, Sec. 3.1, 5.2, Table 1)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from papa.model.replacement import Head, Matrices, Outputs
 
 
 def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
-    """Constants that need no text, the same for every head (Sec. 5.2, Table 1).
+    """Return constants that need no text and are the same for every head (Sec. 5.2, Table 1).
 
-    They are masked and normalised, row by row, when they are used.
+    Their rows are masked and normalised when they are used.
 
     Args:
         kind: `identity` looks at the slot itself, `toeplitz` at key k from query q in proportion to 1 / (1 + |q - k|),
@@ -32,19 +32,19 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
         float32 `[layer, head, query, key]`.
 
     Raises:
-        InputError: the kind is another.
+        InputError: there is no such kind.
 
     >>> constant_matrices("identity", 2, 3, 5)[0, 0].diagonal()
     tensor([1., 1., 1., 1., 1.])
     """
     if kind not in DATA_FREE:
         raise InputError(f"There are no constants {kind!r} that need no text; there are {', '.join(DATA_FREE)}.")
-    own = Matrices(_values(kind, slots), classes_of(kind, slots)).full
-    return torch.nn.functional.normalize(own, p=1, dim=-1).expand(layers, heads, slots, slots)
+    matrix = Matrices(_values(kind, slots), classes_of(kind, slots)).full
+    return torch.nn.functional.normalize(matrix, p=1, dim=-1).expand(layers, heads, slots, slots)
 
 
 def _values(kind: str, slots: int) -> Tensor:
-    """The value of each class of a kind of constants that need no text."""
+    """Return the value of each class of pairs of slots."""
     if kind == "toeplitz":
         return 1 / (1 + torch.arange(slots))
     return {"zeros": torch.zeros(1), "uniform": torch.ones(1), "identity": torch.tensor([0.0, 1.0])}[kind]
@@ -53,63 +53,62 @@ def _values(kind: str, slots: int) -> Tensor:
 def constants_for(
     constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, JSON]
 ) -> Tensor | Matrices | Outputs:
-    """What replaces attention for texts that are laid out as the `facts` of their tokens say.
+    """Return what replaces attention for texts whose tokens have these `facts`.
 
     Args:
-        constant: which constants.
+        constant: the kind of constants.
         averages: the file that they are read from; None if they need no text.
         model: the model whose attention is replaced.
         facts: corpus, slots and style of the texts.
 
     Returns:
-        float32 matrices `[layer, head, query, key]`; as `Matrices` if entries are tied, as `Outputs` if they are what
-        heads give.
+        float32 matrices `[layer, head, query, key]`; `Matrices` if entries are tied, `Outputs` if they are outputs of
+        heads.
 
     Raises:
-        InputError: the file was made with other weights, slots or layout, over other texts than the constant says, or
-            is one of other constants.
+        InputError: the file has other constants, or was made with other weights, slots, layout or texts.
     """
     if constant.data_free:
         kind, slots = constant.start, int(facts["slots"])
-        if constant.trained:  # which begins where rows are normalised
+        if constant.trained:  # training starts at normalised rows
             return constant_matrices(kind, model.layers, model.heads, slots)
         values = _values(kind, slots).expand(model.layers, model.heads, -1)
         return Matrices(values, classes_of(kind, slots))
     if averages is None:
         raise InputError(f"The constant {constant.name} is read from a file of averages, and none was given.")
-    found, about = ConstantMatrices.load_constants(averages)
+    constants, about = ConstantMatrices.load_constants(averages)
     if "part" in about:
         raise InputError(f"{averages} is the average over a part of a corpus, {about['part']}; give that of all parts.")
     expected = {"weights": model.weights, "slots": facts["slots"], "style": facts["style"], "kind": constant.start}
     if constant.corpus is None:
         expected["corpus"] = facts["corpus"]
     must_agree(averages, about, expected)
-    return found
+    return constants
 
 
 class TrainedConstants(nn.Module):
     """Constants of the replaced heads, learned with the probe (Sec. 5.2).
 
-    `matrices` `[replaced, query, key]` is what is learned, or `[replaced, class]` if entries are tied, and is masked
-    and normalised when it is used; `heads` int64 `[replaced, 2]` says whose they are, (layer, head). The matrices of
-    heads that are not replaced do not exist.
+    The parameter `matrices` is `[replaced, query, key]`, or `[replaced, class]` if entries are tied; its rows are
+    masked and normalised when they are used. The buffer `heads`, int64 `[replaced, 2]`, has the layer and the head of
+    each matrix. Heads that are not replaced have no matrices.
     """
 
     heads: Tensor
     classes: Tensor | None
 
     def __init__(self, start: Tensor | Matrices, heads: list[Head]):
-        """`start` `[layer, head, ...]` are the matrices to begin with."""
+        """Start from the matrices `start` `[layer, head, ...]`."""
         super().__init__()
-        where = torch.tensor(heads, dtype=torch.long).view(-1, 2)
-        self.register_buffer("heads", where)
+        replaced = torch.tensor(heads, dtype=torch.long).view(-1, 2)
+        self.register_buffer("heads", replaced)
         values = start if isinstance(start, Tensor) else start.values
         self.register_buffer("classes", None if isinstance(start, Tensor) else start.classes, persistent=False)
-        self.matrices = nn.Parameter(values[where[:, 0], where[:, 1]].clone())
+        self.matrices = nn.Parameter(values[replaced[:, 0], replaced[:, 1]].clone())
         self.shape = values.shape
 
     def forward(self) -> Tensor | Matrices:
-        """Those of all heads, zero for heads that are not replaced; differentiable."""
-        everything = self.matrices.new_zeros(self.shape)
-        values = everything.index_put((self.heads[:, 0], self.heads[:, 1]), self.matrices)
+        """Return the constants of all heads, zero for heads that are not replaced; differentiable."""
+        zeros = self.matrices.new_zeros(self.shape)
+        values = zeros.index_put((self.heads[:, 0], self.heads[:, 1]), self.matrices)
         return values if self.classes is None else Matrices(values, self.classes)

@@ -46,7 +46,7 @@ def extract_features(job: Job[HiddenOf]) -> str:
         sizes = ProbeSizes.of(model, int(facts["slots"]))
         extent = Extent(begin, end, first, file.tokens_before(end) - first, sizes.layers * sizes.hidden * 2)
         with writing_hidden(hidden, extent) as writer, torch.inference_mode():
-            for _ in progress(_written(model, replacement, file, extent, writer), "encoding", end - begin):
+            for _ in progress(_write_rows(model, replacement, file, extent, writer), "encoding", end - begin):
                 pass
             checksums = writer.close()
         replaced, total = replaced_in(replacement), model.layers * model.heads
@@ -75,7 +75,7 @@ def extract_features(job: Job[HiddenOf]) -> str:
     return f"hidden states with {total - len(replaced)} of {total} heads input-dependent, {size:.3g} GB"
 
 
-def _written(
+def _write_rows(
     model: Model, replacement: Replacement, file: TokensFile, extent: Extent, writer: HiddenWriter
 ) -> Iterator[Tensor]:
     """Write the hidden states of the rows of an extent, and yield the numbers of examples that are done."""

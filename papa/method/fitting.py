@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from papa.config.stages import Training
 
 Kept = Mapping[str, Tensor]
-"""What is kept of an epoch: small tensors by name."""
+"""The small tensors by name that are kept of an epoch."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Diverged(InputError):
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """What is trained, and on which loss.
+    """The parameters that are trained, and the loss.
 
     Args:
         name: how the progress bar and errors call it.
@@ -64,7 +64,7 @@ class TrainingTask:
 
 
 class TrainingState:
-    """How far a training is. The state and the task determine the rest of the training.
+    """The progress of a training. Together with the task, it determines the rest of the training.
 
     The batches are not part of it: their order follows from the seed and is drawn again.
     """

@@ -1,8 +1,8 @@
-"""The store of hidden states: flat files of float16, one for each part of a corpus, and an index that says what it is.
+"""The store of hidden states: flat files of float16, one for each part of a corpus, each with an index.
 
-A file contains `[token, L+1, hidden]` of the real tokens of its examples, in the order of the laid-out tokens, and
-behind them one checksum (CRC-32) for each example; the index beside it has the digest of those. So every example is
-known to be what was written, wherever reading begins, and a file cannot be taken for another.
+A file contains `[token, L+1, hidden]` of the real tokens of its examples, in the order of the laid-out tokens. A
+checksum (CRC-32) of each example follows, and the index has the digest of the checksums. So every example is verified
+wherever reading starts, and no file can be mistaken for another.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from papa.errors import DamagedArtefact, InputError
 from papa.files import JSON, MEND, PathLike, hashing, read_json, replacing
 
 Index = dict[str, JSON]
-"""What the index beside a file says."""
-OF_PART = ("part", "rows", "first_token", "tokens", "checksums")
-"""What indices of the parts of a corpus differ in."""
+"""The facts in the index of a file."""
+PART_KEYS = ("part", "rows", "first_token", "tokens", "checksums")
+"""The facts in which the parts of a corpus differ."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Which rows of a corpus a file is of.
+    """The rows of a corpus that a file contains.
 
     Args:
         begin: the first row.
         end: the row after the last.
         first_token: the number of the first token in the corpus.
-        tokens: how many tokens these rows have.
+        tokens: number of tokens of these rows.
         size: bytes of the hidden states of a token.
     """
 
@@ -51,23 +51,23 @@ class Extent:
 
     @classmethod
     def of(cls, index: Index) -> Extent:
-        """The extent of a file of which this is the index."""
+        """Return the extent of the file with this index."""
         begin, end = index["rows"]
         return cls(begin, end, index["first_token"], index["tokens"], index["layers"] * index["hidden"] * 2)
 
     @property
     def checksums_at(self) -> int:
-        """Where in the file the checksums begin."""
+        """Offset of the checksums in the file, in bytes."""
         return self.tokens * self.size
 
     @property
     def bytes(self) -> int:
-        """How large the file is."""
+        """Size of the file in bytes."""
         return self.checksums_at + 4 * (self.end - self.begin)
 
 
 class HiddenWriter:
-    """Hidden states of some rows of a corpus, written in any order."""
+    """A file of hidden states that is written example by example, in any order."""
 
     def __init__(self, file: BinaryIO, extent: Extent):
         self._file, self._extent = file, extent
@@ -81,14 +81,14 @@ class HiddenWriter:
         size, at = self._extent.size, 0
         view = half.contiguous().view(-1).numpy().data.cast("B")
         for length, begin, row in zip(lengths, begins, rows, strict=True):
-            own = view[at : at + length * size]
-            _write_all(self._file.fileno(), own, (first_token - self._extent.first_token + begin) * size)
-            self._checksums[row] = zlib.crc32(own)
+            content = view[at : at + length * size]
+            _write_all(self._file.fileno(), content, (first_token - self._extent.first_token + begin) * size)
+            self._checksums[row] = zlib.crc32(content)
             self._written[row] = True
-            at += len(own)
+            at += len(content)
 
     def close(self) -> str:
-        """Write the checksums behind the hidden states; their digest belongs into the index."""
+        """Write the checksums after the hidden states, and return their digest for the index."""
         if not self._written.all():
             raise RuntimeError(f"{int((~self._written).sum())} examples were not written")
         _write_all(self._file.fileno(), self._checksums.data.cast("B"), self._extent.checksums_at)
@@ -97,10 +97,10 @@ class HiddenWriter:
 
 @contextmanager
 def writing_hidden(path: PathLike, extent: Extent) -> Iterator[HiddenWriter]:
-    """A writer of the rows of an extent; nothing is left if writing fails.
+    """Open a writer of the rows of an extent; if writing fails, no file is left.
 
     Raises:
-        InputError: the disk does not have the room, which is found before anything is written.
+        InputError: the disk has too little room; this is checked before anything is written.
     """
     with replacing(path) as temporary:
         free = shutil.disk_usage(temporary.parent).free
@@ -115,17 +115,17 @@ def writing_hidden(path: PathLike, extent: Extent) -> Iterator[HiddenWriter]:
 
 
 class HiddenStates:
-    """Hidden states on disk, read by example, so that memory contains a batch and never a corpus; see `opened`.
+    """Hidden states on disk, read by example, so memory contains a batch and never a corpus; see `opened`.
 
-    `index` is what the indices of all parts say alike.
+    `index` has the facts that the indices of all parts share.
     """
 
     def __init__(self, indices: Sequence[PathLike], stack: ExitStack):
-        abouts = [read_json(path) for path in indices]
-        self.index, *others = [{key: about[key] for key in about if key not in OF_PART} for about in abouts]
-        for path, other in zip(indices[1:], others, strict=True):
-            if other != self.index:
-                differ = sorted(key for key in other | self.index if other.get(key) != self.index.get(key))
+        all_facts = [read_json(path) for path in indices]
+        self.index, *further = [{key: facts[key] for key in facts if key not in PART_KEYS} for facts in all_facts]
+        for path, index in zip(indices[1:], further, strict=True):
+            if index != self.index:
+                differ = sorted(key for key in index | self.index if index.get(key) != self.index.get(key))
                 raise DamagedArtefact(f"{path} and {indices[0]} differ in {', '.join(differ)}; {MEND}.")
         splits = [Group(*split) for split in self.index["splits"]]
         self._first_tokens, number = {}, 0
@@ -133,7 +133,7 @@ class HiddenStates:
             self._first_tokens[split.split] = number
             number += split.tokens
         parts = sorted(
-            ((Extent.of(about), hidden_beside(path), about) for path, about in zip(indices, abouts, strict=True)),
+            ((Extent.of(about), hidden_file(path), about) for path, about in zip(indices, all_facts, strict=True)),
             key=lambda part: part[0].begin,
         )
         covered = 0
@@ -152,18 +152,18 @@ class HiddenStates:
     @classmethod
     @contextmanager
     def opened(cls, indices: Sequence[PathLike]) -> Iterator[HiddenStates]:
-        """The hidden states in all parts of a corpus, each beside its index, open inside the block.
+        """Open the hidden states of all parts of a corpus, each next to its index, for the length of the block.
 
         Raises:
-            DamagedArtefact: a file is not what its index says, or the parts are not those of one corpus.
+            DamagedArtefact: a file does not match its index, or the parts are not those of one corpus.
         """
         with ExitStack() as stack:
             yield cls(indices, stack)
 
     def read(self, examples: Tensor, tokens: Tokens, places: Tensor | None = None) -> Tensor:
-        """Float32 `[token, L+1, hidden]` of the tokens of `examples` of a split, one example after another.
+        """Return float32 `[token, L+1, hidden]` of the tokens of `examples` of a split, one example after another.
 
-        If there are `places`, int64, these tokens among them are given and no others. Each example is held against its
+        If there are `places`, int64, only these tokens among them are returned. Each example is compared with its
         checksum when it is read for the first time.
         """
         lengths = tokens.lengths[examples].tolist()
@@ -174,34 +174,34 @@ class HiddenStates:
         for length, begin, row in zip(lengths, begins, rows, strict=True):
             number = bisect_right(self._begins, row) - 1
             extent, path = self._extents[number], self._paths[number]
-            own = view[at : at + length * extent.size]
+            content = view[at : at + length * extent.size]
             place = (begin - extent.first_token) * extent.size
-            if os.preadv(self._files[number].fileno(), [own], place) != len(own):
+            if os.preadv(self._files[number].fileno(), [content], place) != len(content):
                 raise DamagedArtefact(f"{path} ends too early; {MEND}.")
             if not self._checked[row]:
-                if zlib.crc32(own) != self._checksums[number][row - extent.begin]:
+                if zlib.crc32(content) != self._checksums[number][row - extent.begin]:
                     raise _damaged(path, row)
                 self._checked[row] = True
-            at += len(own)
+            at += len(content)
         return (half if places is None else half.index_select(0, places)).float()
 
 
-def hidden_beside(index: PathLike) -> Path:
-    """The file of hidden states that an index belongs to."""
+def hidden_file(index: PathLike) -> Path:
+    """Return the file of hidden states that belongs to an index."""
     return Path(index).with_suffix(".hidden")
 
 
 def check_part(index: PathLike, lengths: Iterable[int] | None = None) -> None:
-    """Look whether a file of hidden states is what its index says.
+    """Check that a file of hidden states matches its index.
 
     Args:
-        index: the index, beside which the file is.
-        lengths: how many tokens each of its examples has; then every example is read and held against its checksum.
+        index: the index next to the file.
+        lengths: number of tokens of each of its examples; if given, every example is compared with its checksum.
 
     Raises:
-        DamagedArtefact: it is not.
+        DamagedArtefact: the file does not match.
     """
-    about, path = read_json(index), hidden_beside(index)
+    about, path = read_json(index), hidden_file(index)
     checksums, extent = _read_checksums(path, about), Extent.of(about)
     with open(path, "rb") as file:
         for row, length in enumerate(lengths or ()):
@@ -214,17 +214,17 @@ def _damaged(path: PathLike, row: int) -> DamagedArtefact:
 
 
 def _read_checksums(path: PathLike, about: Mapping[str, JSON]) -> np.ndarray:
-    """The checksums of a file of hidden states, uint32 `[row]`, held against what its index says."""
+    """Read the checksums of a file of hidden states, uint32 `[row]`, and compare them with the index."""
     extent = Extent.of(dict(about))
     try:
         with open(path, "rb") as file:
-            found = file.seek(0, os.SEEK_END)
+            size = file.seek(0, os.SEEK_END)
             file.seek(extent.checksums_at)
             content = file.read()
     except OSError as error:
         raise DamagedArtefact(f"{path} cannot be read ({error.strerror}); {MEND}.") from error
-    if extent.bytes != found:
-        raise DamagedArtefact(f"{path} has {found:,} bytes and should have {extent.bytes:,}; {MEND}.")
+    if extent.bytes != size:
+        raise DamagedArtefact(f"{path} has {size:,} bytes and should have {extent.bytes:,}; {MEND}.")
     checksums = np.frombuffer(content, dtype="<u4")
     if _digest(checksums) != about["checksums"]:
         raise DamagedArtefact(f"{path} is damaged or of other hidden states than its index says; {MEND}.")
@@ -238,7 +238,7 @@ def _digest(checksums: np.ndarray) -> str:
 
 
 def _write_all(descriptor: int, content: memoryview, place: int) -> None:
-    """Write all of `content`, because `os.pwrite` may write less when a disk is nearly full."""
+    """Write all of `content`; `os.pwrite` may write less when a disk is nearly full."""
     while content:
         written = os.pwrite(descriptor, content, place)
         content, place = content[written:], place + written

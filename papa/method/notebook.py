@@ -1,4 +1,4 @@
-"""The parts of a study that a notebook calls, on batches and labels that are given and lie in no file."""
+"""The parts of a study that a notebook calls, on batches and labels in memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from papa.data.packed import RawBatch
 from papa.data.prepare import in_order
 from papa.data.tokens import Tokens
 from papa.errors import InputError
+from papa.method.gates import learn_gates
 from papa.method.labelled import GoldLabels, Labelled
 from papa.method.likelihoods import NextTokens
-from papa.method.objective import IGNORED, Batch, Objective, States
+from papa.method.objective import IGNORED, Batch, Objective, States, fit_objective
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
-from papa.method.ranking import gates_learned
 from papa.method.states import CachedStates
-from papa.method.training import probe_trained
 from papa.model.model import Batches, Model, check_model, packed_batches
 from papa.model.replacement import Constants, Replacement, check_slots
 
@@ -32,19 +31,19 @@ LabelValues: TypeAlias = Sequence[str] | Sequence[int] | Tensor
 
 @dataclass(frozen=True)
 class Recipe:
-    """How probes and λ are trained, and at which points a sweep measures.
+    """Settings of the training of probes and λ, and of the points that a sweep measures.
 
     Args:
-        learning_rate: that of AdamW, constant.
+        learning_rate: learning rate of AdamW, constant.
         batch_size: examples of a training step.
         epochs: passes over the training examples.
-        seeds: a probe for each; two or more give intervals. A decoder's own head needs none.
-        fractions: shares of heads that keep their own attention, such as "1/8".
-        metric: how predictions are scored; if not given, by accuracy, of labels `[example, slot]` by token_accuracy,
-            and without labels by log_likelihood.
+        seeds: one probe for each; intervals need two or more. A decoder's own head needs none.
+        fractions: shares of heads that keep their attention, such as "1/8".
+        metric: metric of the predictions. By default it is accuracy, for labels `[example, slot]` token_accuracy, and
+            without labels log_likelihood.
 
     Raises:
-        InputError: a number is none that can be.
+        InputError: a value is not legal.
 
     >>> Recipe(epochs=2).seeds
     (1, 2, 3, 4, 5)
@@ -65,7 +64,7 @@ class Recipe:
             "seeds": not self.seeds or len(set(self.seeds)) < len(self.seeds),
             "fractions": not self.fractions or not all(map(_is_share, self.fractions)),
         }
-        for name in (name for name, its in wrong.items() if its):
+        for name in (name for name, is_wrong in wrong.items() if is_wrong):
             raise InputError(
                 f"{name} is {getattr(self, name)!r}; a recipe has a positive learning_rate, batch_size and epochs, "
                 'seeds that differ, and fractions between 0 and 1, such as "1/8".'
@@ -92,25 +91,25 @@ def learn_lambda(
     recipe: Recipe | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """Learn how much each head needs its own attention: λ, by which heads are ordered (Sec. 3.2).
+    """Learn λ, how much each head needs its attention (Sec. 3.2). Heads are ordered by λ.
 
-    It is learned together with a probe of the labels, which is thrown away; without labels, on the loss of a decoder's
-    own head.
+    λ is learned together with a probe of the labels, which is discarded. Without labels, the loss is that of a
+    decoder's own head.
 
     Args:
-        model: a model that `load_model` gave.
-        constants: what replaces attention, such as `average_attention` gives.
-        batches: inputs `[example, slot]` as `lay_out` returns them, laid out as the texts of the constants were.
+        model: a model that `load_model` returned.
+        constants: what replaces attention, such as `average_attention` returns.
+        batches: inputs `[example, slot]` as `lay_out` returns them, laid out like the texts of the constants.
         labels: a label for each example, or whole numbers `[example, slot]` with -100 where there is none; None for
             next tokens.
-        recipe: learning rate, batch size and epochs; `Recipe()` if not given.
-        seed: what the probe and the order of the examples follow from.
+        recipe: learning rate, batch size and epochs; by default `Recipe()`.
+        seed: determines the probe and the order of the examples.
 
     Returns:
-        float32 `[layer, head]` in (0, 1); heads of small λ are replaced first.
+        float32 `[layer, head]` in (0, 1); heads with small λ are replaced first.
 
     Raises:
-        InputError: model, constants, batches and labels do not go together.
+        InputError: model, constants, batches and labels do not fit each other.
 
     >>> weights = papa.learn_lambda(model, constants, [inputs], labels)  # doctest: +SKIP
     """
@@ -119,8 +118,8 @@ def learn_lambda(
     torch.manual_seed(seed)
     objective = objective_on(model, splits, right)
     training = (recipe or Recipe()).training
-    how = Gating(training=training, seed=seed, encoder_dropout=False, direct=not right)
-    return gates_learned(model, constants, objective, how)[-1]
+    gating = Gating(training=training, seed=seed, encoder_dropout=False, direct=not right)
+    return learn_gates(model, constants, objective, gating)[-1]
 
 
 def fit_probe(
@@ -134,46 +133,48 @@ def fit_probe(
     """Train a probe on all hidden states of a frozen model (Sec. 4).
 
     Args:
-        states: a model that `load_model` gave, whose hidden states are computed once; or hidden states
+        states: a model that `load_model` returned, whose hidden states are computed once; or hidden states
             `[example, L+1, slot, hidden]` of all batches as `Model.hidden_states` returns them.
         batches: inputs `[example, slot]` as `lay_out` returns them.
         labels: a label for each example, or whole numbers `[example, slot]` with -100 where there is none.
-        replacement: what the layers of the model do with their heads, as `Model.replacement` gives it; None replaces
-            nothing.
-        recipe: learning rate, batch size and epochs; `Recipe()` if not given.
-        seed: what the probe and the order of the examples follow from.
+        replacement: what the layers of the model do with their heads, as `Model.replacement` returns it; None
+            replaces nothing.
+        recipe: learning rate, batch size and epochs; by default `Recipe()`.
+        seed: determines the probe and the order of the examples.
 
     Returns:
         The probe, for hidden states of float32; it has a logit for each label, in the order of their names.
 
     Raises:
-        InputError: hidden states, batches and labels do not go together.
+        InputError: hidden states, batches and labels do not fit each other.
 
     >>> probe = papa.fit_probe(model, [inputs], labels)  # doctest: +SKIP
     >>> probe(model.hidden_states(inputs), inputs["attention_mask"]).argmax(-1)  # doctest: +SKIP
     """
     if isinstance(states, Tensor) and replacement is not None:
-        raise InputError("Hidden states were given, and a replacement besides; give the model, or hidden states alone.")
+        raise InputError(
+            "Hidden states and a replacement were given; give the model and the replacement, or only hidden states."
+        )
     model = None if isinstance(states, Tensor) else check_model(states)
     splits, right = examples_of(model, {"train": (batches, labels)}, "fit_probe")
     if right is None:
-        raise InputError("fit_probe needs labels, for a probe learns nothing without them; none were given.")
+        raise InputError("fit_probe needs labels and none were given; give a label for each example.")
     tokens = splits["train"]
-    read, sizes = _dense(states, tokens) if isinstance(states, Tensor) else _computed(states, replacement, splits)
+    read, sizes = _dense(states, tokens) if isinstance(states, Tensor) else _cached(states, replacement, splits)
     torch.manual_seed(seed)
     objective = Labelled(splits, sizes, right)
     objective.probe.to(states.device)
-    probe_trained(objective, read, [objective.probe], (recipe or Recipe()).training, seed)
+    fit_objective(objective, read, [objective.probe], (recipe or Recipe()).training, seed)
     return objective.probe.eval()
 
 
-def _computed(model: Model, replacement: Replacement | None, splits: Mapping[str, Tokens]) -> tuple[States, ProbeSizes]:
-    own = model.replacement() if replacement is None else replacement
-    return CachedStates(model, own, splits), ProbeSizes.of(model, splits["train"].n)
+def _cached(model: Model, replacement: Replacement | None, splits: Mapping[str, Tokens]) -> tuple[States, ProbeSizes]:
+    replacement = model.replacement() if replacement is None else replacement
+    return CachedStates(model, replacement, splits), ProbeSizes.of(model, splits["train"].n)
 
 
 def _dense(hidden: Tensor, tokens: Tokens) -> tuple[States, ProbeSizes]:
-    """Hidden states that are given, and what a probe has to know of them: what BERT's config says of probes."""
+    """Return a reader of dense hidden states, and their sizes; dropout and initialisation are those of BERT."""
     if hidden.ndim != 4 or hidden.shape[0] != len(tokens) or hidden.shape[2] != tokens.n:
         raise InputError(
             f"hidden states are {list(hidden.shape)}, and the batches have {len(tokens)} examples of {tokens.n} slots; "
@@ -181,87 +182,86 @@ def _dense(hidden: Tensor, tokens: Tokens) -> tuple[States, ProbeSizes]:
         )
 
     def read(batch: Batch) -> Tensor:
-        own = batch.packed
-        found = hidden[batch.examples[own.example_of], :, own.slots].float()
-        return found if batch.places is None else found[batch.places]
+        packed = batch.packed
+        of_tokens = hidden[batch.examples[packed.example_of], :, packed.slots].float()
+        return of_tokens if batch.places is None else of_tokens[batch.places]
 
     return read, ProbeSizes(hidden.shape[1], hidden.shape[3], tokens.n, 0.02, 0.1)
 
 
-# -- what is given ----------------------------------------------------------------------------------------------------
+# -- batches and labels -----------------------------------------------------------------------------------------------
 
 
 def examples_of(
-    model: Model | None, given: Mapping[str, tuple[Batches, LabelValues | None]], asked: str
+    model: Model | None, data: Mapping[str, tuple[Batches, LabelValues | None]], caller: str
 ) -> tuple[dict[str, Tokens], GoldLabels | None]:
-    """The tokens of each split, and their labels, None if there are none.
+    """Return the tokens of each split and their labels, None if there are none.
 
     Args:
-        model: the model that is to run on them; None if no model is.
-        given: batches and labels by split, `train` first.
-        asked: the function that asks for them, which errors name.
+        model: the model that runs on them; None if no model runs.
+        data: batches and labels by split, `train` first.
+        caller: the function that needs them, as errors call it.
 
     Raises:
-        InputError: they cannot be used, or do not go together.
+        InputError: they cannot be used, or do not fit each other.
     """
-    packed = {split: list(packed_batches(model, batches, asked)) for split, (batches, _) in given.items()}
-    if any(isinstance(batch, RawBatch) for own in packed.values() for batch in own):
-        raise InputError(f"{asked} takes texts as lay_out lays them out, and pictures or sound were given.")
-    sizes = {split: own[0].n for split, own in packed.items()}
+    packed = {split: list(packed_batches(model, batches, caller)) for split, (batches, _) in data.items()}
+    if any(isinstance(batch, RawBatch) for batches in packed.values() for batch in batches):
+        raise InputError(f"{caller} takes texts as lay_out lays them out, and pictures or sound were given.")
+    sizes = {split: batches[0].n for split, batches in packed.items()}
     if len(set(sizes.values())) > 1:
-        said = " and ".join(f"{n} in {split}" for split, n in sizes.items())
-        raise InputError(f"The batches have {said} slots; {asked} needs one layout for all of them.")
-    labels = {split: own for split, (_, own) in given.items() if own is not None}
-    of_words = any(isinstance(own, Tensor) and own.ndim == 2 for own in labels.values())
-    splits = {split: Tokens.of(own, split, of_words) for split, own in packed.items()}
-    if labels and len(labels) < len(given):
-        raise InputError(f"Labels were given for {', '.join(labels)} alone; give them for all batches or for none.")
+        several = " and ".join(f"{n} in {split}" for split, n in sizes.items())
+        raise InputError(f"The batches have {several} slots; {caller} needs one layout for all of them.")
+    labels = {split: values for split, (_, values) in data.items() if values is not None}
+    of_words = any(isinstance(values, Tensor) and values.ndim == 2 for values in labels.values())
+    splits = {split: Tokens.of(batches, split, of_words) for split, batches in packed.items()}
+    if labels and len(labels) < len(data):
+        raise InputError(f"Labels were given for {', '.join(labels)} only; give them for all batches or for none.")
     return splits, labels_of(splits, labels) if labels else None
 
 
-def labels_of(splits: Mapping[str, Tokens], given: Mapping[str, LabelValues]) -> GoldLabels:
-    """Labels as indices of their names, which are the sorted values of the training examples.
+def labels_of(splits: Mapping[str, Tokens], labels: Mapping[str, LabelValues]) -> GoldLabels:
+    """Return labels as indices of their names, which are the sorted values of the training examples.
 
     Raises:
-        InputError: they are not one for each example, or not of one form, or there is a single one.
+        InputError: some example has no label, labels have several forms, or there is only one.
     """
-    values = {split: _values(tokens, given[split]) for split, tokens in splits.items()}
-    distinct = {split: {value for value in own if value != IGNORED} for split, own in values.items()}
+    values = {split: _values(tokens, labels[split]) for split, tokens in splits.items()}
+    distinct = {split: {value for value in listed if value != IGNORED} for split, listed in values.items()}
     names = in_order(set(map(str, distinct["train"])))
     if len(names) < 2:
         raise InputError(f"All training examples have the label {', '.join(names) or '-100'}; give two or more labels.")
-    for split, own in distinct.items():
-        if unseen := in_order({str(value) for value in own} - set(names)):
-            raise InputError(f"The label {unseen[0]!r} is in {split} alone; give labels that training examples have.")
+    for split, some in distinct.items():
+        if unseen := in_order({str(value) for value in some} - set(names)):
+            raise InputError(f"The label {unseen[0]!r} is only in {split}; give labels that training examples have.")
     index = {name: number for number, name in enumerate(names)}
     numbers = {
-        split: torch.tensor([IGNORED if value == IGNORED else index[str(value)] for value in own])
-        for split, own in values.items()
+        split: torch.tensor([IGNORED if value == IGNORED else index[str(value)] for value in listed])
+        for split, listed in values.items()
     }
     return GoldLabels(numbers, names)
 
 
-def _values(tokens: Tokens, given: LabelValues) -> list[str | int]:
-    """The labels of a split as they were given, `[example]`, or `[token]` if tokens have labels."""
-    if isinstance(given, Tensor) and given.ndim == 2:
-        if given.shape != (len(tokens), tokens.n) or given.is_floating_point():
+def _values(tokens: Tokens, labels: LabelValues) -> list[str | int]:
+    """Return the labels of a split as a list, `[example]`, or `[token]` if tokens have labels."""
+    if isinstance(labels, Tensor) and labels.ndim == 2:
+        if labels.shape != (len(tokens), tokens.n) or labels.is_floating_point():
             raise InputError(
                 f"Labels of tokens are whole numbers [example, slot] = {[len(tokens), tokens.n]}; "
-                f"{str(given.dtype).removeprefix('torch.')} {list(given.shape)} were given."
+                f"{str(labels.dtype).removeprefix('torch.')} {list(labels.shape)} were given."
             )
         example = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)
-        of_tokens = given.cpu()[example, tokens.slots.long()]
-        if int((of_tokens != IGNORED).sum()) < int((given != IGNORED).sum()):
+        of_tokens = labels.cpu()[example, tokens.slots.long()]
+        if int((of_tokens != IGNORED).sum()) < int((labels != IGNORED).sum()):
             raise InputError("There are labels in slots that have no token; give -100 there.")
         return list(of_tokens.tolist())
-    listed: list[str | int] = given.tolist() if isinstance(given, Tensor) else list(given)
+    listed: list[str | int] = labels.tolist() if isinstance(labels, Tensor) else list(labels)
     if len(listed) != len(tokens):
         raise InputError(
             f"There are {len(tokens)} {tokens.split} examples and {len(listed)} labels; give one for each."
         )
-    if not (
-        all(isinstance(own, str) for own in listed) or all(isinstance(own, int) and own != IGNORED for own in listed)
-    ):
+    texts = all(isinstance(label, str) for label in listed)
+    if not texts and not all(isinstance(label, int) and label != IGNORED for label in listed):
         raise InputError(
             "Labels are texts or whole numbers, one for each example, or a tensor [example, slot] of whole numbers; "
             f"the first is a {type(listed[0]).__name__}."
@@ -270,7 +270,7 @@ def _values(tokens: Tokens, given: LabelValues) -> list[str | int]:
 
 
 def objective_on(model: Model, splits: Mapping[str, Tokens], labels: GoldLabels | None) -> Objective:
-    """What is measured: labels by a new probe; without labels next tokens by a decoder's own head."""
+    """Return the objective of labels, with a new probe; or, without labels, of next tokens by a decoder's own head."""
     if labels is None:
         if not model.causal:
             raise InputError(
@@ -284,7 +284,7 @@ def objective_on(model: Model, splits: Mapping[str, Tokens], labels: GoldLabels 
 
 
 def metric_of(recipe: Recipe, objective: Objective) -> str:
-    """The metric of a recipe, or the usual one; raises `InputError` if it does not fit what is measured."""
+    """Return the metric of a recipe, or the usual one; raise `InputError` if it does not fit the objective."""
     target, names = NEXT, None
     if isinstance(objective, Labelled):
         target, names = WORD if objective.of_words else TEXT, objective.names

@@ -1,5 +1,7 @@
 """The concept of an objective: which tokens it needs of a batch, the loss of a batch, and the outcomes of examples.
 
+    objective → fit → Run (outcomes, probe)
+
 All scores follow from outcomes. An objective does not know where hidden states come from: a store, memory, or the model
 (`papa.method.states`). If a decoder's own head takes the place of a probe, the states are logits and nothing is
 trained.
@@ -7,6 +9,7 @@ trained.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +22,13 @@ from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
 from papa.files import JSON, MEND, PathLike
-from papa.method.fitting import Kept
+from papa.method.checkpoints import Checkpoint
+from papa.method.fitting import Epoch, Kept, TrainingTask, fit
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from papa.config.stages import Training
 
 OUTCOMES = """
 Columns of outcomes. All have `seed`, the seed of the probe; `split`; and `example`, the number of a row in its split.
@@ -117,6 +123,41 @@ class Objective(ABC):
                 outcomes.setdefault(batch.tokens.split, []).append(self.outcomes(batch, states(batch)).cpu())
         self.probe.train()
         return {split: torch.cat(parts) for split, parts in outcomes.items()}
+
+
+def fit_objective(
+    objective: Objective,
+    states: States,
+    modules: Sequence[nn.Module],
+    training: Training,
+    seed: int,
+    checkpoint: Checkpoint | None = None,
+) -> list[Epoch]:
+    """Train the probe of an objective; each epoch keeps the probe's outcomes of everything that is scored.
+
+    Args:
+        objective: a new objective, made with this seed.
+        states: hidden states, or logits of the model's own head.
+        modules: the probe, and the constants that are trained with it. Without parameters, nothing is trained.
+        training: learning rate, batch size and epochs.
+        seed: determines the order of the examples.
+        checkpoint: where to resume from.
+
+    Raises:
+        Diverged: see `fit`.
+    """
+    parameters = [values for module in modules for values in module.parameters()]
+    if not parameters:
+        return [Epoch(math.nan, objective.outcomes_on(states))]
+    task = TrainingTask(
+        name=f"probe, seed {seed}",
+        parameters=parameters,
+        examples=objective.examples,
+        loss=objective.loss_on(states),
+        before_epoch=objective.begin,
+        after_epoch=lambda: objective.outcomes_on(states),
+    )
+    return fit(task, training, seed, checkpoint)
 
 
 def columns_by_epoch(name: str, epochs: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Orders of heads: which of them are replaced first, by λ or other weights, by layer or by chance (Sec. 3.2)."""
+"""The orders in which heads are replaced: by λ or other weights, by layer, or random (Sec. 3.2)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from papa.config.job import Job
-from papa.config.stages import OrderFromModel, OrderFromWeights, Unit
 from papa.config.variant import BY_LAMBDA, OBSERVED, PROBED, Order, Variant
 from papa.data.weights import sources_of, weights_digest
 from papa.errors import InputError
 from papa.files import JSON, PathLike, Trace, must_agree, provenance_of, read_table, write_table
 
 if TYPE_CHECKING:
+    from papa.config.job import Job
+    from papa.config.stages import OrderFromModel, OrderFromWeights, Unit
     from papa.model.model import Model
     from papa.model.replacement import Head
 
@@ -24,19 +24,19 @@ def units_of(unit: Unit, heads: int, groups: int) -> int:
 
 
 def rank_heads(job: Job[OrderFromWeights]) -> str:
-    """Stage *rank*: the heads in the order in which they are replaced; rank 0 goes first.
+    """Stage *rank*: order heads by their weights; the head of rank 0 is replaced first.
 
-    `lambda-SEED` goes from the smallest λ after the last epoch up, over all layers together, ties by layer, then head
-    (the paper's order, Sec. 3.2); `lambda-reversed-SEED` is the same backwards. Orders by other weights likewise go
-    from the smallest up.
+    `lambda-SEED` starts at the smallest λ after the last epoch, over all layers together; ties go by layer, then head
+    (the paper's order, Sec. 3.2). `lambda-reversed-SEED` is the same backwards. Orders by other weights also start at
+    the smallest.
 
     Raises:
-        InputError: the order is not made of weights.
+        InputError: the order does not follow from weights.
     """
     name = job.settings.order
     if not Order.parse(name).by_weight:
         raise InputError(
-            f"The order {name!r} is not made of λ or other weights; those made of them are "
+            f"The order {name!r} does not follow from λ or other weights; those that do are "
             f"{', '.join((*BY_LAMBDA, *PROBED, *OBSERVED))}."
         )
     table = read_table(job.input("lambdas"))
@@ -48,13 +48,13 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
 
 
 def order_heads(job: Job[OrderFromModel]) -> str:
-    """Stage *order*: an order that needs no data (Figure 5): by layer, or drawn at random.
+    """Stage *order*: write an order that needs no data (Figure 5): by layer, or random.
 
     `first-layer-first` and `last-layer-first` go head by head within a layer; `random-1`, `random-2`, … are draws of
-    their own, each the same for a seed whatever other draws there are.
+    heads at random. A draw follows from its number and the seed only.
 
     Raises:
-        InputError: the order is made of weights, or there is no such order.
+        InputError: the order follows from weights, or there is no such order.
     """
     from papa.data.tokenize import shape_of_model
 
@@ -75,12 +75,12 @@ def order_heads(job: Job[OrderFromModel]) -> str:
     weights, size = weights_digest(settings.model, job.machine), heads // units
     about = {"model": settings.model.name, "weights": weights, "order": order.name, "unit_size": size}
     trace = job.trace(**sources_of(settings.model, weights, job.machine))
-    in_order = [(layer, unit * size + own) for layer, unit in listed for own in range(size)]
-    return _write_order(in_order, job.output("order"), about, trace)
+    heads_in_order = [(layer, unit * size + member) for layer, unit in listed for member in range(size)]
+    return _write_order(heads_in_order, job.output("order"), about, trace)
 
 
 def smallest_first(weights: Mapping[Head, float]) -> list[Head]:
-    """Heads in the order in which they are replaced: from the smallest weight up, ties by layer, then head."""
+    """Return heads in the order in which they are replaced: smallest weight first, ties by layer, then head."""
     return sorted(weights, key=lambda head: (weights[head], head))
 
 
@@ -93,10 +93,10 @@ def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, JSON], t
 
 
 def heads_to_replace(order: PathLike, variant: Variant, model: Model) -> list[Head]:
-    """The heads that an order gives up first, down to the fraction of its units that a variant keeps.
+    """Read an order and return the heads that are replaced when a variant keeps its fraction of units.
 
     Raises:
-        InputError: the order is another, or that of another model.
+        InputError: the file has another order, or one of another model.
     """
     table = read_table(order)
     facts = provenance_of(table)
@@ -112,15 +112,15 @@ def heads_to_replace(order: PathLike, variant: Variant, model: Model) -> list[He
     return heads_replaced(ranked, variant, size)
 
 
-def check_ranked(ranked: Sequence[Head], model: Model, what: str) -> None:
-    """Raise `InputError` unless an order, which errors call `what`, has each head of a model once."""
+def check_ranked(ranked: Sequence[Head], model: Model, name: str) -> None:
+    """Raise `InputError` unless an order, which errors call `name`, has each head of a model once."""
     if sorted(ranked) != [(layer, head) for layer in range(model.layers) for head in range(model.heads)]:
         raise InputError(
-            f"{what} does not order the heads of this model, which has {model.layers} layers of {model.heads} heads; "
+            f"{name} does not order the heads of this model, which has {model.layers} layers of {model.heads} heads; "
             "rank the heads of this model again."
         )
 
 
 def heads_replaced(ranked: Sequence[Head], variant: Variant, size: int = 1) -> list[Head]:
-    """The first heads of an order, down to the fraction of its units, of so many heads each, that a variant keeps."""
+    """Return the first heads of an order, which a variant replaces; a unit has `size` heads."""
     return list(ranked[: len(ranked) - size * variant.kept(len(ranked) // size)])

@@ -1,7 +1,7 @@
 """Probes: small classifiers on all hidden states of a frozen encoder (paper, Sec. 4 and its appendix on training).
 
-They take dense hidden states `[example, L+1, slot, hidden]` as `Model.hidden_states` returns them; inside the
-package they take packed ones, `[token, L+1, hidden]`.
+They read dense hidden states `[example, L+1, slot, hidden]` as `Model.hidden_states` returns them; inside the package
+they read packed ones, `[token, L+1, hidden]`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProbeSizes:
-    """What a probe has to know of the model whose hidden states it reads.
+    """The sizes of hidden states, and how the model initialises weights and drops out.
 
     Args:
-        layers: how many hidden states a token has: L+1, embeddings among them.
-        hidden: the size of each.
-        slots: the slots of the layout.
-        initializer_range: the spread of weights at the start.
+        layers: number of hidden states of a token: L+1, with the embeddings.
+        hidden: size of a hidden state.
+        slots: number of slots of the layout.
+        initializer_range: standard deviation of weights at the start.
         probe_dropout: dropout before the output of a sequence probe.
     """
 
@@ -43,23 +43,23 @@ class ProbeSizes:
 
     @classmethod
     def of(cls, model: Model, slots: int) -> ProbeSizes:
-        """The sizes of a model."""
+        """Return the sizes for a model."""
         return cls(model.states, model.hidden, slots, spread_of(model.config), probe_dropout(model.config))
 
 
-ACTIVATIONS = ("hidden_act", "hidden_activation", "activation", "activation_function", "dense_act_fn")
-"""What configs call the activation of a model."""
+ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation", "activation_function", "dense_act_fn")
+"""The names of the activation in configs of models."""
 
 
 def spread_of(config: PreTrainedConfig) -> float:
-    """The spread of a model's weights at the start, 0.02 if its config does not say it."""
+    """Return the standard deviation of a model's weights at the start; 0.02 if its config has none."""
     return float(getattr(config, "initializer_range", 0.02))
 
 
 def activation_of(config: PreTrainedConfig) -> str:
-    """The activation of a model, by whichever name its config has it; gelu if it has none."""
-    told = (getattr(config.get_text_config(), name, None) for name in ACTIVATIONS)
-    return next((own for own in told if isinstance(own, str)), "gelu")
+    """Return the activation of a model, under any of its names in configs; gelu if there is none."""
+    values = (getattr(config.get_text_config(), name, None) for name in ACTIVATION_KEYS)
+    return next((value for value in values if isinstance(value, str)), "gelu")
 
 
 class SequenceProbe(nn.Module):
@@ -85,7 +85,7 @@ class SequenceProbe(nn.Module):
         _initialise(self, initializer_range)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Logits `[example, label]` from `hidden` `[example, L+1, slot, hidden]` and `mask` `[example, slot]`."""
+        """Return logits `[example, label]`; `hidden` is `[example, L+1, slot, hidden]`, `mask` is `[example, slot]`."""
         expected = (len(mask), *self.slot_weights.shape)
         if hidden.shape[:3] != expected or mask.shape != (len(mask), self.slot_weights.shape[1]):
             raise InputError(
@@ -96,7 +96,7 @@ class SequenceProbe(nn.Module):
         return self._classify((weights[:, :, None, :] @ hidden).squeeze(2))
 
     def packed(self, hidden: Tensor, batch: Packed) -> Tensor:
-        """Logits `[example, label]` from packed `hidden` `[token, L+1, hidden]`."""
+        """Return logits `[example, label]` from packed `hidden` `[token, L+1, hidden]`."""
         tokens, layers, size = hidden.shape
         layer = torch.arange(layers, device=hidden.device)[:, None]
         begin = batch.lengths.cumsum(0) - batch.lengths
@@ -126,23 +126,24 @@ class TokenProbe(nn.Module):
         _initialise(self, initializer_range)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits `[example, slot, label]` from `hidden` `[example, L+1, slot, hidden]`."""
+        """Return logits `[example, slot, label]` from `hidden` `[example, L+1, slot, hidden]`."""
         if hidden.ndim != 4 or hidden.shape[1] != self.layers:
             raise InputError(f"hidden {list(hidden.shape)} is not [example, {self.layers}, slot, hidden].")
         return self.packed(hidden.transpose(1, 2).flatten(0, 1)).view(len(hidden), hidden.shape[2], -1)
 
     def packed(self, hidden: Tensor) -> Tensor:
-        """Logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
+        """Return logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
         logits: Tensor = self.output(torch.tanh(linear(hidden.flatten(1), self.dense.weight, self.dense.bias)))
         return logits
 
 
 class MlmProbe(nn.Module):
-    """What a masked token was: its L+1 vectors concatenated, then dense, the model's activation, decoder.
+    """One word per masked token: its L+1 vectors concatenated, then dense, the model's activation, decoder.
 
-    logits = embeddings · activation(dense(hidden)) + bias. The decoder is tied to the model's input embeddings, which
-    stay frozen and are no part of the probe's parameters or state; `bias` `[vocabulary]`, 0 at the start, is learned.
-    If embeddings have another size than hidden states (ELECTRA small), a learned projection precedes the decoder.
+    logits = embeddings · activation(dense(hidden)) + bias. The decoder is tied to the model's input embeddings. These
+    stay frozen and belong neither to the probe's parameters nor to its state. `bias` `[vocabulary]`, 0 at the start,
+    is learned. If embeddings and hidden states differ in size (ELECTRA small), a learned projection precedes the
+    decoder.
     """
 
     embeddings: Tensor
@@ -155,12 +156,12 @@ class MlmProbe(nn.Module):
         activation: str = "gelu",
         initializer_range: float = 0.02,
     ):
-        """`embeddings` are `[vocabulary, size]`, `activation` is a model's (`activation_of`)."""
+        """Take `embeddings` `[vocabulary, size]` and the `activation` of the model (`activation_of`)."""
         super().__init__()
         from transformers.activations import ACT2FN
 
         if activation not in ACT2FN:
-            raise InputError(f"The activation {activation!r} is not known; it is one of {', '.join(sorted(ACT2FN))}.")
+            raise InputError(f"There is no activation {activation!r}; there are {', '.join(sorted(ACT2FN))}.")
         vocabulary, size = embeddings.shape
         self.layers = layers
         self.dense = nn.Linear(layers * hidden, hidden)
@@ -171,9 +172,9 @@ class MlmProbe(nn.Module):
         _initialise(self, initializer_range)
 
     def forward(self, hidden: Tensor, chosen: Tensor) -> Tensor:
-        """Logits `[token, vocabulary]` of the `chosen` tokens, bool `[example, slot]`, one example after another.
+        """Return logits `[token, vocabulary]` of the `chosen` tokens, bool `[example, slot]`, example by example.
 
-        `hidden` is `[example, L+1, slot, hidden]`. Raises `InputError` if the shapes do not fit.
+        `hidden` is `[example, L+1, slot, hidden]`. Raise `InputError` if the shapes do not fit.
         """
         if hidden.ndim != 4 or hidden.shape[1] != self.layers or chosen.shape != (len(hidden), hidden.shape[2]):
             raise InputError(
@@ -183,11 +184,11 @@ class MlmProbe(nn.Module):
         return self.packed(hidden.transpose(1, 2)[chosen.bool()])
 
     def packed(self, hidden: Tensor) -> Tensor:
-        """Logits `[token, vocabulary]` from packed `hidden` `[token, L+1, hidden]`."""
+        """Return logits `[token, vocabulary]` from packed `hidden` `[token, L+1, hidden]`."""
         return linear(self.states(hidden), self.embeddings, self.bias)
 
     def states(self, hidden: Tensor) -> Tensor:
-        """What the decoder reads, `[token, size]`, from packed `hidden` `[token, L+1, hidden]`."""
+        """Return the decoder's input, `[token, size]`, from packed `hidden` `[token, L+1, hidden]`."""
         states = self.activation(linear(hidden.flatten(1), self.dense.weight, self.dense.bias))
         return states if self.projection is None else linear(states, self.projection.weight, self.projection.bias)
 

@@ -1,4 +1,4 @@
-"""Progress bars of long steps: on stderr, which is the terminal in a notebook and the log file in the workflow."""
+"""Progress bars of long steps on stderr: the terminal in a notebook, the log file in the workflow."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 
-def progress(batches: Iterable[Tensor], what: str, total: int, begun: int = 0) -> Generator[Tensor, None, None]:
-    """Yield `batches` of example numbers and count their examples: `total` in all, of which `begun` went by before.
+def progress(batches: Iterable[Tensor], title: str, total: int, begun: int = 0) -> Generator[Tensor, None, None]:
+    """Yield `batches` of example numbers and count their examples, up to `total`, starting at `begun`.
 
-    A terminal sees the bar move; a log gets a line every half minute.
+    The bar moves in a terminal; a log gets a line every half minute.
     """
-    alive = sys.stderr.isatty()
+    interactive = sys.stderr.isatty()
     with tqdm(
         total=total,
         initial=begun,
-        desc=what,
+        desc=title,
         unit=" examples",
         unit_scale=True,
         file=sys.stderr,
-        mininterval=0.2 if alive else 30,
-        dynamic_ncols=alive,
+        mininterval=0.2 if interactive else 30,
+        dynamic_ncols=interactive,
     ) as bar:
         for batch in batches:
             yield batch

@@ -1,7 +1,7 @@
-"""The rungs of constants: how much each kind of constant knows of the text, from nothing to which slot looks at which.
+"""Tied constants: kinds of matrices in which all pairs of slots of one class have the same value.
 
-Rungs below the average tie entries of its matrices: pairs of slots of one class have one value. A rung whose classes
-divide those of another knows all that the other knows, and one kind of information more.
+The kinds form a ladder from knowing nothing of the text to knowing which slot attends to which. A kind whose classes
+divide those of another knows everything that the other knows, and one kind of information more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _sink(query: Tensor, key: Tensor) -> Tensor:
 
 
 def _by_distance(query: Tensor, key: Tensor) -> Tensor:
-    # the first slot is apart, because models use it as a place to look at when there is nothing to look at
+    # the first slot is a class of its own, because models attend to it when nothing else is worth attending to
     return torch.where(key > 0, query - key + len(query), 0)
 
 
@@ -31,25 +31,25 @@ _CLASSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sink": _sink,
     "by-distance": _by_distance,
 }
-"""The class of each pair of slots, from slots `[query, 1]` and `[1, key]`."""
+"""Functions that map slots `[query, 1]` and `[1, key]` to the class of each pair."""
 TIED = tuple(_CLASSES)
-"""The kinds of constants whose entries are tied."""
+"""The kinds of constants with tied entries."""
 
 
 def classes_of(kind: str, slots: int) -> Tensor:
-    """Which pairs of slots have one value in constants of a kind.
+    """Return the class of each pair of slots in constants of a kind; pairs of one class have the same value.
 
     Args:
-        kind: `zeros` and `uniform` have one class, `identity` the slot itself and all others, `toeplitz` the distance
-            in either direction, `sink` the first slot and all others, `by-distance` the first slot and, for all others,
-            the distance with its sign.
+        kind: `zeros` and `uniform` have one class, `identity` has the slot itself and all others, `toeplitz` the
+            distance in either direction, `sink` the first slot and all others, `by-distance` the first slot and, for
+            all others, the distance with its sign.
         slots: slots of the layout.
 
     Returns:
         int32 `[query, key]`.
 
     Raises:
-        InputError: constants of this kind tie nothing.
+        InputError: constants of this kind have no tied entries.
 
     >>> classes_of("by-distance", 3)
     tensor([[0, 2, 1],

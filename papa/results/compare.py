@@ -19,11 +19,11 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import Config
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import JSON, PathLike, provenance_of, read_table, trace_of
+from papa.method.runs import COMMON_FIELDS, SPLITS, TRAINING_FIELDS, read_runs
 from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, status_of
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, joint_spread, measured_in
 from papa.results.phrases import percent
-from papa.results.runs import ALIKE, TRAINING_COLUMNS, runs_in
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm, together
 from papa.results.table import Table, metric_name, printable
 
@@ -216,11 +216,11 @@ def _parameters(folder: Path) -> Parameters:
     """Return the parameters that the run files of a results folder record."""
     parameters: Parameters = {}
     paths = sorted(folder.glob(ARTEFACTS["runs"].path(model="*", task="*", variant="**")))
-    for run, trace in ((run, trace_of(path)) for path in paths for run in runs_in(path)):
-        recorded = run.model_dump(include={*TRAINING_COLUMNS, "heads"}) | run.provenance.model_dump()
+    for run, trace in ((run, trace_of(path)) for path in paths for run in read_runs(path)):
+        recorded = run.model_dump(include={*TRAINING_FIELDS, "heads"}) | run.provenance.model_dump()
         recorded["precision"] = trace.settings["model"]["precision"] if trace else None
-        for name, numbers in run.model_dump(include={"rows", "rows_available", "cut"}).items():
-            recorded |= {f"{name}_{split}": number for split, number in numbers.items()}
+        for name in ("rows", "rows_available", "cut"):
+            recorded |= {f"{name}_{split}": getattr(getattr(run, name), split) for split in SPLITS}
         for name, value in recorded.items():
             values = parameters.setdefault((run.model, None if name in OF_MODEL else run.task, name), [])
             if value is not None and value not in values:
@@ -332,7 +332,7 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
 
 def _same_seeds(left: Results, right: Results, key: Key) -> bool:
     """Whether everything that a seed depends on is recorded on both sides, and is the same."""
-    named = [(key[1] if "task" in owners else None, name) for owners, names in ALIKE.items() for name in names]
+    named = [(key[1] if "task" in owners else None, name) for owners, names in COMMON_FIELDS.items() for name in names]
     owners = list(dict.fromkeys(named))
     sides = [[side.parameters.get((key[0], *owner), []) for owner in owners] for side in (left, right)]
     return all(sides[0]) and all(sorted(map(str, a)) == sorted(map(str, b)) for a, b in zip(*sides, strict=True))

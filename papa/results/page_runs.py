@@ -15,8 +15,8 @@ from papa.config.study import Study
 from papa.config.variant import SEEDED, Constant
 from papa.errors import count
 from papa.files import JSON, opened_table
+from papa.method.runs import read_runs
 from papa.results.phrases import constant_name, order_name
-from papa.results.runs import runs_in
 from papa.results.summary import is_main
 from papa.results.table import Table
 
@@ -97,7 +97,7 @@ def models_table(study: Study) -> Table:
     first = {model: study.runs(model, task)[0].main for model, task in reversed(study.config.pairs)}
     lines = []
     for name in dict.fromkeys(model for model, _ in study.config.pairs):
-        given, run = study.config.models[name], runs_in(study.results / first[name])[0]
+        given, run = study.config.models[name], read_runs(study.results / first[name])[0]
         made = run.provenance.model_dump(exclude_none=True)
         origin = given.hub or ModelId.of(name, given).origin
         line = {"model": name, "hub id": origin, "revision": given.revision or ""}

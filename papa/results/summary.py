@@ -21,20 +21,19 @@ from papa.config.stages import AnalysisOf, TaskOf
 from papa.errors import InputError, count
 from papa.files import JSON, PathLike, digest_of, provenance_of, read_table, trace_of
 from papa.method.metrics import counts_of
+from papa.method.runs import Run, read_runs
 from papa.results.analysis import Analysis, Computed
 from papa.results.conclusion import Conclusion, Exclusion
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, TaskOutcomes, assembled, is_probed, table_of
 from papa.results.phrases import ABOUT_LOSS, loss_text, mean_text, without_loss
-from papa.results.runs import (
+from papa.results.scores import (
     DATA_COLUMNS,
     READING_COLUMNS,
     RUN_COLUMNS,
     SETTING_COLUMNS,
-    RunFile,
     collect_runs,
-    runs_in,
-    undrawn,
+    without_draws,
 )
 from papa.results.table import Table, arrow_of, metric_name, printable, read_frame, score_text, used
 
@@ -93,10 +92,10 @@ class Summary(Analysis):
             DamagedArtefact: A file is no intact run, or outcomes, labels and subsets do not go together.
             InputError: There is no run, or runs do not go together; see `collect_runs`.
         """
-        files = list[tuple[RunFile, PathLike]]()
+        files = list[tuple[Run, PathLike]]()
         outcomes_of = dict(zip(job.inputs["runs"], job.inputs["outcomes"], strict=True))
         for path, seeds in zip(job.inputs["runs"], self.seeds, strict=True):
-            files += ((run, path) for run in runs_in(path) if run.seed in seeds)
+            files += ((run, path) for run in read_runs(path) if run.seed in seeds)
         metrics = {name: task.metric for name, task in self.tasks.items()}
         labels = {name: _by_task(job.inputs.get(name, ())) for name in ("labels", "subsets")}
         about = [(run.model_dump(), outcomes_of[str(path)]) for run, path in files]
@@ -155,7 +154,7 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     Returns:
         A table with `MEAN_COLUMNS`, ordered as the runs are; fractions fall.
     """
-    runs = undrawn(runs)
+    runs = without_draws(runs)
     keys = [*SETTING_COLUMNS, "metric", "subset"]
     runs["setting"] = runs.groupby(keys, dropna=False, sort=False).ngroup()
     by_seed = runs.dropna(subset="score").groupby(["setting", "seed"])["score"].agg(fmean)

@@ -23,10 +23,9 @@ from papa.config.stages import (
 from papa.files import provenance_of, read_json, read_table, read_tensors
 from papa.method.corpus_averages import average_corpus, merge_averages
 from papa.method.features import extract_features
-from papa.method.head_weights import weigh_heads
+from papa.method.head_weights import train_lambda, weigh_heads
 from papa.method.metrics import counts_of
 from papa.method.orders import order_heads, rank_heads
-from papa.method.ranking import train_lambda
 from papa.method.training import train_probe
 
 TRAINING = Training(learning_rate=1e-2, batch_size=5, epochs=3)

@@ -171,7 +171,8 @@ def test_masked_language_modelling_goes_on_to_the_same_bytes(always, course, tmp
     model = ModelId(name="electra", random="electra")
     texts = [f"the old nurse near the {word} sees the teacher ." for word in ["doctors", "tree", "dogs"] * 33]
     columns = {"split": ["train"] * TRAIN + ["validation"] * 32, "row": [*range(TRAIN), *range(32)], "first": texts}
-    about = {"fingerprint": "f", "rows": {}, "rows_available": {}}
+    rows = {"train": TRAIN, "validation": 32}
+    about = {"fingerprint": "f", "rows": rows, "rows_available": rows}
     write_table(pa.table(columns), tmp_path / "texts.parquet", about)
     settings = TokensOf(model=model, slots=17, style="paper", segments="aligned", blocks=False)
     texts, tokens = tmp_path / "texts.parquet", tmp_path / "tokens.parquet"

@@ -191,7 +191,7 @@ def test_the_probe_is_the_papers_formula(inputs, size):
 
 
 def test_an_unknown_activation_is_refused():
-    with pytest.raises(papa.InputError, match="'wobble' is not known"):
+    with pytest.raises(papa.InputError, match="There is no activation 'wobble'"):
         MlmProbe(LAYERS, HIDDEN, torch.zeros(3, 5), "wobble")
 
 
@@ -387,7 +387,9 @@ def test_every_family_learns_to_guess(family, tmp_path, monkeypatch):
     random, tokens, average = ModelId(name=family, random=family), tmp_path / "tokens.parquet", tmp_path / "average.h5"
     texts = ["the old nurse near the doctors sees the teacher ."] * 73
     columns = {"split": ["train"] * 59 + ["validation"] * 14, "row": [*range(59), *range(14)], "first": texts}
-    write_table(pa.table(columns), tmp_path / "texts.parquet", {"fingerprint": "f", "rows": {}, "rows_available": {}})
+    rows = {"train": 59, "validation": 14}
+    about = {"fingerprint": "f", "rows": rows, "rows_available": rows}
+    write_table(pa.table(columns), tmp_path / "texts.parquet", about)
     laid_out(random, tmp_path, 17)
     jobs.average(random, tokens, average)
     for name, replaced in (("original", {}), ("none", {"constants": average, "variant": "average/all"})):

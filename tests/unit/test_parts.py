@@ -139,10 +139,10 @@ def sentences(model, train, constants, weights):
     yield lambda: papa.sweep(model, constants, [3], train, train), r"An order lists all heads as \(layer, head\)"
     yield lambda: papa.sweep(model, constants, [(0, 0)], train, train), "does not order the heads of this model"
     yield lambda: papa.sweep(model, constants, torch.rand(2, 2), train, train), r"weights of heads are \[2, 2\]"
-    yield lambda: papa.sweep(model, constants, weights, train, batches), "Labels were given for train alone"
+    yield lambda: papa.sweep(model, constants, weights, train, batches), "Labels were given for train only"
     yield lambda: papa.sweep(model, constants, weights, train, (half, labels)), "13 in train and 7 in validation slots"
     other = batches, ["maybe"] * 60
-    yield lambda: papa.sweep(model, constants, weights, train, other), "label 'maybe' is in validation alone"
+    yield lambda: papa.sweep(model, constants, weights, train, other), "label 'maybe' is only in validation"
     for call in (papa.learn_lambda, papa.sweep):
         asked = (*train, None) if call is papa.learn_lambda else (weights, train, train)
         yield lambda call=call, asked=asked: call(stock, constants, *asked), "papa.Model is needed, and a BertModel"
@@ -151,7 +151,10 @@ def sentences(model, train, constants, weights):
     yield lambda: papa.fit_probe(stock, *train), "papa.Model is needed, and a BertModel was given"
     yield lambda: papa.fit_probe(model, batches, None), "fit_probe needs labels"
     yield lambda: papa.fit_probe(torch.zeros(60, 3, 7, 5), *train), "60 examples of 13 slots; give"
-    yield lambda: papa.fit_probe(torch.zeros(60, 3, 13, 5), *train, model.replacement()), "and a replacement besides"
+    yield (
+        lambda: papa.fit_probe(torch.zeros(60, 3, 13, 5), *train, model.replacement()),
+        "Hidden states and a replacement were given",
+    )
     yield lambda: papa.Model(model), "a papa.Model, whose own methods take constants, was given"
     yield lambda: papa.measure(model, *texts_of(20)), "a papa.Model was given"
     yield lambda: papa.replaced_attention(model, constants).__enter__(), "a papa.Model, whose own methods"

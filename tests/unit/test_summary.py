@@ -16,10 +16,11 @@ from rich.console import Console
 from papa.config.artefacts import ARTEFACTS
 from papa.errors import DamagedArtefact, InputError
 from papa.files import PathLike, Trace, digest_of, write_json, write_page
+from papa.method.runs import SPLITS, Run, read_runs, write_runs
 from papa.results.conclusion import Conclusion
 from papa.results.losses import LOSS_COLUMNS
 from papa.results.outcomes import RUN, TaskOutcomes
-from papa.results.runs import RUN_COLUMNS, SPLITS, RunFile, collect_runs, read_runs, runs_in, undrawn
+from papa.results.scores import RUN_COLUMNS, collect_runs, without_draws
 from papa.results.summary import (
     SUMMARY_COLUMNS,
     TITLE,
@@ -32,7 +33,7 @@ from papa.results.summary import (
     summary_of,
     tables_of,
 )
-from papa.results.table import metric_name, write_frame, write_pages
+from papa.results.table import metric_name, read_frame, write_frame, write_pages
 
 # Student's t at 97.5 %, from printed tables.
 T_OF_2_DEGREES = 4.302653
@@ -95,13 +96,13 @@ def page_of(runs: list[list[dict[str, Any]]], folder: Path) -> str:
     return (folder / "summary.md").read_text(encoding="utf-8")
 
 
-def read(runs: list[dict[str, Any]], folder: Path) -> list[tuple[RunFile, PathLike]]:
+def read(runs: list[dict[str, Any]], folder: Path) -> list[tuple[Run, PathLike]]:
     """Runs that were written and read again, each in a file of its own."""
     folder.mkdir(exist_ok=True)
     for number, content in enumerate(runs):
         write_json({"runs": [content]}, folder / f"{number}.json")
     paths = [folder / f"{number}.json" for number in range(len(runs))]
-    return [(run, path) for path in paths for run in runs_in(path)]
+    return [(run, path) for path in paths for run in read_runs(path)]
 
 
 def measured(runs: list[dict[str, Any]], predicted: list[list[int]], **items: Any) -> TaskOutcomes:
@@ -353,7 +354,20 @@ def test_bad_runs_are_named(tmp_path: Path, damage: str | dict[str, Any], messag
     else:
         write_json({"runs": [run("t", "1", 1) | damage]}, path)
     with pytest.raises(InputError, match=message):
-        runs_in(path)
+        read_runs(path)
+
+
+def test_runs_are_written_as_they_were_read(tmp_path: Path) -> None:
+    """To the same bytes, with whole numbers as whole numbers and with further splits."""
+    origin = {"weights": "e", "corpus": "f", "slots": 11, "style": "paper", "segments": "none"}
+    origin |= {"encoder_dropout": False, "papa_version": "0.1"}
+    content = [
+        run("t", "1", seed, provenance=origin, cut={"train": 7, "validation": 2, "matched": 3}) for seed in (1, 2)
+    ]
+    trace = Trace("probe", 4, {}, {})
+    write_json({"runs": content}, tmp_path / "0.json", trace, {"seeds": [1, 2]})
+    write_runs(read_runs(tmp_path / "0.json"), tmp_path / "1.json", trace)
+    assert (tmp_path / "1.json").read_bytes() == (tmp_path / "0.json").read_bytes()
 
 
 def test_bad_tables_are_named(tmp_path: Path) -> None:
@@ -362,7 +376,7 @@ def test_bad_tables_are_named(tmp_path: Path) -> None:
     trace, path = Trace("summary", 1, {}, {}), tmp_path / "table.parquet"
     write_frame(summary([scored("t", "1", 1, 0.8)]), SUMMARY_COLUMNS, path, {}, trace)
     with pytest.raises(DamagedArtefact, match="has no column 'seed', so it is no table of runs"):
-        read_runs(path)
+        read_frame(path, RUN_COLUMNS, "table of runs")
     write_frame(pd.DataFrame(scored("t", "1", 1, 0.8)), RUN_COLUMNS, path, {}, trace)
     with pytest.raises(DamagedArtefact, match="has no column 'mean', so it is no summary"):
         read_summary(path)
@@ -430,6 +444,6 @@ def test_no_model_library_is_imported() -> None:
 def test_runs_of_which_none_has_an_order_keep_the_type_of_orders():
     """A table that is looked up by order takes them as it takes others."""
     runs = pd.DataFrame({"order": pd.Series([None, None], dtype="str")})
-    assert undrawn(runs)["order"].dtype == runs["order"].dtype
+    assert without_draws(runs)["order"].dtype == runs["order"].dtype
     drawn = pd.DataFrame({"order": pd.Series(["random-3", None], dtype="str")})
-    assert undrawn(drawn)["order"][0] == "random"
+    assert without_draws(drawn)["order"][0] == "random"

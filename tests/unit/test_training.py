@@ -23,12 +23,12 @@ from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_provenance, read_table, write_table
 from papa.method import labelled
 from papa.method.fitting import Diverged, TrainingState, TrainingTask, _clip, fit
+from papa.method.gates import order_agreement
 from papa.method.hidden import HiddenStates
 from papa.method.labelled import GoldLabels, Labelled
 from papa.method.objective import IGNORED, Objective
 from papa.method.orders import heads_to_replace
 from papa.method.probes import ProbeSizes
-from papa.method.ranking import agreement
 from papa.method.states import StreamedStates
 from papa.model.load import model_of
 
@@ -277,7 +277,7 @@ def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus, data):
     pairs = [list(zip(table.layer, table["head"], strict=True)) for table in (ranked, backwards)]
     assert pairs[1] == pairs[0][::-1] and backwards["rank"].tolist() == list(range(LAYERS * HEADS))
     with pytest.raises(
-        papa.InputError, match="'random-1' is not made of λ or other weights; those made of them are la"
+        papa.InputError, match="'random-1' does not follow from λ or other weights; those that do are la"
     ):
         jobs.rank(lambdas, order, "random-1")
 
@@ -317,11 +317,14 @@ def test_lambda_ends_when_its_order_has_settled(tiny, corpus, data):
     assert len(all_of_them) == 6 and 2 <= len(settled) == needed < 6
     assert all(np.array_equal(*pair) for pair in zip(settled, all_of_them, strict=False))
     assert f"after {needed} epochs of" in said and said.endswith("when its order had settled")
-    assert [agreement([{"lambda": torch.tensor(own)} for own in pair]) for pair in pairwise(all_of_them)] == (
+    assert [order_agreement([{"lambda": torch.tensor(own)} for own in pair]) for pair in pairwise(all_of_them)] == (
         pytest.approx(taus, abs=1e-6)
     )
     of_units = [torch.tensor([[0.1, 0.1, 0.3, 0.3]]), torch.tensor([[0.2, 0.2, 0.6, 0.6]])]  # ties are of units
-    assert agreement([{"lambda": own} for own in of_units]) == 1.0 and agreement([{"lambda": of_units[0]}]) == -1.0
+    assert (
+        order_agreement([{"lambda": own} for own in of_units]) == 1.0
+        and order_agreement([{"lambda": of_units[0]}]) == -1.0
+    )
 
 
 def test_lambda_of_a_part_is_learned_from_its_share_of_the_texts(tiny, corpus, data, monkeypatch):

@@ -1,0 +1,96 @@
+"""λ of each head, a gate between its attention and a constant that is learned together with a probe (Sec. 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from papa.config.variant import WHOLE
+from papa.errors import InputError
+from papa.method.checkpoints import Checkpoint
+from papa.method.fitting import Kept, TrainingTask, fit
+from papa.method.objective import Objective
+from papa.method.orders import units_of
+from papa.method.states import StreamedStates
+from papa.model.model import Model
+from papa.model.replacement import Constants, Matrices, Outputs, Replacement
+
+if TYPE_CHECKING:
+    from papa.config.stages import Gating
+
+LAMBDA_START = {"half": 0.5, "open": 0.95}
+"""λ at the start, by the name of the setting."""
+
+
+def learn_gates(
+    model: Model, constants: Constants, objective: Objective, gating: Gating, checkpoint: Checkpoint | None = None
+) -> Tensor:
+    """Return λ of every head after each epoch, `[epoch, layer, head]`, learned with the objective's probe.
+
+    Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2). Heads of one
+    unit (`ranking.unit`) share one λ. If the loss is that of the model's own head, only λ is learned. The settings may
+    start λ open (`LAMBDA_START`), add the mean of all λ times `l1` to the loss, and stop after an epoch that `settled`
+    the order of heads.
+
+    Args:
+        model: the frozen model.
+        constants: what replaces attention.
+        objective: has the loss; it must be new and made with the seed of `gating`.
+        gating: how λ is learned.
+        checkpoint: where to resume from.
+    """
+    matrices = constants if isinstance(constants, Tensor | Matrices | Outputs) else constants.constants
+    matrices, units = matrices.to(model.device), units_of(gating.unit, model.heads, model.groups)
+    start = torch.tensor(LAMBDA_START[gating.start]).logit().item()
+    raw = nn.Parameter(torch.full((model.layers, units), start, device=model.device))
+
+    def lambdas() -> Tensor:
+        return raw.sigmoid().repeat_interleave(model.heads // units, dim=1)  # [layer, head]
+
+    def mixed() -> Replacement:
+        return model.replacement(matrices, mixing=lambdas())
+
+    states = StreamedStates(model, mixed, gating.encoder_dropout, direct=gating.direct)
+    task_loss, rows = objective.loss_on(states), rows_of_part(objective.examples, gating.part)
+
+    def loss(examples: Tensor) -> Tensor:
+        return task_loss(rows[examples]) + gating.l1 * raw.sigmoid().mean()
+
+    def after_epoch() -> Kept:
+        return {"lambda": lambdas().detach().cpu()}
+
+    task = TrainingTask(
+        name="learning λ",
+        parameters=[raw, *objective.probe.parameters()],
+        examples=len(rows),
+        loss=loss,
+        before_epoch=objective.begin,
+        after_epoch=after_epoch,
+        enough=lambda epochs: gating.settled is not None and order_agreement(epochs) >= gating.settled,
+    )
+    epochs = fit(task, gating.training, gating.seed, checkpoint)
+    return torch.stack([epoch.kept["lambda"] for epoch in epochs])
+
+
+def order_agreement(epochs: Sequence[Kept]) -> float:
+    """Return Kendall's τ between the λ of all heads after the last two epochs; -1 if there is only one."""
+    if len(epochs) < 2:
+        return -1.0
+    values = torch.stack([epoch["lambda"].flatten() for epoch in epochs[-2:]])
+    first, second = (values[:, :, None] - values[:, None]).sign()
+    # heads of one unit are tied in both epochs, so they form no pair
+    return float((first * second).sum() / (first.abs().sum() * second.abs().sum()).sqrt())
+
+
+def rows_of_part(examples: int, part: str) -> Tensor:
+    """Return the numbers of the training examples in a part, which is drawn because files are often sorted."""
+    rows = torch.arange(examples)
+    if part != WHOLE:
+        number, parts = map(int, part.split("of"))
+        rows = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[number - 1 :: parts]
+        if not len(rows):
+            raise InputError(f"{examples} training examples cannot be cut in {parts} parts to learn λ from each.")
+    return rows

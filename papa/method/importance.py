@@ -1,0 +1,149 @@
+"""Measures of how much each head matters, other than λ; no gate is learned.
+
+Two follow from a loss, so from a probe that is first trained on the original: `gradient`, the slope of the loss at a
+gate on each head, and `leave-one-out`, the rise of the loss if a head is replaced. Two are seen in attention itself:
+its `variance` around the constant, and the `output-norm` of heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from papa.data.packed import Packed
+from papa.data.tokens import Tokens
+from papa.method.objective import Objective
+from papa.method.progress import progress
+from papa.method.states import StreamedStates
+from papa.model.attention import Layer
+from papa.model.budget import TokenBudget
+from papa.model.model import Model
+from papa.model.replacement import Constants, Mix, Replace, Replacement
+
+MeasureRows = Callable[[Layer, Tensor], Tensor]
+"""Maps a layer and its attention `[example, head, query, key]` to a number for each `[example, head, query]`."""
+
+
+@dataclass(frozen=True)
+class LossOfHeads:
+    """The loss of a model on the training texts of a task, with a probe that is already trained.
+
+    Args:
+        model: the frozen model.
+        objective: has the loss, through its trained probe or the model's own head; its masks are drawn.
+        train: the training texts.
+        batch_size: number of examples in a pass.
+        seed: determines the sample for `left_out`.
+        direct: whether the loss is that of the model's own head.
+    """
+
+    model: Model
+    objective: Objective
+    train: Tokens
+    batch_size: int
+    seed: int
+    direct: bool
+
+    @property
+    def examples(self) -> int:
+        """Number of training examples."""
+        return self.objective.examples
+
+    def _owners(self, examples: Tensor) -> Tensor:
+        """Return, for each text of a batch, the place of its example; every choice of a question is a text."""
+        places, questions = torch.arange(len(examples)), self.train.questions
+        return places if questions is None else places.repeat_interleave(questions.sizes[examples])
+
+    def gradients(self, constants: Constants, units: int) -> Tensor:
+        """Return the mean over training examples of |∂loss/∂gate| of each unit's gate, float64 `[layer, unit]`.
+
+        Head (l, h) uses gate·attention + (1-gate)·constant with gate = 1. Each example has its own gates, so the
+        absolute value is that of one example (Michel et al. 2019). All heads of a unit share a gate.
+
+        Args:
+            constants: what would replace attention.
+            units: number of units of a layer.
+        """
+        open_gates = torch.ones(self.model.layers, self.model.heads)
+        mixes = [mix for mix in self.model.replacement(constants, mixing=open_gates) if isinstance(mix, Mix)]
+        gates: list[Tensor] = []  # of each layer, [example, head]
+        mixed: Replacement = []
+        loss = self.objective.loss_on(StreamedStates(self.model, lambda: mixed, direct=self.direct))
+        total = torch.zeros(self.model.layers, units, dtype=torch.float64, device=self.model.device)
+        for batch in progress(torch.arange(self.examples).split(self.batch_size), "gradients", self.examples):
+            owners = self._owners(batch).to(self.model.device)
+            gates[:] = [mix.weights.new_ones(len(owners), self.model.heads).requires_grad_() for mix in mixes]
+            mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
+            of_texts = torch.stack(torch.autograd.grad(loss(batch), gates)).double()  # [layer, text, head]
+            slopes = of_texts.new_zeros(len(gates), len(batch), self.model.heads).index_add(1, owners, of_texts)
+            # the loss is the mean of a batch, so a slope is divided by the number of its examples
+            total += slopes.unflatten(2, (units, -1)).sum(3).abs().sum(1) * len(batch)
+        return total / self.examples
+
+    def left_out(self, constants: Constants, units: int, at_most: int) -> Tensor:
+        """Return the rise of the loss in nats if one unit is replaced, float64 `[layer, unit]`.
+
+        Args:
+            constants: what replaces attention.
+            units: number of units of a layer.
+            at_most: number of training examples that are drawn, the same ones for all units.
+        """
+        drawn = torch.randperm(self.examples, generator=torch.Generator().manual_seed(self.seed))
+        sample, size = drawn[:at_most].sort().values, self.model.heads // units
+
+        def loss_with(replacement: Replacement) -> float:
+            loss = self.objective.loss_on(StreamedStates(self.model, lambda: replacement, direct=self.direct))
+            with torch.inference_mode():
+                return sum(float(loss(batch)) * len(batch) for batch in sample.split(self.batch_size)) / len(sample)
+
+        original = loss_with(self.model.replacement())
+        values = torch.zeros(self.model.layers, units, dtype=torch.float64)
+        places = torch.tensor(list(product(range(self.model.layers), range(units))))
+        for place in progress(places.split(1), "units left out", len(places)):
+            layer, unit = place[0].tolist()
+            heads = [(layer, head) for head in range(unit * size, (unit + 1) * size)]
+            values[layer, unit] = loss_with(self.model.replacement(constants, heads)) - original
+        return values
+
+
+def mean_over_tokens(model: Model, train: Tokens, measure_rows: MeasureRows) -> Tensor:
+    """Return the mean of a measure of attention rows over all tokens of the training texts, float64 `[layer, head]`."""
+    total = torch.zeros(model.layers, model.heads, dtype=torch.float64, device=model.device)
+
+    def add(_: Tensor, batch: Packed, __: int) -> None:
+        sums = torch.zeros_like(total)  # so a batch that runs out of memory adds nothing
+
+        def watch(layer: Layer, attention: Tensor) -> None:
+            rows, real = measure_rows(layer, attention).double(), layer.examples.real
+            sums[layer.number] = (rows if real is None else rows.where(real[:, None], 0)).sum((0, 2))
+
+        with torch.no_grad():
+            model.watch(batch, watch)
+        total.add_(sums)
+
+    budget = TokenBudget(model.token_budget)
+    for _ in progress(budget.run(model, train, add), "weighing heads", len(train)):
+        pass
+    return total / len(train.ids)
+
+
+def distances_to(replacement: Replacement) -> MeasureRows:
+    """Return the measure of a row's squared distance to the row of the constant, as the example would use it.
+
+    `replacement` replaces all heads. If the constant is an output of heads, the distance is that of outputs.
+    """
+    constants = [layer.constant for layer in replacement if isinstance(layer, Replace)]
+
+    def measure_rows(layer: Layer, attention: Tensor) -> Tensor:
+        return layer.distances(attention, constants[layer.number])
+
+    return measure_rows
+
+
+def norms_of_contexts(layer: Layer, attention: Tensor) -> Tensor:
+    """Return the norm of each head's context for a query: attention times values, before any projection."""
+    return (attention @ layer.values(None)).float().square().sum(-1).sqrt()

@@ -10,13 +10,16 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from papa.config.settings import Machine
 from papa.errors import InputError
 from papa.files import JSON, PathLike, Trace, digest_of_json, read_tensors, write_tensors
+
+if TYPE_CHECKING:
+    from papa.config.settings import Machine
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +33,7 @@ class State:
 
 
 class Checkpoint:
-    """The last state of the job that makes an artefact, in a hidden file beside the artefact.
+    """The last state of the job that makes an artefact, in a hidden file next to it.
 
     Only the same job uses a state: the same trace, kind of device, versions of libraries, number of threads and token
     budget. A job that cannot save a state continues without one. A caller that resumes sets `resumed`, the end of the

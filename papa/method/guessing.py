@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from papa.model.model import Model
 
 DECODED_AT_ONCE = 256
-"""Tokens that are decoded together, because each has as many logits as the vocabulary has words."""
+"""Tokens that are decoded together, because each has a logit for every word of the vocabulary."""
 
 
 class Guessing(Objective):

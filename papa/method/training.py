@@ -106,7 +106,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
     If the model's own head takes the place of a probe, nothing is trained, and the file of the probes is empty.
 
     Raises:
-        Diverged: the loss is no longer finite; the state after the last good epoch is kept beside the probes.
+        Diverged: the loss is no longer finite; the state after the last good epoch is kept with the probes.
         InputError: constants or order are those of another model, or constants are to be trained on masked tokens.
         DamagedArtefact: stored hidden states are those of another job.
     """

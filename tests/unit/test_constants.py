@@ -1,5 +1,7 @@
 import copy
 import os
+import subprocess
+import sys
 import tracemalloc
 
 import h5py
@@ -173,8 +175,6 @@ def test_numbers_that_are_no_averages_are_refused(tmp_path, constants):
 
 
 def test_the_mean_alone_takes_a_fraction_of_the_memory(tmp_path):
-    import subprocess
-    import sys
 
     slots, path = 101, tmp_path / "average.h5"
     total = torch.rand(13, 17, slots, slots, dtype=torch.float64)
@@ -201,3 +201,11 @@ def test_no_batch_one_batch_and_changing_layouts_are_refused(model, inputs):
     shorter = {name: values[keep] for name, values in shorter.items()}
     with pytest.raises(papa.InputError, match="5 slots after batches of 23"):
         papa.average_attention(encoder, [inputs, shorter])
+
+
+def test_averages_need_no_stages():
+    """A notebook that only averages imports neither stages nor jobs."""
+    code = "import sys, papa; papa.average_attention, papa.ConstantMatrices;"
+    code += " print(sorted({'papa.config.stages', 'papa.config.job', 'papa.config.study'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -65,21 +65,20 @@ DOCSTRINGS_ALLOWED = {
     "data": 8,
     "files": 9,
     "jobs": 5,
-    "method": 45,
     "model": 49,
     "results": 18,
 }
-NAMES_ALLOWED = {"config": 17, "data": 9, "files": 9, "method": 82, "model": 63, "results": 4}
+NAMES_ALLOWED = {"config": 17, "data": 9, "files": 9, "model": 63, "results": 4}
 PHRASES_ALLOWED = {
     "config": 23,
     "data": 23,
     "files": 16,
     "jobs": 6,
-    "method": 96,
+    "method": 21,
     "model": 85,
     "results": 18,
 }
-CLASSES_ALLOWED = {"Part", "Run", "Model", "Rows", "Sizes"}
+CLASSES_ALLOWED = {"Part", "Run", "Model", "Rows"}
 MODULES_ALLOWED = {"heads", "reading"}
 
 

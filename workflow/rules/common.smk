@@ -31,7 +31,7 @@ def reads(rule, *names):
     def inputs(wildcards):
         job = job_of(rule, wildcards)
         counts, files = ancient if STUDY.state(job) == FRESH else str, STUDY.read_by(job)
-        assert files.keys() <= set(names), f"rule {rule} does not name all its inputs: {', '.join(files)}"
+        assert files.keys() <= set(names), f"{rule} does not name all its inputs: {', '.join(files)}"
         paths = {name: [counts(f"<results>/{path}") for path in several] for name, several in files.items()}
         return paths | {"outdated": counts(OUTDATED)}
 

@@ -59,27 +59,11 @@ PHRASES = {
 }
 """What papa does not say, and what it says instead."""
 
-DOCSTRINGS_ALLOWED = {
-    "cli": 1,
-    "config": 27,
-    "data": 8,
-    "files": 9,
-    "jobs": 5,
-    "model": 49,
-    "results": 18,
-}
-NAMES_ALLOWED = {"config": 17, "data": 9, "files": 9, "model": 63, "results": 4}
-PHRASES_ALLOWED = {
-    "config": 23,
-    "data": 23,
-    "files": 16,
-    "jobs": 6,
-    "method": 21,
-    "model": 85,
-    "results": 18,
-}
-CLASSES_ALLOWED = {"Part", "Run", "Model", "Rows"}
-MODULES_ALLOWED = {"heads", "reading"}
+DOCSTRINGS_ALLOWED = {"cli": 1, "config": 27, "data": 8, "files": 8, "jobs": 5, "model": 5, "results": 9}
+NAMES_ALLOWED = {"config": 17, "data": 9, "files": 9, "model": 1}
+PHRASES_ALLOWED = {"config": 23, "data": 23, "files": 16, "jobs": 6, "method": 21, "model": 12, "results": 12}
+CLASSES_ALLOWED = {"Run", "Model", "Rows"}
+MODULES_ALLOWED: set[str] = set()
 
 
 def imported(module: Path) -> set[str]:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
@@ -132,7 +132,8 @@ def note_places(study: Study) -> None:
         name: {key: os.path.abspath(place) if key == "path" else place for key, place in keys.items()}
         for name, keys in study.config.machine.models.items()
     }
-    with replacing(study.results / PLACES) as temporary:
+    # a full disk or read-only results must stop the job that needs them, and not this note
+    with suppress(InputError), replacing(study.results / PLACES) as temporary:
         temporary.write_text(json.dumps(places), encoding="utf-8")
 
 

@@ -108,7 +108,7 @@ def test_data_that_must_not_be_read(finished_copy):
     ("bytes_allowed", "sentence"),
     [
         (500_000, "results/tiny/figures/score_by_fraction.html could not be written (File too large)"),
-        (12_000, "results/tiny/tables/score_by_fraction.parquet could not be written (File too large)"),
+        (12_000, "results/tiny/figures/score_by_fraction.svg could not be written (File too large)"),
     ],
 )
 def test_files_that_must_not_grow(finished, finished_copy, bytes_allowed, sentence):

@@ -32,7 +32,7 @@ JSON = Any
 """Whatever JSON can contain."""
 KEY = "papa"
 """What formats with named texts call the provenance."""
-MEND = "delete it and run the workflow again"
+REBUILD = "delete it and run the workflow again"
 """What to do about a damaged file."""
 PAGE = re.compile(r'<meta name="papa-provenance" content="([^"]*)">')
 """Where a page of HTML has its provenance."""
@@ -123,9 +123,8 @@ def replacing(path: PathLike) -> Iterator[Path]:
             os.fsync(written.fileno())
         os.replace(temporary, place)
     except OSError as error:
-        raise InputError(
-            f"{place} could not be written ({_reason(error)}), and nothing of it was left; mend that and run again."
-        ) from error
+        reason = f"{place} could not be written ({_reason(error)})"
+        raise InputError(f"{reason}, and the partial file was removed; fix the cause and run again.") from error
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -189,7 +188,7 @@ class TableFile:
         """The rows of a group, held against their digest."""
         table = self.file.read_row_group(number, use_threads=False)
         if digest_of_table(table) != self._digests[number]:
-            raise DamagedArtefact(f"{self.path} is damaged (its rows are not what was written); {MEND}.")
+            raise DamagedArtefact(f"{self.path} is damaged (its rows are not what was written); {REBUILD}.")
         return table
 
     def read(self, numbers: Iterable[int] | None = None) -> pa.Table:
@@ -212,10 +211,10 @@ def opened_table(path: PathLike) -> Iterator[TableFile]:
         with pq.ParquetFile(path) as file:
             provenance = _checked(path, (file.metadata.metadata or {}).get(KEY.encode()), [])
             if len(provenance.facts["groups"]) != file.metadata.num_row_groups:
-                raise DamagedArtefact(f"{path} is damaged (it has lost rows); {MEND}.")
+                raise DamagedArtefact(f"{path} is damaged (it has lost rows); {REBUILD}.")
             yield TableFile(path, file, provenance)
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise DamagedArtefact(f"{path} cannot be read as a table of papa ({_reason(error)}); {MEND}.") from error
+        raise DamagedArtefact(f"{path} cannot be read as a table of papa ({_reason(error)}); {REBUILD}.") from error
 
 
 def read_table(path: PathLike) -> pa.Table:
@@ -333,7 +332,7 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, JSON]]:
         tensors = load(Path(path).read_bytes())
         text = _header_of(path).get("__metadata__", {}).get(KEY)
     except (SafetensorError, OSError, ValueError, AttributeError) as error:
-        raise DamagedArtefact(f"{path} cannot be read as safetensors ({_reason(error)}); {MEND}.") from error
+        raise DamagedArtefact(f"{path} cannot be read as safetensors ({_reason(error)}); {REBUILD}.") from error
     return tensors, dict(_checked(path, text, _parts_of_tensors(tensors)).facts)
 
 
@@ -349,7 +348,7 @@ def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) ->
     own = facts.pop("arrays", {})
     for name, values in arrays.items():
         if own.get(name) != digest_of_array(values):
-            raise DamagedArtefact(f"{path} is damaged (its {name} is not what was written); {MEND}.")
+            raise DamagedArtefact(f"{path} is damaged (its {name} is not what was written); {REBUILD}.")
     return facts
 
 
@@ -406,7 +405,7 @@ def digest_of(path: PathLike) -> str:
     """The digest of an artefact's content, as it says itself; raises `DamagedArtefact` where it does not."""
     found = read_provenance(path)
     if found is None:
-        raise DamagedArtefact(f"{path} does not say what is in it: it is damaged or no file of papa; {MEND}.")
+        raise DamagedArtefact(f"{path} does not say what is in it: it is damaged or no file of papa; {REBUILD}.")
     return found.digest
 
 
@@ -466,9 +465,11 @@ def _checked(path: PathLike, text: str | bytes | None, parts: Iterable[bytes]) -
     try:
         provenance = Provenance.parse(text)
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedArtefact(f"{path} does not say what made it: it is damaged or no file of papa; {MEND}.") from error
+        raise DamagedArtefact(
+            f"{path} does not say what made it: it is damaged or no file of papa; {REBUILD}."
+        ) from error
     if provenance.digest != _digest_of(provenance.facts, parts):
-        raise DamagedArtefact(f"{path} is damaged (it is not what was written); {MEND}.")
+        raise DamagedArtefact(f"{path} is damaged (it is not what was written); {REBUILD}.")
     return provenance
 
 
@@ -477,7 +478,7 @@ def _json_of(path: PathLike) -> tuple[dict[str, JSON], str | None]:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         own = content.pop(KEY, None)
     except (ValueError, OSError, AttributeError) as error:
-        raise DamagedArtefact(f"{path} cannot be read as JSON ({_reason(error)}); {MEND}.") from error
+        raise DamagedArtefact(f"{path} cannot be read as JSON ({_reason(error)}); {REBUILD}.") from error
     return content, None if own is None else _json(own)
 
 

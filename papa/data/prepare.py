@@ -20,7 +20,7 @@ from papa.config.stages import LabelsOf, OfCorpus, SubsetsOf, TextsOf
 from papa.data.columns import Columns, alike, class_name
 from papa.data.sources import describe, load_rows, source_digests
 from papa.errors import DamagedArtefact, InputError, count
-from papa.files import MEND, digest_of_table, provenance_of, read_table, write_table
+from papa.files import REBUILD, digest_of_table, provenance_of, read_table, write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -284,7 +284,7 @@ def _with_texts(job: Job[Prepared], column: str) -> tuple[list[PartOfCorpus], pa
     table = _texts(corpus, parts)
     _check_source(job)
     if provenance_of(read_table(texts)).get("fingerprint") != digest_of_table(table):
-        raise DamagedArtefact(f"{texts} contains other texts than the source has now; {MEND}.")
+        raise DamagedArtefact(f"{texts} contains other texts than the source has now; {REBUILD}.")
     return parts, table
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from papa.data.packed import Packed
 from papa.errors import DamagedArtefact, InputError
-from papa.files import JSON, MEND, PathLike, TableFile, opened_table
+from papa.files import JSON, REBUILD, PathLike, TableFile, opened_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -159,7 +159,7 @@ class TokensFile:
 
     def __init__(self, file: TableFile):
         if not {"split", "ids", "slots", "segments", "cut"} <= set(file.schema.names):
-            raise DamagedArtefact(f"{file.path} contains no laid-out tokens; {MEND}.")
+            raise DamagedArtefact(f"{file.path} contains no laid-out tokens; {REBUILD}.")
         self._file, self.provenance = file, file.facts
         self.groups: list[Group] = groups_of(file.metadata)
         self.splits: dict[str, Group] = {}
@@ -225,7 +225,7 @@ def groups_of(metadata: pq.FileMetaData) -> list[Group]:
         named = {column.path_in_schema.split(".")[0]: column for column in columns}
         split = named["split"].statistics
         if split.min != split.max:
-            raise DamagedArtefact(f"A group of laid-out tokens has rows of {split.min} and of {split.max}; {MEND}.")
+            raise DamagedArtefact(f"A group of laid-out tokens has rows of {split.min} and of {split.max}; {REBUILD}.")
         groups.append(Group(split.min, first, group.num_rows, named["ids"].num_values))
         first += group.num_rows
     return groups

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from papa.config.measures import METRICS, TARGETS, check_metric
 from papa.config.stages import STAGES
 from papa.errors import DamagedArtefact, InputError, count
-from papa.files import JSON, MEND, Trace, opened_table, read_json, read_provenance, read_tensors, trace_of
+from papa.files import JSON, REBUILD, Trace, opened_table, read_json, read_provenance, read_tensors, trace_of
 from papa.jobs.resources import size
 from papa.results.conclusion import Conclusion
 
@@ -62,7 +62,7 @@ def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Sh
     trace, damage, content = trace_of(index), "", dict[str, Any]()
     try:
         if read_provenance(index) is None:
-            raise DamagedArtefact(f"{index} does not say what is in it: it is damaged or no file of papa; {MEND}.")
+            raise DamagedArtefact(f"{index} does not say what is in it: it is damaged or no file of papa; {REBUILD}.")
         content = READERS[path.suffix](path, trace) if path.suffix != ".h5" else _averages(path, layer, head)
     except DamagedArtefact as error:
         damage = str(error)

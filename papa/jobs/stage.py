@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, TextIO, cast
 from papa.config.job import AnyJob, Job
 from papa.config.settings import Machine
 from papa.errors import InputError, first_line
-from papa.files import MEND, trace_of
+from papa.files import REBUILD, trace_of
 from papa.jobs import gpu
 from papa.jobs.stopping import stop_once
 
@@ -77,12 +77,12 @@ def check_inputs(job: AnyJob) -> None:
         for path, request in zip(job.inputs[name], requests, strict=True):
             trace = trace_of(path)
             if trace is None:
-                raise InputError(f"{path} does not say how it was made; {MEND}.")
+                raise InputError(f"{path} does not say how it was made; {REBUILD}.")
             if trace.request != request:
                 settings = ", ".join(f"{key} {value}" for key, value in trace.settings.items()) or "no settings"
                 raise InputError(
                     f"{path} does not fit the config: it was made by stage {trace.stage}, version {trace.version}, "
-                    f"with {settings}; {MEND}."
+                    f"with {settings}; {REBUILD}."
                 )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from papa.config.variant import AVERAGED, RESAMPLED, entries_of
 from papa.errors import DamagedArtefact, InputError, count, first_line
-from papa.files import MEND, PathLike, Trace
+from papa.files import REBUILD, PathLike, Trace
 from papa.method.hdf5 import read_arrays, write_arrays
 from papa.method.tied import TIED, classes_of
 from papa.model.replacement import Matrices, Outputs
@@ -149,9 +149,9 @@ class ConstantMatrices:
         """
         averages, mean = _read(path, ("sum", "count"))
         if bool((averages.count < 0).any()):
-            raise DamagedArtefact(f"{path} is damaged (a count of examples is negative); {MEND}.")
+            raise DamagedArtefact(f"{path} is damaged (a count of examples is negative); {REBUILD}.")
         if not torch.equal(averages.mean, mean):
-            raise DamagedArtefact(f"{path} is damaged (its sums, counts and means do not agree); {MEND}.")
+            raise DamagedArtefact(f"{path} is damaged (its sums, counts and means do not agree); {REBUILD}.")
         return averages
 
     @classmethod
@@ -195,13 +195,13 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tenso
     except DamagedArtefact:
         raise
     except Exception as error:  # a stranger's file may contain anything
-        raise DamagedArtefact(f"{path} contains no averages of papa ({first_line(error)}); {MEND}.") from error
+        raise DamagedArtefact(f"{path} contains no averages of papa ({first_line(error)}); {REBUILD}.") from error
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
     mean, nothing = tensors.pop("mean"), torch.empty(0)
     if mean.numel() and kind != "mean-output":
         low, high = (float(value) for value in mean.aminmax())
         if not (low >= -MEAN_ROUNDING and high <= 1 + MEAN_ROUNDING):
-            raise DamagedArtefact(f"{path} is damaged (a mean of attention is not in [0, 1]); {MEND}.")
+            raise DamagedArtefact(f"{path} is damaged (a mean of attention is not in [0, 1]); {REBUILD}.")
     about = {key: str(value) for key, value in facts.items()}
     sums, count = tensors.get("sum", nothing), tensors.get("count", nothing)
     return ConstantMatrices(sums, count, examples, about, kind, slots), mean

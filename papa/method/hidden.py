@@ -23,7 +23,7 @@ from torch import Tensor
 
 from papa.data.tokens import Group, Tokens
 from papa.errors import DamagedArtefact, InputError
-from papa.files import JSON, MEND, PathLike, hashing, read_json, replacing
+from papa.files import JSON, REBUILD, PathLike, hashing, read_json, replacing
 
 Index = dict[str, JSON]
 """The facts in the index of a file."""
@@ -126,7 +126,7 @@ class HiddenStates:
         for path, index in zip(indices[1:], further, strict=True):
             if index != self.index:
                 differ = sorted(key for key in index | self.index if index.get(key) != self.index.get(key))
-                raise DamagedArtefact(f"{path} and {indices[0]} differ in {', '.join(differ)}; {MEND}.")
+                raise DamagedArtefact(f"{path} and {indices[0]} differ in {', '.join(differ)}; {REBUILD}.")
         splits = [Group(*split) for split in self.index["splits"]]
         self._first_tokens, number = {}, 0
         for split in splits:
@@ -139,10 +139,10 @@ class HiddenStates:
         covered = 0
         for extent, path, _ in parts:
             if extent.begin != covered:
-                raise DamagedArtefact(f"{path} begins with row {extent.begin} where {covered} was expected; {MEND}.")
+                raise DamagedArtefact(f"{path} begins with row {extent.begin} where {covered} was expected; {REBUILD}.")
             covered = extent.end
         if covered != sum(split.rows for split in splits):
-            raise DamagedArtefact(f"{parts[-1][1]} ends before row {covered}, not all rows are there; {MEND}.")
+            raise DamagedArtefact(f"{parts[-1][1]} ends before row {covered}, not all rows are there; {REBUILD}.")
         self._extents, self._paths = [part[0] for part in parts], [part[1] for part in parts]
         self._checksums = [_read_checksums(path, about) for _, path, about in parts]
         self._files = [stack.enter_context(open(path, "rb", buffering=0)) for path in self._paths]  # noqa: SIM115
@@ -177,7 +177,7 @@ class HiddenStates:
             content = view[at : at + length * extent.size]
             place = (begin - extent.first_token) * extent.size
             if os.preadv(self._files[number].fileno(), [content], place) != len(content):
-                raise DamagedArtefact(f"{path} ends too early; {MEND}.")
+                raise DamagedArtefact(f"{path} ends too early; {REBUILD}.")
             if not self._checked[row]:
                 if zlib.crc32(content) != self._checksums[number][row - extent.begin]:
                     raise _damaged(path, row)
@@ -210,7 +210,7 @@ def check_part(index: PathLike, lengths: Iterable[int] | None = None) -> None:
 
 
 def _damaged(path: PathLike, row: int) -> DamagedArtefact:
-    return DamagedArtefact(f"{path} is damaged: the hidden states of row {row} are not what was written; {MEND}.")
+    return DamagedArtefact(f"{path} is damaged: the hidden states of row {row} are not what was written; {REBUILD}.")
 
 
 def _read_checksums(path: PathLike, about: Mapping[str, JSON]) -> np.ndarray:
@@ -222,12 +222,12 @@ def _read_checksums(path: PathLike, about: Mapping[str, JSON]) -> np.ndarray:
             file.seek(extent.checksums_at)
             content = file.read()
     except OSError as error:
-        raise DamagedArtefact(f"{path} cannot be read ({error.strerror}); {MEND}.") from error
+        raise DamagedArtefact(f"{path} cannot be read ({error.strerror}); {REBUILD}.") from error
     if extent.bytes != size:
-        raise DamagedArtefact(f"{path} has {size:,} bytes and should have {extent.bytes:,}; {MEND}.")
+        raise DamagedArtefact(f"{path} has {size:,} bytes and should have {extent.bytes:,}; {REBUILD}.")
     checksums = np.frombuffer(content, dtype="<u4")
     if _digest(checksums) != about["checksums"]:
-        raise DamagedArtefact(f"{path} is damaged or of other hidden states than its index says; {MEND}.")
+        raise DamagedArtefact(f"{path} is damaged or of other hidden states than its index says; {REBUILD}.")
     return checksums
 
 

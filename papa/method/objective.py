@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
-from papa.files import JSON, MEND, PathLike
+from papa.files import JSON, REBUILD, PathLike
 from papa.method.checkpoints import Checkpoint
 from papa.method.fitting import Epoch, Kept, TrainingTask, fit
 
@@ -169,4 +169,4 @@ def columns_by_epoch(name: str, epochs: Sequence[Tensor]) -> dict[str, Tensor]:
 def check_labels_belong(path: PathLike, facts: Mapping[str, JSON], splits: Mapping[str, Tokens]) -> None:
     """Raise `DamagedArtefact` if a file of labels, which has these facts, is of other texts than the tokens."""
     if facts.get("fingerprint") != splits["train"].provenance["corpus"]:
-        raise DamagedArtefact(f"{path} is made of other texts than these tokens; {MEND}.")
+        raise DamagedArtefact(f"{path} is made of other texts than these tokens; {REBUILD}.")

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from papa.errors import DamagedArtefact, InputError
-from papa.files import MEND, PathLike, Trace, read_json, write_json
+from papa.files import REBUILD, PathLike, Trace, read_json, write_json
 
 SPLITS = ("train", "validation")
 """The splits that every corpus has."""
@@ -105,7 +105,7 @@ def read_runs(path: PathLike) -> list[Run]:
         first = error.errors()[0]
         name = next(part for part in reversed(first["loc"]) if isinstance(part, str))
         reason = "is missing" if first["type"] == "missing" else f"is {first['input']!r}"
-        raise DamagedArtefact(f"{path} has no intact runs of papa ({name!r} {reason}); {MEND}.") from None
+        raise DamagedArtefact(f"{path} has no intact runs of papa ({name!r} {reason}); {REBUILD}.") from None
 
 
 def check_comparable(runs: Iterable[tuple[Run, PathLike]]) -> None:

@@ -13,7 +13,7 @@ from papa.config.variant import Variant
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact, InputError
-from papa.files import JSON, MEND
+from papa.files import JSON, REBUILD
 from papa.method.hidden import HiddenStates
 from papa.method.objective import Batch, States
 from papa.method.progress import progress
@@ -119,11 +119,11 @@ def stored_states(
         index = hidden.index
         of_texts = {name: count for name, _, _, count in index["splits"]}
         if any(of_texts.get(split) != len(tokens.ids) for split, tokens in splits.items()):
-            raise DamagedArtefact(f"{indices[0]} is of the hidden states of other texts; {MEND}.")
+            raise DamagedArtefact(f"{indices[0]} is of the hidden states of other texts; {REBUILD}.")
         expected = {"corpus": splits["train"].provenance["corpus"], "model": model, **names_of(variant)}
         for key, value in expected.items():
             if index[key] != value:
                 raise DamagedArtefact(
-                    f"{indices[0]} is of hidden states with {key} {index[key]} where {value} was expected; {MEND}."
+                    f"{indices[0]} is of hidden states with {key} {index[key]} where {value} was expected; {REBUILD}."
                 )
         yield (lambda batch: hidden.read(batch.examples, batch.tokens, batch.places)), index

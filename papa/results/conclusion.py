@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from papa.errors import DamagedArtefact
-from papa.files import JSON, MEND, PathLike, read_json
+from papa.files import JSON, REBUILD, PathLike, read_json
 
 
 def _null_is(number: float) -> BeforeValidator:
@@ -218,4 +218,4 @@ class Conclusion(_Value):
             return cls.of_json(content)
         except ValidationError as error:
             place = ".".join(map(str, error.errors()[0]["loc"]))
-            raise DamagedArtefact(f"{path} has no intact {place}, so it has no claims of papa; {MEND}.") from None
+            raise DamagedArtefact(f"{path} has no intact {place}, so it has no claims of papa; {REBUILD}.") from None

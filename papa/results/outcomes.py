@@ -13,7 +13,7 @@ import pandas as pd
 from papa.config.measures import MEASURES, Guess, Measure, measure_of
 from papa.config.variant import CONTEXTLESS, ORIGINAL, Order
 from papa.errors import DamagedArtefact
-from papa.files import JSON, MEND, PathLike, provenance_of, read_table
+from papa.files import JSON, REBUILD, PathLike, provenance_of, read_table
 from papa.method.metrics import Counts, Outcomes, pseudo_values
 from papa.results.statistics import Spread
 
@@ -369,12 +369,12 @@ def _assembled(
         several, facts = frames[path]
         frame = several[several["seed"] == record["seed"]].reset_index(drop=True)
         if frame.empty or any(facts.get(name) != record[name] for name in ("model", "task", *OF_VARIANT)):
-            raise DamagedArtefact(f"{path} has the outcomes of another run; {MEND}.")
+            raise DamagedArtefact(f"{path} has the outcomes of another run; {REBUILD}.")
         columns = [name for name in ITEM_COLUMNS if name in frame]
         if not outcomes:
             corpus, names = facts["corpus"], tuple(facts.get("label_names", ()))
         elif not frame[columns].equals(outcomes[0][1][columns]):
-            raise DamagedArtefact(f"{path} has outcomes of other examples than the other runs of its task; {MEND}.")
+            raise DamagedArtefact(f"{path} has outcomes of other examples than the other runs of its task; {REBUILD}.")
         outcomes.append((record, frame[frame.columns.intersection(OUTCOME_COLUMNS)] if outcomes else frame))
     joined = TaskOutcomes.of(outcomes, metric, names)
     if labels is not None:
@@ -394,7 +394,7 @@ def _table_of_texts(path: PathLike, corpus: str) -> pa.Table:
     """Read a table with a row for each text of a corpus."""
     table = read_table(path)
     if provenance_of(table).get("fingerprint") != corpus:
-        raise DamagedArtefact(f"{path} was made from other texts than these outcomes; {MEND}.")
+        raise DamagedArtefact(f"{path} was made from other texts than these outcomes; {REBUILD}.")
     return table
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from papa.config.measures import MEASURES
 from papa.errors import DamagedArtefact
-from papa.files import MEND, PathLike, Trace, read_table, replacing, write_table
+from papa.files import REBUILD, PathLike, Trace, read_table, replacing, write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,7 +184,7 @@ def read_frame(path: PathLike, columns: Mapping[str, str], what: str, empty: boo
     missing = [name for name in columns if name not in table.column_names]
     if missing or not (empty or table.num_rows):
         problem = f"has no column {missing[0]!r}" if missing else "has no rows"
-        raise DamagedArtefact(f"{path} {problem}, so it is no {what} of papa; {MEND}.")
+        raise DamagedArtefact(f"{path} {problem}, so it is no {what} of papa; {REBUILD}.")
     frame: pd.DataFrame = table.to_pandas()
     return frame
 

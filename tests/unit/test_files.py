@@ -153,7 +153,7 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> 
     assert read_json(tmp_path / "a.json") == {"a": 1}
     (tmp_path / "b").write_text("a file where a folder is needed")
     with pytest.raises(
-        InputError, match=r"b/c\.json could not be written \(.*\), and nothing of it was left; mend that"
+        InputError, match=r"b/c\.json could not be written \(.*\), and the partial file was removed; fix the cause"
     ):
         write_json({}, tmp_path / "b" / "c.json")
 

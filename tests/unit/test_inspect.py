@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from papa.cli import app
-from papa.files import MEND, Trace, write_json, write_page, write_table, write_tensors
+from papa.files import REBUILD, Trace, write_json, write_page, write_table, write_tensors
 from papa.jobs.inspect import print_inspected
 from papa.method.averages import ConstantMatrices
 
@@ -129,8 +129,8 @@ def test_damage_is_said(file, name):
     path = file(name)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     found = content_of(path, code=1)
-    assert found["intact"] is False and MEND in found["damage"] and "\n" not in found["damage"]
-    assert MEND in " ".join(inspect(path, code=1).stdout.split())
+    assert found["intact"] is False and REBUILD in found["damage"] and "\n" not in found["damage"]
+    assert REBUILD in " ".join(inspect(path, code=1).stdout.split())
 
 
 def test_changed_values_are_found(file):
@@ -211,7 +211,9 @@ def test_a_run_has_the_scores_of_the_outcomes_beside_it(file, tmp_path):
     damaged[damaged.index(b"PAR1") + 40] ^= 1
     beside.write_bytes(damaged)
     found = content_of(run)
-    assert found["intact"] and found["facts"]["scores"].startswith("not known: ") and MEND in found["facts"]["scores"]
+    assert (
+        found["intact"] and found["facts"]["scores"].startswith("not known: ") and REBUILD in found["facts"]["scores"]
+    )
     write_json({"runs": [RUN]}, run, trace("probe", seed=2))
     beside.write_bytes(intact)
     assert "scores" not in content_of(run)["facts"], "those are the outcomes of another run"

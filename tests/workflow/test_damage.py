@@ -21,7 +21,7 @@ from papa.config.settings import Machine
 from papa.config.study import Study
 from papa.data.roots import LocalSourceDigests
 from papa.errors import InputError
-from papa.files import MEND
+from papa.files import REBUILD
 from papa.jobs.stage import check_inputs
 
 RESULTS = Path("results/tiny")
@@ -110,7 +110,7 @@ def said_before(path: Path) -> str:
     study = opened()
     (maker,) = [job for job in study.jobs() if str(path.relative_to(RESULTS)) in job.outputs.values()]
     assert study.state(maker) != FRESH
-    return f"{path}: {study.state(maker)}; {MEND}."
+    return f"{path}: {study.state(maker)}; {REBUILD}."
 
 
 def test_hidden_states_that_were_cut(folder, tmp_path):
@@ -118,7 +118,7 @@ def test_hidden_states_that_were_cut(folder, tmp_path):
     path = Path(job.input("index")).with_suffix(".hidden")
     intact = path.read_bytes()
     path.write_bytes(intact[:-1])
-    with pytest.raises(InputError, match=f"{re.escape(str(path))} .*; {MEND}"):
+    with pytest.raises(InputError, match=f"{re.escape(str(path))} .*; {REBUILD}"):
         run(job)
     path.write_bytes(intact)
     assert run(job)
@@ -155,7 +155,7 @@ def test_the_advice_mends_it(finished, tmp_path, path, readers):
     process = workflow.snakemake("--cores", "1", "--configfile", "config.yaml")
     assert process.returncode == 1 and "Traceback" not in process.stdout + process.stderr
     said = next(line for line in process.stderr.splitlines() if re.match("Error in (?!rule )", line))
-    assert str(RESULTS / path) in said and said.endswith(f"; {MEND}.")
+    assert str(RESULTS / path) in said and said.endswith(f"; {REBUILD}.")
     damaged.unlink()
     process = workflow.snakemake("--cores", "2", "--configfile", "config.yaml")
     assert process.returncode == 0, process.stderr

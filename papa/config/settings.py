@@ -143,7 +143,7 @@ class Block(BaseModel):
     )
 
 
-class Run(Block):
+class RunSettings(Block):
     """The models and tasks to run, and the constants, orders, fractions and seeds to run them with."""
 
     models: Annotated[Texts, key("names of models, each defined under models")]
@@ -176,7 +176,7 @@ def _make_keys_optional(schema: dict[str, JsonValue]) -> None:
         rules.pop("default", None)
 
 
-class Grid(Run):
+class Grid(RunSettings):
     """A grid of runs with its own table and figure; missing keys are those of `run`."""
 
     model_config = ConfigDict(json_schema_extra=_make_keys_optional)
@@ -184,7 +184,7 @@ class Grid(Run):
     title: Annotated[Text | None, key("title of its table and figure (default: the name of the grid)")] = None
 
 
-class Model(Block):
+class ModelSettings(Block):
     """A model: its identity (hub, revision, sha256, random, known) and its location on this machine (path, package)."""
 
     hub: Annotated[HubId | None, key("id on the hub, owner/name; also the name of the folder in a mirror")] = None
@@ -223,7 +223,7 @@ class Files(Block):
         return paths[split]
 
 
-class Rows(Block):
+class RowCounts(Block):
     """The number of examples to generate for each split."""
 
     train: Annotated[Positive, key("number of training examples", "examples")]
@@ -253,7 +253,7 @@ class Corpus(Block):
     ] = None
     columns: Annotated[Texts | None, key("names of the columns of CoNLL files, which have no header")] = None
     generated: Annotated[Text | None, key("form of a diagnostic task that papa generates")] = None
-    rows: Annotated[Rows | None, key("number of examples to generate for each split")] = None
+    rows: Annotated[RowCounts | None, key("number of examples to generate for each split")] = None
     seed: Annotated[Seed | None, key("seed of the generated texts", "none")] = None
     train: Annotated[Text, key("name of the training split of the dataset on the hub")] = "train"
     validation: Annotated[
@@ -490,7 +490,9 @@ class Config(Block):
     """The runs of a study, with their models, texts and labels, and the locations of these on this machine."""
 
     name: Annotated[Name, key("name of this config; results go to results/<name>/")]
-    run: Annotated[Run, key("models and tasks to run, and the constants, orders, fractions and seeds to run them with")]
+    run: Annotated[
+        RunSettings, key("models and tasks to run, and the constants, orders, fractions and seeds to run them with")
+    ]
     grids: Annotated[
         dict[Name, Grid],
         key(
@@ -498,7 +500,7 @@ class Config(Block):
             "those of run"
         ),
     ] = {}
-    models: Annotated[dict[Name, Model], Field(min_length=1), key("models by name")]
+    models: Annotated[dict[Name, ModelSettings], Field(min_length=1), key("models by name")]
     corpora: Annotated[
         dict[Name, Corpus],
         Field(min_length=1),
@@ -719,7 +721,7 @@ def _importable(package: str) -> bool:
 def _check_runs(config: Config) -> None:
     from papa.config.analyses import taken_names  # which imports this module
 
-    runs: dict[str, Run] = {"run": config.run} | {f"grids.{name}": grid for name, grid in config.grids.items()}
+    runs: dict[str, RunSettings] = {"run": config.run} | {f"grids.{name}": grid for name, grid in config.grids.items()}
     for where, run in runs.items():
         _check_defined(f"{where}.models", run.models, config.models)
         _check_defined(f"{where}.tasks", run.tasks, config.tasks)
@@ -758,7 +760,7 @@ def _check_once(where: str, values: Iterable[str | int]) -> None:
         raise InputError(f"{where} has {twice!r} twice; give each value once.")
 
 
-def _check_model(where: str, model: Model) -> None:
+def _check_model(where: str, model: ModelSettings) -> None:
     keys = [key for key, value in model if value is not None]
     if model.path and model.package:
         raise InputError(f"{where} has both path and package; a model has one location, so keep one of them.")

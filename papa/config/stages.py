@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from papa.config.settings import Corpus, Model, Plots
+from papa.config.settings import Corpus, ModelSettings, Plots
 from papa.config.variant import WHOLE
 from papa.files import JSON
 
@@ -73,9 +73,10 @@ class ModelId(Settings):
     weights: str | None = None
 
     @classmethod
-    def of(cls, name: str, given: Model) -> ModelId:
-        """The model that a config calls `name`; what its weights are is not known yet."""
-        return cls(name=name, hub=given.hub, revision=given.revision, random=given.random, known=given.known)
+    def of(cls, name: str, settings: ModelSettings) -> ModelId:
+        """The model that a config calls `name`; its weights are not known yet."""
+        fields = settings.model_dump(include={"hub", "revision", "random", "known"})
+        return cls(name=name, **fields)
 
     @property
     def origin(self) -> str:

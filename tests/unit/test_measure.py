@@ -11,7 +11,7 @@ import torch
 from test_decoders import stock
 
 import papa
-from papa.config.settings import Machine, Model
+from papa.config.settings import Machine, ModelSettings
 from papa.files import read_table, trace_of
 from papa.jobs.heads import heads_of, save_heads
 from papa.jobs.measure import _splits
@@ -226,7 +226,7 @@ def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, fol
     monkeypatch.chdir(save_heads(found, study.folder, tmp_path / "of-package"))
     of_package = run_code(Path("README.md").read_text())["outputs"].last_hidden_state
     told = reported_config(trace_of(study.page).settings["config"])
-    models = {found["model"]: Model(hub="owner/tiny", revision="a" * 40)}
+    models = {found["model"]: ModelSettings(hub="owner/tiny", revision="a" * 40)}
     monkeypatch.setattr("papa.jobs.heads.reported_config", lambda config: told.model_copy(update={"models": models}))
     monkeypatch.chdir(save_heads(found, study.folder, tmp_path / "of-hub"))
     card = Path("README.md").read_text()

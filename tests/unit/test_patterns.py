@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import analyses
 import pyarrow as pa
 import pytest
 import torch
+from builders import analysis_job
 
 import papa
 from papa.config.job import Job
@@ -196,7 +196,7 @@ def test_two_separators_between_texts() -> None:
 def patterns_job(folder: Path, tokens: Path) -> Job[AnalysisOf]:
     parameters = {"heads": [[0, 4]], "plots": Plots().model_dump()}
     inputs = {"constants": folder / "average.h5", "tokens": tokens}
-    return analyses.job("patterns", parameters, inputs, folder / "patterns", drawn=True)
+    return analysis_job("patterns", parameters, inputs, folder / "patterns", drawn=True)
 
 
 def test_the_table_its_sentence_and_the_pictures(corpus: Any, tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
-"""Our numbers beside the paper's: what is joined with what, and what is said of it."""
+"""Our numbers with those of the paper: which are joined, and what a comparison is called."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import analyses
-import pyarrow as pa
 import pytest
+from builders import analysis_job, summary_row, write_rows
 
 from papa.config.job import Job
 from papa.config.measures import METRICS as TASK_METRICS
@@ -15,79 +14,61 @@ from papa.config.settings import Machine
 from papa.config.stages import AnalysisOf
 from papa.data import roots
 from papa.errors import DamagedArtefact, InputError
-from papa.files import provenance_of, read_table, trace_of, write_table
+from papa.files import provenance_of, read_table, trace_of
 from papa.results.analysis import analyse
 from papa.results.published import COLUMNS, METRIC_NAMES, SETTINGS, VALUES, published_values
-from papa.results.summary import SUMMARY_COLUMNS
 
 LARGE = {"big": "FacebookAI/roberta-large"}
 
 
-def row(constant: str | None, fraction: str, mean: float | None, **other: Any) -> dict[str, Any]:
-    setting = {"model": "big", "task": "para", "title": "MRPC", "constant": constant, "fraction": fraction}
-    reading = {"metric": "f1", "main": True, "subset": "all", "seeds": 3, "rows_train": 3001}
-    known = {} if mean is None else {"half_width": 0.013, "low": mean - 0.013, "high": mean + 0.013}
-    return (
-        dict.fromkeys(SUMMARY_COLUMNS)
-        | setting
-        | reading
-        | {"mean": mean, "rows_available_train": 3668}
-        | known
-        | other
-    )
+def row(fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
+    about = {"model": "big", "task": "para", "title": "MRPC", "rows_train": 3001, "rows_available_train": 3668}
+    return summary_row(fraction, mean, **about | columns)
 
 
 def job(folder: Path, **options: Any) -> Job[AnalysisOf]:
     parameters = {"models": LARGE, "tasks": {"para": "mrpc"}, "more_settings": {}, "values": "v"} | options
-    return analyses.job("published", parameters, {"summary": folder / "summary.parquet"}, folder / "p")
+    return analysis_job("published", parameters, {"summary": folder / "summary.parquet"}, folder / "p")
 
 
 def compare(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple[list[dict[str, Any]], str, str]:
-    schema = pa.schema(list(SUMMARY_COLUMNS.items()))
-    write_table(pa.Table.from_pylist(rows, schema=schema), folder / "summary.parquet", {})
-    said = analyse(job(folder, **options))
-    return read_table(folder / "p.parquet").to_pylist(), said, (folder / "p.md").read_text(encoding="utf-8")
+    """The rows of the comparison, its message and its page."""
+    write_rows(rows, folder / "summary.parquet")
+    message = analyse(job(folder, **options))
+    return read_table(folder / "p.parquet").to_pylist(), message, (folder / "p.md").read_text(encoding="utf-8")
 
 
 def test_the_values_are_those_of_the_tables() -> None:
     values = published_values()
     assert len(values) == 104
-    assert set(zip(values["table"], values["model"], strict=True)) == {
-        ("1", "roberta-base"),
-        ("2", "roberta-base"),
-        ("4", "roberta-large"),
-        ("5", "roberta-large"),
-    }
-    assert {setting for several in SETTINGS.values() for setting in several} | {"original", "mnli"} == set(
-        values["setting"]
-    )
+    tables = {("1", "roberta-base"), ("2", "roberta-base"), ("4", "roberta-large"), ("5", "roberta-large")}
+    assert set(zip(values["table"], values["model"], strict=True)) == tables
+    assert {name for names in SETTINGS.values() for name in names} | {"original", "mnli"} == set(values["setting"])
     assert set(METRIC_NAMES.values()) - {"chunk_f1"} <= set(TASK_METRICS)
 
 
 def test_an_edited_value_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Path(str(VALUES)) == roots.PUBLISHED
-    (tmp_path / "published.csv").write_bytes(VALUES.read_bytes())
     monkeypatch.setattr(roots, "PUBLISHED", tmp_path / "published.csv")
-    before = roots.LocalSourceDigests(Machine.current()).published()
-    text = VALUES.read_text(encoding="utf-8")
-    (tmp_path / "published.csv").write_text(text.replace("0.47", "0.48"), encoding="utf-8")
-    after = roots.LocalSourceDigests(Machine.current()).published()
-    assert job(tmp_path, values=before).settings.recorded() != job(tmp_path, values=after).settings.recorded()
+    recorded = []
+    for value in ("0.47", "0.48"):
+        roots.PUBLISHED.write_text(VALUES.read_text(encoding="utf-8").replace("0.47", value), encoding="utf-8")
+        digest = roots.LocalSourceDigests(Machine.current()).published()
+        recorded.append(job(tmp_path, values=digest).settings.recorded())
+    assert recorded[0] != recorded[1]
 
 
 def test_tables_are_joined_one_by_one(tmp_path: Path) -> None:
-    ours = [row(None, "1", 0.9), row("average", "1/2", 0.85), row("average", "0", 0.79)]
-    rows, said, page = compare(tmp_path, ours)
-    found = [(r["table"], r["setting"], r["published"], r["ours"], r["inside"]) for r in rows]
+    rows, message, page = compare(tmp_path, [row("1", 0.9), row("1/2", 0.85), row("0", 0.79)])
     # the same setting under two names, and two values: 0.81 and 0.80
-    assert found == [
+    assert [(r["table"], r["setting"], r["published"], r["ours"], r["inside"]) for r in rows] == [
         ("4", "original", 0.87, 0.9, False),
         ("4", "average", 0.81, 0.79, False),
         ("5", "per_task", 0.80, 0.79, True),
     ]
-    assert [r["difference"] for r in rows] == [pytest.approx(d) for d in (0.03, -0.02, -0.01)]
+    assert [r["difference"] for r in rows] == pytest.approx([0.03, -0.02, -0.01])
     assert list(rows[0]) == list(COLUMNS)
-    assert said == "3 published values with ours; 1 of 3 inside our interval"
+    assert message == "3 published values with ours; 1 of 3 inside our interval"
     assert "## Table 4: roberta-large, ours: big" in page
     assert "| per task | MRPC | F1 | 0.80 | 0.790 ±.013 | -0.010 | yes | 3,001 of 3,668 |" in page
     assert provenance_of(read_table(tmp_path / "p.parquet"))["table"] == "published"
@@ -96,31 +77,27 @@ def test_tables_are_joined_one_by_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("mean", "inside"), [(0.8519, False), (0.8521, True), (0.8879, True), (0.8881, False)])
 def test_inside_means_a_number_that_rounds_to_the_published_one(tmp_path: Path, mean: float, inside: bool) -> None:
-    [found], _, _ = compare(tmp_path, [row(None, "1", mean)])  # 0.87, so 0.865 to 0.875; ours ± 0.013
-    assert found["inside"] is inside
+    [comparison], _, _ = compare(tmp_path, [row("1", mean)])  # 0.87, so 0.865 to 0.875; ours ± 0.013
+    assert comparison["inside"] is inside
 
 
 def test_one_seed_is_neither_inside_nor_outside(tmp_path: Path) -> None:
-    nothing = {"seeds": 1, "half_width": None, "low": None, "high": None}
-    [found], said, page = compare(tmp_path, [row(None, "1", 0.87, **nothing)])
-    assert found["inside"] is None and found["ours"] == 0.87
-    assert said.endswith("0 of 0 inside our interval")
+    [comparison], message, page = compare(tmp_path, [row("1", 0.87, half=None, seeds=1)])
+    assert comparison["inside"] is None and comparison["ours"] == 0.87
+    assert message.endswith("0 of 0 inside our interval")
     assert "| 0.870 | +0.000 | - |" in page
 
 
 def test_the_published_reading_is_compared(tmp_path: Path) -> None:
-    other = {"task": "pos", "title": "POS"}
-    ours = [
-        row(None, "1", 0.95, metric="token_accuracy", **other),
-        row(None, "1", 0.93, metric="chunk_f1", main=False, **other),
-        row(None, "1", 0.80, metric="chunk_f1", main=False, subset="hard", **other),
-    ]
-    [found], _, _ = compare(tmp_path, ours, tasks={"pos": "pos"})
-    assert (found["metric"], found["ours"], found["published"]) == ("chunk_f1", 0.93, 0.93)
+    ours = [("token_accuracy", 0.95, {}), ("chunk_f1", 0.93, {"main": False})]
+    ours += [("chunk_f1", 0.80, {"main": False, "subset": "hard"})]
+    rows = [row("1", mean, metric=metric, task="pos", **columns) for metric, mean, columns in ours]
+    [comparison], _, _ = compare(tmp_path, rows, tasks={"pos": "pos"})
+    assert (comparison["metric"], comparison["ours"], comparison["published"]) == ("chunk_f1", 0.93, 0.93)
 
 
 def test_other_constants_are_named_by_the_caller(tmp_path: Path) -> None:
-    ours = [row("average_of_mnli", "0", 0.8), row("zeros", "0", 0.8)]
+    ours = [row("0", 0.8, constant=constant) for constant in ("average_of_mnli", "zeros")]
     rows, _, _ = compare(tmp_path, ours)
     assert [(r["table"], r["setting"]) for r in rows] == [("4", "zeros")]
     rows, _, _ = compare(tmp_path, ours, more_settings={"average_of_mnli": "mnli"})
@@ -130,10 +107,10 @@ def test_other_constants_are_named_by_the_caller(tmp_path: Path) -> None:
 
 def test_nothing_to_compare_is_an_empty_table(tmp_path: Path) -> None:
     for options in ({"models": {"big": None}}, {"models": {"big": "x/MiniLM"}}, {"tasks": {}}):
-        rows, said, page = compare(tmp_path, [row(None, "1", 0.9)], **options)
-        assert rows == [] and said.startswith("0 published values")
+        rows, message, page = compare(tmp_path, [row("1", 0.9)], **options)
+        assert rows == [] and message.startswith("0 published values")
         assert "None of these" in page
-    assert compare(tmp_path, [row(None, "1", None)])[0] == []
+    assert compare(tmp_path, [row("1", None)])[0] == []
 
 
 @pytest.mark.parametrize(
@@ -148,7 +125,7 @@ def test_nothing_to_compare_is_an_empty_table(tmp_path: Path) -> None:
 )
 def test_wrong_names_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        compare(tmp_path, [row(None, "1", 0.9)], **options)
+        compare(tmp_path, [row("1", 0.9)], **options)
     assert not (tmp_path / "p.parquet").exists()
 
 

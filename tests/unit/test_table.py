@@ -7,52 +7,45 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import pytest
+from builders import summary_row, write_rows
 from rich.console import Console
 
 from papa.errors import count
-from papa.results.summary import SUMMARY_COLUMNS, legend, tables_of
+from papa.results.summary import legend, read_summary, tables_of
 from papa.results.table import Table, escape_latex, escape_markdown, write_pages
 
-KEPT = {"1": 23, "1/2": 11, "0": 0}
+TITLE = "100 % of R&D_#1 ± {a}"
+FRACTIONS = ("1", "1/2", "0")
 
 
-def row(fraction: str, mean: float, **other: Any) -> dict[str, Any]:
-    setting = {"model": "tiny_1", "task": "t", "title": "100 % of R&D_#1 ± {a}", "metric": "f1", "main": True}
-    setting |= {"constant": None if fraction == "1" else "average", "order": "lambda" if fraction == "1/2" else None}
-    setting |= {"fraction": fraction, "kept": KEPT[fraction], "heads": 23, "subset": "all", "examples": 1013}
-    numbers = {"mean": mean, "seeds": 3, "half_width": 0.013, "low": mean - 0.013, "high": mean + 0.013}
-    return dict.fromkeys(SUMMARY_COLUMNS) | setting | numbers | {"relative_drop": (0.8 - mean) / 0.8} | other
+def row(fraction: str, mean: float, **columns: Any) -> dict[str, Any]:
+    about = {"model": "tiny_1", "title": TITLE, "examples": 1013, "relative_drop": (0.8 - mean) / 0.8}
+    return summary_row(fraction, mean, **{"heads": 23, "status": None} | about | columns)
 
 
 def latex(folder: Path, rows: list[dict[str, Any]]) -> str:
-    summary = pa.Table.from_pylist(rows, schema=pa.schema(list(SUMMARY_COLUMNS.items()))).to_pandas()
+    summary = read_summary(write_rows(rows, folder / "summary.parquet"))
     write_pages("Scores", tables_of(summary), legend(summary), folder / "summary.md", folder / "summary.tex")
     return (folder / "summary.tex").read_text(encoding="utf-8")
 
 
 def test_scores_drops_and_rules(tmp_path: Path) -> None:
-    text = latex(tmp_path, [row(f, mean) for f, mean in zip(KEPT, (0.8, 0.84, 0.6), strict=True)])
+    text = latex(tmp_path, [row("1", 0.8), row("1/2", 0.84), row("0", 0.6)])
     text = text.split(r"\end{table}", 1)[0]
     title = r"100 \% of R\&D\_\#1 $\pm$ \{a\}"
     assert title + r" & F1 & - & - & 0.800 $\pm$.013 & 0.840 $\pm$.013 & 0.600 $\pm$.013 & 25.0 \% & - \\" in text
     assert "\\midrule\n" r"mean drop &  &  &  & 0.0 \% & $-$5.0 \% & 25.0 \% & 25.0 \% &  \\" in text
     assert r"\begin{tabular}{llrrrrrrr}" in text
-    assert [rule for rule in re.findall(r"\\(\w+)", text) if rule.endswith("rule")] == [
-        "toprule",
-        "midrule",
-        "midrule",
-        "bottomrule",
-    ]
+    assert re.findall(r"\\(\w+rule)", text) == ["toprule", "midrule", "midrule", "bottomrule"]
     assert r"task & metric & trivial & contextless & 1 & 1/2 & 0 & drop at 0 & loss at 0 \\" in text
     assert r"\caption{Scores, tiny\_1 (23 heads): average constants, lambda order. Columns: fraction" in text
     assert r"mean over 3 seeds $\pm$ half width of the 95 \% Student-t interval" in text
 
 
 def test_subsets_and_further_readings_are_tables_of_their_own(tmp_path: Path) -> None:
-    rows = [row(f, 0.8) for f in KEPT] + [row(f, 0.7, subset="look^up") for f in KEPT]
-    rows += [row(f, -0.3, metric="chunk_f1", main=False) for f in KEPT]
+    rows = [row(f, 0.8) for f in FRACTIONS] + [row(f, 0.7, subset="look^up") for f in FRACTIONS]
+    rows += [row(f, -0.3, metric="chunk_f1", main=False) for f in FRACTIONS]
     text = latex(tmp_path, rows)
     assert r"& look\textasciicircum{}up & 1,013 & - & - & 0.700" in text
     assert r"& Chunk F1 & - & - & $-$0.300 $\pm$.013" in text
@@ -99,17 +92,9 @@ def test_names_stay_readable_beside_many_numbers(capsys: pytest.CaptureFixture[s
     assert shown.count("0.896") == shown.count("±.043") == 7
 
 
-@pytest.mark.parametrize(
-    ("number", "noun", "plural", "text"),
-    [
-        (1, "model", None, "1 model"),
-        (0, "line", None, "0 lines"),
-        (1013, "head", None, "1,013 heads"),
-        (2, "entry", "entries", "2 entries"),
-    ],
-)
-def test_counts(number: int, noun: str, plural: str | None, text: str) -> None:
-    assert count(number, noun, plural) == text
+def test_counts() -> None:
+    assert [count(1, "model"), count(0, "line"), count(1013, "head")] == ["1 model", "0 lines", "1,013 heads"]
+    assert count(2, "entry", "entries") == "2 entries"
 
 
 def test_a_title_is_no_link_in_markdown() -> None:

@@ -1,8 +1,8 @@
 """Estimate before a run what a config needs (jobs, time, memory and disk of each stage) and what it can show.
 
-Needs are those of a run without earlier results. The smallest loss of a task is the bound that a run can show it to
-stay under. It follows from the numbers of probe seeds and validation examples, and from the variation of scores with
-both. That variation is measured if the config was run before, and assumed otherwise.
+Needs are those of a run without earlier results. The smallest loss of a task is the smallest bound that a run can show.
+It follows from the numbers of probe seeds and validation examples, and from the variation of scores with both. That
+variation is measured if the config was run before, and assumed otherwise.
 """
 
 from __future__ import annotations
@@ -20,25 +20,36 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
 from papa.config.measures import METRICS
-from papa.config.settings import Config, Corpus, Machine
-from papa.config.stages import HiddenOf, ModelId, TextsOf
+from papa.config.settings import Config, Corpus
+from papa.config.stages import HiddenOf, ModelId
 from papa.config.study import Study
 from papa.config.variant import CONTEXTLESS, ORIGINAL
 from papa.errors import InputError, count
 from papa.files import footer_of
-from papa.jobs.resources import START_SECONDS, Sizes, disk, disk_in_table, duration, memory_of, seconds, size, sizes_of
+from papa.jobs.resources import (
+    MB,
+    START_SECONDS,
+    TEXT_A_SECOND,
+    Sizes,
+    disk,
+    disk_in_table,
+    duration,
+    files_of,
+    memory_of,
+    reader_of,
+    seconds,
+    size,
+    sizes_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from papa.data.readers import Rows
 
-MB = 10**6
 SAMPLE = 2000
 """Number of rows per split in which words are counted."""
 TOKENS_OF_A_WORD, SPECIAL_TOKENS = 1.3, 3
-READING_SPEED = 1e5
-"""Bytes of text read per second."""
 POWER = 0.8
 """Probability that a task without loss is shown to lose less than the smallest loss."""
 SEED_SPREAD = 0.005
@@ -54,6 +65,13 @@ ASSUMED = (
 )
 SMALLEST_USEFUL_GAIN = 1 / 3
 """The smaller of two gains is recommended only if it is at least this share of the larger one."""
+UNFIT = {
+    True: "its config names no decoder of next tokens, which task {task} needs ({metric}).",
+    False: "it is a decoder, which cannot predict the masked tokens of task {task}; measure it by log_likelihood.",
+}
+"""Problems of a model with tasks that need a decoder (True), and with tasks that refuse one (False)."""
+TOTAL = dict.fromkeys(("jobs", "sized", "unknown", "seconds", "memory_mb", "disk_mb"), "sum") | {"memory_mb": "max"}
+"""Needs of a stage, and how they follow from those of its jobs."""
 PlainValues = dict[str, Any]
 
 
@@ -64,37 +82,34 @@ def plan(config: Config, cores: int) -> PlainValues:
         config: a checked config.
         cores: number of cores of the workflow.
     """
+    import pandas as pd
+
     study = Study(config, Path("results", config.name))
-    problems, sizes, rows = _sizes(study)
-    jobs, stages = study.jobs(), dict[str, PlainValues]()
-    job_seconds, depth = dict[AnyJob, float](), dict[AnyJob, int]()
-    outcomes, largest, waiting = 0.0, 0, 0
+    problems, sizes, rows_of_corpora = _sizes(study)
+    jobs, rows, outcomes = study.jobs(), dict[AnyJob, PlainValues](), 0.0
     weighed = {needed for job in jobs if job.rule == "weigh_heads" for needed in job.needed}
     for job in jobs:  # inputs come before the jobs that read them
-        depth[job] = 1 + max((depth[needed] for needed in job.needed), default=0)
         corpus, known = _sizes_of(job, sizes)
-        job_seconds[job] = _seconds(job, config, corpus, study.threads(job)) if known else 0.0
-        empty = {"stage": job.rule, "jobs": 0, "sized": 0, "unknown": 0, "seconds": 0.0, "memory_mb": 0, "disk_mb": 0}
-        stage = stages.setdefault(job.rule, empty)
-        stage["jobs"] += 1
-        stage["sized"] += corpus is not None
-        stage["unknown"] += not known
-        stage["seconds"] += job_seconds[job]
-        stage["memory_mb"] = max(stage["memory_mb"], memory_of(job, config, corpus) if known else 0)
         outcomes += disk_in_table(job, corpus)
-        table = math.ceil(outcomes) if job.stage == "summary" else 0
-        written = disk(job, config, corpus) + table if known else 0
-        stage["disk_mb"] += written
-        if job.rule == "hidden_states":
-            largest, waiting = max(largest, written), waiting + written * (job in weighed)
-    if not config.keep_hidden_states and "hidden_states" in stages:
+        rows[job] = {
+            "stage": job.rule,
+            "depth": 1 + max((rows[needed]["depth"] for needed in job.needed), default=0),
+            "jobs": 1,
+            "sized": int(corpus is not None),
+            "unknown": int(not known),
+            "seconds": _seconds(job, config, corpus, study.threads(job)) if known else 0.0,
+            "memory_mb": memory_of(job, config, corpus) if known else 0,
+            "disk_mb": disk(job, config, corpus) + math.ceil(outcomes) * (job.stage == "summary") if known else 0,
+            "weighed": job in weighed,
+        }
+    frame = pd.DataFrame(rows.values())
+    stages = frame.groupby("stage", sort=False).agg(TOTAL | {"depth": "max"})
+    if not config.keep_hidden_states and "hidden_states" in stages.index:
         # running probes read some, the next probes have theirs ready, and others wait for the weights of heads
-        stored = stages["hidden_states"]
-        stored["disk_mb"] = min(stored["disk_mb"], 2 * cores * largest + waiting)
-    depths = {job.rule: depth[job] for job in sorted(jobs, key=lambda job: depth[job])}
-    total = {
-        key: sum(stage[key] for stage in stages.values()) for key in ("jobs", "sized", "unknown", "seconds", "disk_mb")
-    }
+        stored = frame[frame["stage"] == "hidden_states"]
+        most = 2 * cores * stored["disk_mb"].max() + stored[stored["weighed"]]["disk_mb"].sum()
+        stages.loc["hidden_states", "disk_mb"] = min(stored["disk_mb"].sum(), most)
+    total = {need: stages[need].sum().item() for need, how in TOTAL.items() if how == "sum"}
     folder = next(folder for folder in study.results.absolute().parents if folder.exists())
     free = shutil.disk_usage(folder).free
     if total["disk_mb"] * MB > free:
@@ -107,14 +122,14 @@ def plan(config: Config, cores: int) -> PlainValues:
     return {
         "config": config.name,
         "problems": problems,
-        "stages": sorted(stages.values(), key=lambda stage: depths[stage["stage"]]),
-        "total": total | {"elapsed_seconds": _elapsed(study, jobs, job_seconds, cores), "outcomes_mb": outcomes},
+        "stages": stages.sort_values("depth", kind="stable").drop(columns="depth").reset_index().to_dict("records"),
+        "total": total | {"elapsed_seconds": _elapsed(study, rows, cores), "outcomes_mb": outcomes},
         "cores": cores,
         "device": config.device,
         "free_disk_bytes": free,
         "margin": config.margin,
         "power": POWER,
-        "smallest_losses": smallest_losses(study, rows),
+        "smallest_losses": smallest_losses(study, rows_of_corpora),
     }
 
 
@@ -351,32 +366,26 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
 
     Unknown sizes are None. Rows are the numbers of rows of each split of each corpus.
     """
+    from papa.data.tokenize import is_decoder, sizes_of_model
+
     config = study.config
     problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, Counted]]()
     for model in dict.fromkeys(model for model, _ in config.pairs):
         try:
-            models[model], is_decoder = _read_model(ModelId.of(model, config.models[model]), config.machine)
+            identity = ModelId.of(model, config.models[model])
+            models[model], decodes = sizes_of_model(identity, config.machine), is_decoder(identity, config.machine)
         except InputError as error:
             problems.append(f"Model {model}: {error}")
             continue
         for task in (task for name, task in config.pairs if name == model):
-            needed = config.tasks[task].target.decoder
-            if needed and not is_decoder:
-                metric = config.tasks[task].metric
-                problems.append(
-                    f"Model {model}: its config names no decoder of next tokens, which task {task} needs ({metric})."
-                )
-            elif needed is False and is_decoder:
-                problems.append(
-                    f"Model {model}: it is a decoder, which cannot predict the masked tokens of task {task}; measure "
-                    "it by log_likelihood."
-                )
+            needed, metric = config.tasks[task].target.decoder, config.tasks[task].metric
+            if needed is not None and needed != decodes:
+                problems.append(f"Model {model}: {UNFIT[needed].format(task=task, metric=metric)}")
+    run = {task for _, task in config.pairs}
     for corpus in config.corpora_run:
         try:
-            of_tasks = [task for _, task in config.pairs if config.tasks[task].corpus == corpus]
-            columns = [
-                name for task in of_tasks for name in (config.tasks[task].label, config.tasks[task].subset) if name
-            ]
+            tasks = [task for name, task in config.tasks.items() if task.corpus == corpus and name in run]
+            columns = [name for task in tasks for name in (task.label, task.subset) if name]
             texts = study.results / study.path("texts", corpus=corpus)
             corpora[corpus] = _count_rows(config.corpora[corpus], texts, columns, config.hub_mirror)
         except InputError as error:
@@ -395,13 +404,6 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
             )
     rows = {name: {split: counted.rows for split, counted in splits.items()} for name, splits in corpora.items()}
     return problems, sizes, rows
-
-
-def _read_model(model: ModelId, machine: Machine) -> tuple[dict[str, int], bool]:
-    """Return the sizes of a model, and whether it predicts next tokens; raise `InputError` if it cannot be read."""
-    from papa.data.tokenize import is_decoder, sizes_of_model
-
-    return sizes_of_model(model, machine), is_decoder(model, machine)
 
 
 class Counted(NamedTuple):
@@ -471,24 +473,23 @@ def _laid_out(model: Mapping[str, int], splits: Mapping[str, Counted], slots: in
 
 def _sizes_of(job: AnyJob, sizes: Mapping[tuple[str, str], Sizes | None]) -> tuple[Sizes | None, bool]:
     """Return the sizes of the laid-out corpus that a job reads, if any, and whether the job's needs are known."""
-    source = job.needs["parts"][0] if "parts" in job.needs else job
-    for needed in source.needs.get("tokens", ()):
+    for needed in reader_of(job).needs.get("tokens", ()):
         corpus = sizes.get((needed.wildcards["model"], needed.wildcards["laid_out"]))
         return corpus, corpus is not None
     return None, True
 
 
 def _seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> float:
-    texts = [read.settings for read in (job, *job.needs.get("texts", ())) if isinstance(read.settings, TextsOf)]
-    files = [path for settings in texts for _, path in settings.corpus.files or () if path and os.path.isfile(path)]
-    return seconds(job, config, sizes, threads) + sum(os.path.getsize(path) for path in files) / READING_SPEED
+    bytes_of_texts = sum(os.path.getsize(path) for path in files_of(job) if os.path.isfile(path))
+    return seconds(job, config, sizes, threads) + bytes_of_texts / TEXT_A_SECOND
 
 
-def _elapsed(study: Study, jobs: list[AnyJob], times: Mapping[AnyJob, float], cores: int) -> float:
+def _elapsed(study: Study, rows: Mapping[AnyJob, PlainValues], cores: int) -> float:
     """Estimate wall-clock seconds: all cores are busy, limited by the longest chain of jobs and by the GPU's jobs."""
     ends: dict[AnyJob, float] = {}
-    for job in jobs:  # inputs come before the jobs that read them
-        ends[job] = times[job] + max((ends[needed] for needed in job.needed), default=0.0)
-    busy = sum(times[job] * min(study.threads(job), cores) for job in jobs) / cores
-    gpu = sum(times[job] for job in jobs if job.settings.threads == "encoder") * study.config.device.startswith("cuda")
+    busy, gpu = 0.0, 0.0
+    for job, row in rows.items():  # inputs come before the jobs that read them
+        ends[job] = row["seconds"] + max((ends[needed] for needed in job.needed), default=0.0)
+        busy += row["seconds"] * min(study.threads(job), cores) / cores
+        gpu += row["seconds"] * (job.settings.threads == "encoder") * study.config.device.startswith("cuda")
     return max(busy, gpu, max(ends.values(), default=START_SECONDS))

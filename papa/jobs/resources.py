@@ -1,33 +1,30 @@
-"""What a job needs from a machine: memory, walltime and disk.
+"""Memory, walltime and disk that a job needs.
 
-The sizes of model and corpus are read from the footer of the laid-out corpus, which exists when a job is about to run.
-`BUILDERS` turns a job into multiples of these sizes (`Needs`), and memory, time and disk are sums over them. Memory was
-measured, and a margin is added to it (docs/cluster.md); walltime assumes slow processors.
+They follow from the sizes of the model and the corpus, which are in the footer of the laid-out corpus. `_needs` has one
+entry for each stage. Memory was measured, and a margin is added to it (docs/cluster.md); walltime assumes slow CPUs.
 """
 
 from __future__ import annotations
 
+import errno
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
 from papa.config.job import AnyJob, Job
 from papa.config.measures import METRICS
-from papa.config.settings import Config, Corpus
+from papa.config.settings import Config
 from papa.config.stages import (
     LEFT_OUT_OF,
     AverageOf,
     HiddenOf,
-    LabelsOf,
     LambdaOf,
     MergeOf,
+    OfCorpus,
     ProbeOf,
     ResampleOf,
     Settings,
-    SubsetsOf,
-    TextsOf,
     TokensOf,
     WeightsOf,
 )
@@ -37,25 +34,25 @@ from papa.files import PathLike, footer_of
 
 MB = 10**6
 FLOAT, HALF, DOUBLE = 4, 2, 8
-"""Bytes of a number: of weights and activations, of stored hidden states, of sums of attention."""
+"""Bytes of a weight or activation, of a stored hidden state, and of a sum of attention."""
 AUTOCAST = 3
 """Bytes of an activation in half precision: linear layers give 2, softmax and normalisation 4."""
 CONSTANT = 12
 """Bytes of an entry of the matrices that replace attention: as read, on the device, and in the form that layers use."""
 SUMMED = 2 * DOUBLE + FLOAT
-"""Bytes of an entry of the matrices while they are averaged: in double precision, twice, and in single."""
+"""Bytes of an entry of the matrices while they are averaged: in double precision, twice, and in single precision."""
 MARGIN, SLACK = 1.3, 2.0
-"""Factors between the estimated memory and walltime and what a job asks for."""
+"""Factors between the estimated memory and walltime and those that a job requests."""
 START_MB, START_ENCODER_MB, START_CUDA_MB = 300, 480, 3000
 """Megabytes of Python with torch, the same with transformers, and what CUDA's libraries add."""
 UNKNOWN_MB, UNKNOWN_TEXTS_MB, TABLES_MB = 1000, 4000, 2000
-"""If the corpus cannot be read, enough to say so; if its texts come from the hub; and for tables and figures."""
+"""Memory of a job whose corpus is unreadable, which says so; of texts from the hub; and of tables and figures."""
 LOADED = 1.75
 """Copies of the weights in memory: as they are loaded, and in another order for linear layers."""
 START_SECONDS, START_MINUTES = 10, 10
-"""Until a job is at work; and on a busy machine with a slow file system."""
+"""Time until a job is at work; and the same on a busy machine with a slow file system."""
 BYTES_OF_A_TOKEN = 32
-"""Of a token in memory: its number, slot, segment and word, while they are read."""
+"""Memory of a token while it is read: its number, slot, segment and word."""
 SCORED_AT_ONCE = 64
 """Examples whose hidden states are in memory at a time when a probe is scored."""
 LONGER = 2.0
@@ -65,9 +62,9 @@ OF_A_LABEL, OF_A_TEXT = (5, 1), (15, 10)
 Measured on 1,000 to 100,000 rows. With 2 to 17 labels, one epoch took 5.0 to 6.2 bytes of a text and 0.6 to 3.6 of a
 word, and each further epoch 0.1 to 1.0. Losses took 23 to 24 and 9.1 to 9.5."""
 FLOPS_CPU, FLOPS_GPU, FLOPS_GPU_HALF = 1e10, 5e12, 2e13
-"""Floating-point operations a second: of a thread, and of a GPU, in float32 and in half precision."""
-BYTES_A_SECOND, STEP = 1e8, 5e-9
-"""Bytes a second of a shared file system, and seconds of an optimiser step for each parameter."""
+"""Floating-point operations per second: of a thread, and of a GPU in float32 and in half precision."""
+BYTES_A_SECOND, TEXT_A_SECOND, STEP = 1e8, 1e5, 5e-9
+"""Bytes per second of a shared file system and of texts that are parsed; seconds of an optimiser step per parameter."""
 OPTIMISER = 4
 """Numbers in memory for a trained parameter: itself, its gradient, two means."""
 
@@ -99,6 +96,11 @@ class Sizes:
     def weights(self) -> int:
         """All weights: those of the layers, and the embeddings of words and slots."""
         return self.matrices + (self.vocabulary + 512) * self.hidden
+
+    @property
+    def operations(self) -> int:
+        """Operations of one pass of all texts: 2 for each weight of the layers and each token, and attention's."""
+        return (2 * self.matrices + 4 * self.layers * self.slots * self.hidden) * self.tokens
 
     def constants(self, kind: str) -> int:
         """Numbers in the constants of all heads."""
@@ -136,10 +138,10 @@ class Sizes:
 
 
 def sizes_of(tokens: PathLike) -> Sizes | None:
-    """The sizes behind a laid-out corpus; None if they cannot be read, which the job itself will explain.
+    """Read the sizes behind a laid-out corpus; None if they are unreadable, which the job itself will explain.
 
     Raises:
-        FileNotFoundError: the corpus is not there yet.
+        FileNotFoundError: the corpus does not exist yet.
     """
     return _sizes_of(str(tokens), os.stat(tokens).st_mtime_ns)
 
@@ -157,115 +159,100 @@ def _sizes_of(tokens: str, changed: int) -> Sizes | None:
 
 
 def memory(study: Study, job: AnyJob) -> int:
-    """Megabytes that a job of a study asks for; raises FileNotFoundError if the files it follows from are missing."""
-    settings = job.settings
-    if isinstance(settings, TextsOf | LabelsOf | SubsetsOf):
-        files = _files_of(settings.corpus)
+    """Megabytes that a job of a study requests; raises FileNotFoundError if a file that they follow from is missing."""
+    if isinstance(job.settings, OfCorpus):
+        files = files_of(job)
         return memory_of_files(*files) if files else UNKNOWN_TEXTS_MB
     return memory_of(job, study.config, _sizes_behind(study, job))
 
 
 def walltime(study: Study, job: AnyJob) -> int:
-    """Minutes that a job of a study asks for; raises FileNotFoundError if the files it follows from are missing."""
-    settings = job.settings
-    if isinstance(settings, TextsOf | LabelsOf | SubsetsOf):
-        return walltime_of_files(*_files_of(settings.corpus))
-    if isinstance(settings, TokensOf):
-        return walltime_of_files(str(study.results / job.input("texts")))
+    """Minutes that a job of a study requests; raises FileNotFoundError if a file that they follow from is missing."""
+    if isinstance(job.settings, OfCorpus | TokensOf):
+        laid_out = isinstance(job.settings, TokensOf)
+        files = [study.results / job.input("texts")] if laid_out else files_of(job)
+        return _rounded_up(START_MINUTES + sum(map(os.path.getsize, files)) / TEXT_A_SECOND / 60, 5)
     return walltime_of(job, study.config, _sizes_behind(study, job), study.threads(job))
 
 
+def files_of(job: AnyJob) -> list[str]:
+    """List the files of texts that a job parses, or that its texts were prepared from."""
+    sources = (job, *job.needs.get("texts", ()))
+    corpora = [source.settings.corpus for source in sources if isinstance(source.settings, OfCorpus)]
+    return [path for corpus in corpora[:1] for _, path in corpus.files or () if path]
+
+
+def reader_of(job: AnyJob) -> AnyJob:
+    """Return the job that reads the laid-out corpus: a job itself, or a part that it merges."""
+    return job.needs["parts"][0] if "parts" in job.needs else job
+
+
 def _sizes_behind(study: Study, job: AnyJob) -> Sizes | None:
-    """The sizes of the laid-out corpus that a job reads, or whose parts it merges; None if it reads no corpus."""
-    source = job.needs["parts"][0] if isinstance(job.settings, MergeOf) else job
-    tokens = source.maybe("tokens")
+    tokens = reader_of(job).maybe("tokens")
+    if tokens is None:
+        return None
     try:
-        return sizes_of(str(study.results / tokens)) if tokens else None
-    except FileNotFoundError as error:  # snakemake waits for a file only if the job itself reads it
-        missing = job.inputs["parts"][0] if isinstance(job.settings, MergeOf) else tokens
-        raise FileNotFoundError(error.errno, error.strerror, str(study.results / str(missing))) from None
+        return sizes_of(study.results / tokens)
+    except FileNotFoundError:  # snakemake waits for a file only if the job itself reads it
+        missing = study.results / job.inputs.get("parts", (tokens,))[0]
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(missing)) from None
 
 
-def _files_of(corpus: Corpus) -> list[str]:
-    return [path for _, path in corpus.files or () if path is not None]
-
-
-# -- the sums ---------------------------------------------------------------------------------------------------------
+# -- estimates --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a job needs, as multiples of the sizes of its model and corpus.
+    """The needs of a job on a laid-out corpus.
 
     Args:
-        kind: the kind of the constants that it makes or uses; `zeros` take no room.
-        start: megabytes of Python and its libraries.
-        weights, constants, classes, tokens, probe: bytes in memory for each number of that size.
-        activations: bytes in memory for each number of a token inside a layer.
-        states: bytes in memory for each number of the hidden states of a token.
-        logits: bytes in memory for each word of the vocabulary.
-        passes: how often all texts go through the model; backwards counts twice.
-        probings: texts or tokens that go through the probe and back.
-        decodings: tokens that get a logit of every word, and gradients.
-        steps: steps of the optimiser of the probe.
-        readings: how often all stored hidden states are read.
+        memory: bytes, apart from Python and its libraries.
+        operations: floating-point operations.
+        seconds: time of optimiser steps, and of reading hidden states.
         written: bytes on the disk.
+        runs_model: whether the model is loaded.
     """
 
-    kind: str = "zeros"
-    start: int = START_ENCODER_MB
-    weights: float = LOADED * FLOAT
-    constants: float = CONSTANT
-    classes: float = FLOAT
-    tokens: float = 0
-    probe: float = 0
-    activations: float = 0
-    states: float = 0
-    logits: float = 0
-    passes: float = 0
-    probings: float = 0
-    decodings: float = 0
-    steps: float = 0
-    readings: float = 0
+    memory: float
+    operations: float = 0
+    seconds: float = 0
     written: float = 0
+    runs_model: bool = True
 
 
 def memory_of(job: AnyJob, config: Config, sizes: Sizes | None) -> int:
-    """Megabytes that a job on a corpus of these sizes asks for."""
+    """Megabytes that a job on a corpus of these sizes requests."""
     if sizes is None or (needs := _needs(job, config, sizes)) is None:
         return UNKNOWN_MB if job.inputs.get("tokens") else TABLES_MB
-    held = needs.weights * sizes.weights + needs.activations * sizes.between + needs.states * sizes.states
-    held += needs.constants * sizes.constants(needs.kind) + needs.classes * sizes.classes(needs.kind)
-    held += needs.tokens * sizes.tokens + needs.probe * sizes.probe + needs.logits * sizes.vocabulary
-    cuda = START_CUDA_MB * (config.device.startswith("cuda") and needs.weights > 0)
-    return _rounded_up(MARGIN * (needs.start + cuda + held / MB), 100)
+    start = START_ENCODER_MB if needs.runs_model else START_MB
+    cuda = START_CUDA_MB * (config.device.startswith("cuda") and needs.runs_model)
+    return _rounded_up(MARGIN * (start + cuda + needs.memory / MB), 100)
+
+
+def memory_of_files(*files: PathLike) -> int:
+    """Megabytes that a job which parses texts requests: Python with its libraries, and several copies of the texts."""
+    return _rounded_up(MARGIN * (START_ENCODER_MB + 12 * sum(map(os.path.getsize, files)) / MB), 100)
 
 
 def seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> float:
-    """Seconds that a job takes on slow processors: operations over their rate, optimiser steps, and reading.
-
-    A pass takes 2 operations for each weight of the layers and each token. What is learned takes 6 for each parameter.
-    """
+    """Seconds that a job takes on slow CPUs: operations over their rate, optimiser steps, and reading."""
     if sizes is None or (needs := _needs(job, config, sizes)) is None:
         return START_SECONDS
     rate = FLOPS_CPU * threads
-    if config.device.startswith("cuda") and needs.weights > 0:
+    if config.device.startswith("cuda") and needs.runs_model:
         rate = FLOPS_GPU if job.settings.model.precision == "float32" else FLOPS_GPU_HALF
-    operations = needs.passes * (2 * sizes.matrices + 4 * sizes.layers * sizes.slots * sizes.hidden) * sizes.tokens
-    operations += 6 * needs.probings * sizes.probe + 6 * needs.decodings * sizes.vocabulary * sizes.hidden
-    read = needs.readings * HALF * sizes.states * sizes.tokens
-    return START_SECONDS + operations / rate + needs.steps * sizes.probe * STEP + read / BYTES_A_SECOND
+    return START_SECONDS + needs.operations / rate + needs.seconds
 
 
 def walltime_of(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> int:
-    """Minutes that a job asks for: twice the estimate, and the start on a busy machine."""
+    """Minutes that a job requests: twice the estimate, and the start on a busy machine."""
     return _rounded_up(START_MINUTES + SLACK * (seconds(job, config, sizes, threads) - START_SECONDS) / 60, 5)
 
 
 def disk(job: AnyJob, config: Config, sizes: Sizes | None) -> int:
-    """Megabytes that a job writes, at most; what is small counts as one."""
+    """Megabytes that a job writes, at most, and at least 1."""
     needs = None if sizes is None else _needs(job, config, sizes)
-    return _rounded_up(needs.written / MB, 1) or 1 if needs else 1
+    return max(1, _rounded_up(needs.written / MB, 1)) if needs else 1
 
 
 def disk_in_table(job: AnyJob, sizes: Sizes | None) -> float:
@@ -280,121 +267,100 @@ def disk_in_table(job: AnyJob, sizes: Sizes | None) -> float:
 
 
 def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
-    """What a job needs; None if that does not depend on a laid-out corpus."""
-    build = BUILDERS.get(type(job.settings))
-    return build(job, config, sizes) if build else None
+    """The needs of a job by its stage; None if they do not depend on a laid-out corpus."""
+    match job.settings:
+        case AverageOf(part=part, kind=kind):
+            return _one_pass(job, config, sizes, 1 / _parts(part), _averages(kind, sizes))
+        case MergeOf():
+            kind = reader_of(job).settings.kind
+            return Needs(SUMMED * sizes.constants(kind), written=_averages(kind, sizes), runs_model=False)
+        case ResampleOf():
+            share = min(1.0, sizes.slots / max(sizes.examples, 1))  # at most one text for each slot
+            return _one_pass(job, config, sizes, share, _averages("average", sizes))
+        case HiddenOf(part=part):
+            stored = HALF * sizes.states * sizes.tokens + FLOAT * sizes.examples
+            needs = _one_pass(job, config, sizes, 1 / _parts(part), stored / _parts(part))
+            return replace(needs, memory=needs.memory + (2 * FLOAT + HALF) * config.token_budget * sizes.states)
+        case WeightsOf(by=by) if by in OBSERVED:
+            return _one_pass(job, config, sizes)
+        case LambdaOf() | WeightsOf() | ProbeOf():
+            return _learn(job, config, sizes)
+    return None
 
 
-def _one_pass(job: AnyJob, config: Config) -> Needs:
-    """All texts go through the model once, a budget of tokens at a time."""
-    return Needs(_kind(job.settings), activations=_activation(job) * config.token_budget, passes=1)
-
-
-def _average(job: Job[AverageOf], config: Config, sizes: Sizes) -> Needs:
-    needs, parts, written = _one_pass(job, config), _parts(job.settings.part), _averages(_kind(job.settings), sizes)
-    return replace(needs, constants=SUMMED, classes=FLOAT + DOUBLE, passes=1 / parts, written=written)
-
-
-def _merge(job: Job[MergeOf], config: Config, sizes: Sizes) -> Needs:
-    kind = _kind(job.needs["parts"][0].settings)
-    return Needs(kind, START_MB, weights=0, constants=SUMMED, classes=0, written=_averages(kind, sizes))
-
-
-def _resample(job: Job[ResampleOf], config: Config, sizes: Sizes) -> Needs:
-    share = min(1.0, sizes.slots / max(sizes.examples, 1))  # at most one text for each slot
-    needs, written = _one_pass(job, config), _averages("average", sizes)
-    return replace(needs, constants=SUMMED, classes=FLOAT + DOUBLE, passes=share, written=written)
-
-
-def _hidden(job: Job[HiddenOf], config: Config, sizes: Sizes) -> Needs:
-    parts, states = _parts(job.settings.part), (2 * FLOAT + HALF) * config.token_budget
-    written = (HALF * sizes.states * sizes.tokens + FLOAT * sizes.examples) / parts
-    return replace(_one_pass(job, config), states=states, passes=1 / parts, written=written)
-
-
-def _weigh(job: Job[WeightsOf], config: Config, sizes: Sizes) -> Needs:
-    """Weights that are observed in attention take one pass; the others follow from the loss of a probe."""
-    if job.settings.by in OBSERVED:
-        return _one_pass(job, config)
-    return _learn(job, config, sizes)
+def _one_pass(job: AnyJob, config: Config, sizes: Sizes, share: float = 1.0, written: float = 0.0) -> Needs:
+    """A share of the texts goes through the model once, a budget of tokens at a time."""
+    averages = isinstance(job.settings, AverageOf | ResampleOf)
+    memory = _model(job, sizes, config.token_budget, averages)
+    return Needs(memory, share * sizes.operations, written=written)
 
 
 def _learn(job: Job[LambdaOf] | Job[WeightsOf] | Job[ProbeOf], config: Config, sizes: Sizes) -> Needs:
     """Learn a probe, λ or constants, on stored hidden states or through the model, and measure what was learned."""
     settings, target = job.settings, config.tasks[job.wildcards["task"]].target
-    scores = isinstance(settings, ProbeOf)
+    scores, kind, stored = isinstance(settings, ProbeOf), _kind(settings), "index" in job.needs
     seeds, epochs = len(settings.seeds) if isinstance(settings, ProbeOf) else 1, settings.training.epochs
-    kind, trained, stored = _kind(settings), _trained(settings), "index" in job.needs
-    model = not (stored and scores)
+    trained = isinstance(settings, LambdaOf) or (
+        isinstance(settings, ProbeOf) and Variant.parse(settings.variant).trained
+    )
+    learned = scores * (target.probed * sizes.probe + trained * sizes.constants(kind))
+    runs_model = not (stored and scores)
 
     # tokens that are in memory while something is learned and while it is scored
     batch = sizes.tokens_of(settings.training.batch_size)
     scored = sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored)) if scores else 0.0
-    layers = sizes.layers if trained or (isinstance(settings, WeightsOf) and settings.by == "gradient") else 1
-    activations = max(batch * layers, scored)
+    backwards = trained or (isinstance(settings, WeightsOf) and settings.by == "gradient")
+    activations = max(batch * sizes.layers if backwards else batch, scored)
     if scored and not target.probed:
         scored = float(config.token_budget)
     read = max(batch if epochs else 0.0, scored)
-    # finished probes wait until all are written, and are in memory once more as a file
-    finished = 2 * FLOAT * seeds * scores
+    memory = BYTES_OF_A_TOKEN * sizes.tokens + 4 * FLOAT * target.decoded * read * sizes.vocabulary
+    if runs_model:
+        memory += _model(job, sizes, activations)
+    if target.probed:
+        memory += FLOAT * OPTIMISER * sizes.probe + (3 * FLOAT + HALF) * read * sizes.states
+    if trained and scores:
+        memory += FLOAT * (OPTIMISER - 1) * sizes.constants(kind)
+    memory += 2 * FLOAT * seeds * learned  # finished probes wait until all are written, and are once more in the file
 
-    measured = 0.0
+    rounds, measured = seeds * epochs, 0.0
     if isinstance(settings, WeightsOf):
         measured = _passes(settings, sizes)
     elif scores and not target.probed:  # only validation texts, each twice: with heads replaced and as they are
         measured = 2 * sizes.scored / max(sizes.examples, 1)
-    rounds = seeds * epochs
+    passes = rounds * (0 if stored else 3 if trained else 1) + measured
+    probed = rounds + measured / 3  # a measurement does not go backwards
     decoded = target.decoded * sizes.tokens
-    probed = rounds + measured / 3  # what is only measured does not go backwards
-    written = 0.0
-    if isinstance(settings, ProbeOf):
-        learned = target.probed * sizes.probe + trained * sizes.constants(kind)
-        written = seeds * (FLOAT * learned + _outcomes(settings, sizes, epochs))
-    return Needs(
-        kind,
-        START_ENCODER_MB if model else START_MB,
-        weights=LOADED * FLOAT * model,
-        constants=(CONSTANT + FLOAT * (OPTIMISER - 1) * (trained and scores)) * model + finished * trained,
-        classes=FLOAT * model,
-        tokens=BYTES_OF_A_TOKEN,
-        probe=(FLOAT * OPTIMISER + finished) * target.probed,
-        activations=_activation(job) * activations * model,
-        states=(3 * FLOAT + HALF) * read * target.probed,
-        logits=4 * FLOAT * target.decoded * read,
-        passes=rounds * (0 if stored else 3 if trained else 1) + measured,
-        probings=probed * (sizes.tokens if target.per_word else decoded or sizes.examples) * target.probed,
-        decodings=probed * decoded,
-        steps=rounds * sizes.examples / settings.training.batch_size * target.probed,
-        readings=rounds * stored,
-        written=written,
-    )
+    predictions = sizes.tokens if target.per_word else decoded or sizes.examples
+    operations = passes * sizes.operations + 6 * probed * decoded * sizes.vocabulary * sizes.hidden
+    operations += 6 * probed * predictions * sizes.probe * target.probed
+    steps = rounds * sizes.examples / settings.training.batch_size * target.probed
+    waiting = steps * sizes.probe * STEP + rounds * stored * HALF * sizes.states * sizes.tokens / BYTES_A_SECOND
+    outcomes = _outcomes(settings, sizes, epochs) if isinstance(settings, ProbeOf) else 0.0
+    return Needs(memory, operations, waiting, FLOAT * learned * seeds + seeds * outcomes, runs_model)
 
 
-BUILDERS: dict[type[Settings], Callable[[AnyJob, Config, Sizes], Needs]] = {
-    AverageOf: _average,
-    MergeOf: _merge,
-    ResampleOf: _resample,
-    HiddenOf: _hidden,
-    WeightsOf: _weigh,
-    LambdaOf: _learn,
-    ProbeOf: _learn,
-}
-"""What the jobs of each stage need that reads a laid-out corpus."""
+def _model(job: AnyJob, sizes: Sizes, activations: float, averages: bool = False) -> float:
+    """Bytes of the model with its constants, and of these many tokens inside a layer; more if it `averages`."""
+    kind, precise = _kind(job.settings), job.settings.model.precision == "float32"
+    memory = LOADED * FLOAT * sizes.weights + (FLOAT if precise else AUTOCAST) * activations * sizes.between
+    memory += (SUMMED if averages else CONSTANT) * sizes.constants(kind)
+    return memory + (FLOAT + DOUBLE * averages) * sizes.classes(kind)
 
 
 def _kind(settings: Settings) -> str:
-    """The kind of the constants that a job makes or uses; `zeros` if there are none."""
-    if isinstance(settings, AverageOf):
-        return settings.kind
-    if isinstance(settings, LambdaOf | WeightsOf):
-        return Constant.parse(settings.constant).start if settings.constant else "zeros"
-    constant = Variant.parse(settings.variant).constant if isinstance(settings, HiddenOf | ProbeOf) else None
-    return "average" if isinstance(settings, ResampleOf) else "zeros" if constant is None else constant.start
-
-
-def _trained(settings: Settings) -> bool:
-    """Whether gradients go through the model to what is trained."""
-    return isinstance(settings, LambdaOf) or (isinstance(settings, ProbeOf) and Variant.parse(settings.variant).trained)
+    """The kind of the constants that a job makes or uses; `zeros`, which take no room, if there are none."""
+    constant: Constant | None = None
+    match settings:
+        case AverageOf(kind=kind):
+            return kind
+        case ResampleOf():
+            return "average"
+        case LambdaOf(constant=name) | WeightsOf(constant=str(name)):
+            constant = Constant.parse(name)
+        case HiddenOf(variant=variant) | ProbeOf(variant=variant):
+            constant = Variant.parse(variant).constant
+    return constant.start if constant else "zeros"
 
 
 def _passes(settings: WeightsOf, sizes: Sizes) -> float:
@@ -407,11 +373,6 @@ def _passes(settings: WeightsOf, sizes: Sizes) -> float:
 
 def _parts(part: str) -> int:
     return int(part.split("of")[1])
-
-
-def _activation(job: AnyJob) -> int:
-    """Bytes of an activation."""
-    return FLOAT if job.settings.model.precision == "float32" else AUTOCAST
 
 
 def _averages(kind: str, sizes: Sizes) -> float:
@@ -427,14 +388,7 @@ def _outcomes(settings: ProbeOf, sizes: Sizes, epochs: int) -> float:
     return sizes.scored * labels * (once + each * (epochs if target.probed else 2))
 
 
-def memory_of_files(*files: PathLike) -> int:
-    """Megabytes of a job that reads texts: Python with its libraries, and several copies of the texts."""
-    return _rounded_up(MARGIN * (START_ENCODER_MB + 12 * _bytes_of(files) / MB), 100)
-
-
-def walltime_of_files(*files: PathLike) -> int:
-    """Minutes of a job that reads texts, at 100 kB a second."""
-    return _rounded_up(START_MINUTES + _bytes_of(files) / 1e5 / 60, 5)
+# -- numbers for readers ----------------------------------------------------------------------------------------------
 
 
 def duration(seconds: float) -> str:
@@ -452,10 +406,6 @@ def size(amount: float) -> str:
     step = next((step for step in range(4) if amount < 1000 ** (step + 1)), 4)
     number, unit = amount / 1000**step, ("B", "kB", "MB", "GB", "TB")[step]
     return f"{number:.1f} {unit}" if number < 9.95 and number != int(number) else f"{number:,.0f} {unit}"
-
-
-def _bytes_of(files: tuple[PathLike, ...]) -> int:
-    return sum(os.stat(file).st_size for file in files)
 
 
 def _rounded_up(amount: float, step: int) -> int:

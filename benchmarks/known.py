@@ -30,7 +30,7 @@ from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.data.generated import generate
 from papa.data.generated.known import HEADS, LAYERS, NEEDED, SLOTS, known_model
-from papa.data.roots import LocalSourceDigests
+from papa.data.local_digests import LocalSourceDigests
 from papa.errors import count
 from papa.files import JSON, PathLike, read_table
 from papa.jobs.measure import run_here

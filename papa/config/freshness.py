@@ -143,7 +143,7 @@ class Freshness:
 
 
 class SourceDigests:
-    """Digests of what jobs read and papa did not make. This class knows none; `papa.data.roots` reads files."""
+    """Digests of what jobs read and papa did not make. This class knows none; `papa.data.local_digests` reads files."""
 
     names = ("model", "origin", "tokenizer")
     """What a trace calls the content of a model's files, where they came from, and files of a rare tokenizer."""

@@ -13,7 +13,7 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
 from papa.config.reading import UNPRINTABLE
-from papa.data.readers import ONE_OBJECT_PER_ROW, Rows
+from papa.data.readers import ONE_OBJECT_PER_ROW, SourceRows
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Columns:
     """The columns of a split, which messages call `where`. Every row is checked; messages count rows from 0."""
 
     where: str
-    rows: Rows
+    rows: SourceRows
 
     def texts(self, name: str, blank: bool = False) -> list[str]:
         """Return texts [row]; they may be empty only with `blank`."""

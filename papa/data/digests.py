@@ -1,4 +1,4 @@
-"""Digests of files, which are read once and remembered in the user's cache until the files change."""
+"""Digests of files. A file is read once; its digest is cached until the file changes."""
 
 from __future__ import annotations
 
@@ -11,61 +11,63 @@ from pathlib import Path
 
 from papa.files import PathLike, replacing
 
-MOST = 1000
-"""Digests that are remembered; the oldest are forgotten first."""
+MAXIMUM_ENTRIES = 1000
+"""Digests in the cache; the oldest are dropped first."""
 SETTLED = 2.0
-"""Seconds after its last change when a file's times tell any further change."""
+"""Age in seconds from which a file's times show every later change."""
+
+Entry = list[int | str]
+"""The state of some files, and the digest that they have in it."""
 
 
 def user_cache() -> Path:
-    """The folder where papa keeps what it can make again."""
+    """Return the folder of files that papa can rebuild."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "papa"
 
 
 def digest_of_file(*paths: PathLike) -> str:
-    """SHA-256 of a file, or of several files one after another.
+    """Return the SHA-256 of a file, or of several files one after another.
 
-    A digest is remembered with each file's inode, size, and times of change to the nanosecond. Among them is the time
-    that no program can set, so that a file that was replaced by `mv` or `cp -p`, or written over with as many bytes and
-    its old time of modification, is read again.
+    The cache identifies the content of a file by inode, size, and the times of its last changes, in nanoseconds. No
+    program can set the time of the last status change. So a file is read again if `mv` or `cp -p` replaced it, even
+    with the same size and time of modification.
     """
     key, state = "\n".join(map(os.path.abspath, paths)), _state(paths)
-    known = _remembered()
-    if known.get(key, [None])[:-1] == state:
-        return str(known[key][-1])
-    digest = hashlib.sha256()
+    *known_state, known_digest = _cached().get(key, [""])
+    if known_state == state:
+        return str(known_digest)
+    sha256 = hashlib.sha256()
     for path in paths:
         with open(path, "rb") as file:
             while block := file.read(1 << 20):
-                digest.update(block)
-    found = digest.hexdigest()
+                sha256.update(block)
+    digest = sha256.hexdigest()
     newest = max(os.stat(path).st_ctime for path in paths)
     if _state(paths) == state and time.time() - newest > SETTLED:
-        _remember(key, [*state, found])
-    return found
+        _cache(key, [*state, digest])
+    return digest
 
 
-def _state(paths: tuple[PathLike, ...]) -> list[int | str]:
-    found = map(os.stat, paths)
-    return [value for its in found for value in (its.st_ino, its.st_size, its.st_mtime_ns, its.st_ctime_ns)]
+def _state(paths: tuple[PathLike, ...]) -> Entry:
+    files = map(os.stat, paths)
+    return [value for file in files for value in (file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)]
 
 
-def _file() -> Path:
+def _cache_file() -> Path:
     return user_cache() / "digests.json"
 
 
-def _remembered() -> dict[str, list[int | str]]:
-    """What is remembered; nothing if that is damaged, because it can be made again."""
-    with suppress(OSError, ValueError):
-        known = json.loads(_file().read_text(encoding="utf-8"))
-        if isinstance(known, dict):
-            return {key: its for key, its in known.items() if isinstance(its, list) and its}
+def _cached() -> dict[str, Entry]:
+    with suppress(OSError, ValueError):  # a damaged cache is an empty one
+        entries = json.loads(_cache_file().read_text(encoding="utf-8"))
+        if isinstance(entries, dict):
+            return {key: entry for key, entry in entries.items() if isinstance(entry, list) and entry}
     return {}
 
 
-def _remember(key: str, its: list[int | str]) -> None:
-    known = {**_remembered()}
-    known.pop(key, None)
-    kept = dict([*known.items(), (key, its)][-MOST:])
-    with suppress(OSError, ValueError), replacing(_file()) as temporary:  # a cache that cannot be written is none
-        temporary.write_text(json.dumps(kept), encoding="utf-8")
+def _cache(key: str, entry: Entry) -> None:
+    entries = _cached()
+    entries.pop(key, None)
+    newest = dict([*entries.items(), (key, entry)][-MAXIMUM_ENTRIES:])
+    with suppress(OSError, ValueError), replacing(_cache_file()) as temporary:  # papa also works without a cache
+        temporary.write_text(json.dumps(newest), encoding="utf-8")

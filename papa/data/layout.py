@@ -1,11 +1,11 @@
-"""Texts to slots: every example puts its tokens in fixed slots (paper, App. A).
+"""The layout of texts: each token of an example gets a fixed slot (paper, App. A).
 
-A single text is `[CLS] tokens` from slot 0, padding, and `[SEP]` in slot n-1. Of a pair, the first text starts in
-slot 0; the separators start in slot n/2, followed by the second text; `[SEP]` is in slot n-1. Running text is cut into
+A single text is `[CLS] tokens` from slot 0 on, then padding, and `[SEP]` in slot n-1. In a pair, the first text starts
+in slot 0, and the separators in slot n/2, before the second text; `[SEP]` is in slot n-1. Running text is cut into
 blocks that fill all slots. A choice directly follows its question. Decoders read tokens from slot 0 on, without gaps.
 
-The special tokens and their positions (a separator between two texts, or RoBERTa's two) are read off the tokenizer,
-with the exception of DeBERTa's.
+The tokenizer shows which special tokens it adds and where, such as RoBERTa's two separators. Only DeBERTa's separator
+is corrected.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 STYLES, SEGMENTS = ("paper", "published_code", "contiguous"), ("aligned", "published_code")
 CHUNK = 4096
 """Texts that are tokenized at once."""
+SubTokens = tuple[list[int], list[int]]
+"""The ids of the sub-tokens of a text, and the word that each begins, else -1; no words for a text in one piece."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,9 @@ class Placed:
         slots: the slot of each token.
         segments: the segment of each token.
         words: the word that each token begins, else -1.
-        cut: tokens that were left out, because no slot was left.
-        begin: of a choice, the position of its first token; the question precedes it.
-        characters: of a choice, its length.
+        cut: number of tokens that got no slot.
+        begin: the position of a choice's first token, after its question.
+        characters: the length of a choice.
     """
 
     ids: list[int]
@@ -62,7 +64,7 @@ class Template:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> Template:
-        """Read the template off a tokenized pair of texts; decoders have few special tokens or none."""
+        """Return the template that a tokenized pair of texts shows; decoders have few special tokens or none."""
         pair = tokenizer("a", "a", return_special_tokens_mask=True, return_token_type_ids=True)
         tokens, special = pair["input_ids"], pair["special_tokens_mask"]
         ordinary = [place for place, is_special in enumerate(special) if not is_special]
@@ -76,6 +78,18 @@ class Template:
             # transformers 5 gives it RoBERTa's two separators; DeBERTa was pretrained with one
             between = between[:1]
         return cls(tokens[:begin], between, tokens[end:], pair["token_type_ids"][ordinary[-1]])
+
+    def rooms(self, slots: int, pairs: bool, contiguous: bool, halved: bool = False) -> tuple[int, int]:
+        """Return the slots for tokens of a first and of a second text; `contiguous` texts share the first number.
+
+        A `halved` layout leaves only the first half of the slots to a single text.
+        """
+        start, between, end = len(self.start), len(self.between), len(self.end)
+        if contiguous:
+            return slots - start - end - between * pairs, 0
+        if pairs:
+            return slots // 2 - start, slots - slots // 2 - between - end
+        return (slots // 2 - start if halved else slots - start - end), 0
 
 
 def lay_out(
@@ -95,10 +109,10 @@ def lay_out(
         second: The second texts `[example]` of pairs.
         slots: Number of slots.
         style: "published_code" cuts single texts to the first half of the slots, as the published code does.
-            "contiguous" leaves no gap between tokens, as decoders need it. So does any style if the tokenizer adds no
+            "contiguous" leaves no gap between tokens, as decoders need. So does any style if the tokenizer adds no
             special token at the end.
-        segments: "published_code" keeps the segment ids of pairs at the slots from before tokens were moved, as the
-            published code does.
+        segments: "published_code" leaves the segment ids of a pair where its tokens were before they got their slots,
+            as the published code does.
 
     Returns:
         `input_ids`, `attention_mask` and `token_type_ids`, each int64 `[example, slot]`.
@@ -132,7 +146,7 @@ def place(
     style: str = "paper",
     segments: str = "aligned",
 ) -> Iterator[Placed]:
-    """Yield the `Placed` tokens of every example; raises `InputError` on texts or slots that cannot be laid out."""
+    """Yield the `Placed` tokens of each example; see `lay_out`."""
     for option, valid, name in ((style, STYLES, "style"), (segments, SEGMENTS, "segments")):
         if option not in valid:
             raise InputError(f"{name} {option!r} is not known; it is one of {', '.join(valid)}.")
@@ -146,28 +160,22 @@ def place(
         raise InputError("An example has a single list of words; a second text was given as well.")
     if split and not parts_words(tokenizer):
         raise InputError(f"{type(tokenizer).__name__} joins the words of a list; load it with add_prefix_space=True.")
-    half = slots // 2
     contiguous = style == "contiguous" or not template.end
-    if contiguous:
-        room = slots - len(template.start) - len(template.end) - len(template.between) * (second is not None), 0
-    elif second is not None:
-        room = half - len(template.start), slots - half - len(template.between) - len(template.end)
-    elif style == "published_code" and not split:
-        room = half - len(template.start), 0
-    else:
-        room = slots - len(template.start) - len(template.end), 0
-    _check_room(slots, room[0] if second is None or contiguous else min(room))
+    halved = style == "published_code" and not split
+    rooms = template.rooms(slots, second is not None, contiguous, halved)
+    _check_room(slots, rooms[0] if second is None or contiguous else min(rooms))
 
     for begin in range(0, len(first), CHUNK):
         ones = _sub_tokens(tokenizer, first[begin : begin + CHUNK], split)
-        twos = (
-            _sub_tokens(tokenizer, second[begin : begin + CHUNK], False) if second is not None else [None] * len(ones)
-        )
+        twos: Sequence[SubTokens | None] = [None] * len(ones)
+        if second is not None:
+            twos = _sub_tokens(tokenizer, second[begin : begin + CHUNK], False)
         for one, two in zip(ones, twos, strict=True):
-            if contiguous:
-                yield _follow_each_other(template, one, two, room[0])
-            else:
-                yield _place_one(template, one, two, slots, room, misplaced=segments == "published_code")
+            placed = _place_one(template, one, two, rooms, None if contiguous else slots)
+            if two is not None and segments == "published_code" and not contiguous:
+                old = _old_places(template, len(one[0]), len(two[0]), slots)
+                placed.segments[:] = [template.second_segment if slot in old else 0 for slot in placed.slots]
+            yield placed
 
 
 def texts_in_blocks(
@@ -175,30 +183,29 @@ def texts_in_blocks(
 ) -> Iterator[Placed]:
     """Yield running text as blocks of `slots` tokens, special tokens at both ends: `[CLS] tokens [SEP]`, no padding.
 
-    Texts follow each other without a separator; empty texts add nothing, and no token is lost. The last block may be
-    shorter; its `[SEP]` is in slot n-1 nevertheless, unless the layout is `contiguous`. Raise `InputError` if the slots
-    leave no room. The paper does not describe how its texts for masked language modelling were packed; this is our
-    reading.
+    Texts follow each other without a separator, and no token is lost. The last block may be shorter; its `[SEP]` is
+    still in slot n-1, unless the layout is `contiguous`. The paper does not describe its layout of texts for masked
+    language modelling; this is our reading.
+
+    Raises:
+        InputError: the slots leave no room for text.
     """
     template = _template(tokenizer, slots)
-    room = slots - len(template.start) - len(template.end)
+    room, _ = rooms = template.rooms(slots, pairs=False, contiguous=contiguous)
     _check_room(slots, room)
     waiting: list[int] = []
     left = iter(texts)
 
-    def block(ids: list[int]) -> Placed:
-        if contiguous:
-            return _follow_each_other(template, (ids, []), None, room)
-        return _place_one(template, (ids, []), None, slots, (room, 0), False)
+    def blocks(ids: list[int]) -> Iterator[Placed]:
+        for begin in range(0, len(ids), room):
+            yield _place_one(template, (ids[begin : begin + room], []), None, rooms, None if contiguous else slots)
 
     while chunk := list(islice(left, CHUNK)):
         waiting += [number for ids, _ in _sub_tokens(tokenizer, chunk, False) for number in ids]
         full = len(waiting) - len(waiting) % room
-        for start in range(0, full, room):
-            yield block(waiting[start : start + room])
+        yield from blocks(waiting[:full])
         waiting = waiting[full:]
-    if waiting:
-        yield block(waiting)
+    yield from blocks(waiting)
 
 
 def place_choices(
@@ -206,10 +213,10 @@ def place_choices(
 ) -> Iterator[list[Placed]]:
     """Yield the choices of each question, each after its question: from slot 0 on, without gaps or an end of text.
 
-    Question, a space and choice are tokenized together. The tokens beyond those of the question are the choice, as in
-    lm-evaluation-harness. If a pair has more tokens than slots, the first tokens of the question are cut. A choice
-    without a question follows the token that begins texts, or else the token that ends them, because its first token is
-    predicted as well.
+    Question, a space and choice are tokenized together. The tokens after those of the question are the choice, as in
+    lm-evaluation-harness. If a pair has too many tokens, the first tokens of the question are cut. The first token of a
+    choice is predicted too, so something must precede it. Without a question, that is the token that begins texts, or
+    else the token that ends them.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -231,11 +238,10 @@ def place_choices(
         wholes = iter(ids for ids, _ in _sub_tokens(tokenizer, whole, False))
         for context, row in zip(contexts, chunk, strict=True):
             start = template.start or ([] if context else [_beginning(tokenizer)])
-            yield [_behind(start, context, next(wholes)[len(context) :], choice, slots) for choice in row]
+            yield [_place_choice(start, context, next(wholes)[len(context) :], choice, slots) for choice in row]
 
 
 def _beginning(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the token that precedes a text."""
     token = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     if token is None:
         raise InputError(
@@ -245,8 +251,8 @@ def _beginning(tokenizer: PreTrainedTokenizerBase) -> int:
     return int(token)
 
 
-def _behind(start: list[int], context: list[int], ids_of_choice: list[int], choice: str, slots: int) -> Placed:
-    """Place a choice after the last tokens of its question for which there is room."""
+def _place_choice(start: list[int], context: list[int], ids_of_choice: list[int], choice: str, slots: int) -> Placed:
+    """Place a choice after the last tokens of its question that fit."""
     room = slots - len(start) - len(ids_of_choice)
     if not ids_of_choice or room < (not start):
         shown = repr(choice if len(choice) <= 40 else f"{choice[:37]}...")
@@ -274,7 +280,7 @@ def _check_room(slots: int, room: int) -> None:
 
 
 def parts_words(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether words in lists and in texts get the same tokens; byte-level tokenizers may lose the space."""
+    """Return whether a word gets the same tokens in a list as in a text; byte-level tokenizers may lose the space."""
     options = {"add_special_tokens": False, "return_attention_mask": False}
     first, text = (tokenizer(words, **options)["input_ids"] for words in ("a", "a a"))
     second = text[len(first) :]
@@ -283,8 +289,7 @@ def parts_words(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 def _sub_tokens(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | Sequence[Sequence[str]], split: bool
-) -> list[tuple[list[int], list[int]]]:
-    """Return the ids of the sub-tokens of each text, and for each the number of the word it begins, else -1."""
+) -> list[SubTokens]:
     encoded = tokenizer(
         [text if isinstance(text, str) else list(text) for text in texts],
         add_special_tokens=False,
@@ -305,53 +310,31 @@ def _begun(word_of: Sequence[int | None]) -> list[int]:
 
 
 def _place_one(
-    template: Template,
-    one: tuple[list[int], list[int]],
-    two: tuple[list[int], list[int]] | None,
-    slots: int,
-    room: tuple[int, int],
-    misplaced: bool,
+    template: Template, one: SubTokens, two: SubTokens | None, rooms: tuple[int, int], slots: int | None
 ) -> Placed:
-    ids, words = one
-    first = ids[: room[0]]
-    kept = [*template.start, *first]
-    where = list(range(len(kept)))
-    segments = [0] * len(kept)
-    cut = len(ids) - len(first)
-    if two is not None:
-        second = two[0][: room[1]]
-        cut += len(two[0]) - len(second)
-        begin = slots // 2
-        kept += [*template.between, *second]
-        where += range(begin, begin + len(template.between) + len(second))
-        segments += [0] * len(template.between) + [template.second_segment] * len(second)
-    kept += template.end
-    where += range(slots - len(template.end), slots)
-    segments += [template.second_segment if two is not None else 0] * len(template.end)
-    if misplaced and two is not None:
-        old = _old_places(template, len(ids), len(two[0]), slots)
-        segments = [template.second_segment if slot in old else 0 for slot in where]
-    numbers = [-1] * len(kept)
-    numbers[len(template.start) : len(template.start) + len(first)] = words[: room[0]] or [-1] * len(first)
-    return Placed(kept, where, segments, numbers, cut)
-
-
-def _follow_each_other(
-    template: Template, one: tuple[list[int], list[int]], two: tuple[list[int], list[int]] | None, room: int
-) -> Placed:
-    """Place tokens from slot 0 on without gaps; of a pair that is too long, the longer text is cut first."""
+    """Place one or two texts between special tokens, the second one from slots/2 on; without `slots`, without gaps."""
     (ids, words), (second_ids, _) = one, two or ([], [])
-    kept_first, kept_second = _room_of_each(len(ids), len(second_ids), room)
-    between = template.between if two is not None else []
-    kept = [*template.start, *ids[:kept_first], *between, *second_ids[:kept_second], *template.end]
-    first = len(template.start) + kept_first
-    segments = [0] * len(kept)
+    if slots is None:
+        room, second_room = _room_of_each(len(ids), len(second_ids), sum(rooms))
+    else:
+        room, second_room = rooms
+    first, second = ids[:room], second_ids[:second_room]
+    pieces = [(0, [*template.start, *first], 0)]
+    last_segment = 0
     if two is not None:
-        segments[first + len(between) :] = [template.second_segment] * (len(kept) - first - len(between))
+        last_segment = template.second_segment
+        begin = len(template.start) + len(first) if slots is None else slots // 2
+        pieces += [(begin, template.between, 0), (begin + len(template.between), second, last_segment)]
+    before, tokens, _ = pieces[-1]
+    end = before + len(tokens) if slots is None else slots - len(template.end)
+    pieces.append((end, template.end, last_segment))
+    kept = [number for _, tokens, _ in pieces for number in tokens]
+    where = [slot for begin, tokens, _ in pieces for slot in range(begin, begin + len(tokens))]
+    segments = [segment for _, tokens, segment in pieces for _ in tokens]
     numbers = [-1] * len(kept)
-    numbers[len(template.start) : first] = words[:kept_first] or [-1] * kept_first
-    cut = len(ids) + len(second_ids) - kept_first - kept_second
-    return Placed(kept, list(range(len(kept))), segments, numbers, cut)
+    if words:
+        numbers[len(template.start) : len(template.start) + len(first)] = words[:room]
+    return Placed(kept, where, segments, numbers, len(ids) + len(second_ids) - len(first) - len(second))
 
 
 def _room_of_each(first: int, second: int, room: int) -> tuple[int, int]:

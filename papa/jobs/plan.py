@@ -45,7 +45,7 @@ from papa.jobs.resources import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from papa.data.readers import Rows
+    from papa.data.readers import SourceRows
 
 SAMPLE = 2000
 """Number of rows per split in which words are counted."""
@@ -437,10 +437,10 @@ def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str
     return splits
 
 
-def _words(corpus: Corpus, rows: Rows, columns: Sequence[str]) -> tuple[float, float]:
+def _words(corpus: Corpus, rows: SourceRows, columns: Sequence[str]) -> tuple[float, float]:
     """Return the mean numbers of words per example and of choices per row, in the first rows."""
     from papa.data.columns import Columns
-    from papa.data.readers import Rows as SampledRows
+    from papa.data.readers import SourceRows
 
     names = [name for name in (corpus.first, corpus.second, corpus.words) if name is not None]
     for name in (*names, *corpus.columns_of_choices, *columns):
@@ -453,7 +453,7 @@ def _words(corpus: Corpus, rows: Rows, columns: Sequence[str]) -> tuple[float, f
     )
     if corpus.choices is None:
         return words, 1.0
-    choices = Columns("it", SampledRows(sample, rows.names)).choices(corpus.choices)
+    choices = Columns("it", SourceRows(sample, rows.names)).choices(corpus.choices)
     return words + fmean(len(choice.split()) for row in choices for choice in row), fmean(map(len, choices))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from papa.config.freshness import FRESH
 from papa.config.reading import check_yaml
 from papa.config.study import Study
-from papa.data.roots import LocalSourceDigests
+from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
 from papa.jobs.start import home, noted, say
 from papa.jobs.stopping import resumable

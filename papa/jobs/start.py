@@ -20,7 +20,7 @@ from papa.config.reading import check_yaml, config_of
 from papa.config.settings import Machine, check_files
 from papa.config.study import Study
 from papa.data.named import check_models
-from papa.data.roots import LocalSourceDigests
+from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError, count
 from papa.files import replacing
 

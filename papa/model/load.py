@@ -19,7 +19,7 @@ import torch
 
 from papa.config.settings import Machine
 from papa.config.stages import Encoding
-from papa.data.weights import OWN_CODE, WEIGHTS, place_of, revision_of, weights_digest
+from papa.data.weights import NO_CODE, WEIGHTS, place_of, revision_of, weights_digest
 from papa.errors import InputError, first_line
 from papa.model.check import refused
 from papa.model.model import Model
@@ -153,7 +153,7 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     except Exception as error:  # files can be wrong in more ways than the library has errors for
         raise InputError(
             f"The model {name} could not be loaded ({first_line(error)}); give a hub id that can be reached, "
-            f"or a local folder with config.json and model.safetensors. {OWN_CODE}"
+            f"or a local folder with config.json and model.safetensors. {NO_CODE}"
         ) from error
     finally:
         loading.set_verbosity(verbosity)

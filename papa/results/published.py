@@ -1,19 +1,19 @@
 """Our summary and the values that the paper prints (Tables 1, 2, 4 and 5, fractions 1 and 0 of RoBERTa BASE and LARGE).
 
-The published values are in `published.csv`, one line per table, model, setting and task. The paper's tables are
-joined one by one: Tables 1 and 2 (4 and 5) both print RoBERTa BASE's (LARGE's) scores with averages over the task's own
-texts, and for LARGE on MRPC they disagree, 0.81 and 0.80. Each value is a row of its own.
+The published values are in `papa/data/published.csv`, one line per table, model, setting and task. The paper's tables
+are joined one by one: Tables 1 and 2 (4 and 5) both print RoBERTa BASE's (LARGE's) scores with averages over the task's
+own texts, and for LARGE on MRPC they disagree, 0.81 and 0.80. Each value is a row of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
 
 import pandas as pd
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf
+from papa.data.local_digests import PUBLISHED
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed
 from papa.results.grids import ORIGINAL
@@ -29,8 +29,6 @@ NOTE = (
     f"published. Inside: our interval contains a number that rounds to the published one (± {ROUNDING}); - if there is "
     "one seed and so no interval. Two tables that print the same setting can differ; each value has its own line."
 )
-
-VALUES = files("papa.results") / "published.csv"
 TITLE = "Comparison with the published values"
 NOTHING = "None of these models, tasks and settings is in the paper's tables."
 SETTINGS: dict[str, tuple[str, ...]] = {
@@ -91,7 +89,7 @@ class Published(Analysis):
 
 def published_values() -> pd.DataFrame:
     """The published values: `table` (a text), `model`, `setting`, `task`, `metric` and `value`."""
-    return pd.read_csv(VALUES.open(encoding="utf-8"), dtype={"table": "str"})
+    return pd.read_csv(PUBLISHED, dtype={"table": "str"})
 
 
 def compared(

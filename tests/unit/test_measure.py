@@ -82,7 +82,7 @@ def test_scores_are_those_of_the_jobs_each_with_a_model_of_its_own(study, tmp_pa
     """As processes of the workflow do it: each loads the model anew, and is told where it lies by the environment."""
 
     from papa.config.study import Study
-    from papa.data.roots import LocalSourceDigests
+    from papa.data.local_digests import LocalSourceDigests
     from papa.jobs.measure import _placed
 
     other = Study(study.config, tmp_path / "other", LocalSourceDigests(study.config.machine))

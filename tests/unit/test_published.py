@@ -12,11 +12,11 @@ from papa.config.job import Job
 from papa.config.measures import METRICS as TASK_METRICS
 from papa.config.settings import Machine
 from papa.config.stages import AnalysisOf
-from papa.data import roots
+from papa.data import local_digests
 from papa.errors import DamagedArtefact, InputError
 from papa.files import provenance_of, read_table, trace_of
 from papa.results.analysis import analyse
-from papa.results.published import COLUMNS, METRIC_NAMES, SETTINGS, VALUES, published_values
+from papa.results.published import COLUMNS, METRIC_NAMES, SETTINGS, published_values
 
 LARGE = {"big": "FacebookAI/roberta-large"}
 
@@ -48,12 +48,12 @@ def test_the_values_are_those_of_the_tables() -> None:
 
 
 def test_an_edited_value_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Path(str(VALUES)) == roots.PUBLISHED
-    monkeypatch.setattr(roots, "PUBLISHED", tmp_path / "published.csv")
+    values = local_digests.PUBLISHED.read_text(encoding="utf-8")
+    monkeypatch.setattr(local_digests, "PUBLISHED", tmp_path / "published.csv")
     recorded = []
     for value in ("0.47", "0.48"):
-        roots.PUBLISHED.write_text(VALUES.read_text(encoding="utf-8").replace("0.47", value), encoding="utf-8")
-        digest = roots.LocalSourceDigests(Machine.current()).published()
+        local_digests.PUBLISHED.write_text(values.replace("0.47", value), encoding="utf-8")
+        digest = local_digests.LocalSourceDigests(Machine.current()).published()
         recorded.append(job(tmp_path, values=digest).settings.recorded())
     assert recorded[0] != recorded[1]
 

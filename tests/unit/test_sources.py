@@ -542,7 +542,7 @@ def test_an_index_lists_only_files_beside_it(monkeypatch: pytest.MonkeyPatch, tm
     machine(monkeypatch, models={"small": {"path": str(folder)}})
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": listed}}))
-    with pytest.raises(InputError, match=r"index\.json lists '.*', which is no file beside it"):
+    with pytest.raises(InputError, match=r"index\.json lists '.*', which is no file in its folder"):
         weights_digest(MODEL, Machine.current())
 
 

@@ -19,7 +19,7 @@ from papa.config.measures import WORD, check_metric
 from papa.config.settings import Corpus
 from papa.config.stages import LabelsOf, SubsetsOf, TextsOf
 from papa.data.prepare import prepare_labels, prepare_subsets, prepare_texts
-from papa.data.readers import Rows
+from papa.data.readers import SourceRows
 from papa.data.sources import source_digests
 from papa.errors import DamagedArtefact, InputError
 from papa.files import digest_of, digest_of_table, provenance_of, read_table, trace_of
@@ -306,8 +306,8 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch: pyte
     }
     tables = {split: pa.table(its | {"kind": ["more"] * len(its["text"])}) for split, its in rows.items()}
 
-    def loaded(corpus: Corpus, split: str, wanted: object, mirror: str | None) -> Rows:
-        return Rows(tables[split], tables[split].column_names)
+    def loaded(corpus: Corpus, split: str, wanted: object, mirror: str | None) -> SourceRows:
+        return SourceRows(tables[split], tables[split].column_names)
 
     monkeypatch.setattr("papa.data.prepare.load_rows", loaded)
     corpus = Corpus(hub="some/data", first="text", more_validation=("more",))
@@ -484,7 +484,7 @@ def test_entity_tags_are_accepted() -> None:
 
 def test_jobs_that_run_no_model_import_none() -> None:
     heavy = "{'torch', 'transformers', 'datasets', 'pandas', 'sklearn', 'seqeval'}"
-    load = "import sys, papa.data.prepare, papa.data.roots, papa.method.orders"
+    load = "import sys, papa.data.prepare, papa.data.local_digests, papa.method.orders"
     code = f"{load}; loaded = {heavy} & set(sys.modules); sys.exit(str(loaded or ''))"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stderr.strip() == ""

@@ -10,7 +10,7 @@ from tiny import WORDS, write_model
 
 import papa
 from benchmarks import compare, learning_rates, overhead, parts, smoke_hub, stress
-from papa.data.readers import Rows
+from papa.data.readers import SourceRows
 
 SLOTS = 13
 
@@ -110,7 +110,7 @@ def test_every_stage_of_the_stress_test_runs(tmp_path, model, monkeypatch):
 
 def test_the_smoke_test_looks_at_its_averages(model, monkeypatch, capsys):
     columns = {name: [f"the {word} runs" for word in WORDS] for name in ("sentence1", "sentence2")}
-    monkeypatch.setattr(smoke_hub, "load_rows", lambda corpus, split: Rows(pa.table(columns), list(columns)))
+    monkeypatch.setattr(smoke_hub, "load_rows", lambda corpus, split: SourceRows(pa.table(columns), list(columns)))
     monkeypatch.setattr(smoke_hub, "MODEL", model)
     monkeypatch.setattr(smoke_hub, "SLOTS", SLOTS)
     monkeypatch.setattr(smoke_hub, "BATCH_SIZE", 5)

@@ -19,7 +19,7 @@ from papa.config.job import Job
 from papa.config.reading import config_of
 from papa.config.settings import Machine
 from papa.config.study import Study
-from papa.data.roots import LocalSourceDigests
+from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
 from papa.files import REBUILD
 from papa.jobs.stage import check_inputs

@@ -27,7 +27,7 @@ from papa.config.job import AnyJob
 from papa.config.reading import config_of
 from papa.config.settings import Config
 from papa.config.study import Study
-from papa.data.roots import LocalSourceDigests
+from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
 from papa.files import digest_of, read_json, read_table
 from papa.jobs.measure import run_here

@@ -24,7 +24,7 @@ from papa.config.freshness import FRESH
 from papa.config.job import AnyJob
 from papa.config.reading import read_config
 from papa.config.study import Study
-from papa.data.roots import LocalSourceDigests
+from papa.data.local_digests import LocalSourceDigests
 from papa.files import read_json, read_table
 from papa.jobs.stage import performed
 

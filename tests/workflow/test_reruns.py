@@ -15,7 +15,7 @@ from tiny import CONFIG, JOBS, Copy, write_model
 from papa.config.freshness import FRESH
 from papa.config.reading import config_of
 from papa.config.study import Study
-from papa.data.roots import LocalSourceDigests
+from papa.data.local_digests import LocalSourceDigests
 from papa.files import read_json, read_table, trace_of
 
 TABLES = {"summarise": 1, "claims": 1, "drawn_analysis": 2, "page": 1}

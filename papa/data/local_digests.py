@@ -1,4 +1,4 @@
-"""What a study depends on that papa did not make, as far as this machine can tell without a network."""
+"""The digests of everything that a study reads and papa did not make, as far as this machine has it offline."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from papa.data.sources import source_digests
 from papa.data.weights import digest_of_model, digest_of_vocabulary, known_weights
 from papa.errors import InputError
 
-PUBLISHED = Path(__file__).parents[1] / "results/published.csv"
+PUBLISHED = Path(__file__).with_name("published.csv")
+"""The numbers of the paper's tables."""
 
 
 class LocalSourceDigests(SourceDigests):
-    """Digests of the files of a machine, each looked up once."""
+    """Digests of the files of a machine, each computed once."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -28,8 +29,8 @@ class LocalSourceDigests(SourceDigests):
             try:
                 self._sources[corpus] = source_digests(corpus, self._machine.hub_mirror)
             except OSError as error:
-                said = f"{error.filename} cannot be read ({error.strerror}); make it readable and run again."
-                raise InputError(said) from error
+                message = f"{error.filename} cannot be read ({error.strerror}); make it readable and run again."
+                raise InputError(message) from error
         return self._sources[corpus]
 
     def model(self, model: ModelId) -> str | None:

@@ -24,8 +24,8 @@ from papa.config.reading import config_of
 from papa.config.settings import RUN, Config, check_files
 from papa.config.stages import ModelId
 from papa.config.study import Study
-from papa.data.named import facts_in
 from papa.data.local_digests import LocalSourceDigests
+from papa.data.named import facts_in
 from papa.errors import InputError
 from papa.files import JSON, PathLike, read_table, replacing
 from papa.jobs.init import MASKED, Data, as_config, choices_of, columns_of, for_decoder, look_at

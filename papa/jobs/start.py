@@ -19,8 +19,8 @@ from papa.config.freshness import MORE, OUTDATED
 from papa.config.reading import check_yaml, config_of
 from papa.config.settings import Machine, check_files
 from papa.config.study import Study
-from papa.data.named import check_models
 from papa.data.local_digests import LocalSourceDigests
+from papa.data.named import check_models
 from papa.errors import InputError, count
 from papa.files import replacing
 

@@ -18,10 +18,12 @@ from papa.config.job import Job
 from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf, GridView
 from papa.files import write_table
+from papa.method.runs import Run
 from papa.results.conclusion import LineClaim, Step
 from papa.results.grids import GRID_COLUMNS
 from papa.results.outcomes import RUN, Setting, TaskOutcomes
-from papa.results.summary import SUMMARY_COLUMNS
+from papa.results.scores import collect_runs
+from papa.results.summary import SUMMARY_COLUMNS, with_losses
 
 ROWS = {"train": 1000, "validation": 53}
 TABLE_FORMS = {"table": "parquet", "markdown": "md", "latex": "tex"}
@@ -90,6 +92,22 @@ def run_record(task: str = "t", fraction: str = "1", seed: int = 1, **fields: An
     record |= {"rows": ROWS, "rows_available": ROWS | {"train": 8551}, "cut": {"train": 7, "validation": 2}}
     record |= {"learning_rate": 1e-3, "batch_size": 16, "epochs": 4, "curve": [{"epoch": 1, "loss": 0.7}]}
     return record | {"provenance": origin} | fields
+
+
+def summary_of(measured: Sequence[TaskOutcomes], heads: int = 24) -> pd.DataFrame:
+    """The summary of all runs of outcomes, with losses; the title of a task is its name in capital letters."""
+    runs = [
+        (
+            Run.model_validate(
+                run_record(**run, model=task.model, task=task.task, heads=heads, kept=kept(run["fraction"], heads))
+            ),
+            f"{task.task}.json",
+        )
+        for task in measured
+        for run in task.runs.to_dict("records")
+    ]
+    titles = {task.task: task.task.upper() for task in measured}
+    return with_losses(collect_runs(runs, measured, titles), measured)
 
 
 def kept(fraction: str, heads: int = 24) -> int:

@@ -54,6 +54,7 @@ def test_words_of_orders_are_parts_of_sentences() -> None:
         (-0.0353, 1, False, "-3.5 %"),
         (0.125, None, False, "12.5 %"),
         (0.1, None, False, "10 %"),
+        (0.07, 0, True, "7 %"),
         (0.1, 0, True, "10 %"),
         (0.1001, 0, True, "11 %"),
         (math.inf, 0, True, "no bound"),

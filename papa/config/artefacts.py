@@ -5,8 +5,10 @@ Rules, jobs, inspection, tables and the page take paths from here. Adding an art
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,39 @@ class Artefact:
         """The path with the wildcards filled in."""
         return self.pattern.format(**wildcards)
 
+    def folder(self, **wildcards: str) -> str:
+        """The folder of the path."""
+        return str(PurePosixPath(self.pattern).parent).format(**wildcards)
+
+    def parsed(self, path: str | os.PathLike[str]) -> tuple[Path, dict[str, str]] | None:
+        """The folder of results and the wildcards of a path; None if this artefact has no such path."""
+        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(self.pattern))
+        match = re.fullmatch(f"(?P<results>.*)/{pattern}", Path(path).absolute().as_posix())
+        if match is None:
+            return None
+        wildcards = match.groupdict()
+        return Path(wildcards.pop("results")), wildcards
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return PurePosixPath(self.pattern).name
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the file, which tells its format."""
+        return PurePosixPath(self.pattern).suffix
+
     @property
     def stem(self) -> str:
         """The pattern without its ending; the log and the benchmark of the job are called like this."""
         return str(PurePosixPath(self.pattern).with_suffix(""))
 
+
+BENCHMARK = ".benchmark.tsv"
+"""The suffix of the workflow's note of the time and memory of a job, which is next to the first file of the job."""
+LAST_GOOD = ".seed-{seed}.last-good.safetensors"
+"""The suffix of the state before a training diverged, which is kept next to the file of its probes."""
 
 _MODEL, _LAID_OUT, _TASK = "models/{model}", "models/{model}/corpora/{laid_out}", "models/{model}/tasks/{task}"
 

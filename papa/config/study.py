@@ -406,7 +406,8 @@ class Study:
     def _stored(self, model: str, task: str, variant: str) -> list[AnyJob]:
         """The hidden states of a variant that a task reads, part by part."""
         corpus = self.config.tasks[task].corpus
-        owner = f"corpora/{corpus}" if Variant.parse(variant).of_corpus else f"tasks/{task}"
+        of_corpus = Variant.parse(variant).of_corpus
+        owner = ARTEFACTS["texts"].folder(corpus=corpus) if of_corpus else ARTEFACTS["labels"].folder(task=task)
         own = {"model": model, "owner": owner, "variant": variant}
         return [self.job("hidden_states", **own, part=part) for part in self.parts(corpus)]
 

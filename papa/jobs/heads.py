@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from fractions import Fraction
 from math import floor
 from pathlib import Path
@@ -32,24 +31,10 @@ from papa.results.page import reported_config
 if TYPE_CHECKING:
     from rich.console import Console
 
-CARD = Path(__file__).with_name("card.md")
+CARD = Path(__file__).parent / "card.md"
 """Template of the README in a shared folder; a test runs its code."""
-
-
-@dataclass(frozen=True)
-class OrderFile:
-    """An order of heads in a folder of results, and its file."""
-
-    path: Path
-    model: str
-    task: str
-    constant: str
-    order: str
-
-    @property
-    def names(self) -> list[str]:
-        """The parts of MODEL/TASK/CONSTANT/ORDER."""
-        return [self.model, self.task, self.constant, self.order]
+LISTED = 8
+"""The most orders that an error message lists."""
 
 
 def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") -> JSON:
@@ -68,67 +53,51 @@ def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") ->
     Raises:
         InputError: there is no such order, or there are several.
     """
-    chosen = _chosen(_orders(Path(results)), of)
-    table = read_table(chosen.path)
-    facts = provenance_of(table)
-    ranked = list(zip(table.column("layer").to_pylist(), table.column("head").to_pylist(), strict=True))
-    kept, size = Fraction(fraction_of(fraction)), int(facts.get("unit_size", 1))
-    number = len(ranked) - size * floor(kept * (len(ranked) // size))
-    replaced, stay = sorted(ranked[:number]), sorted(ranked[number:])
-    layers = 1 + max(layer for layer, _ in ranked)
-    prune = {str(layer): [head for where, head in replaced if where == layer] for layer in range(layers)}
+    names = _order_names(Path(results), of)
+    table = read_table(Path(results, ARTEFACTS["order"].path(**names)))
+    ranked = list(zip(table["layer"].to_pylist(), table["head"].to_pylist(), strict=True))
+    kept, unit_size = Fraction(fraction_of(fraction)), int(provenance_of(table).get("unit_size", 1))
+    number = len(ranked) - unit_size * floor(kept * (len(ranked) // unit_size))
+    replaced = sorted(ranked[:number])
+    prune: dict[str, list[int]] = {}
+    for layer, head in replaced:
+        prune.setdefault(str(layer), []).append(head)
     return {
-        "model": chosen.model,
-        "task": chosen.task,
-        "constant": chosen.constant,
-        "order": chosen.order,
+        **names,
         "fraction": str(kept),
-        "kept": stay,
+        "kept": sorted(ranked[number:]),
         "replaced": replaced,
-        "prune": {layer: heads for layer, heads in prune.items() if heads},
-        "values": _values(chosen, ranked),
-        "unit_size": size,
+        "prune": prune,
+        "values": _values(Path(results), names),
+        "unit_size": unit_size,
     }
 
 
-def _orders(results: Path) -> list[OrderFile]:
-    """List all orders in a folder of results that are made of weights."""
-    names = ("model", "task", "constant", "order")
-    pattern = ARTEFACTS["order"].path(**dict.fromkeys(names, "*"))
-    places = [place for place, part in enumerate(Path(pattern).parts) if part == "*"]
-    orders = []
-    for path in sorted(results.glob(pattern)):
-        parts = path.relative_to(results).parts
-        orders.append(OrderFile(path, **dict(zip(names, (parts[place] for place in places), strict=True))))
+def _order_names(results: Path, of: str | None) -> dict[str, str]:
+    """Return the model, task, constant and order that `of` means."""
+    wildcards = dict.fromkeys(("model", "task", "constant", "order"), "*")
+    paths = sorted(results.glob(ARTEFACTS["order"].path(**wildcards)))
+    orders = [parsed[1] for path in paths if (parsed := ARTEFACTS["order"].parsed(path))]
     if not orders:
         raise InputError(f"{results} has no order of heads; give a folder of results with fractions between 0 and 1.")
-    return orders
-
-
-def _chosen(orders: Sequence[OrderFile], of: str | None) -> OrderFile:
     wanted = of.split("/") if of else []
-    fitting = [order for order in orders if order.names[: len(wanted)] == wanted]
+    fitting = [order for order in orders if list(order.values())[: len(wanted)] == wanted]
     if len(fitting) == 1:
         return fitting[0]
-    listed = ", ".join("/".join(order.names) for order in (fitting or orders)[:8])
-    more = ", …" if len(fitting or orders) > 8 else ""
+    listed = ["/".join(order.values()) for order in fitting or orders]
+    names = ", ".join(listed[:LISTED]) + (", …" if len(listed) > LISTED else "")
     problem = "There are several such orders" if fitting else "There is no such order"
-    raise InputError(f"{problem}; name one by --of MODEL/TASK/CONSTANT/ORDER: {listed}{more}.")
+    raise InputError(f"{problem}; name one by --of MODEL/TASK/CONSTANT/ORDER: {names}.")
 
 
-def _values(chosen: OrderFile, ranked: Sequence[tuple[int, int]]) -> list[list[float]]:
+def _values(results: Path, names: Mapping[str, str]) -> list[list[float]]:
     """Return the weight of each head, `[layer][head]`: λ after the last epoch, or what else made the order."""
-    seed = chosen.order.rpartition("-")[2]
-    about = {"model": chosen.model, "task": chosen.task, "constant": chosen.constant}
-    if chosen.order.startswith("lambda"):
-        place = ARTEFACTS["lambda"].path(**about, seed=seed)
-    else:
-        place = ARTEFACTS["weights"].path(**about, weights=chosen.order)
-    levels = len(Path(ARTEFACTS["order"].path(**about, order=chosen.order)).parts)
-    rows = read_table(chosen.path.parents[levels - 1] / place).to_pandas()
-    rows = rows[rows["epoch"] == rows["epoch"].max()].set_index(["layer", "head"])["value"]
-    layers, heads = (1 + max(pair[axis] for pair in ranked) for axis in (0, 1))
-    return [[float(rows[layer, head]) for head in range(heads)] for layer in range(layers)]
+    base, _, seed = names["order"].rpartition("-")
+    artefact = ARTEFACTS["lambda" if base.startswith("lambda") else "weights"]
+    rows = read_table(results / artefact.path(**names, seed=seed, weights=names["order"])).to_pandas()
+    last = rows[rows["epoch"] == rows["epoch"].max()]
+    values: list[list[float]] = last.pivot(index="layer", columns="head", values="value").to_numpy().tolist()
+    return values
 
 
 def as_tsv(chosen: Mapping[str, JSON]) -> str:
@@ -141,10 +110,10 @@ def print_heads(chosen: Mapping[str, JSON], out: Console) -> None:
     about = f"{chosen['model']} on {chosen['task']}, {chosen['constant']} constants, order {chosen['order']}"
     total = len(chosen["kept"]) + len(chosen["replaced"])
     out.print(f"{about}: {len(chosen['kept'])} of {total} heads kept (a dot is a replaced head)")
+    kept = {tuple(pair) for pair in chosen["kept"]}
     for layer, row in enumerate(chosen["values"]):
-        stay = {head for where, head in chosen["kept"] if where == layer}
-        marks = " ".join(f"{head}" if head in stay else "·" * len(str(head)) for head in range(len(row)))
-        out.print(f"  layer {layer}: {marks}")
+        marks = [str(head) if (layer, head) in kept else "·" * len(str(head)) for head in range(len(row))]
+        out.print(f"  layer {layer}: {' '.join(marks)}")
 
 
 # -- a folder for others ----------------------------------------------------------------------------------------------
@@ -175,15 +144,19 @@ def save_heads(chosen: Mapping[str, JSON], results: PathLike, folder: PathLike) 
     study = Study(reported_config(trace.settings["config"]), results)
     corpus = study.config.tasks[chosen["task"]].corpus
     constants = study.constants(chosen["model"], corpus, Constant.parse(chosen["constant"]))
+    texts = {
+        "heads.json": json.dumps(chosen, indent=1) + "\n",
+        "heads.tsv": as_tsv(chosen) + "\n",
+        "README.md": _card(chosen, study, bool(constants)),
+    }
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent) as parent:
-        temporary = Path(parent) / place.name
+        temporary = Path(parent, place.name)
         temporary.mkdir()
         for job in constants:
             shutil.copyfile(results / job.output("constants"), temporary / "constants.h5")
-        (temporary / "heads.json").write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
-        (temporary / "heads.tsv").write_text(as_tsv(chosen) + "\n", encoding="utf-8")
-        (temporary / "README.md").write_text(_card(chosen, study, bool(constants)), encoding="utf-8")
+        for name, text in texts.items():
+            (temporary / name).write_text(text, encoding="utf-8")
         temporary.rename(place)
     return place
 
@@ -214,7 +187,7 @@ def _card(chosen: Mapping[str, JSON], study: Study, saved: bool) -> str:
         imports=imports,
         loader="AutoModel" if task.target.probed else "AutoModelForCausalLM",
         place=place,
-        revision=f", revision={model.revision!r}" if model.hub and model.revision and place == repr(model.hub) else "",
+        revision=f", revision={model.revision!r}" if model.revision and place == repr(model.hub) else "",
         saved=saved,
         sentences=sentences or [conclusion.sentence],
         texts='["A text."], ["And a second one."]' if corpus.second else '["A text."]',
@@ -223,7 +196,7 @@ def _card(chosen: Mapping[str, JSON], study: Study, saved: bool) -> str:
 
 
 def _place(name: str, study: Study) -> tuple[str, str]:
-    """Return an import and an expression for the place of a model: its hub id, else where it is on this machine."""
+    """Return an import and an expression for the place of a model: its hub id, or else its place on this machine."""
     model = study.config.models[name]
     if model.hub:
         return "", repr(model.hub)

@@ -1,4 +1,4 @@
-"""`papa inspect`: what a file of papa is, what made it, whether it is intact, and the beginning of its content."""
+"""`papa inspect`: describe a file of papa, what made it, whether it is intact, and the beginning of its content."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from papa.config.artefacts import ARTEFACTS
 from papa.config.measures import METRICS, TARGETS, check_metric
 from papa.config.stages import STAGES
 from papa.errors import DamagedArtefact, InputError, count
@@ -20,18 +21,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Shown = dict[str, Any]
-OUTCOMES = "outcomes.parquet"
-TABLES = {
-    ("probe", OUTCOMES): "Outcomes of probes",
-    ("probe", ".safetensors"): "Probes",
-    ("summary", "outcomes.parquet"): "Outcomes of all probes",
-    ("summary", "curves.parquet"): "Losses and scores after each epoch",
+FURTHER = {
+    ("probe", "outcomes"): "Outcomes of probes",
+    ("probe", "probes"): "Probes",
+    ("summary", "all_outcomes"): "Outcomes of all probes",
+    ("summary", "curves"): "Losses and scores after each epoch",
 }
-"""Descriptions of a stage's further files, by the ends of their names."""
+"""Descriptions of further files of a stage, by stage and artefact."""
 ROWS, LONGEST, DIGEST = 5, 60, 12
 """Rows of a table that are shown, and characters of a cell and of a digest."""
 STAGE = re.compile(r"Stage \*\w+\*[^:]*: (.+?)(\. |\.?$)")
-"""The first sentence of a stage's settings, which names what the stage makes."""
+"""The first sentence of a stage's settings, which names the product of the stage."""
 
 
 def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Shown:
@@ -54,35 +54,35 @@ def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Sh
     if not path.is_file():
         raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
     if path.suffix not in READERS:
-        known = ", ".join(READERS)
-        raise InputError(f"{path} does not say how it was made; files of papa that do end in {known}.")
-    if (layer is not None or head is not None) and path.suffix != ".h5":
+        raise InputError(f"{path} does not record how it was made; files of papa do, and end in {', '.join(READERS)}.")
+    chosen = {name: number for name, number in (("layer", layer), ("head", head)) if number is not None}
+    if chosen and READERS[path.suffix] is not _averages:
         raise InputError(f"{path} has no heads to choose from; only averages are shown by layer and head.")
-    index = path.with_suffix(".json") if path.suffix == ".hidden" else path
-    trace, damage, content = trace_of(index), "", dict[str, Any]()
+    sealed = _index_of(path) if path.suffix == ARTEFACTS["hidden"].suffix else path
+    trace, damage, content = trace_of(sealed), None, Shown()
     try:
-        if read_provenance(index) is None:
-            raise DamagedArtefact(f"{index} does not say what is in it: it is damaged or no file of papa; {REBUILD}.")
-        content = READERS[path.suffix](path, trace) if path.suffix != ".h5" else _averages(path, layer, head)
+        if read_provenance(sealed) is None:
+            raise DamagedArtefact(f"{sealed} has no record of its content: it is damaged or not papa's; {REBUILD}.")
+        content = READERS[path.suffix](path, trace, **chosen)
     except DamagedArtefact as error:
         damage = str(error)
     return {
         "path": str(path),
-        "what": _what(path, trace),
+        "what": _description(path, trace),
         "made": trace and {"stage": trace.stage, "version": trace.version, "settings": dict(trace.settings)},
         "inputs": dict(trace.inputs) if trace else {},
         "bytes": path.stat().st_size,
-        "intact": not damage,
-        "damage": damage or None,
+        "intact": damage is None,
+        "damage": damage,
         **content,
     }
 
 
-def _what(path: Path, trace: Trace | None) -> str:
+def _description(path: Path, trace: Trace | None) -> str:
     if trace is None:
         return "File of papa"
-    for (stage, end), words in TABLES.items():
-        if trace.stage == stage and path.name.endswith(end):
+    for (stage, artefact), words in FURTHER.items():
+        if trace.stage == stage and path.name.endswith(ARTEFACTS[artefact].name):
             return words
     settings = next((kind for kind in STAGES.values() if kind.stage == trace.stage), None)
     described = STAGE.match(" ".join(((settings and settings.__doc__) or "").split()))
@@ -90,25 +90,34 @@ def _what(path: Path, trace: Trace | None) -> str:
     return words[0].upper() + words[1:]
 
 
-def _rows(path: Path, trace: Trace | None) -> Shown:
-    """Describe a table; λ and orders also have a value for each head, outcomes of probes their mean scores."""
+# -- readers ----------------------------------------------------------------------------------------------------------
+
+
+def _shown(facts: Mapping[str, JSON], columns: Sequence[str], rows: Sequence[Sequence[JSON]], total: int = 0) -> Shown:
+    return {"facts": facts, "table": {"columns": columns, "rows": rows, "total": total or len(rows)}}
+
+
+def _table(path: Path, trace: Trace | None) -> Shown:
+    """Describe a table; weights and orders also have a value for each head, outcomes of probes their mean scores."""
     with opened_table(path) as file:
-        table, facts = file.read(), file.facts
-    shown = {"rows": table.num_rows, **facts}
-    if trace and trace.stage == "probe":
-        shown["scores"] = _scores(table, facts)
-    if trace and trace.stage in ("lambda", "weights", "rank", "order"):
+        table = file.read()
+        facts = {"rows": table.num_rows, **file.facts}
+    stage, settings = (trace.stage, trace.settings) if trace else ("", {})
+    if stage in ("lambda", "weights", "rank", "order"):
         frame, title, name = table.to_pandas(), "Rank: the head with 0 is replaced first", "rank"
-        if trace.stage == "weights":
-            title, name = f"{trace.settings['by']}: heads of small values are replaced first", "value"
-        if trace.stage == "lambda":
-            frame, name = frame[frame["epoch"] == frame["epoch"].max()], "value"
-            part = f" of part {trace.settings['part']} of the texts" if trace.settings.get("part") else ""
-            title = f"λ after {count(int(frame['epoch'].max()), 'epoch')}{part}; heads of small λ are replaced first"
+        if stage == "weights":
+            title, name = f"{settings['by']}: heads of small values are replaced first", "value"
+        if stage == "lambda":
+            last, name = int(frame["epoch"].max()), "value"
+            frame = frame[frame["epoch"] == last]
+            part = f" of part {settings['part']} of the texts" if settings.get("part") else ""
+            title = f"λ after {count(last, 'epoch')}{part}; heads of small λ are replaced first"
         values = frame.pivot(index="layer", columns="head", values=name).to_numpy().tolist()
-        return {"facts": shown, "heads": {"title": title, "values": values}}
+        return {"facts": facts, "heads": {"title": title, "values": values}}
+    if stage == "probe":
+        facts["scores"] = _scores(table, facts)
     rows = [list(row.values()) for row in table.slice(0, ROWS).to_pylist()]
-    return {"facts": shown, "table": {"columns": table.column_names, "rows": rows, "total": table.num_rows}}
+    return _shown(facts, table.column_names, rows, table.num_rows)
 
 
 def _scores(outcomes: pa.Table, facts: Mapping[str, JSON]) -> dict[str, dict[str, float]]:
@@ -125,63 +134,50 @@ def _scores(outcomes: pa.Table, facts: Mapping[str, JSON]) -> dict[str, dict[str
         except InputError:
             continue
         for split in outcomes["split"].unique().to_pylist():
-            of_split = outcomes.filter(pc.equal(outcomes["split"], split))
-            seeds = [
-                of_split.filter(pc.equal(of_split["seed"], seed)) for seed in of_split["seed"].unique().to_pylist()
-            ]
-            by_seed = [float(measure.score(counts_of(metric, rows, names).sum(0))) for rows in seeds]
+            rows = outcomes.filter(pc.equal(outcomes["split"], split))
+            seeds = [rows.filter(pc.equal(rows["seed"], seed)) for seed in rows["seed"].unique().to_pylist()]
+            by_seed = [float(measure.score(counts_of(metric, part, names).sum(0))) for part in seeds]
             scores.setdefault(split, {})[metric] = fmean(by_seed)
     return scores
 
 
-def _scores_beside(runs: Path, trace: Trace) -> Shown:
-    """Return the mean scores of runs, if their outcomes are in the same folder."""
-    path = runs.with_name(OUTCOMES)
-    if trace_of(path) != trace:
-        return {}
-    try:
-        with opened_table(path) as file:
-            return {"scores": _scores(file.read(), file.facts)}
-    except DamagedArtefact as error:
-        return {"scores": f"not known: {error}"}
-
-
-def _claims(path: Path) -> Shown:
-    """Describe a conclusion: its sentence, and a row for each line of each grid."""
-    conclusion = Conclusion.read(path)
-    areas = {f"{pair.a} and {pair.b} ({pair.grid})": pair.verdict for pair in conclusion.areas}
-    columns = ["grid", "line", "heads", "replaceable", "tasks"]
-    rows = [[line.grid, line.line, line.heads, line.replaceable, ", ".join(line.tasks)] for line in conclusion.lines]
-    facts = {"sentence": conclusion.sentence, "margin": conclusion.margin, "areas": areas}
-    return {"facts": facts, "table": {"columns": columns, "rows": rows, "total": len(rows)}}
-
-
 def _values(path: Path, trace: Trace | None) -> Shown:
-    """Describe runs, an index or claims; runs have common values, mean scores, and losses by epoch."""
+    """Describe claims, runs or an index; runs have common values, mean scores, and losses by epoch."""
     if trace and trace.stage == "claims":
-        return _claims(path)
+        conclusion = Conclusion.read(path)
+        lines = [
+            [line.grid, line.line, line.heads, line.replaceable, ", ".join(line.tasks)] for line in conclusion.lines
+        ]
+        areas = {f"{pair.a} and {pair.b} ({pair.grid})": pair.verdict for pair in conclusion.areas}
+        facts = {"sentence": conclusion.sentence, "margin": conclusion.margin, "areas": areas}
+        return _shown(facts, ["grid", "line", "heads", "replaceable", "tasks"], lines)
     content = read_json(path)
     if not (trace and trace.stage == "probe"):
         return {"facts": content}
     runs = content["runs"]
-    common = {name: value for name, value in runs[0].items() if name not in ("seed", "curve")}
-    facts = {"seeds": [run["seed"] for run in runs]} | common | _scores_beside(path, trace)
-    rows = [
-        [epoch["epoch"], *losses]
-        for epoch, *losses in zip(
-            runs[0]["curve"], *([epoch["loss"] for epoch in run["curve"]] for run in runs), strict=True
-        )
-    ]
-    columns = ["epoch", *(f"loss, seed {run['seed']}" for run in runs)]
-    return {"facts": facts, "table": {"columns": columns, "rows": rows, "total": len(rows)}}
+    facts = {"seeds": [run["seed"] for run in runs]}
+    facts |= {name: value for name, value in runs[0].items() if name not in ("seed", "curve")}
+    outcomes = path.with_name(ARTEFACTS["outcomes"].name)
+    if trace_of(outcomes) == trace:
+        try:
+            with opened_table(outcomes) as file:
+                facts["scores"] = _scores(file.read(), file.facts)
+        except DamagedArtefact as error:
+            facts["scores"] = f"not known: {error}"
+    epochs = zip(*(run["curve"] for run in runs), strict=True)
+    rows = [[epoch[0]["epoch"], *(curve["loss"] for curve in epoch)] for epoch in epochs]
+    return _shown(facts, ["epoch", *(f"loss, seed {run['seed']}" for run in runs)], rows)
 
 
 def _tensors(path: Path, trace: Trace | None) -> Shown:
     tensors, facts = read_tensors(path)
-    rows = [
-        [name, " × ".join(map(str, tensor.shape)) or "1", str(tensor.dtype)[6:]] for name, tensor in tensors.items()
-    ]
-    return {"facts": facts, "table": {"columns": ["name", "shape", "type"], "rows": rows, "total": len(rows)}}
+    shapes = {name: " × ".join(map(str, tensor.shape)) or "1" for name, tensor in tensors.items()}
+    rows = [[name, shape, str(tensors[name].dtype).removeprefix("torch.")] for name, shape in shapes.items()]
+    return _shown(facts, ["name", "shape", "type"], rows)
+
+
+def _index_of(hidden: Path) -> Path:
+    return hidden.with_suffix(ARTEFACTS["index"].suffix)
 
 
 def _hidden(path: Path, trace: Trace | None) -> Shown:
@@ -189,23 +185,19 @@ def _hidden(path: Path, trace: Trace | None) -> Shown:
     from papa.data.tokens import TokensFile
     from papa.method.hidden import check_part
 
-    index, lengths = path.with_suffix(".json"), None
-    about = read_json(index)
-    model = next((folder for folder in path.absolute().parents if folder.parent.name == "models"), path.parent)
-    for tokens in sorted(model.glob("corpora/**/tokens.parquet")):
+    index, lengths = _index_of(path), None
+    facts = read_json(index)
+    results, _ = ARTEFACTS["hidden"].parsed(path) or (path.parent, {})
+    for tokens in sorted(results.glob(ARTEFACTS["tokens"].path(model="*", laid_out="**"))):
         provenance = read_provenance(tokens)
         if lengths is None and trace and provenance and provenance.digest == trace.inputs.get("tokens"):
             with TokensFile.opened(tokens) as file:
-                lengths = [length for _, part in file.between(*about["rows"]) for length in part.lengths.tolist()]
+                lengths = [length for _, part in file.between(*facts["rows"]) for length in part.lengths.tolist()]
     check_part(index, lengths)
-    return {"facts": about}
+    return {"facts": facts}
 
 
-def _page(path: Path, trace: Trace | None) -> Shown:
-    return {"facts": {}}
-
-
-def _averages(path: Path, layer: int | None, head: int | None) -> Shown:
+def _averages(path: Path, trace: Trace | None, layer: int | None = None, head: int | None = None) -> Shown:
     """Describe averages, with the matrices of the chosen heads: by default the one that looks at single slots most."""
     from papa.method.averages import ConstantMatrices
 
@@ -214,51 +206,51 @@ def _averages(path: Path, layer: int | None, head: int | None) -> Shown:
     for noun, number, total in (("layer", layer, layers), ("head", head, heads)):
         if number is not None and not 0 <= number < total:
             raise InputError(f"{path} has no {noun} {number}; {noun}s are 0 to {total - 1}.")
-    if outputs := constants.kind == "mean-output":
-        used = constants.count.nonzero().flatten().tolist()
-    else:
-        constants = constants.by_pair()
-        used = constants.count.diagonal().nonzero().flatten().tolist()
-    mean = constants.mean
+    has_matrices = constants.kind != "mean-output"
+    constants = constants.by_pair() if has_matrices else constants
+    used = (constants.count.diagonal() if has_matrices else constants.count).nonzero().flatten().tolist()
     facts = {"layers": layers, "heads of a layer": heads, "slots": constants.n, "slots in use": len(used)}
     shown: Shown = {"facts": facts | {"examples": constants.examples} | constants.about}
     if not used:
         return shown
-    if outputs:
-        norms = mean[:, :, used].norm(dim=-1).mean(-1)
+    mean = constants.mean[:, :, used]
+    if not has_matrices:
+        norms = mean.norm(dim=-1).mean(-1)
         return shown | {"heads": {"title": "Mean length of a head's output", "values": norms.tolist()}}
-    mean = mean[:, :, used][..., used]
+    mean = mean[..., used]
     seen = (constants.count[used][:, used] > 0).tolist()
     peaks = mean.amax(-1).mean(-1)
     if layer is None and head is None:
         layer, head = divmod(int(peaks.argmax()), heads)
     pictures = [
         {
-            "layer": where,
-            "head": which,
+            "layer": at_layer,
+            "head": at_head,
             "slots": used,
             "values": [
                 [round(value, 4) if known else None for value, known in zip(*row, strict=True)]
-                for row in zip(mean[where, which].tolist(), seen, strict=True)
+                for row in zip(mean[at_layer, at_head].tolist(), seen, strict=True)
             ],
         }
-        for where in range(layers)
-        for which in range(heads)
-        if layer in (None, where) and head in (None, which)
+        for at_layer in (range(layers) if layer is None else [layer])
+        for at_head in (range(heads) if head is None else [head])
     ]
     title = "Largest attention of a query slot, on average"
     return shown | {"heads": {"title": title, "values": peaks.tolist()}, "pictures": pictures}
 
 
-READERS: dict[str, Callable[[Path, Trace | None], Shown]] = {
-    ".parquet": _rows,
+READERS: dict[str, Callable[..., Shown]] = {
+    ".parquet": _table,
     ".json": _values,
-    ".h5": lambda path, trace: _averages(path, None, None),
+    ".h5": _averages,
     ".safetensors": _tensors,
     ".hidden": _hidden,
-    ".html": _page,
+    ".html": lambda path, trace: {"facts": {}},
 }
 """Functions that check the content of a file and describe it, by the end of its name."""
+
+
+# -- the terminal -----------------------------------------------------------------------------------------------------
 
 
 def print_inspected(shown: Shown, out: Console) -> None:
@@ -267,63 +259,53 @@ def print_inspected(shown: Shown, out: Console) -> None:
 
     from papa.results.table import Table, printable
 
+    def show(title: str, frame: pd.DataFrame, names: int) -> None:
+        for part in Table(title, frame, names).fitting(out.width):
+            part.print(out)
+
     out.print(f"{shown['what']} ({size(shown['bytes'])})", style="bold")
-    style = "green" if shown["intact"] else "bold red"
-    out.print(
-        printable(shown["damage"]) if shown["damage"] else "Intact: nothing changed since it was written.", style=style
-    )
+    state = printable(shown["damage"] or "Intact: nothing changed since it was written.")
+    out.print(state, style="green" if shown["intact"] else "bold red")
     if made := shown["made"]:
-        out.print(f"Made by stage {made['stage']}, version {made['version']}", style="bold")
-        _print_values(made["settings"], out)
-    if shown["inputs"]:
-        out.print("From", style="bold")
-        _print_values({name: digest[:DIGEST] for name, digest in shown["inputs"].items()}, out)
-    if shown.get("facts"):
-        out.print("Content", style="bold")
-        _print_values(shown["facts"], out)
+        _print_values(f"Made by stage {made['stage']}, version {made['version']}", made["settings"], out)
+    if inputs := shown["inputs"]:
+        _print_values("From", {name: digest[:DIGEST] for name, digest in inputs.items()}, out)
+    if facts := shown.get("facts"):
+        _print_values("Content", facts, out)
     if table := shown.get("table"):
         cells = [[_text(cell)[:LONGEST] for cell in row] for row in table["rows"]]
         title = f"{len(cells)} of {count(table['total'], 'row')}" if len(cells) < table["total"] else ""
-        for part in Table(title, pd.DataFrame(cells, columns=table["columns"]), 1).fitting(out.width):
-            part.print(out)
+        show(title, pd.DataFrame(cells, columns=table["columns"]), 1)
     if heads := shown.get("heads"):
-        digits = 0 if isinstance(heads["values"][0][0], int) else 3
         out.print(f"\n{heads['title']}", style="bold")
-        frame = pd.DataFrame([[f"{value:.{digits}f}" for value in row] for row in heads["values"]])
-        frame.insert(0, "layer", [str(layer) for layer in range(len(frame))])
-        frame.columns = ["layer", *(f"head {head}" for head in range(len(frame.columns) - 1))]
-        Table("", frame, 1).print(out)
+        frame = pd.DataFrame(heads["values"]).add_prefix("head ")
+        form = "{:.0f}" if isinstance(heads["values"][0][0], int) else "{:.3f}"
+        show("", frame.map(form.format).reset_index(names="layer"), 1)
     if pictures := shown.get("pictures"):
         out.print("\nMean attention of a query slot to some key slots, and the largest entry", style="bold")
-        frame = pd.DataFrame(map(_summary, pictures))
-        for part in Table("", frame, 2).fitting(out.width):
-            part.print(out)
+        show("", pd.DataFrame(map(_summary, pictures)), 2)
 
 
 def _summary(picture: Shown) -> dict[str, str]:
-    """Summarise the averaged attention of a head: how much goes to single places, and the largest entry."""
-    values, slots = picture["values"], picture["slots"]
-    entries = [
-        (value, row, column)
-        for row, line in enumerate(values)
-        for column, value in enumerate(line)
-        if value is not None
-    ]
-    places = {"itself": 0, "before": -1, "after": 1}
-    near = {name: [value for value, row, column in entries if column == row + step] for name, step in places.items()}
-    near["first"] = [value for value, _, column in entries if column == 0]
-    largest, row, column = max(entries)
+    """Summarise the averaged attention of a head: the means of its attention to some slots, and the largest entry."""
+    import numpy as np
+
+    values, slots = np.array(picture["values"], float), picture["slots"]
+    near = {"itself": values.diagonal(), "before": values.diagonal(-1), "after": values.diagonal(1)}
+    near["first"] = values[:, 0]
+    row, column = divmod(int(np.nanargmax(values)), len(slots))
     return {
         "layer": str(picture["layer"]),
         "head": str(picture["head"]),
-        **{name: f"{fmean(part):.3f}" if part else "-" for name, part in near.items()},
-        "largest": f"{largest:.3f} ({slots[row]} to {slots[column]})",
+        **{name: "-" if np.isnan(part).all() else f"{np.nanmean(part):.3f}" for name, part in near.items()},
+        "largest": f"{values[row, column]:.3f} ({slots[row]} to {slots[column]})",
     }
 
 
-def _print_values(values: Mapping[str, Any], out: Console) -> None:
+def _print_values(title: str, values: Mapping[str, JSON], out: Console) -> None:
     from rich.table import Table
 
+    out.print(title, style="bold")
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

@@ -114,7 +114,11 @@ def plan(config: Config, cores: int) -> PlainValues:
     free = shutil.disk_usage(folder).free
     if total["disk_mb"] * MB > free:
         owners = {job.wildcards["owner"] for job in jobs if isinstance(job.settings, HiddenOf)}
-        tasks = [name for name, task in config.tasks.items() if {f"corpora/{task.corpus}", f"tasks/{name}"} & owners]
+        tasks = [
+            name
+            for name, task in config.tasks.items()
+            if {ARTEFACTS["texts"].folder(corpus=task.corpus), ARTEFACTS["labels"].folder(task=name)} & owners
+        ]
         problems.append(
             f"The disk is too small by {size(total['disk_mb'] * MB - free)}: put results on a larger one, lower "
             f"train_limit, or set `features: stream` for {', '.join(tasks)}."

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from papa.config.artefacts import ARTEFACTS
 from papa.data.tokens import Group, Tokens
 from papa.errors import DamagedArtefact, InputError
 from papa.files import JSON, REBUILD, PathLike, hashing, read_json, replacing
@@ -188,7 +189,7 @@ class HiddenStates:
 
 def hidden_file(index: PathLike) -> Path:
     """Return the file of hidden states that belongs to an index."""
-    return Path(index).with_suffix(".hidden")
+    return Path(index).with_suffix(ARTEFACTS["hidden"].suffix)
 
 
 def check_part(index: PathLike, lengths: Iterable[int] | None = None) -> None:

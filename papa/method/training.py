@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from papa import __version__
+from papa.config.artefacts import LAST_GOOD
 from papa.config.freshness import SourceDigests
 from papa.config.job import Job
 from papa.config.stages import ProbeOf
@@ -153,7 +154,7 @@ def _train(
     try:
         epochs = fit_objective(objective, source.states, modules, settings.training, seed, checkpoint)
     except Diverged as error:
-        good = Path(job.output("probes")).with_suffix(f".seed-{seed}.last-good.safetensors")
+        good = Path(job.output("probes")).with_suffix(LAST_GOOD.format(seed=seed))
         write_tensors(_state_of(modules), good, {}, job.trace(**source.sources))
         raise Diverged(f"{error} The state after epoch {error.good} is kept in {good}.") from None
     variant = Variant.parse(settings.variant)

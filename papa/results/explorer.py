@@ -11,15 +11,15 @@ from base64 import b64encode
 from collections.abc import Sequence
 from itertools import product
 from math import isqrt
-from pathlib import Path
 from typing import TypedDict
 
 import pandas as pd
 import torch
 
+from papa.config.job import AnyJob
 from papa.config.stages import GridView
 from papa.config.study import Study
-from papa.config.variant import RANDOM, Constant, Order
+from papa.config.variant import RANDOM, Constant
 from papa.data.tokens import TokensFile
 from papa.files import PathLike, read_table
 from papa.method.averages import ConstantMatrices
@@ -37,8 +37,8 @@ SPECIAL_SAMPLE = 1000
 
 Matrices = dict[str, object]
 """The average attention of all heads, ready for the report; see `matrices_of`."""
-Heads = dict[str, list[float | None] | list[int | None]]
-"""`lambda` and `rank` of every head; see `heads_of`."""
+ByHead = list[float | None]
+"""A number for each head, `[layer * heads + head]`; None if it is not known."""
 
 
 class HeadChoice(TypedDict):
@@ -53,70 +53,66 @@ class HeadChoice(TypedDict):
     layers: int
     heads: int
     set: str | None
-    of: Heads
+    of: dict[str, ByHead]
 
 
 def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[HeadChoice], dict[str, Matrices]]:
     """Collect what the explorer shows for one grid of finished results.
 
     Args:
-        study: knows where the results are.
-        grid: what is shown. Random orders are not, because a head has several ranks in them. Of the orders that λ gives
-            with several seeds, the first is shown.
+        study: knows the paths of the results.
+        grid: what is shown. Random orders are not, because a head has several ranks in them. If λ was learned with
+            several seeds, the order of the first seed is shown.
         summary: the rows of the summary.
 
     Returns:
         An entry for each model, task, constant and order if something is known about single heads; and the matrices of
         each set, by the path of their averages.
     """
-    there = {job.main for job in study.jobs()}
+    jobs = {job.main for job in study.jobs()}
     first = {order.base: order for order in reversed(study.orders(study.grids[grid.name])) if order.base != RANDOM}
     between = set(grid.fractions) - {"0", "1"}
-    orders: list[Order | None] = [first[base] for base in grid.orders if base in first and between]
+    orders = [first[base] for base in grid.orders if base in first and between] or [None]
     entries: list[HeadChoice] = []
-    averages: dict[str, Path] = {}
-    for model, (task, corpus), name in product(grid.models, grid.tasks.items(), grid.constants):
+    averages: dict[str, AnyJob] = {}
+    for model, (task, corpus), name, order in product(grid.models, grid.tasks.items(), grid.constants, orders):
         constant = Constant.parse(name).on(corpus)
         with TokensFile.opened(study.results / study.path("tokens", model=model, laid_out=corpus)) as tokens:
-            shape = tokens.provenance["sizes"]["layers"], tokens.provenance["sizes"]["heads"]
+            sizes = tokens.provenance["sizes"]
+        drawn = [] if constant.start == "mean-output" else study.constants(model, corpus, constant)
+        averaged = {job.main: job for job in drawn if job.main in jobs}
+        averages |= averaged
+        seed = order.draw if order and order.by_lambda else study.config.ranking.seeds[0]
+        learned = study.path("lambda", model=model, task=task, constant=constant.untrained, seed=str(seed))
+        ranked = study.order(model, task, constant, order).main if order else None
+        if not (averaged or ranked or learned in jobs):
+            continue
+        unknown: ByHead = [None] * (sizes["layers"] * sizes["heads"])
         rows = summary[summary["model"].eq(model) & summary["task"].eq(task)]
-        pictured = [] if constant.start == "mean-output" else study.constants(model, corpus, constant)
-        averaged = [job.main for job in pictured if job.main in there]
-        averages |= {path: study.results / path for path in averaged}
-        for order in orders or [None]:
-            seed = order.draw if order and order.by_lambda else study.config.ranking.seeds[0]
-            about = {"model": model, "task": task, "constant": constant.untrained, "seed": str(seed)}
-            learned = study.path("lambda", **about)
-            ranked = study.order(model, task, constant, order).main if order else None
-            if not (averaged or ranked or learned in there):
-                continue
-            words = constant_name(name) + (f", {order_name(order.base)} order" if order else "")
-            entries.append(
-                {
-                    "model": model,
-                    "task": task,
-                    "title": rows["title"].iloc[0],
-                    "constant": name,
-                    "order": order.base if order else None,
-                    "words": words,
-                    "layers": shape[0],
-                    "heads": shape[1],
-                    "set": next(iter(averaged), None),
-                    "of": heads_of(
-                        study.results / learned if learned in there else None,
-                        study.results / ranked if ranked else None,
-                        shape,
-                    ),
-                }
-            )
-    sizes = {entry["set"]: entry["layers"] * entry["heads"] for entry in entries}
-    most = most_slots([sizes[path] for path in averages])
-    sets = {
-        path: matrices_of(
-            ConstantMatrices.load(place).by_pair(), special_slots_of(place.with_name("tokens.parquet")), most
+        entries.append(
+            {
+                "model": model,
+                "task": task,
+                "title": rows["title"].iloc[0],
+                "constant": name,
+                "order": order.base if order else None,
+                "words": constant_name(name) + (f", {order_name(order.base)} order" if order else ""),
+                "layers": sizes["layers"],
+                "heads": sizes["heads"],
+                "set": next(iter(averaged), None),
+                "of": {
+                    "lambda": _by_head(study.results / learned, "value") if learned in jobs else unknown,
+                    "rank": _by_head(study.results / ranked, "rank") if ranked else unknown,
+                },
+            }
         )
-        for path, place in averages.items()
-    }
+    shown = {entry["set"]: entry["layers"] * entry["heads"] for entry in entries}
+    most = most_slots([shown[path] for path in averages])
+    sets = {}
+    for path, job in averages.items():
+        constants = ConstantMatrices.load(study.results / path).by_pair()
+        tokens_path = study.results / study.path("tokens", **job.wildcards)
+        sets[path] = matrices_of(constants, special_slots_of(tokens_path), most)
     return entries, sets
 
 
@@ -159,25 +155,9 @@ def most_slots(heads: Sequence[int]) -> int:
     return max(1, min(MAXIMUM_SLOTS, isqrt(MAXIMUM_BYTES // max(1, sum(heads)))))
 
 
-def heads_of(lambdas: PathLike | None, order: PathLike | None, shape: tuple[int, int]) -> Heads:
-    """λ and rank of every head of one model, task, constant and order.
-
-    Args:
-        lambdas: the file of λ; the last epoch counts.
-        order: the file of the order.
-        shape: how many layers there are, and how many heads in each.
-
-    Returns:
-        Lists `[layer * heads + head]`, of None for what is not known. `rank` 0 is replaced first.
-    """
-    layers, per_layer = shape
-    value: list[float | None] = [None] * (layers * per_layer)
-    rank: list[int | None] = [None] * (layers * per_layer)
-    if lambdas is not None:
-        learned = read_table(lambdas).to_pandas()
-        for row in learned[learned["epoch"] == learned["epoch"].max()].itertuples():
-            value[row.layer * per_layer + row.head] = round(row.value, 4)
-    if order is not None:
-        for row in read_table(order).to_pandas().itertuples():
-            rank[row.layer * per_layer + row.head] = row.rank
-    return {"lambda": value, "rank": rank}
+def _by_head(path: PathLike, column: str) -> ByHead:
+    rows = read_table(path).to_pandas()
+    if "epoch" in rows:
+        rows = rows[rows["epoch"] == rows["epoch"].max()]
+    values: ByHead = rows.sort_values(["layer", "head"])[column].round(4).tolist()
+    return values

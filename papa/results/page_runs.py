@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.analyses import about_weights, grid_view
+from papa.config.artefacts import BENCHMARK
 from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.config.variant import SEEDED, Constant
@@ -132,7 +133,7 @@ def jobs_table(study: Study) -> Table:
 
 def _took(there: Sequence[Path]) -> pd.DataFrame:
     """Seconds `s` and peak memory `max_rss` of the jobs that made these files; missing where nothing was recorded."""
-    left = [path.with_suffix(".benchmark.tsv") for path in there]
+    left = [path.with_suffix(BENCHMARK) for path in there]
     took = [
         pd.read_csv(path, sep="\t", na_values="-").iloc[:1] if path.exists() else pd.DataFrame([{}]) for path in left
     ]

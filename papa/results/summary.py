@@ -447,9 +447,9 @@ def print_results(results: Path) -> None:
         report = (_older(page, summary=summary, claims=claims) or str(page)) if page.exists() else ""
     except InputError as error:
         raise SystemExit(str(error)) from None
-    print(f"\nTables:  {results / 'tables'}/")
-    if (results / "figures").exists():
-        print(f"Figures: {results / 'figures'}/")
+    print(f"\nTables:  {summary.parent}/")
+    if (figures := results / ARTEFACTS["figure_svg"].folder()).exists():
+        print(f"Figures: {figures}/")
     if report:
         print(f"Report:  {report}")
 

@@ -11,9 +11,11 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
+
+from papa.config.artefacts import ARTEFACTS, BENCHMARK
 
 ROOT = Path(__file__).parents[2]
 PAPA = ROOT / "papa"
@@ -137,16 +139,34 @@ def test_few_values_are_untyped() -> None:
     )[:9]
 
 
+def spelled_paths(module: Path) -> Iterator[str]:
+    """Places of a module that spell a file, a folder or a suffix of an artefact."""
+    patterns = [PurePosixPath(artefact.pattern) for artefact in ARTEFACTS.values()]
+    files = {pattern.name for pattern in patterns if "{" not in pattern.name}
+    folders = {part for pattern in patterns for part in pattern.parent.parts if "{" not in part}
+    suffixes = {pattern.suffix for pattern in patterns} | {BENCHMARK}
+    inside = re.compile(
+        "|".join(rf"(?<![\w.-]){re.escape(part)}" for part in (*files, *(f"{name}/" for name in folders)))
+    )
+    documented = {docstring.lineno for docstring in docstrings(module)}
+
+    def texts(node: ast.AST) -> list[str]:
+        return [str(part.value) for part in ast.walk(node) if isinstance(part, ast.Constant)]
+
+    for node in nodes(module):
+        spelled = []
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.lineno not in documented:
+            spelled = [] if " " in node.value else inside.findall(node.value)  # a sentence may show an example
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            spelled = [text for text in texts(node.right) if text in folders]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("with_name", "with_suffix"):
+            spelled = [text for part in node.args for text in texts(part) if text.endswith(tuple(suffixes))]
+        if spelled:
+            yield f"{module.relative_to(PAPA)}:{node.lineno} spells {spelled[0]}"
+
+
 def test_paths_of_artefacts_are_written_once() -> None:
-    spelled = [
-        f"{module.relative_to(PAPA)}: {match[0]}"
-        for module in MODULES
-        if module.name != "artefacts.py"
-        for match in re.finditer(
-            r"(models|tasks|corpora)/\{\w+\}/|[\"']tables/\w+\.parquet", module.read_text(encoding="utf-8")
-        )
-    ]
-    assert spelled == []
+    assert [place for module in MODULES if module.name != "artefacts.py" for place in spelled_paths(module)] == []
 
 
 def files_of(path: str) -> list[str]:

@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from papa.config.measures import MASKED, METRICS, NEXT
 from papa.config.reading import UNPRINTABLE, config_of
 from papa.data.named import Facts, facts_in, facts_in_package, facts_on_hub, named
 from papa.data.weights import says_next
@@ -39,38 +40,46 @@ MEANINGLESS = re.compile(
 )
 """Usual names of files, folders and columns that would not identify a model or a task."""
 TOKENS_OF_A_WORD, LEAST_SLOTS, MAXIMUM_SLOTS, ROUND = 1.3, 16, 256, 8
+SLOTS_OF_BLOCKS = 128
+"""Slots of running text, as in the paper."""
 MOST_CLASSES, MOST_NAMED = 50, 8
-"""A column with more values is never guessed to hold labels; of more columns, a reason names only the first."""
+"""The most values of a column that is guessed to hold labels, and the most columns that a reason names."""
 MAJORITY = 0.75
-"""If one of two classes is at least this frequent, accuracy shows little."""
+"""Accuracy shows little if the more frequent of two classes has a larger share than this."""
 MANY_ROWS, SMALL_HIDDEN = 10_000, 768
 TRIED = r"^\| ([\w-]+) \| (packed|padded|refused) \| (.*?) \|$"
-"""A line of docs/models.md: a type, how it runs, and the reason if it is refused."""
+"""A line of docs/models.md: a type, its form, and the reason if it is refused."""
 SMALL_NAMES = re.compile("mini|small|tiny|distil|xs", re.IGNORECASE)
-MASKED, NEXT = "negative_log_perplexity", "log_likelihood"
-"""The metrics of texts without labels: of encoders and of decoders."""
-METRIC_TASKS = {"entity_f1": "entities", "token_accuracy": "tagging", MASKED: "masked", NEXT: "next"}
 EXAMPLE_MODEL = "google-bert/bert-base-uncased"
 
 
 @dataclass(frozen=True)
 class Data:
-    """A data set as a config describes it, with reasons by key; `rows` is the number of training rows.
-
-    `names` are the columns of a file without a header.
-    """
+    """A data set as a config describes it, with reasons by key; `names` are the columns of a file without a header."""
 
     files: dict[str, str]
     columns: dict[str, str]
     slots: int
     metric: str
-    rows: int
+    training_rows: int
     reasons: dict[str, str]
     names: Sequence[str] = ()
 
+    @classmethod
+    def unlabelled(cls, files: dict[str, str], columns: dict[str, str], training_rows: int) -> Data:
+        """Return running text without labels."""
+        reason = "running text without labels: masked language modelling, in blocks that fill the slots"
+        reasons = dict.fromkeys(columns, "as given") | {"slots": "the paper's", "metric": reason}
+        return cls(files, columns, SLOTS_OF_BLOCKS, MASKED.usual_metric, training_rows, reasons)
+
+    def decoded(self) -> Data:
+        """Return running text with the metric of a decoder's own head."""
+        reason = "running text without labels: the decoder predicts the next token, in blocks that fill the slots"
+        return replace(self, metric=NEXT.usual_metric, reasons={**self.reasons, "metric": reason})
+
 
 class Choice(NamedTuple):
-    """A value of a config, by the path of its key, and a reason or an empty text; None is a remark on a block."""
+    """A value of a config with the path of its key and a reason, which may be empty; None is a remark on a block."""
 
     path: tuple[str, ...]
     value: object
@@ -104,7 +113,7 @@ def start(
 
     Args:
         path: the file, whose name becomes the name of the config. Paths in a config start from the current folder, so
-            they are absolute in a config that is written elsewhere.
+            they are absolute if the file is in another folder.
         model: an id on the hub, a folder, or an installed package that contains a model.
         train: training texts; without them, paths and columns are examples to replace.
         validation: validation texts.
@@ -114,21 +123,21 @@ def start(
         The choices, their reasons, and the next commands.
 
     Raises:
-        InputError: the file exists, the model does not or has a type that papa refuses, or the data cannot be read or
-            has no such columns. Nothing is written then.
+        InputError: the file exists; the model does not, or papa refuses its type; or the data cannot be read or has no
+            such columns. Nothing is written then.
     """
     asked = columns_of(columns)
     name = re.sub("[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")[:64] or "mine"
     if path.exists():
         raise InputError(f"{path} is there already and is never overwritten; give another FILE, or delete it.")
     if train is None and (validation or any(asked.values())):
-        raise InputError("Columns and validation texts need training texts to look at; add --train FILE.")
+        raise InputError("Columns and validation texts need training texts; add --train FILE.")
     data = EXAMPLE if train is None else look_at(train, validation, asked)
     facts = None if model is None else facts_of(model)
     remark = "" if model is None else check_type(model, facts)
     facts = facts or {}
-    if data.metric == MASKED and says_next(facts.get("architectures"), facts.get("is_decoder")):
-        data = for_decoder(data)
+    if data.metric == MASKED.usual_metric and says_next(facts.get("architectures"), facts.get("is_decoder")):
+        data = data.decoded()
     if path.parent.resolve() != Path.cwd():
         data = replace(data, files={split: os.path.abspath(file) for split, file in data.files.items()})
         model = os.path.abspath(model) if model and os.path.isdir(model) else model
@@ -143,11 +152,7 @@ def start(
     missing = {split: file for split, file in data.files.items() if not os.path.isfile(file)}
     return {
         "config": str(path),
-        "files": data.files,
-        "columns": data.columns,
-        "slots": data.slots,
-        "metric": data.metric,
-        "reasons": data.reasons,
+        **{name: getattr(data, name) for name in ("files", "columns", "slots", "metric", "reasons")},
         "remark": remark,
         "missing_files": missing,
         "to_split": how_to_split(data.files) if list(missing) == ["validation"] else None,
@@ -166,7 +171,7 @@ def columns_of(options: Sequence[str]) -> dict[str, str | None]:
     return columns
 
 
-# -- choices, and what is made of them --------------------------------------------------------------------------------
+# -- choices, as a config and as a file -------------------------------------------------------------------------------
 
 
 def choices_of(name: str, model: str, data: Data, facts: Mapping[str, object]) -> list[Choice]:
@@ -176,37 +181,35 @@ def choices_of(name: str, model: str, data: Data, facts: Mapping[str, object]) -
         name: the name of the config.
         model: a folder, an installed package or an id on the hub.
         data: the data set.
-        facts: the content of the model's config.json, as far as it is known.
+        facts: the known content of the model's config.json.
     """
     width = facts.get("hidden_size")
     small = width < SMALL_HIDDEN if isinstance(width, int) and width else bool(SMALL_NAMES.search(model))
-    rate, epochs = _training(small, data.rows)
-    if data.metric == NEXT:
-        rate, epochs = 1e-2, 1
-        training, seeds = "of λ: a first guess; no probe is trained", []
-    else:
+    probed = METRICS[data.metric].target.probed
+    if probed:
+        rate, epochs = _training(small, data.training_rows)
         training = f"of probes: a first guess for a {'small' if small else 'BASE'} model; search on training rows"
-        seeds = [Choice(("run", "seeds"), [1, 2, 3, 4, 5], "a probe for each; scores have an interval over them")]
-    encoder, task, label = _model_name(model), _task_name(data), data.columns.get("label")
-    texts = data.columns.keys() - {"label"}
-    corpus = [
-        Choice((key,), data.columns[key], data.reasons[key]) for key in ("first", "second", "words") if key in texts
-    ]
+    else:
+        rate, epochs, training = 1e-2, 1, "of λ: a first guess; no probe is trained"
+    seeds = Choice(("run", "seeds"), [1, 2, 3, 4, 5], "a probe for each; scores have an interval over them")
+    key, task, label = _model_name(model), _task_name(data), data.columns.get("label")
+    columns = {use: column for use, column in data.columns.items() if use != "label"}
+    corpus: dict[str, tuple[object, str]] = {use: (column, data.reasons[use]) for use, column in columns.items()}
     if label is None:
-        corpus.append(Choice(("blocks",), True, "running text"))
+        corpus["blocks"] = True, "running text"
     if data.names:
-        corpus.append(Choice(("columns",), list(data.names), "of a file without a header"))
+        corpus["columns"] = list(data.names), "of a file without a header"
     return [
         Choice(("name",), name, f"results go to results/{name}/"),
-        Choice(("run", "models"), [encoder]),
+        Choice(("run", "models"), [key]),
         Choice(("run", "tasks"), [task]),
         Choice(("run", "fractions"), None, "of heads that keep their attention; the others get its average over texts"),
         Choice(("run", "fractions"), [1, "1/2", "1/8", 0]),
-        *seeds,
-        Choice(("models", encoder), named(model), "an encoder or a decoder; `papa verify` checks it"),
+        *([seeds] if probed else []),
+        Choice(("models", key), named(model), "an encoder or a decoder; `papa verify` checks it"),
         Choice(("corpora", "texts", "files"), None, data.reasons.get("files", "")),
         *(Choice(("corpora", "texts", "files", split), file) for split, file in data.files.items()),
-        *(Choice(("corpora", "texts", *choice.path), *choice[1:]) for choice in corpus),
+        *(Choice(("corpora", "texts", name), *choice) for name, choice in corpus.items()),
         Choice(("corpora", "texts", "slots"), data.slots, data.reasons["slots"]),
         Choice(("tasks", task, "corpus"), "texts"),
         *([] if label is None else [Choice(("tasks", task, "label"), label, data.reasons["label"])]),
@@ -232,8 +235,9 @@ def as_config(choices: Sequence[Choice]) -> dict[str, Any]:
 def as_yaml(choices: Sequence[Choice]) -> str:
     """Return the choices as YAML, with reasons as comments."""
     lines = [
-        "# How much does this model rely on attention that depends on its input? All keys: config/README.md.",
+        "# How much does this model rely on attention that depends on its input?",
         "# First run `papa plan` on this file, which estimates time and memory; then `papa run`.",
+        f"# All keys are explained in {_printable(home() / 'config/README.md')}.",
     ]
     blocks: list[str] = []
     for path, value, reason in choices:
@@ -260,12 +264,6 @@ def _printable(text: object) -> str:
     return UNPRINTABLE.sub("·", str(text))
 
 
-def for_decoder(data: Data) -> Data:
-    """Return running text with the metric of a decoder's own head."""
-    reason = "running text without labels: the decoder predicts the next token, in blocks that fill the slots"
-    return replace(data, metric=NEXT, reasons={**data.reasons, "metric": reason})
-
-
 def _training(small: bool, rows: int) -> tuple[float, int]:
     """Return learning rate and epochs: the paper's for BASE models, and less for many rows."""
     if small:
@@ -284,7 +282,7 @@ def _task_name(data: Data) -> str:
         train = Path(data.files["train"])
         stem = re.sub("[._-]?(train(ing)?|dev)", "", train.stem, flags=re.IGNORECASE)
         guesses = [label, stem, train.resolve().parent.name]
-    return _first_name(guesses) or METRIC_TASKS.get(data.metric, "classes")
+    return _first_name(guesses) or METRICS[data.metric].task_name
 
 
 def _first_name(guesses: Sequence[str]) -> str:
@@ -315,7 +313,7 @@ def facts_of(model: str) -> Facts | None:
 
 
 def check_type(model: str, facts: Mapping[str, object] | None) -> str:
-    """Return a remark on a model whose type is unknown or was not tried; empty if papa takes the type.
+    """Return a remark on a model whose type is unknown or untried; empty if papa accepts the type.
 
     Raises:
         InputError: papa refuses the type.
@@ -336,7 +334,7 @@ def check_type(model: str, facts: Mapping[str, object] | None) -> str:
 
 
 def look_at(train: PathLike, validation: PathLike | None, asked: Mapping[str, str | None]) -> Data:
-    """Choose columns, slots and metric for a data set by the content of its training texts."""
+    """Choose columns, slots and metric for a data set by the content of its training file."""
     from papa.data.columns import Columns
     from papa.data.readers import read_file
 
@@ -349,9 +347,7 @@ def look_at(train: PathLike, validation: PathLike | None, asked: Mapping[str, st
         if name is not None and name not in names:
             raise InputError(f"{train} has no column {name!r} ({use}); its columns are {', '.join(names)}.")
     if path.suffix.lower() == ".txt" and asked.get("label") is None:
-        reasons = {"slots": "the paper's"}
-        reasons["metric"] = "running text without labels: masked language modelling, in blocks that fill the slots"
-        return Data(files, {}, 128, MASKED, len(columns.texts("text")), reasons)
+        return Data.unlabelled(files, {}, len(columns.texts("text")))
     chosen = _choose(columns, asked, reasons)
     words = columns.words(chosen["words"]) if "words" in chosen else None
     lengths = [
@@ -393,17 +389,16 @@ def _choose(columns: Columns, asked: Mapping[str, str | None], reasons: dict[str
     if label is None:
         raise _not_recognised(columns, "labels", "label")
     others = [name for name in texts if name != label and name not in taken and (name in lists) == (label in lists)]
-    first = (
-        asked.get("first") or _with_name(FIRST, others, taken) or max(others, key=distinct.__getitem__, default=None)
-    )
+    usual = _with_name(FIRST, others, taken)
+    first = asked.get("first") or usual or max(others, key=distinct.__getitem__, default=None)
     if first is None:
         raise _not_recognised(columns, "texts", "first")
     guessed = f"guessed from the columns {', '.join(names[:MOST_NAMED])}" + ", …" * (len(names) > MOST_NAMED)
-    key = "words" if label in lists or first in lists else "first"
-    chosen = {key: first, "label": label}
+    chosen = {"words" if label in lists or first in lists else "first": first}
     second = asked.get("second") or _with_name(SECOND, [name for name in others if name != first], taken)
-    if second is not None and key == "first":
-        chosen = {key: first, "second": second, "label": label}
+    if second is not None and "first" in chosen:
+        chosen["second"] = second
+    chosen["label"] = label
     for use in chosen:
         reasons[use] = "as given" if asked.get("first" if use == "words" else use) else guessed
     return chosen
@@ -423,7 +418,7 @@ def _distinct(values: Sequence[object]) -> int:
 
 
 def _with_name(known: Sequence[str], names: Sequence[str], taken: set[str]) -> str | None:
-    """Return the column with the likeliest of the known names, in any case."""
+    """Return the column with the likeliest of the known names, whatever its case."""
     by_name = {name.lower(): name for name in reversed(names) if name not in taken}
     return next((by_name[name] for name in known if name in by_name), None)
 
@@ -447,10 +442,8 @@ def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
     share = number / counts.total()
     if len(counts) == 2 and share > MAJORITY:
         return "matthews_correlation", f"{share:.0%} of the rows are {most!r}, so accuracy would be high without skill"
-    return (
-        "accuracy",
-        f"{len(counts)} labels, the most common with {share:.0%} of the rows; or f1, matthews_correlation",
-    )
+    reason = f"{len(counts)} labels, the most common with {share:.0%} of the rows; or f1, matthews_correlation"
+    return "accuracy", reason
 
 
 def how_to_split(files: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
-"""A study in three lines, without the workflow: the same jobs, one after another, in this process.
+"""`papa.measure` and `papa measure`: a study without the workflow, which runs the same jobs in this process.
 
 The study has a config like any other, and its results have the same form. So `papa inspect`, `papa compare` and the
-workflow read them too.
+workflow also read them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -20,15 +21,16 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from papa.config.analyses import grid_view
 from papa.config.freshness import FRESH
 from papa.config.job import AnyJob, Job
+from papa.config.measures import MASKED
 from papa.config.reading import config_of
-from papa.config.settings import RUN, Config, check_files
+from papa.config.settings import RUN, SPLITS, Config, check_files
 from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
 from papa.data.named import facts_in
 from papa.errors import InputError
 from papa.files import JSON, PathLike, read_table, replacing
-from papa.jobs.init import MASKED, Data, as_config, choices_of, columns_of, for_decoder, look_at
+from papa.jobs.init import Data, as_config, choices_of, columns_of, look_at
 from papa.jobs.stage import performed
 from papa.jobs.start import lock, note_places
 from papa.model.load import keeping_models, saved
@@ -44,33 +46,25 @@ Texts: TypeAlias = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence
 Labels: TypeAlias = Sequence[str] | Sequence[int] | Sequence[Sequence[str]] | Sequence[Sequence[int]]
 """A label for each text or pair, or a list with one for each word."""
 
-SPLITS = ("train", "validation")
 HELD_OUT = 5
 """One in this number of different texts is held out for validation if none is given."""
 HEADS = ["constant", "seed", "layer", "head", "value", "rank"]
-BLOCK = 128
-"""Slots of running text."""
-REASONS = {"slots": "the paper's", "metric": "texts without labels", "first": "as given"}
 CURVE = ["task", "constant", "order", "fraction", "kept", "heads", "mean", "low", "high"]
 CURVE += ["trivial", "contextless", "status", "loss", "loss_low", "loss_high", "loss_bound"]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The results of `measure`.
-
-    `claims` is what may be concluded, as in `tables/claims.json`, and prints as its sentence. `curve` has scores,
-    floors and losses, a row for each fraction. `heads` has λ of each head and its rank, 0 for the head that is replaced
-    first. `folder` has all artefacts, and `page` is the path of the HTML report.
-    """
+    """The results of `measure`, in a folder with all artefacts and the config that made them."""
 
     folder: Path
     config: Config
-    _kept: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
+    _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
+    """Deletes the folder when the results are deleted."""
 
     @property
     def claims(self) -> Claims:
-        """Conclusions, and the numbers behind them."""
+        """Conclusions and the numbers behind them, as in `tables/claims.json`; they print as their sentence."""
         return Claims(Conclusion.read(self._path("claims_json")).to_json())
 
     @property
@@ -90,7 +84,10 @@ class Measured:
 
     @property
     def heads(self) -> pd.DataFrame:
-        """λ and rank of every head, for each constant and seed of λ; empty if no order of heads was learned."""
+        """λ and rank of every head, for each constant and seed of λ; the head of rank 0 is replaced first.
+
+        The table is empty if no λ was learned.
+        """
         import pandas as pd
 
         frames = []
@@ -143,7 +140,7 @@ class Measured:
 
 
 class Claims(dict[str, JSON]):
-    """Conclusions in plain values; they print as a sentence."""
+    """Conclusions as plain values, which print as a sentence."""
 
     def __str__(self) -> str:
         return str(self["sentence"])
@@ -161,22 +158,21 @@ def measure(
 ) -> Measured:
     """Measure how much a model needs attention that depends on its input: a whole study, in this process.
 
-    Averages, λ, hidden states, probes, losses and claims are those of the workflow with the same config; see
-    `config/README.md`. By default there are five probe seeds, and 1, 1/2, 1/8 and none of the heads keep their
-    attention.
+    All results equal those of the workflow with the same config. By default there are five probe seeds, and 1, 1/2,
+    1/8 and none of the heads keep their attention.
 
     Args:
         model: an id on the hub, a folder, an installed package, or a model that transformers has loaded, whose
             tokenizer is that of its `name_or_path`.
         train: texts to average attention over, to learn λ from and to train probes on.
-        labels: what probes learn, a label for each text, or a list for each list of words. Without labels, a decoder
-            is measured by the loss of its own head, and an encoder by masked language modelling.
-        validation: texts and their labels, or only texts if there are no labels. If not given, a fifth of the
-            training texts is drawn and held out.
+        labels: a label for each text, or a list of labels for each list of words. Without labels, a decoder is
+            measured by the loss of its own head, and an encoder by masked language modelling.
+        validation: texts and their labels, or only texts if there are no labels. By default, a random fifth of the
+            training texts is held out.
         settings: keys of a config to change, such as `{"run": {"seeds": [1, 2, 3]}, "margin": 0.05}`. Keys of `tasks`
             and `corpora` come without the name of the task or corpus, because there is only one of each:
             `{"tasks": {"epochs": 3}}`.
-        folder: where results are kept; those of the same study are not computed again. By default a temporary
+        folder: the folder of results; finished jobs of the same study are not run again. By default a temporary
             folder, which is deleted with the returned object.
 
     Raises:
@@ -185,52 +181,42 @@ def measure(
     >>> study = papa.measure("sentence-transformers/all-MiniLM-L6-v2", texts, labels)  # doctest: +SKIP
     >>> print(study.claims)  # doctest: +SKIP
     """
-    kept = tempfile.TemporaryDirectory(prefix="papa-") if folder is None else None
-    where = Path(kept.name if kept else os.fspath(folder or "")).absolute()
+    temporary = tempfile.TemporaryDirectory(prefix="papa-") if folder is None else None
+    where = Path(temporary.name if temporary else os.fspath(folder or "")).absolute()
     rows = dict(zip(SPLITS, _splits(train, labels, validation), strict=True))
     if labels is None and set(rows["train"]) != {"first"}:
         raise InputError("Pairs of texts and lists of words were given without labels; give labels, or single texts.")
-    with _locked(where):
+    with os.fdopen(lock(where)):
         files = {split: where / "data" / f"{split}.parquet" for split in SPLITS}
         for split, columns in rows.items():
             _write(files[split], columns)
         place = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, where / "model")
         paths = {split: str(path) for split, path in files.items()}
         if labels is None:
-            data = Data(paths, {"first": "first"}, BLOCK, MASKED, len(rows["train"]["first"]), REASONS)
+            data = Data.unlabelled(paths, {"first": "first"}, len(rows["train"]["first"]))
         else:
             data = look_at(files["train"], files["validation"], columns_of(()))
-        return _measured(place, data, settings or {}, where, kept)
+        return _measured(place, data, settings or {}, where, temporary)
 
 
 def measure_files(
     model: str, train: PathLike, validation: PathLike | None, columns: Sequence[str], folder: PathLike
 ) -> Measured:
-    """Measure a model on texts in files; the command `papa measure`.
+    """Measure a model on texts in files, as the command `papa measure` does.
 
     Args:
         model: an id on the hub, a folder or an installed package.
-        train, validation: the files; a validation file with its usual name, next to the other, is found.
+        train, validation: the files; by default, the validation file is the one that `papa init` would name.
         columns: columns by their use, as "label=NAME"; the others are guessed.
         folder: see `measure`.
 
     Raises:
-        InputError: as `measure`.
+        InputError: see `measure`.
     """
     where = Path(folder).absolute()
     data = look_at(train, validation, columns_of(columns))
-    with _locked(where):
+    with os.fdopen(lock(where)):
         return _measured(model, data, {}, where)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other runs out of a folder of results; raises `InputError` if one is writing to it."""
-    file = lock(folder)
-    try:
-        yield
-    finally:
-        os.close(file)
 
 
 def _measured(
@@ -238,68 +224,59 @@ def _measured(
     data: Data,
     settings: Mapping[str, JSON],
     folder: Path,
-    kept: tempfile.TemporaryDirectory[str] | None = None,
+    temporary: tempfile.TemporaryDirectory[str] | None = None,
 ) -> Measured:
-    """Measure a model on a data set; `kept` deletes the folder when nobody needs it any more."""
     config = _config(model, data, settings)
     check_files(config)
     study = Study(config, folder, LocalSourceDigests(config.machine))
     study.check_weights()
     note_places(study)
     run_here(study)
-    return Measured(folder, config, kept)
+    return Measured(folder, config, temporary)
 
 
 def run_here(study: Study, *targets: AnyJob) -> None:
-    """Run all jobs of a study that are not up to date, or those that some targets need, in this process.
+    """Run all jobs of a study that are out of date, or those that some targets need, in this process.
 
-    A job runs after those that it needs, and all of them use one copy of each model.
+    A job runs after those that it needs, and all jobs share one copy of each model.
     """
     from tqdm.auto import tqdm
 
     waiting = [job for job in study.jobs(*targets) if study.state(job) != FRESH]
-    with (
-        keeping_models(),
-        tqdm(waiting, unit=" jobs", file=sys.stderr, disable=None) as bar,
-    ):
+    with keeping_models(), tqdm(waiting, unit=" jobs", file=sys.stderr, disable=None) as bar:
         for job in bar:
             bar.set_description(f"{job.rule.replace('_', ' ')} {' '.join(job.wildcards.values())}"[:60])
             performed(_placed(study, job))
 
 
 def _placed(study: Study, job: AnyJob) -> AnyJob:
-    """Return the job as the workflow would hand it to a process, with the paths of its files."""
-    inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
-    outputs = {name: str(study.results / path) for name, path in job.outputs.items()}
-    return Job.of(study.parameters(job), inputs, outputs, study.config.machine)
+    """Return the job as a process of the workflow reads it."""
+    placed = job.placed(study.results)
+    return Job.of(study.parameters(job), placed.inputs, placed.outputs, study.config.machine)
 
 
-# -- what is measured -------------------------------------------------------------------------------------------------
+# -- the config and the texts -----------------------------------------------------------------------------------------
 
 
 def _config(model: str, data: Data, settings: Mapping[str, JSON]) -> Config:
     """Return the config that `papa init` would write for the same model and texts, with some settings changed."""
+    from papa.data.tokenize import is_decoder
+
     facts = facts_in(model) if os.path.isdir(model) else {}
     values = as_config(choices_of("study", model, data, facts))
-    (name,), (task,), (corpus,) = values["models"], values["tasks"], values["corpora"]
-    if data.metric == MASKED and _decodes(config_of(values), name):
-        values = as_config(choices_of("study", model, for_decoder(data), facts))
-        (task,) = values["tasks"]
-    only = {"models": name, "tasks": task, "corpora": corpus}
+    if data.metric == MASKED.usual_metric:
+        config, (name,) = config_of(values), values["models"]
+        if is_decoder(ModelId.of(name, config.models[name]), config.machine):
+            values = as_config(choices_of("study", model, data.decoded(), facts))
     for key, value in settings.items():
         if not isinstance(value, Mapping):
             values[key] = value
-        elif key in only:
-            values[key][only[key]] |= value
+        elif key in ("models", "tasks", "corpora"):
+            (only,) = values[key].values()
+            only |= value
         else:
             values[key] = values.get(key, {}) | dict(value)
     return config_of(values)
-
-
-def _decodes(config: Config, model: str) -> bool:
-    from papa.data.tokenize import is_decoder
-
-    return is_decoder(ModelId.of(model, config.models[model]), config.machine)
 
 
 def _splits(
@@ -319,14 +296,9 @@ def _splits(
             raise InputError(
                 f"{len(different)} different texts are too few to hold some out; give validation=(texts, labels)."
             )
-        parts = [
-            {
-                name: [value for value, out in zip(values, held_out, strict=True) if out == wanted]
-                for name, values in columns.items()
-            }
-            for wanted in (False, True)
-        ]
-        return parts[0], parts[1]
+        rest = [not out for out in held_out]
+        train_rows = {name: list(compress(values, rest)) for name, values in columns.items()}
+        return train_rows, {name: list(compress(values, held_out)) for name, values in columns.items()}
     if labels is None:
         return columns, _columns("validation", cast(Texts, validation), None)
     if not (isinstance(validation, tuple) and len(validation) == 2):

@@ -109,7 +109,7 @@ def plan(config: Config, cores: int) -> PlainValues:
         stored = frame[frame["stage"] == "hidden_states"]
         most = 2 * cores * stored["disk_mb"].max() + stored[stored["weighed"]]["disk_mb"].sum()
         stages.loc["hidden_states", "disk_mb"] = min(stored["disk_mb"].sum(), most)
-    total = {need: stages[need].sum().item() for need, how in TOTAL.items() if how == "sum"}
+    total = {need: sum(stages[need].tolist()) for need, how in TOTAL.items() if how == "sum"}
     folder = next(folder for folder in study.results.absolute().parents if folder.exists())
     free = shutil.disk_usage(folder).free
     if total["disk_mb"] * MB > free:

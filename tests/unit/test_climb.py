@@ -1,80 +1,68 @@
 """What is lost on each rung of the ladder of constants, against outcomes whose losses are known by construction."""
 
 import numpy as np
-import pandas as pd
 import pytest
+from builders import labelled, texts
 
 from papa.config.settings import Plots
 from papa.results.ladder import ADDS, BLIND, COLUMNS, OWN, ladder_figure, ladder_of, sentence_of, tables_of
-from papa.results.outcomes import RUN, TaskOutcomes
+from papa.results.outcomes import ORIGINALS, Setting, TaskOutcomes
 
 EXAMPLES = 400
 RIGHT = {"zeros": 200, "uniform": 240, "sink": 240, "average": 280, OWN: 360}
 """How many examples are right: attention contributes 160 of 400."""
 
 
+def setting(rung: str) -> Setting:
+    return ORIGINALS if rung == OWN else (rung, None, "0")
+
+
 def measured(task: str = "t", right: dict[str, int] = RIGHT, seeds: int = 5) -> TaskOutcomes:
-    gold = (np.arange(EXAMPLES) % 5 > 2).astype(int)
-    runs, values = [], []
-    for seed in range(seeds):
-        for kind, number in right.items():
-            setting = (None, None, "1") if kind == OWN else (kind, None, "0")
-            runs.append(dict(zip(RUN, (*setting, seed), strict=True)))
-            wrong = np.arange(EXAMPLES) * 7 % EXAMPLES >= number + seed % 3 - 1
-            values.append(np.where(wrong, 1 - gold, gold))
-    items = pd.DataFrame({"split": "validation", "example": range(EXAMPLES), "gold": gold})
-    items["subset"] = np.where(np.arange(EXAMPLES) % 2, "lookup", "position")
-    told = {"predicted": np.stack(values)}
-    return TaskOutcomes("m", task, "accuracy", ("no", "yes"), (60, 40), pd.DataFrame(runs, dtype=object), items, told)
+    ease, examples = np.arange(EXAMPLES) * 7 % EXAMPLES, np.arange(EXAMPLES)
+    rows = {setting(rung): [ease < k + seed % 3 - 1 for seed in range(seeds)] for rung, k in right.items()}
+    subset = np.where(examples % 2, "lookup", "position")
+    return labelled(rows, gold=examples % 5 > 2, subset=subset, task=task, train_counts=(60, 40))
 
 
 def test_losses_fall_by_steps_that_add_up_to_all_that_attention_contributes() -> None:
     frame = ladder_of([measured()], {"t": "T"})
-    own = frame[frame["subset"] == "all"].set_index("rung")
-    assert list(own.index) == ["zeros", "uniform", "sink", "average", OWN]
-    assert own["loss"].tolist() == pytest.approx([1, 0.75, 0.75, 0.5, 0], abs=0.01)
-    assert own["step"].tolist()[1:] == pytest.approx([0.25, 0, 0.25, 0.5], abs=0.01) and np.isnan(own["step"].iloc[0])
-    assert own["step"].sum() == pytest.approx(1)
-    between = own.loc[["uniform", "average"]]
+    rungs = frame[frame["subset"] == "all"].set_index("rung")
+    assert list(rungs.index) == ["zeros", "uniform", "sink", "average", OWN]
+    assert rungs["loss"].tolist() == pytest.approx([1, 0.75, 0.75, 0.5, 0], abs=0.01)
+    assert np.isnan(rungs["step"].iloc[0])
+    assert rungs["step"].tolist()[1:] == pytest.approx([0.25, 0, 0.25, 0.5], abs=0.01)
+    assert rungs["step"].sum() == pytest.approx(1)
+    between = rungs.loc[["uniform", "average"]]
     assert (between["low"] < between["loss"]).all() and (between["loss"] < between["high"]).all()
     assert (between["step_low"] < between["step"]).all() and (between["step"] < between["step_high"]).all()
-    assert own.loc["zeros", ["low", "high"]].tolist() == [1, 1] and own.loc[OWN, "loss"] == 0
+    assert rungs.loc["zeros", ["low", "high"]].tolist() == [1, 1] and rungs.loc[OWN, "loss"] == 0
     assert set(frame["subset"]) == {"all", "lookup", "position"} and list(frame.columns) == list(COLUMNS)
-    told = own["adds"].to_dict()
-    assert told["uniform"] == "a bias in each slot, which tokens there are", "what no rung between them was run for"
-    assert told["average"] == "the distance of two slots, the slots themselves" and told[OWN] == ADDS[OWN]
+    adds = rungs["adds"].to_dict()
+    assert adds["uniform"] == "a bias in each slot, which tokens there are", "what no rung between them was run for"
+    assert adds["average"] == "the distance of two slots, the slots themselves" and adds[OWN] == ADDS[OWN]
 
 
-def test_the_largest_step_is_told() -> None:
+def test_the_largest_step_is_named() -> None:
     other = measured("u", RIGHT | {"sink": 330, "average": 340})
     silent = measured("v", dict.fromkeys(RIGHT, 300))
     frame = ladder_of([measured(), other, silent], {"t": "T", "u": "U", "v": "V"})
-    said = sentence_of(frame)
-    assert said.startswith("T: of what attention contributes, the largest step is the content of the text, 50 % (")
-    assert (
-        "; the next " in said
-        and "U: of what attention contributes, the largest step is the first token, 56 % (" in said
-    )
-    assert said.endswith("; V: attention contributes nothing measurable, so no step is known.")
+    sentence = sentence_of(frame)
+    assert sentence.startswith("T: of what attention contributes, the largest step is the content of the text, 50 % (")
+    words = "U: of what attention contributes, the largest step is the first token, 56 % ("
+    assert "; the next " in sentence and words in sentence
+    assert sentence.endswith("; V: attention contributes nothing measurable, so no step is known.")
     assert frame.loc[frame["task"] == "v", ["loss", "step"]].isna().all().all()
 
 
 def test_a_blind_guess_is_the_lowest_rung_of_a_model_that_does_worse_with_zeros() -> None:
     """Of a model's own head, whose floor is then the guess: a loss of 100 % has the score that it is measured from."""
-    texts, tokens = 60, np.full(60, 10)
     losses = {"zeros": 6.0, "uniform": 5.0, "average": 3.0, OWN: 2.0}
-    runs, values = [], []
-    for kind, loss in losses.items():
-        setting = (None, None, "1") if kind == OWN else (kind, None, "0")
-        runs.append(dict(zip(RUN, (*setting, 0), strict=True)))
-        values.append(tokens * (loss + 0.05 * np.cos(np.arange(texts))))
-    items = pd.DataFrame({"split": "validation", "example": range(texts), "tokens": tokens, "trivial": 40.0})
-    frame = pd.DataFrame(runs, dtype=object)
-    own = TaskOutcomes("m", "t", "log_likelihood", (), (), frame, items, {"loss": np.stack(values)})
-    found = ladder_of([own], {"t": "T"}).set_index("rung")
-    assert found["score"].tolist() == pytest.approx([-4, -5, -3, -2], abs=0.01) and found.loc["zeros", "adds"] == BLIND
-    assert found["loss"].tolist() == pytest.approx([1, 1.5, 0.5, 0], abs=0.01)
-    assert found["step"].tolist()[1:] == pytest.approx([-0.5, 1, 0.5], abs=0.01)
+    wave = 0.05 * np.cos(np.arange(60))
+    outcomes = texts({setting(rung): loss + wave for rung, loss in losses.items()}, np.full(60, 10))
+    rungs = ladder_of([outcomes], {"t": "T"}).set_index("rung")
+    assert rungs["score"].tolist() == pytest.approx([-4, -5, -3, -2], abs=0.01) and rungs.loc["zeros", "adds"] == BLIND
+    assert rungs["loss"].tolist() == pytest.approx([1, 1.5, 0.5, 0], abs=0.01)
+    assert rungs["step"].tolist()[1:] == pytest.approx([-0.5, 1, 0.5], abs=0.01)
 
 
 def test_two_ends_and_the_average_are_no_ladder() -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import line_claim
 
 from papa.errors import DamagedArtefact
 from papa.files import read_json, write_json
-from papa.results.conclusion import AreaDifference, Conclusion, LineClaim, Step
+from papa.results.conclusion import AreaDifference, Conclusion, Step
 
 ARCHIVE = Path(__file__).parents[1] / "workflow/finished_at_11dd431.tar.xz"
 STEP: dict[str, Any] = {"grid": "g", "line": "l", "model": "m", "heads": 16, "constant": "average", "order": None}
@@ -23,17 +24,11 @@ STEPS = (
 )
 
 
-def line(**changes: object) -> LineClaim:
-    values: dict[str, object] = {"grid": "g", "line": "l", "model": "m", "constant": "average", "order": None}
-    values |= {"heads": 16, "seeds": 3, "orders": 1, "examples": (20, 30), "tasks": ("A",), "excluded": ()}
-    values |= {"ceiling": (), "rising": (), "replaceable": 8, "measured": (8, 12), "half_margin": math.inf}
-    values |= {"at_end": None, "area": None, "steps": STEPS, "sentence": "A holds."}
-    return LineClaim.model_validate(values | changes)
-
-
 def test_infinity_is_null_and_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     pair = AreaDifference(grid="g", a="l", b="k", verdict="cannot tell", p=math.nan, difference=0.1, low=0, high=1)
-    before = Conclusion(sentence="A holds.", margin=0.1, lines=(line(),), areas=(pair,))
+    before = Conclusion(
+        sentence="A holds.", margin=0.1, lines=(line_claim(STEPS, half_margin=math.inf),), areas=(pair,)
+    )
     content = before.to_json()
     unknown, open_ended, unbounded = content["lines"][0]["steps"]
     assert not {"loss", "low", "high", "bound", "margin", "worst"} & unknown.keys()
@@ -49,10 +44,10 @@ def test_infinity_is_null_and_what_is_not_known_is_left_out(tmp_path: Path) -> N
 
 
 def test_steps_of_interest() -> None:
-    assert [step.replaced for step in line().bounded] == [8, 12]
-    assert line().stopped_at == STEPS[2] and line(replaceable=12).stopped_at is None
-    assert line(replaceable=0).stopped_at == STEPS[1] and line(replaceable=None).stopped_at == STEPS[1]
-    assert line().half == STEPS[1] and line(steps=STEPS[:1]).half is None
+    assert [step.replaced for step in line_claim(STEPS).bounded] == [8, 12]
+    stops = {8: STEPS[2], 12: None, 0: STEPS[1], None: STEPS[1]}
+    assert {k: line_claim(STEPS, replaceable=k).stopped_at for k in stops} == stops
+    assert line_claim(STEPS).half == STEPS[1] and line_claim(STEPS[:1]).half is None
 
 
 def test_claims_of_an_earlier_version_are_read(tmp_path: Path) -> None:

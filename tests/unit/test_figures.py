@@ -1,10 +1,11 @@
-"""Figures: what is in the files, what they were told to draw, and which slots and numbers pictures of heads have."""
+"""Figures: what is in the files, what they draw, and which slots and numbers pictures of heads have."""
 
 from __future__ import annotations
 
 import json
 import re
 import struct
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from builders import FIGURE_FORMS, grid_view, summary_row
 
 import papa
 from papa.config.settings import Plots
@@ -21,61 +23,46 @@ from papa.method.pictures import MAXIMUM_SLOTS, drawn_slots, pictures
 from papa.results.analysis import save_figure
 from papa.results.drops import COLUMNS as DROP_COLUMNS
 from papa.results.drops import drop_figure
-from papa.results.figures import (
-    figure_note,
-    grid_figure,
-)
-from papa.results.grids import GRID_COLUMNS
+from papa.results.figures import figure_note, grid_figure
 from papa.results.panels import LABEL, spread_out, tick_rows
 
 LAYERS, HEADS, N = 3, 5, 7
-FRACTIONS = {"1": 24, "1/2": 12, "0": 0}
-FORMS = ("svg", "png", "html")
+FRACTIONS = ("1", "1/2", "0")
 WIDTH, HEIGHT = 220, 160
+Rows = list[dict[str, Any]]
 
 
-def row(model: str, task: str, fraction: str, mean: float | None, **other: Any) -> dict[str, Any]:
-    setting = {
-        "line": model,
-        "model": model,
-        "task": task,
-        "title": f"Title of {task}",
-        "constant": None if fraction == "1" else "average",
-        "order": "lambda" if fraction == "1/2" else None,
-        "fraction": fraction,
-        "kept": FRACTIONS.get(fraction, 3),
-        "heads": 24,
-    }
-    reading = {"metric": "entity_f1", "main": True, "subset": "all", "mean": mean, "seeds": 3}
-    reading |= {"trivial": 0.2, "contextless": 0.3, "status": "counts"}
-    half = other.pop("half", 0.01)
-    if mean is not None and half is not None:
-        reading |= {"half_width": half, "low": mean - half, "high": mean + half}
-    return dict.fromkeys(GRID_COLUMNS) | setting | reading | other
+def row(fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
+    about = {"line": columns.get("model", "m"), "title": f"Title of {columns.get('task', 't')}", "metric": "entity_f1"}
+    return summary_row(fraction, mean, **about | {"half": 0.01, "trivial": 0.2, "contextless": 0.3} | columns)
 
 
-def outputs(folder: Path) -> dict[str, str]:
-    """The paths of a job that also writes a table."""
-    return {"table": str(folder / "table.parquet")} | {form: str(folder / f"figure.{form}") for form in FORMS}
+def curve(*means: float, **columns: Any) -> Rows:
+    """Rows of one line, at every fraction."""
+    return [row(fraction, mean, **columns) for fraction, mean in zip(FRACTIONS, means or (0.9, 0.8, 0.7), strict=True)]
 
 
-def grid_of(rows: list[dict[str, Any]], **plots: Any) -> GridView:
-    return GridView(
-        name="figure-2a",
-        title="Figure 2a: BASE",
-        models=tuple(dict.fromkeys(row["model"] for row in rows)),
-        constants=("average",),
-        orders=("lambda",),
-        fractions=tuple(dict.fromkeys(row["fraction"] for row in rows)),
-        tasks={row["task"]: "texts" for row in rows},
-        plots=Plots(**plots),
-        drawn=True,
-    )
+def lines(names: Iterable[str], rows: Rows) -> Rows:
+    """The same rows in lines of several names."""
+    return [row | {"line": name} for name in names for row in rows]
 
 
-def plot(folder: Path, rows: list[dict[str, Any]], **plots: Any) -> dict[str, Path]:
-    save_figure(grid_figure(pd.DataFrame(rows), grid_of(rows, **plots))[0], outputs(folder), Plots(**plots))
-    return {form: folder / f"figure.{form}" for form in FORMS}
+def view_of(rows: Rows, **plots: Any) -> GridView:
+    several = ("models", "fractions", "tasks")
+    fields = {name: tuple(dict.fromkeys(row[name.removesuffix("s")] for row in rows)) for name in several}
+    return grid_view(name="figure-2a", title="Figure 2a: BASE", plots=Plots(**plots), **fields)
+
+
+def save(folder: Path, figure: Any, **plots: Any) -> dict[str, Path]:
+    """The files of a figure; the job that makes them also writes a table."""
+    files = {form: folder / f"figure.{form}" for form in FIGURE_FORMS}
+    outputs = {form: str(path) for form, path in files.items()}
+    save_figure(figure, {"table": str(folder / "table.parquet")} | outputs, Plots(**plots))
+    return files
+
+
+def plot(folder: Path, rows: Rows, **plots: Any) -> dict[str, Path]:
+    return save(folder, grid_figure(pd.DataFrame(rows), view_of(rows, **plots))[0], **plots)
 
 
 def size_of_png(path: Path) -> tuple[int, int]:
@@ -91,117 +78,110 @@ def specification(page: Path) -> dict[str, Any]:
     return spec
 
 
-def drawn(page: Path) -> list[dict[str, Any]]:
+def drawn(page: Path) -> Rows:
     return [point for points in specification(page)["datasets"].values() for point in points]
 
 
 class Panel:
-    """What one panel of a figure was told to draw."""
+    """The content of the first panel of a figure."""
 
-    def __init__(self, rows: list[dict[str, Any]], number: int = 0):
-        self.figure = grid_figure(pd.DataFrame(rows), grid_of(rows))[0].to_dict()
-        self.own = self.figure["concat"][number]
-        self.layers = [(layer["mark"]["type"], layer) for layer in self.own["layer"]]
-        self.points = self._rows("circle")
-        self.labels = self._rows("text")
+    def __init__(self, rows: Rows):
+        self.figure = grid_figure(pd.DataFrame(rows), view_of(rows))[0].to_dict()
+        self.content = self.figure["concat"][0]
+        self.marks = [layer["mark"]["type"] for layer in self.content["layer"]]
+        self.points = self.rows("circle")
+        self.labels = self.rows("text")
         self.floors = [label for label in self.labels if label["floor"]]
-        self.y = self._layer("circle")["encoding"]["y"]
-        self.x = self._layer("circle")["encoding"]["x"]
-        self.low, self.high = self.y["scale"]["domain"]
+        self.names = [label["text"] for label in sorted(self.labels, key=self.height_of) if not label["floor"]]
+        self.x, self.y = (self.layer("circle")["encoding"][axis] for axis in "xy")
 
-    def _layer(self, mark: str) -> dict[str, Any]:
-        return next(layer for name, layer in self.layers if name == mark)
+    @property
+    def ends(self) -> tuple[float, float]:
+        low, high = self.y["scale"]["domain"]
+        return low, high
 
-    def _rows(self, mark: str) -> list[dict[str, Any]]:
-        return self.figure["datasets"][self._layer(mark)["data"]["name"]]
+    def layer(self, mark: str) -> dict[str, Any]:
+        return self.content["layer"][self.marks.index(mark)]
 
-    def marks(self) -> list[str]:
-        return [name for name, _ in self.layers]
+    def rows(self, mark: str) -> Rows:
+        return self.figure["datasets"][self.layer(mark)["data"]["name"]]
 
     def height_of(self, label: dict[str, Any]) -> float:
-        """Where a label stands, in pixels above the axis."""
-        return HEIGHT * (label["y"] - self.low) / (self.high - self.low)
-
-
-def curve(means: list[float], model: str = "m", **other: Any) -> list[dict[str, Any]]:
-    return [row(model, "t", fraction, mean, **other) for fraction, mean in zip(FRACTIONS, means, strict=True)]
+        """How high a label is, in pixels above the axis."""
+        low, high = self.layer("circle")["encoding"]["y"]["scale"]["domain"]
+        return HEIGHT * (label["y"] - low) / (high - low)
 
 
 def test_files_show_models_tasks_and_subsets(tmp_path: Path) -> None:
     rows = [
-        row(model, task, fraction, 0.9 - kept / 100, subset=subset)
+        row(fraction, 0.9 - kept / 100, model=model, task=task, subset=subset)
         for model in ("first", "second")
         for task in ("ner", "names")
         for subset in ("all", "lookup")
-        for fraction, kept in FRACTIONS.items()
+        for fraction, kept in zip(FRACTIONS, (24, 12, 0), strict=True)
     ]
     files = plot(tmp_path, rows)
     svg = files["svg"].read_text(encoding="utf-8")
-    shown = ("Figure 2a: BASE", "Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "1/2", "12")
-    for text in (*shown, "trivial .200", "contextless .300", "Constants: average; order: λ."):
+    texts = ("Figure 2a: BASE", "Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "1/2", "12")
+    for text in (*texts, "trivial .200", "contextless .300", "Constants: average; order: λ."):
         assert f">{text}<" in svg
     assert "#fff" in svg or "white" in svg  # the paper
     page = files["html"].read_text(encoding="utf-8")
-    assert not re.search(r"<(script|link)[^>]*(src|href)=", page)
-    assert "vegaEmbed" in page
+    assert not re.search(r"<(script|link)[^>]*(src|href)=", page) and "vegaEmbed" in page
     points = [point for point in drawn(files["html"]) if "mean" in point]
     assert len(points) == len(rows)
     assert (points[0]["interval"], points[0]["score"], points[0]["kept"]) == ("0.650 to 0.670", "0.660", "24 of 24")
-    clicks = {parameter["name"] for parameter in specification(files["html"])["params"]}
-    assert clicks == {"lines", "subsets"}
+    assert {parameter["name"] for parameter in specification(files["html"])["params"]} == {"lines", "subsets"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figure.html", "figure.png", "figure.svg"]
 
 
 def test_style_sets_the_size(tmp_path: Path) -> None:
-    rows = curve([0.5] * 3)
-    small = size_of_png(plot(tmp_path, rows, width=200, height=100, scale=1)["png"])
-    wide = size_of_png(plot(tmp_path, rows, width=300, height=150, scale=1)["png"])
-    sharp = size_of_png(plot(tmp_path, rows, width=200, height=100, scale=3)["png"])
+    styles = ((200, 100, 1), (300, 150, 1), (200, 100, 3))
+    small, wide, sharp = (
+        size_of_png(plot(tmp_path, curve(), width=width, height=height, scale=scale)["png"])
+        for width, height, scale in styles
+    )
     assert (wide[0] - small[0], wide[1] - small[1]) == (100, 50)
     assert sharp == (3 * small[0], 3 * small[1])
     assert small[0] > 200
 
 
 def test_missing_intervals_and_scores() -> None:
-    rows = [row("m", "t", "1", 0.5, half=None, seeds=1), row("m", "t", "0", None)]
-    rows += [row("m", "t", "1/2", 0.4, main=False)]
-    [point] = Panel(rows).points
-    assert point["interval"] == "none: one seed"
-    assert point["low"] is None
+    [point] = Panel([row("1", 0.5, half=None, seeds=1), row("0", None), row("1/2", 0.4, main=False)]).points
+    assert point["interval"] == "none: one seed" and point["low"] is None
 
 
 def test_lines_and_panels_in_the_order_of_the_table() -> None:
-    rows = [row(model, task, fraction, 0.5) for task in ("t", "a") for model in ("z", "m") for fraction in ("0", "1")]
-    figure = grid_figure(pd.DataFrame(rows), grid_of(rows))[0].to_dict()
-    assert [panel["title"]["text"] for panel in figure["concat"]] == [["Title of t"], ["Title of a"]]
-    color = Panel(rows)._layer("line")["encoding"]["color"]
+    rows = [row(f, 0.5, model=model, task=task) for task in ("t", "a") for model in ("z", "m") for f in ("0", "1")]
+    panel = Panel(rows)
+    assert [part["title"]["text"] for part in panel.figure["concat"]] == [["Title of t"], ["Title of a"]]
+    color = panel.layer("line")["encoding"]["color"]
     assert (color["scale"]["domain"], color["legend"]["title"]) == (["z", "m"], "model")
-    assert [point["fraction"] for point in Panel(rows).points if point["line"] == "z"] == ["1", "0"]
+    assert [point["fraction"] for point in panel.points if point["line"] == "z"] == ["1", "0"]
 
 
 def test_without_scores_nothing_is_drawn(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Figure 2a: BASE has no score to draw"):
-        plot(tmp_path, [row("m", "t", "1", None)])
+        plot(tmp_path, [row("1", None)])
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\0", "\uffff"])
 def test_a_character_that_would_end_the_process_is_refused(tmp_path: Path, character: str) -> None:
-    rows = curve([0.5] * 3) + curve([0.4] * 3, subset=f"of{character}ten")
     with pytest.raises(InputError, match="has a control character, which no figure can show"):
-        plot(tmp_path, rows)
+        plot(tmp_path, curve() + curve(subset=f"of{character}ten"))
     assert not list(tmp_path.iterdir())
 
 
-def test_more_points_than_altair_takes_by_itself() -> None:
-    rows = [row("m", "t", "1", 0.5)] * 5003
-    figure, shown = grid_figure(pd.DataFrame(rows), grid_of(rows))
+def test_more_points_than_altair_accepts_by_default() -> None:
+    rows = [row("1", 0.5)] * 5003
+    figure, words = grid_figure(pd.DataFrame(rows), view_of(rows))
     assert max(map(len, figure.to_dict()["datasets"].values())) == 5003
-    assert shown == "1 task, 1 line"
+    assert words == "1 task, 1 line"
 
 
 @pytest.mark.parametrize(
-    ("metric", "scores", "floors", "ends"),
+    ("metric", "scores", "floors", "limits"),
     [
         ("accuracy", [0.97, 0.99, 0.985], (0.5, 0.6), (0.0, 1.0)),
         ("entity_f1", [0.02, 0.01, 0.0], (0.0, 0.0), (0.0, 1.0)),
@@ -210,26 +190,26 @@ def test_more_points_than_altair_takes_by_itself() -> None:
     ],
 )
 def test_scores_stay_within_the_range_of_the_metric(
-    metric: str, scores: list[float], floors: tuple[float, float], ends: tuple[float, float]
+    metric: str, scores: list[float], floors: tuple[float, float], limits: tuple[float, float]
 ) -> None:
-    panel = Panel(curve(scores, metric=metric, half=0.09, trivial=floors[0], contextless=floors[1]))
-    least, most = ends
-    assert least <= panel.low < panel.high <= most
+    panel = Panel(curve(*scores, metric=metric, half=0.09, trivial=floors[0], contextless=floors[1]))
+    low, high = panel.ends
+    assert limits[0] <= low < high <= limits[1]
     for point in panel.points:
-        assert panel.low <= point["low"] <= point["mean"] <= point["high"] <= panel.high
-    # the interval that is told is the whole one
+        assert low <= point["low"] <= point["mean"] <= point["high"] <= high
+    # the text has the whole interval
     assert panel.points[0]["interval"] == f"{scores[0] - 0.09:.3f} to {scores[0] + 0.09:.3f}"
     # a panel begins at its lower floor or just below, or at its lowest interval
-    begin = max(least, min(*floors, min(scores) - 0.09))
-    assert begin - 0.05 * (panel.high - panel.low) <= panel.low <= begin
+    begin = max(limits[0], min(*floors, min(scores) - 0.09))
+    assert begin - 0.05 * (high - low) <= low <= begin
 
 
 @pytest.mark.parametrize("score", [0.535, 0.0, 1.0, 0.99])
 def test_equal_scores_have_an_axis(score: float, tmp_path: Path) -> None:
-    rows = curve([score] * 3, trivial=score, contextless=score, half=0.0, metric="accuracy")
+    rows = curve(*[score] * 3, trivial=score, contextless=score, half=0.0, metric="accuracy")
     panel = Panel(rows)
-    assert 0 <= panel.low < panel.high <= 1
-    assert panel.high - panel.low == pytest.approx(0.05)
+    low, high = panel.ends
+    assert 0 <= low < high <= 1 and high - low == pytest.approx(0.05)
     # ticks are 0.01 apart, which two digits show
     assert panel.y["axis"]["format"] == ".2f"
     svg = plot(tmp_path, rows)["svg"].read_text(encoding="utf-8")
@@ -239,87 +219,84 @@ def test_equal_scores_have_an_axis(score: float, tmp_path: Path) -> None:
 
 
 def test_both_floors_are_rules_with_labels() -> None:
-    panel = Panel(curve([0.9, 0.8, 0.7], trivial=0.535, contextless=-0.012))
-    assert {label["text"]: label["end"] for label in panel.floors} == {
-        "trivial .535": 0.535,
-        "contextless −.012": -0.012,
-    }
-    rule = panel.own["layer"][0]
+    panel = Panel(curve(trivial=0.535, contextless=-0.012))
+    ends = {label["text"]: label["end"] for label in panel.floors}
+    assert ends == {"trivial .535": 0.535, "contextless −.012": -0.012}
+    rule = panel.content["layer"][0]
     assert (rule["mark"]["type"], rule["mark"]["strokeDash"]) == ("rule", [4, 3])
     assert rule["encoding"]["y"]["field"] == "end" and rule["transform"] == [{"filter": "datum.floor"}]
-    assert rule["data"] == panel._layer("text")["data"]
+    assert rule["data"] == panel.layer("text")["data"]
     assert len({label["color"] for label in panel.floors}) == 1
 
 
 def test_a_floor_that_is_not_known_is_not_drawn() -> None:
-    panel = Panel(curve([0.9, 0.8, 0.7], contextless=None, status="no contextless floor was measured"))
+    panel = Panel(curve(contextless=None, status="no contextless floor was measured"))
     assert [label["text"] for label in panel.floors] == ["trivial .200"]
-    assert panel.own["title"]["subtitle"] == ["Excluded: no contextless floor was", "measured."]
-    nothing = Panel(curve([0.9, 0.8, 0.7], contextless=None, trivial=None))
-    assert nothing.labels == [] and nothing.low == pytest.approx(0.69, abs=0.02)
-    assert "subtitle" not in nothing.own["title"]
+    assert panel.content["title"]["subtitle"] == ["Excluded: no contextless floor was", "measured."]
+    nothing = Panel(curve(contextless=None, trivial=None))
+    assert nothing.labels == [] and nothing.ends[0] == pytest.approx(0.69, abs=0.02)
+    assert "subtitle" not in nothing.content["title"]
 
 
 def test_words_have_a_third_floor_drawn_lightly() -> None:
-    panel = Panel(curve([0.9, 0.8, 0.7], by_word=0.871))
+    panel = Panel(curve(by_word=0.871))
     thick = {label["text"].split(" .")[0]: label["thick"] for label in panel.floors}
     assert thick["by word"] < thick["contextless"] == thick["trivial"]
 
 
-def test_models_with_floors_of_their_own_have_them_in_their_colour() -> None:
-    rows = curve([0.9, 0.8, 0.7], "m") + curve([0.8, 0.7, 0.6], "n", contextless=0.45)
-    floors = {label["text"]: label for label in Panel(rows).floors}
+def test_floors_that_differ_by_model_have_its_colour() -> None:
+    rows = curve() + curve(0.8, 0.7, 0.6, model="n", contextless=0.45)
+    panel = Panel(rows)
+    floors = {label["text"]: label for label in panel.floors}
     assert set(floors) == {"trivial .200", "contextless .300", "contextless .450"}
     assert (floors["contextless .300"]["line"], floors["contextless .450"]["line"]) == ("m", "n")
-    colors = {point["line"]: point["color"] for point in Panel(rows).points}
+    colors = {point["line"]: point["color"] for point in panel.points}
     assert floors["contextless .450"]["color"] == colors["n"] != floors["trivial .200"]["color"]
-    # several lines of each model: which model is said
-    rows = [r | {"line": f"{r['model']} / {name}"} for name in ("a", "b") for r in rows]
-    texts = [label["text"] for label in Panel(rows).floors]
+    # several lines of each model: its name is in the label
+    texts = [label["text"] for label in Panel([r | {"line": f"{r['model']} / {n}"} for n in "ab" for r in rows]).floors]
     assert sorted(texts) == ["contextless .300 (m)", "contextless .450 (n)", "trivial .200"]
 
 
 @pytest.mark.parametrize("floors", [(0.535, 0.535), (0.5, 0.505), (0.7, 0.699)])
-def test_no_label_stands_on_another(floors: tuple[float, float]) -> None:
+def test_no_label_overlaps_another(floors: tuple[float, float]) -> None:
     names = ["λ", "λ reversed", "random", "top down", "bottom up"]
-    both = {"trivial": floors[0], "contextless": floors[1]}
-    rows = [r | {"line": name} for name in names for r in curve([0.9, 0.8, 0.7], **both)]
-    panel = Panel(rows)
+    panel = Panel(lines(names, curve(trivial=floors[0], contextless=floors[1])))
     assert sorted(label["text"].split(" .")[0] for label in panel.labels) == sorted([*names, "contextless", "trivial"])
     heights = sorted(panel.height_of(label) for label in panel.labels)
-    size = panel._layer("text")["mark"]["fontSize"]
+    size = panel.layer("text")["mark"]["fontSize"]
     assert size >= 10 and all(above - below >= 1.1 * size - 1e-6 for below, above in pairwise(heights))
     assert heights[0] >= -1e-6 and heights[-1] <= HEIGHT + 1e-6
     # a line leads from where a curve or a floor ends to its label
-    leader = panel.own["layer"][-2]
-    assert leader["mark"]["type"] == "rule" and leader["data"] == panel._layer("text")["data"]
+    leader = panel.content["layer"][-2]
+    assert leader["mark"]["type"] == "rule" and leader["data"] == panel.layer("text")["data"]
     assert (leader["encoding"]["y"]["field"], leader["encoding"]["y2"]["field"]) == ("end", "y")
 
 
 def test_lines_that_end_together_are_named_in_the_order_in_which_they_come_there() -> None:
-    lines = {"upper": [0.9, 0.8, 0.7], "lower": [0.9, 0.6, 0.7], "middle": [0.9, 0.7, 0.7]}
-    panel = Panel([r | {"line": name} for name, means in lines.items() for r in curve(means)])
-    names = [label["text"] for label in sorted(panel.labels, key=panel.height_of) if not label["floor"]]
-    assert names == ["lower", "middle", "upper"]
+    means = {"upper": (0.9, 0.8, 0.7), "lower": (0.9, 0.6, 0.7), "middle": (0.9, 0.7, 0.7)}
+    assert Panel([r for name in means for r in lines([name], curve(*means[name]))]).names == [
+        "lower",
+        "middle",
+        "upper",
+    ]
 
 
-def test_more_lines_than_labels_fit_have_the_legend_alone() -> None:
-    rows = [r | {"line": f"line {number}"} for number in range(20) for r in curve([0.9, 0.8, 0.7])]
-    panel = Panel(rows)
+def test_more_lines_than_labels_fit_have_only_the_legend() -> None:
+    panel = Panel(lines([f"line {number}" for number in range(20)], curve()))
     assert len(panel.labels) == len(panel.floors) == 2
-    assert panel._layer("line")["encoding"]["color"]["legend"]["title"] == "model"
+    assert panel.layer("line")["encoding"]["color"]["legend"]["title"] == "model"
 
 
-def test_labels_are_moved_no_farther_than_they_must() -> None:
-    assert spread_out([20, 80], 11, 160) == [20, 80]
-    assert spread_out([50, 50], 11, 160) == [44.5, 55.5]
-    assert spread_out([0, 0, 0], 11, 160) == [0, 11, 22]
-    assert spread_out([158, 160], 11, 160) == [149, 160]
-    assert spread_out([], 11, 160) == []
+@pytest.mark.parametrize(
+    ("wanted", "places"),
+    [([20, 80], [20, 80]), ([50, 50], [44.5, 55.5]), ([0] * 3, [0, 11, 22]), ([158, 160], [149, 160]), ([], [])],
+)
+def test_labels_are_moved_no_farther_than_they_must(wanted: list[float], places: list[float]) -> None:
+    assert spread_out(wanted, 11, 160) == places
 
 
 def test_heads_replaced_are_to_scale(tmp_path: Path) -> None:
-    rows = [row("m", "t", fraction, 0.5) for fraction in ("1", "1/8", "0")]  # 0, 21 and 24 of 24 heads
+    rows = [row(fraction, 0.5) for fraction in ("1", "1/8", "0")]  # 0, 21 and 24 of 24 heads
     panel = Panel(rows)
     assert panel.x["type"] == "quantitative"
     assert panel.x["scale"].get("type", "linear") == "linear" and not panel.x["scale"]["zero"]
@@ -328,9 +305,9 @@ def test_heads_replaced_are_to_scale(tmp_path: Path) -> None:
     assert panel.x["title"] == ["heads replaced (fraction kept below)"]
     svg = plot(tmp_path, rows)["svg"].read_text(encoding="utf-8")
     # ticks as they are in the file, with the fraction as a second line of their labels
-    found = re.findall(r'translate\(([\d.]+),[\d.]+\)"[^>]*><tspan>(\d+)</tspan><tspan[^>]*>([\d/]+)<', svg)
-    assert [texts for _, *texts in found] == [["0", "1"], ["21", "1/8"], ["24", "0"]]
-    first, second, third = (float(place) for place, *_ in found)
+    ticks = re.findall(r'translate\(([\d.]+),[\d.]+\)"[^>]*><tspan>(\d+)</tspan><tspan[^>]*>([\d/]+)<', svg)
+    assert [texts for _, *texts in ticks] == [["0", "1"], ["21", "1/8"], ["24", "0"]]
+    first, second, third = (float(place) for place, *_ in ticks)
     assert (second - first) / (third - first) == pytest.approx(21 / 24, abs=0.01)
 
 
@@ -338,74 +315,60 @@ def test_labels_of_ticks_do_not_touch() -> None:
     assert tick_rows([8, 110, 212], [1, 3, 1]) == [0, 0, 0]
     assert tick_rows([0, 186, 200, 213], [1, 3, 4, 3]) == [0, 0, 1, 0]
     assert tick_rows([0, 190, 200, 206, 212], [1, 3, 4, 4, 2]) == [0, 0, 1, None, 0]
-    rows = [
-        row("m", "t", fraction, 0.5, kept=kept) for fraction, kept in (("1", 24), ("1/12", 2), ("1/24", 1), ("0", 0))
-    ]
-    padding = Panel(rows).x["axis"]["labelPadding"]
+    padding = Panel([row(fraction, 0.5) for fraction in ("1", "1/12", "1/24", "0")]).x["axis"]["labelPadding"]
     assert padding["condition"]["test"].startswith("[0, 1, null, 0][") and padding["condition"]["value"] > 2 * 13
 
 
 def test_models_with_different_numbers_of_heads_share_an_axis_of_shares() -> None:
-    rows = curve([0.9, 0.8, 0.7]) + [r | {"heads": 48, "kept": 2 * r["kept"]} for r in curve([0.8, 0.7, 0.6], "n")]
-    panel = Panel(rows)
+    panel = Panel(curve() + curve(0.8, 0.7, 0.6, model="n", heads=48))
     assert panel.x["axis"]["values"] == [0, 0.5, 1]
     assert '[["0", "1"], ["50", "1/2"], ["100", "0"]]' in panel.x["axis"]["labelExpr"]
     assert "%" in panel.x["title"][0]
     assert {(point["line"], point["at"]) for point in panel.points} == {(m, at) for m in "mn" for at in (0, 0.5, 1)}
 
 
-def test_more_than_two_curves_have_bars_beside_each_other() -> None:
-    two = Panel([r | {"line": name} for name in "ab" for r in curve([0.9, 0.8, 0.7])])
-    assert two.marks()[1] == "area"
-    panel = Panel([r | {"line": name} for name in "abc" for r in curve([0.9, 0.8, 0.7])])
-    assert panel.marks()[1] == "rule" and "area" not in panel.marks()
+def test_more_than_two_curves_have_bars_next_to_each_other() -> None:
+    assert Panel(lines("ab", curve())).marks[1] == "area"
+    panel = Panel(lines("abc", curve()))
+    assert panel.marks[1] == "rule" and "area" not in panel.marks
     ends = [point["at"] for point in panel.points if point["fraction"] == "1/2"]
     assert len(set(ends)) == 3 and sum(ends) / 3 == pytest.approx(12)
     assert max(ends) - min(ends) <= 24 * 12 / WIDTH  # in pixels
 
 
 def test_one_line_has_a_colour_for_each_subset() -> None:
-    rows = [r for subset in ("all", "lookup", "odd", "position") for r in curve([0.9, 0.8, 0.7], subset=subset)]
-    panel = Panel(rows)
-    scale = panel._layer("line")["encoding"]["color"]["scale"]
-    colors = dict(zip(scale["domain"], scale["range"], strict=True))
+    panel = Panel([r for subset in ("all", "lookup", "odd", "position") for r in curve(subset=subset)])
+    encoding = panel.layer("line")["encoding"]
+    colors = dict(zip(*(encoding["color"]["scale"][key] for key in ("domain", "range")), strict=True))
     assert (colors["all"], colors["position"], colors["lookup"]) == ("#000000", "#0072B2", "#D55E00")
-    assert len(set(colors.values())) == 4
-    assert "strokeDash" not in panel._layer("line")["encoding"]
-    names = {label["text"] for label in panel.labels if not label["floor"]}
-    assert names == {"all examples", "lookup", "odd", "position"}
+    assert len(set(colors.values())) == 4 and "strokeDash" not in encoding
+    assert set(panel.names) == {"all examples", "lookup", "odd", "position"}
     legends = {parameter["name"]: parameter.get("bind") for parameter in panel.figure["params"]}
     assert legends == {"lines": None, "subsets": "legend"}
 
 
-def test_floors_of_subsets_are_told_apart() -> None:
-    rows = [
-        r
-        for subset, floor in (("all", 0.52), ("lookup", 0.5), ("position", 0.75))
-        for r in curve([0.9, 0.8, 0.7], subset=subset, contextless=floor, trivial=0.5)
-    ]
-    floors = {label["text"]: label["subset"] for label in Panel(rows).floors}
-    own = {"contextless .520": "all", "contextless .500": "lookup", "contextless .750": "position"}
-    assert floors == own | {"trivial .500": None}
+def test_floors_of_subsets_are_named() -> None:
+    floors = {"all": 0.52, "lookup": 0.5, "position": 0.75}
+    panel = Panel([r for name in floors for r in curve(subset=name, contextless=floors[name], trivial=0.5)])
+    expected = {f"contextless {floor:.3f}".replace("0.", "."): name for name, floor in floors.items()}
+    assert {label["text"]: label["subset"] for label in panel.floors} == expected | {"trivial .500": None}
 
 
-def test_what_a_figure_shows_is_told_below_it() -> None:
-    rows = curve([0.9, 0.8, 0.7], by_word=0.5)
-    told = figure_note(pd.DataFrame(rows))
+def test_the_note_explains_intervals_and_floors() -> None:
+    note = figure_note(pd.DataFrame(curve(by_word=0.5)))
     for words in ("bands are 95 % Student-t intervals over 3 probe seeds", "trivial (", "contextless (", "by word ("):
-        assert words in told
-    bars = figure_note(pd.DataFrame([r | {"line": name} for name in "abc" for r in curve([0.9, 0.8, 0.7], seeds=5)]))
+        assert words in note
+    bars = figure_note(pd.DataFrame(lines("abc", curve(seeds=5))))
     assert "bars are" in bars and "over 5 probe seeds" in bars and "by word" not in bars
-    one = figure_note(pd.DataFrame(curve([0.9, 0.8, 0.7], seeds=1, half=None, trivial=None, contextless=None)))
-    assert "one probe seed, so no interval." in one and "floors" not in one
+    single = figure_note(pd.DataFrame(curve(seeds=1, half=None, trivial=None, contextless=None)))
+    assert "one probe seed, so no interval." in single and "floors" not in single
 
 
 def plot_drops(folder: Path, *points: tuple[str, str, float | None, float | None]) -> dict[str, Path]:
     names = ("model", "constant", "mean_original", "mean_relative_drop")
     values = [dict.fromkeys(DROP_COLUMNS) | dict(zip(names, point, strict=True)) for point in points]
-    plots = Plots(width=200, height=150)
-    save_figure(drop_figure(pd.DataFrame(values), plots)[0], outputs(folder), plots)
-    return {form: folder / f"figure.{form}" for form in FORMS}
+    plots = {"width": 200, "height": 150}
+    return save(folder, drop_figure(pd.DataFrame(values), Plots(**plots))[0], **plots)
 
 
 def test_every_model_with_a_drop_is_a_labelled_point(tmp_path: Path) -> None:
@@ -416,18 +379,17 @@ def test_every_model_with_a_drop_is_a_labelled_point(tmp_path: Path) -> None:
         assert f">{text}<" in svg
     labels = {point["text"]: point for point in drawn(files["html"]) if "y" in point}
     assert {name: label["mean_relative_drop"] for name, label in labels.items()} == {"first": 0.1, "second": 0.1}
-    # points at one place: their labels are beside each other, on an axis that has 0
+    # points at one place: their labels are next to each other, on an axis that has 0
     low, high = specification(files["html"])["layer"][0]["encoding"]["y"]["scale"]["domain"]
     assert low < 0 < high
     assert abs(labels["first"]["y"] - labels["second"]["y"]) * 300 / (high - low) >= LABEL - 1e-6
 
 
-def test_one_drop_is_told_and_not_drawn(tmp_path: Path) -> None:
+def test_one_drop_is_a_text_and_no_figure(tmp_path: Path) -> None:
     files = plot_drops(tmp_path, ("m", "average", 0.7, 0.125), ("n", "average", 0.7, None))
     [text] = [point["text"] for point in specification(files["html"])["data"]["values"]]
-    words = " ".join(text)
-    assert "nothing to compare" in words and "12.5%" in words and "0.700" in words
-    assert "No drop is defined for n." in words
+    for words in ("nothing to compare", "12.5%", "0.700", "No drop is defined for n."):
+        assert words in " ".join(text)
     svg = files["svg"].read_text(encoding="utf-8")
     assert "nothing to compare" in svg and "axis" not in svg
     assert files["png"].read_bytes().startswith(b"\x89PNG")
@@ -439,39 +401,33 @@ def test_no_drop_at_all_is_said(tmp_path: Path) -> None:
 
 
 def averages(uses: list[int], layers: int = LAYERS) -> papa.ConstantMatrices:
-    """Averages whose slot s is used by `uses[s]` examples, the last by all, with an entry of its own for each cell."""
+    """Averages whose slot s is used by `uses[s]` examples, the last by all; every cell has another entry."""
     use = torch.tensor(uses)
     count = torch.minimum(use[:, None], use)
     mean = torch.arange(layers * HEADS * len(uses) ** 2).view(layers, HEADS, len(uses), len(uses)) / 1000
     return papa.ConstantMatrices((mean * count).double(), count, max(uses))
 
 
-def draw(folder: Path, constants: papa.ConstantMatrices, heads: list[tuple[int, int]], **plots: Any) -> dict[str, Path]:
-    save_figure(pictures(constants, heads, Plots(**plots).width), outputs(folder), Plots(**plots))
-    return {form: folder / f"figure.{form}" for form in FORMS}
+def draw(folder: Path, constants: papa.ConstantMatrices, heads: list[tuple[int, int]]) -> dict[str, Path]:
+    return save(folder, pictures(constants, heads, Plots().width), scale=1.0)
 
 
 def test_pictures_of_chosen_heads(tmp_path: Path) -> None:
     constants = averages([101, 101, 53, 1, 0, 0, 101])
-    files = draw(tmp_path, constants, heads=[(0, 4), (2, 1)], scale=1.0)
+    files = draw(tmp_path, constants, [(0, 4), (2, 1)])
     assert drawn_slots(constants) == [0, 1, 2, 6], "of five that are used one is rare"
     svg = files["svg"].read_text(encoding="utf-8")
     assert all(f">{text}<" in svg for text in ("layer 0, head 4", "layer 2, head 1", "query slot", "key slot", "6"))
     assert files["png"].read_bytes().startswith(b"\x89PNG")
     values = drawn(files["html"])
-    cells = {(cell["query"], cell["key"]): cell for cell in values}
+    cells = {(cell.pop("query"), cell.pop("key")): cell for cell in values}
     assert len(cells) == len(values) == 4 * 4
-    assert cells[2, 6] == {
-        "query": 2,
-        "key": 6,
-        "examples": 53,
-        "0_4": pytest.approx(float(constants.mean[0, 4, 2, 6]), abs=1e-4),
-        "2_1": pytest.approx(float(constants.mean[2, 1, 2, 6]), abs=1e-4),
-    }
+    entries = {f"{layer}_{head}": float(constants.mean[layer, head, 2, 6]) for layer, head in ((0, 4), (2, 1))}
+    assert cells[2, 6] == pytest.approx({"examples": 53} | entries, abs=1e-4)
     [first, _] = specification(files["html"])["concat"]
     # rows are queries and columns keys, slot 0 in the upper left corner
     assert (first["encoding"]["y"]["field"], first["encoding"]["x"]["field"]) == ("query", "key")
-    # each head to its own maximum, by the square root, which its legend says
+    # each head up to the maximum of its entries, by the square root, which the legend explains
     color, largest = first["encoding"]["color"], max(cell["0_4"] for cell in values)
     assert color["scale"]["type"] == "sqrt" and color["scale"]["domain"] == [0, largest / 4, largest]
     assert "square-root" in " ".join(color["legend"]["title"])
@@ -479,9 +435,9 @@ def test_pictures_of_chosen_heads(tmp_path: Path) -> None:
 
 
 def test_pairs_of_slots_that_no_example_has_are_no_cells(tmp_path: Path) -> None:
-    constants = averages([5, 5, 5, 5, 5, 5, 5])
+    constants = averages([5] * N)
     constants.count[2, 3] = constants.count[3, 2] = 0
-    page = draw(tmp_path, constants, heads=[(0, 0)])["html"].read_text(encoding="utf-8")
+    page = draw(tmp_path, constants, [(0, 0)])["html"].read_text(encoding="utf-8")
     assert page.count('"examples": 5') == N * N - 2
 
 
@@ -489,8 +445,7 @@ def test_slots_in_most_use_are_drawn() -> None:
     n = 131
     uses = [200 - slot for slot in range(n)]
     uses[n - 1], uses[97] = 200, 199
-    slots = drawn_slots(averages(uses, layers=1))
-    assert slots == [*range(MAXIMUM_SLOTS - 2), 97, n - 1]
+    assert drawn_slots(averages(uses, layers=1)) == [*range(MAXIMUM_SLOTS - 2), 97, n - 1]
     with pytest.raises(papa.InputError, match="over no token"):
         drawn_slots(averages([0, 0, 0]))
 

@@ -1,4 +1,4 @@
-# Everything is set up in .venv, once, and reused; what is needed before is make, Python >= 3.11 and a package index.
+# Requirements: make, Python >= 3.11 and a package index. All else is installed once, in .venv.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 CORES ?= all
 TORCH := 2.13.0
 
-# The slow tests apart from those of the pages, in parts that take about as long as each other.
+# The slow tests, without those of docs and browser, in three parts of about the same duration.
 SHARD_1 := tests/slurm $(addprefix tests/workflow/test_,benchmarks.py fetch.py known_run.py reruns.py twins.py)
 SHARD_2 := $(addprefix tests/workflow/test_,decoder.py edits.py every_rule.py hostile.py known_lookup_run.py old_results.py orders.py profiles.py)
 SHARD_3 := $(addprefix tests/workflow/test_,damage.py extending.py killed.py module.py wheel.py)
@@ -16,14 +16,14 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
 .PHONY: help demo test test-slow lint docs site models smoke-hub constraints
 
 help:
-	@echo "make demo         run the embedded default: tables and figures in results/demo/"
-	@echo "make test         check the code and run the tests, about ten minutes"
-	@echo "make test-slow    run the tests that take longer: kills, full disks, SLURM, the browser; SHARD=1 runs a part of them"
-	@echo "make docs         write what pages say of keys, commands and words anew, and run the notebook"
-	@echo "make site         build the site of all pages in build/site; fails on a dead link"
+	@echo "make demo         run the demo: tables and figures in results/demo/"
+	@echo "make test         check the code and run the fast tests, about ten minutes"
+	@echo "make test-slow    run the slow tests: kills, full disks, SLURM, the browser; SHARD=1 runs a third of them"
+	@echo "make docs         update the generated parts of pages (keys, commands, terms), and run the notebook"
+	@echo "make site         build the site in build/site; fails on a dead link"
 	@echo "make models       try every text model of transformers, and write docs/models.md; 5 to 30 minutes"
-	@echo "make smoke-hub    three batches of a real model and data from the hub itself (needs a network)"
-	@echo "make constraints  pin the newest fitting packages anew in constraints.txt"
+	@echo "make smoke-hub    run three batches of a real model on data from the hub (needs a network)"
+	@echo "make constraints  update constraints.txt to the newest packages that work together"
 
 demo: $(READY)
 	@$(BIN)/papa demo --cores $(CORES)
@@ -57,23 +57,23 @@ models: $(READY)
 smoke-hub: $(READY)
 	@$(BIN)/python benchmarks/smoke_hub.py
 
-# A new environment is made only where .venv has no Python that will do.
+# Create a new environment only if .venv has no suitable Python.
 $(READY): pyproject.toml constraints.txt
 	@fits() { "$$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }; \
 	for python in $(BIN)/python python3.11 python3; do fits $$python && break; python=; done; \
 	if [ -z "$$python" ]; then \
-	  echo "papa needs Python 3.11 or newer, called python3.11 or python3; install it and run make again." >&2; exit 1; \
+	  echo "papa needs Python 3.11 or newer as python3.11 or python3; install it and run make again." >&2; exit 1; \
 	fi; \
 	if [ "$$python" != $(BIN)/python ]; then echo "Making $(VENV) with $$python" && $$python -m venv --clear $(VENV) || exit 1; fi
-	@echo "Installing papa and its tools in $(VENV) (minutes at the first time)"
+	@echo "Installing papa and its tools in $(VENV) (the first time takes minutes)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,slurm,dev]'
 	@touch $@
 
-# torch stays at the version that the project is tested with; its builds for GPUs pin their own libraries.
+# torch stays at the tested version, because its builds for GPUs pin libraries of their own.
 constraints: $(READY)
 	@rm -rf build/constraints && $(BIN)/python -m venv build/constraints
 	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check '.[demo,slurm,dev]' torch==$(TORCH)
-	@{ echo "# Every package that papa is run and tested with: made by \`make constraints\` from pyproject.toml, in a clean"; \
+	@{ echo "# Every package that papa is tested with: \`make constraints\` writes this file from pyproject.toml, in a clean"; \
 	   echo "# environment. Any build of torch fits its pin, for CPU or GPU."; \
 	   build/constraints/bin/python -m pip freeze --all --exclude papa-attention --exclude pip | sed 's/+cpu$$//'; \
 	 } > build/constraints.txt

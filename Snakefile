@@ -2,7 +2,7 @@ from snakemake.utils import min_version
 
 min_version("9.20")
 
-# A config given by --configfile stands alone; --config key=value alone changes keys of the default.
+# --configfile replaces the default config; --config key=value without it changes keys of the default.
 if not workflow.configfiles:
 
     configfile: "config/config.yaml"

@@ -8,7 +8,7 @@ from papa.jobs.start import begin, end, marked, started
 
 try:
     STUDY = started(config, workflow.configfiles)
-    # An input of every job: newer than an artefact that does not fit the config, and ancient for a job that is done.
+    # An input of every job. It is newer than an outdated artefact, and `ancient` for a job that is up to date.
     OUTDATED = marked(STUDY)
 except InputError as error:
     raise SystemExit(f"Config error: {error}")
@@ -17,7 +17,7 @@ except InputError as error:
 report: "../report/workflow.rst"
 
 
-# Ctrl-C reaches a job only when it has a handler: before, Python would print where its imports were.
+# Ctrl-C reaches a job only after the job has set a handler. Before, it would print a traceback of Python's imports.
 shell.prefix("set -euo pipefail; trap '' INT; ")
 
 
@@ -26,12 +26,13 @@ def job_of(rule, wildcards):
 
 
 def reads(rule, *names):
-    """The inputs of these names, as far as the config needs them. Those of a finished job never rerun it."""
+    """The inputs of these names that the config needs. If a job is up to date, they are `ancient`."""
 
     def inputs(wildcards):
         job = job_of(rule, wildcards)
         counts, files = ancient if STUDY.state(job) == FRESH else str, STUDY.read_by(job)
-        assert files.keys() <= set(names), f"{rule} does not name all its inputs: {', '.join(files)}"
+        if hidden := files.keys() - set(names):
+            raise InputError(f"{rule} also reads {', '.join(hidden)}; name these inputs in the rule.")
         paths = {name: [counts(f"<results>/{path}") for path in several] for name, several in files.items()}
         return paths | {"outdated": counts(OUTDATED)}
 
@@ -39,10 +40,9 @@ def reads(rule, *names):
 
 
 def sized(rule):
-    """Memory in megabytes and walltime in minutes, which grow with each attempt to run a job."""
-    estimates = {"mem_mb": resources.memory, "runtime": resources.walltime}
+    """Memory in megabytes and walltime in minutes, multiplied by the number of the attempt."""
     times = lambda estimate: lambda wildcards, attempt: attempt * estimate(STUDY, job_of(rule, wildcards))
-    return {name: times(estimate) for name, estimate in estimates.items()}
+    return {"mem_mb": times(resources.memory), "runtime": times(resources.walltime)}
 
 
 def parameters(wildcards, output):

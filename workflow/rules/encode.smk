@@ -12,7 +12,7 @@ use rule tokenize as average with:
         **sized("average"),
 
 
-# A corpus with shards: the sums over each of them, and then over all.
+# A corpus with shards is summed shard by shard; `merge_averages` adds the sums.
 use rule average as average_part with:
     input:
         unpack(reads("average_part", "tokens")),
@@ -66,7 +66,7 @@ use rule tokenize as train_lambda with:
         **sized("train_lambda"),
 
 
-# λ on a part of the training texts, to see how stable the order is.
+# λ on half of the training texts, to show how stable the order is.
 use rule train_lambda as half_lambda with:
     input:
         unpack(reads("half_lambda", "tokens", "labels", "constants")),
@@ -78,7 +78,7 @@ use rule train_lambda as half_lambda with:
         **sized("half_lambda"),
 
 
-# Weights of heads by other measures than λ.
+# Weights of heads by measures other than λ.
 use rule train_lambda as weigh_heads with:
     input:
         unpack(reads("weigh_heads", "tokens", "labels", "constants", "index", "hidden")),
@@ -122,14 +122,14 @@ use rule train_lambda as hidden_states with:
         hidden=file("hidden") if STUDY.config.keep_hidden_states else temp(file("hidden")),
     pathvars:
         path=ARTEFACTS["index"].stem,
-    # hidden states that are deleted again wait until probes have read those that exist
+    # temporary hidden states wait until probes have read those that exist
     priority: 1 if STUDY.config.keep_hidden_states else -1
     resources:
         **sized("hidden_states"),
 
 
-# Only on request (snakemake prune): stored hidden states, which are rebuilt if a job reads them, and what killed jobs
-# left.
+# Only on request (snakemake prune): delete stored hidden states, which are rebuilt if a job reads them, and the remains
+# of killed jobs.
 rule prune:
     log:
         "<results>/logs/prune.log",

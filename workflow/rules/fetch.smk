@@ -1,5 +1,5 @@
-# Only on request (papa run CONFIG fetch), where there is a network. It has no output, because no job depends on the
-# place of data and models.
+# Only on request (papa run CONFIG fetch), on a machine with a network. It has no output, because no job depends on the
+# location of data and models.
 rule fetch:
     log:
         "<results>/logs/fetch.log",

@@ -1,5 +1,5 @@
-# All other rules take log, benchmark, environment, parameters and script from the first two. Only `path` differs: the
-# log and the benchmark of a job are called like its first output.
+# All other rules inherit log, benchmark, environment, parameters and script from the first two. They differ in `path`:
+# the log and the benchmark of a job are named after its first output.
 rule prepare_texts:
     input:
         unpack(reads("prepare_texts")),
@@ -33,7 +33,7 @@ rule tokenize:
         "<results>/<path>.benchmark.tsv"
     pathvars:
         path=ARTEFACTS["tokens"].stem,
-    priority: 3  # the longest chain of jobs begins early
+    priority: 3  # the longest chain of jobs starts early
     conda:
         "../envs/papa.yaml"
     resources:

@@ -30,7 +30,7 @@ use rule prepare_texts as claims with:
         **sized("claims"),
 
 
-# Every other analysis of papa/config/analyses.py, which also names its inputs.
+# All other analyses of papa/config/analyses.py, which also names their inputs.
 use rule prepare_texts as analysis with:
     input:
         unpack(reads("analysis", *STUDY.analysis_inputs())),

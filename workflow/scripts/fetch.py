@@ -1,4 +1,4 @@
-"""What the config takes from the hub, in the mirror folder."""
+"""Download the models and data of the config from the hub to the mirror folder."""
 
 from papa.jobs.stage import run
 

@@ -1,4 +1,4 @@
-"""One job: the function that its settings name makes its outputs of its inputs."""
+"""Run one job: the function that its settings name."""
 
 from papa.jobs.stage import run
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from papa.config.job import AnyJob
     from papa.config.study import Study
 
-Inputs = Mapping[str, list["AnyJob"]]
+Inputs = Mapping[str, Sequence["AnyJob"]]
 Parameters = Mapping[str, JSON]
 
 TABLE = {"table": "table", "markdown": "table_md", "latex": "table_tex"}
@@ -91,13 +91,17 @@ def _plots(study: Study) -> JSON:
 
 
 def _runs(study: Study) -> Inputs:
-    tasks, probes = dict.fromkeys(task for _, task in study.config.pairs), list(study.probes())
+    tasks, probes = dict.fromkeys(task for _, task in study.config.pairs), study.probes()
     return {
         "runs": probes,
         "outcomes": probes,
         "labels": [job for task in tasks for job in study.labels(task)],
         "subsets": [study.job("prepare_subsets", task=task) for task in tasks if study.config.tasks[task].subset],
     }
+
+
+def _weights_of_heads(study: Study) -> Inputs:
+    return {"lambdas": study.weights()}
 
 
 def _seeds(study: Study) -> JSON:
@@ -162,7 +166,7 @@ ANALYSES = {
     ),
     "stability": Entry(
         "papa.results.stability:Stability",
-        lambda study: {"lambdas": study.weights()},
+        _weights_of_heads,
         lambda study: {"learned": _weights(study), "fractions": _fractions_between(study)},
         _several_weights,
         version=2,

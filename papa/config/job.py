@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from papa.config import stages
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import Machine
 from papa.files import JSON, Trace, digest_of, digest_of_json
 
-S = TypeVar("S", bound=stages.Settings)
+S = TypeVar("S", bound=stages.Settings, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Job(Generic[S]):
         wanted = {name: tuple(requests) for name, requests in parameters["wanted"].items()}
         return Job(settings.stamp[0], settings, dict(inputs), dict(outputs), wanted, machine=machine)
 
-    def placed(self, folder: Path) -> AnyJob:
+    def placed(self, folder: Path) -> Job[S]:
         """Return the job with its paths in a folder of results."""
         inputs = {name: tuple(str(folder / path) for path in paths) for name, paths in self.inputs.items()}
         return replace(self, inputs=inputs, outputs={name: str(folder / path) for name, path in self.outputs.items()})
@@ -101,7 +101,7 @@ class Job(Generic[S]):
         return isinstance(other, Job) and self.main == other.main
 
 
-AnyJob = Job[Any]
+AnyJob = Job[stages.Settings]
 """A job of any stage."""
 
 

@@ -65,6 +65,11 @@ class Target:
     column: str | None = None
     examples: str = "texts"
 
+    @property
+    def direct(self) -> bool:
+        """Whether the model's own head makes the predictions, so no probe is trained."""
+        return not self.probed
+
 
 @dataclass(frozen=True)
 class Measure:

@@ -44,6 +44,10 @@ PUBLISHED_CODE: dict[str, JsonValue] = {"encoder_dropout": True, "score_validati
 PUBLISHED_LAYOUT: dict[str, JsonValue] = {"style": "published_code", "segments": "published_code"}
 """Defaults of `layout` under `fidelity: published_code`."""
 
+_KEYS_OF_MACHINES = ("hub_mirror", "device", "threads", "token_budget", "checkpoint_minutes", "keep_hidden_states")
+OF_MACHINES = dict.fromkeys(_KEYS_OF_MACHINES, True) | {"models": {"__all__": {"path", "package"}}}
+"""Keys that may differ from machine to machine; no result depends on them, beyond rounding."""
+
 ONLY_WITH = {
     "config": "hub",
     "revision": "hub",
@@ -485,6 +489,9 @@ class Threads(Block):
     encoder: Annotated[int, Field(ge=1, le=1024), key("threads of a job that runs the encoder", "threads")] = 2
     probe: Annotated[int, Field(ge=1, le=1024), key("threads of a job that trains probes", "threads")] = 1
 
+    def __getitem__(self, kind: Literal["encoder", "probe"]) -> int:
+        return self.encoder if kind == "encoder" else self.probe
+
 
 class Config(Block):
     """The runs of a study, with their models, texts and labels, and the locations of these on this machine."""
@@ -647,6 +654,14 @@ class Config(Block):
         used = [self.tasks[task].corpus for grid in grids for task in grid.tasks]
         used += [corpus for grid in grids for name in grid.constants if (corpus := Constant.parse(name).corpus)]
         return list(dict.fromkeys(used))
+
+    def shown(self) -> dict[str, JsonValue]:
+        """Return the keys of everything that is run as the report shows them, without places and limits of machines."""
+        content = self.model_dump(mode="json", exclude_none=True, exclude=OF_MACHINES)
+        models, tasks = zip(*self.pairs, strict=True)
+        for block, names in {"models": models, "corpora": self.corpora_run, "tasks": tasks}.items():
+            content[block] = {name: content[block][name] for name in dict.fromkeys(names)}
+        return content
 
     @property
     def machine(self) -> Machine:

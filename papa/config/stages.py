@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from papa.config.settings import Corpus, ModelSettings, Plots
+from papa.config.settings import Corpus, ModelSettings, Plots, Task
 from papa.config.variant import WHOLE
 from papa.files import JSON
 
@@ -88,7 +88,7 @@ class ModelId(Settings):
         return "a folder" if self.hub is None else f"{self.hub}@{self.revision or 'main'}"
 
 
-class _OfModel(Settings):
+class OfModel(Settings):
     model: ModelId
 
     def recorded(self) -> dict[str, JSON]:
@@ -102,7 +102,7 @@ class Encoding(Settings):
     precision: str = "float32"
 
 
-class _OfEncoding(Settings):
+class OfEncoding(Settings):
     model: Encoding
 
     @property
@@ -122,9 +122,14 @@ class Training(Settings):
     epochs: int
 
     @classmethod
-    def none(cls) -> Training:
-        """Nothing is trained: no epochs."""
-        return cls(learning_rate=0, batch_size=1, epochs=0)
+    def of(cls, task: Task, epochs: int | None = None) -> Training:
+        """Return the training of a task's probe, for another number of epochs if one is set."""
+        return cls(learning_rate=task.learning_rate, batch_size=task.batch_size, epochs=epochs or task.epochs)
+
+    @classmethod
+    def none(cls, batch_size: int = 1) -> Training:
+        """Return no training: no epochs."""
+        return cls(learning_rate=0, batch_size=batch_size, epochs=0)
 
 
 class OfCorpus(Settings):
@@ -178,7 +183,7 @@ class SubsetsOf(OfCorpus):
     subset: str
 
 
-class TokensOf(_OfModel):
+class TokensOf(OfModel):
     """Stage *tokens*: the texts of a corpus in the slots of a model."""
 
     stage = "tokens"
@@ -190,7 +195,7 @@ class TokensOf(_OfModel):
     blocks: bool
 
 
-class AverageOf(_OfEncoding):
+class AverageOf(OfEncoding):
     """Stage *average*: the average attention of every head over a corpus, or over a part of it.
 
     `kind` is what is averaged, one of `AVERAGED`; "average" is attention, slot by slot.
@@ -210,7 +215,7 @@ class MergeOf(Settings):
     runs = "papa.method.corpus_averages:merge_averages"
 
 
-class ResampleOf(_OfEncoding):
+class ResampleOf(OfEncoding):
     """Stage *resample*: attention to single texts of a corpus, one for each slot of a query."""
 
     stage = "resample"
@@ -237,7 +242,7 @@ class Gating(Settings):
     """Kendall's τ between the orders of two epochs at which learning ends; None if it never ends early."""
 
 
-class LambdaOf(_OfEncoding, Gating):
+class LambdaOf(OfEncoding, Gating):
     """Stage *lambda*: how much every head needs its own attention, learned with a probe."""
 
     stage = "lambda"
@@ -251,7 +256,7 @@ LEFT_OUT_OF = 1000
 """Training examples on which *leave-one-out* measures, at most, because it passes over them once for each unit."""
 
 
-class WeightsOf(_OfEncoding):
+class WeightsOf(OfEncoding):
     """Stage *weights*: what every head weighs by another measure than λ, on the training texts of a task.
 
     What a measure does not depend on is None, and is not recorded.
@@ -260,7 +265,7 @@ class WeightsOf(_OfEncoding):
     stage = "weights"
     runs = "papa.method.head_weights:weigh_heads"
 
-    by: Literal["gradient", "leave-one-out", "variance", "output-norm"]
+    by: str
     constant: str | None = None
     seed: int | None = None
     training: Training
@@ -280,7 +285,7 @@ class OrderFromWeights(Settings):
     order: str
 
 
-class OrderFromModel(_OfModel):
+class OrderFromModel(OfModel):
     """Stage *order*: heads in an order that needs no text. Only a random one depends on the seed."""
 
     stage = "order"
@@ -291,7 +296,7 @@ class OrderFromModel(_OfModel):
     unit: Unit = "head"
 
 
-class HiddenOf(_OfEncoding):
+class HiddenOf(OfEncoding):
     """Stage *hidden*: all hidden states of a corpus, or of a part of it, with some heads replaced."""
 
     stage = "hidden"
@@ -301,7 +306,7 @@ class HiddenOf(_OfEncoding):
     part: str
 
 
-class ProbeOf(_OfEncoding):
+class ProbeOf(OfEncoding):
     """Stage *probe*: a probe for each seed, trained, and what each makes of every validation example.
 
     Streamed hidden states are computed when they are read. The metric is only named for the terminal, because all

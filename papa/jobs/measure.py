@@ -95,7 +95,7 @@ class Measured:
             if job.rule == "train_lambda":
                 rows = read_table(self.folder / job.main).to_pandas()
                 rows = rows[rows["epoch"] == rows["epoch"].max()].sort_values(["value", "layer", "head"])
-                about = {"constant": job.settings.constant, "seed": job.settings.seed}
+                about = {"constant": job.wildcards["constant"], "seed": int(job.wildcards["seed"])}
                 frames.append(rows.assign(rank=range(len(rows)), **about)[HEADS].sort_values(["layer", "head"]))
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=HEADS)
 

@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import cache
 
-from papa.config.job import AnyJob, Job
+from papa.config.job import AnyJob
 from papa.config.measures import METRICS
 from papa.config.settings import Config
 from papa.config.stages import (
@@ -22,6 +22,7 @@ from papa.config.stages import (
     LambdaOf,
     MergeOf,
     OfCorpus,
+    OfEncoding,
     ProbeOf,
     ResampleOf,
     Settings,
@@ -240,7 +241,7 @@ def seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> f
         return START_SECONDS
     rate = FLOPS_CPU * threads
     if config.device.startswith("cuda") and needs.runs_model:
-        rate = FLOPS_GPU if job.settings.model.precision == "float32" else FLOPS_GPU_HALF
+        rate = FLOPS_GPU if _is_precise(job) else FLOPS_GPU_HALF
     return START_SECONDS + needs.operations / rate + needs.seconds
 
 
@@ -272,7 +273,7 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
         case AverageOf(part=part, kind=kind):
             return _one_pass(job, config, sizes, 1 / _parts(part), _averages(kind, sizes))
         case MergeOf():
-            kind = reader_of(job).settings.kind
+            kind = _kind(reader_of(job).settings)
             return Needs(SUMMED * sizes.constants(kind), written=_averages(kind, sizes), runs_model=False)
         case ResampleOf():
             share = min(1.0, sizes.slots / max(sizes.examples, 1))  # at most one text for each slot
@@ -283,8 +284,8 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
             return replace(needs, memory=needs.memory + (2 * FLOAT + HALF) * config.token_budget * sizes.states)
         case WeightsOf(by=by) if by in OBSERVED:
             return _one_pass(job, config, sizes)
-        case LambdaOf() | WeightsOf() | ProbeOf():
-            return _learn(job, config, sizes)
+        case LambdaOf() | WeightsOf() | ProbeOf() as settings:
+            return _learn(job, settings, config, sizes)
     return None
 
 
@@ -295,9 +296,9 @@ def _one_pass(job: AnyJob, config: Config, sizes: Sizes, share: float = 1.0, wri
     return Needs(memory, share * sizes.operations, written=written)
 
 
-def _learn(job: Job[LambdaOf] | Job[WeightsOf] | Job[ProbeOf], config: Config, sizes: Sizes) -> Needs:
+def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config, sizes: Sizes) -> Needs:
     """Learn a probe, λ or constants, on stored hidden states or through the model, and measure what was learned."""
-    settings, target = job.settings, config.tasks[job.wildcards["task"]].target
+    target = config.tasks[job.wildcards["task"]].target
     scores, kind, stored = isinstance(settings, ProbeOf), _kind(settings), "index" in job.needs
     seeds, epochs = len(settings.seeds) if isinstance(settings, ProbeOf) else 1, settings.training.epochs
     trained = isinstance(settings, LambdaOf) or (
@@ -340,10 +341,14 @@ def _learn(job: Job[LambdaOf] | Job[WeightsOf] | Job[ProbeOf], config: Config, s
     return Needs(memory, operations, waiting, FLOAT * learned * seeds + seeds * outcomes, runs_model)
 
 
+def _is_precise(job: AnyJob) -> bool:
+    return not isinstance(job.settings, OfEncoding) or job.settings.model.precision == "float32"
+
+
 def _model(job: AnyJob, sizes: Sizes, activations: float, averages: bool = False) -> float:
     """Bytes of the model with its constants, and of these many tokens inside a layer; more if it `averages`."""
-    kind, precise = _kind(job.settings), job.settings.model.precision == "float32"
-    memory = LOADED * FLOAT * sizes.weights + (FLOAT if precise else AUTOCAST) * activations * sizes.between
+    kind, activation = _kind(job.settings), FLOAT if _is_precise(job) else AUTOCAST
+    memory = LOADED * FLOAT * sizes.weights + activation * activations * sizes.between
     memory += (SUMMED if averages else CONSTANT) * sizes.constants(kind)
     return memory + (FLOAT + DOUBLE * averages) * sizes.classes(kind)
 

@@ -21,7 +21,8 @@ from papa.config.job import Job
 from papa.config.reading import config_of
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import STAGES, ModelId, OrderFromModel, Settings
-from papa.config.study import BUILDERS, Study
+from papa.config.study import Study
+from papa.config.wiring import BUILDERS
 from papa.files import (
     KEY,
     footer_of,
@@ -559,8 +560,8 @@ def test_default_values_are_not_recorded_and_never_change() -> None:
 
 
 def test_every_rule_has_a_builder_and_no_builder_lacks_a_rule() -> None:
-    """Except `fetch` and `prune`, which are no jobs of a study."""
+    """Except `prune`, which is no job of a study."""
     rules = Path(__file__).parents[2].glob("workflow/rules/*.smk")
     code = "\n".join(path.read_text(encoding="utf-8") for path in rules)
     named = re.findall(r"^(?:rule|use rule \w+ as) (\w+)", code, re.MULTILINE)
-    assert set(named) - {"fetch", "prune"} == set(BUILDERS)
+    assert set(named) - {"prune"} == set(BUILDERS)

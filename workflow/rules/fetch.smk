@@ -9,6 +9,6 @@ rule fetch:
     resources:
         runtime=240,
     params:
-        parameters=lambda wildcards: STUDY.from_hub(),
+        parameters=lambda wildcards: STUDY.parameters(STUDY.job("fetch")),
     script:
         "../scripts/fetch.py"

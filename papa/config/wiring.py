@@ -1,0 +1,304 @@
+"""How jobs are wired: the settings, inputs and outputs of the jobs of each rule of the workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from papa.config import stages
+from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
+from papa.config.artefacts import ARTEFACTS
+from papa.config.job import AnyJob
+from papa.config.measures import MASKED
+from papa.config.settings import Corpus
+from papa.config.variant import ORIGINAL, WHOLE, Constant, Order, Variant
+from papa.errors import InputError
+
+if TYPE_CHECKING:
+    from papa.config.study import Study
+
+Needs = dict[str, Sequence[AnyJob]]
+
+
+class Wiring(NamedTuple):
+    """One job before it has paths.
+
+    Args:
+        settings: the settings of its stage.
+        needs: the jobs that make each of its inputs; an input without jobs is not read.
+        outputs: the artefact of each output.
+        names: wildcards of the outputs that the rule itself does not have.
+    """
+
+    settings: stages.Settings
+    needs: Mapping[str, Sequence[AnyJob]]
+    outputs: Mapping[str, str]
+    names: Mapping[str, str] = {}
+
+
+def _texts(study: Study, corpus: str) -> Wiring:
+    settings = stages.TextsOf(corpus=_corpus(study, corpus), source=_digests(study, corpus))
+    return Wiring(settings, {}, {"texts": "texts"})
+
+
+def _labels(study: Study, task: str) -> Wiring:
+    block = study.config.tasks[task]
+    if block.label is None:
+        raise InputError(f"Task {task} has no labels, so there are none to prepare; give it a label.")
+    settings = stages.LabelsOf(
+        corpus=_corpus(study, block.corpus),
+        source=_digests(study, block.corpus),
+        label=block.label,
+        labels=block.labels,
+        metric=block.metric,
+    )
+    return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=block.corpus)]}, {"labels": "labels"})
+
+
+def _subsets(study: Study, task: str) -> Wiring:
+    block = study.config.tasks[task]
+    settings = stages.SubsetsOf(
+        corpus=_corpus(study, block.corpus), source=_digests(study, block.corpus), subset=block.subset or ""
+    )
+    return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=block.corpus)]}, {"subsets": "subsets"})
+
+
+def _tokens(study: Study, model: str, laid_out: str) -> Wiring:
+    name, _, slots = laid_out.partition("/slots-")
+    corpus, layout = study.config.corpora[name], study.config.layout
+    settings = stages.TokensOf(
+        model=_model(study, model),
+        slots=int(slots or corpus.slots or 0),
+        style=layout.style,
+        segments=layout.segments if corpus.second else "aligned",  # single texts are one segment
+        blocks=corpus.blocks,
+    )
+    return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=name)]}, {"tokens": "tokens"})
+
+
+def _average(study: Study, model: str, laid_out: str, averaged: str, part: str = WHOLE) -> Wiring:
+    settings = stages.AverageOf(model=_encoding(study, model), part=part, kind=averaged)
+    tokens = study.job("tokenize", model=model, laid_out=laid_out)
+    return Wiring(settings, {"tokens": [tokens]}, {"constants": "average" if part == WHOLE else "average_part"})
+
+
+def _merged_averages(study: Study, model: str, laid_out: str, averaged: str) -> Wiring:
+    names = {"model": model, "laid_out": laid_out, "averaged": averaged}
+    parts = [study.job("average_part", **names, part=part) for part in study.parts(laid_out)]
+    return Wiring(stages.MergeOf(), {"parts": parts}, {"constants": "average"})
+
+
+def _resample(study: Study, model: str, laid_out: str) -> Wiring:
+    settings = stages.ResampleOf(model=_encoding(study, model))
+    tokens = study.job("tokenize", model=model, laid_out=laid_out)
+    return Wiring(settings, {"tokens": [tokens]}, {"constants": "resample"})
+
+
+def _lambda(study: Study, model: str, task: str, constant: str, seed: str, part: str = WHOLE) -> Wiring:
+    block, ranking = study.config.tasks[task], study.config.ranking
+    settings = stages.LambdaOf(
+        model=_encoding(study, model, learning=True),
+        training=stages.Training.of(block, ranking.epochs),
+        masked=block.target is MASKED,
+        seed=int(seed),
+        constant=constant,
+        encoder_dropout=study.config.encoder_dropout,
+        part=part,
+        unit=ranking.unit,
+        direct=block.target.direct,
+        start=ranking.start,
+        l1=ranking.l1 or 0.0,
+        settled=ranking.settled,
+    )
+    needs = _examples(study, model, task)
+    needs["constants"] = study.constants(model, block.corpus, Constant.parse(constant))
+    return Wiring(settings, needs, {"lambdas": "lambda" if part == WHOLE else "lambda_half"})
+
+
+def _weights(study: Study, model: str, task: str, constant: str, weights: str) -> Wiring:
+    block, order = study.config.tasks[task], Order.parse(weights)
+    from_loss, with_constant = order.draw is not None, order.base != "output-norm"
+    training = stages.Training.none()
+    if from_loss:
+        training = stages.Training.of(block)
+        if block.target.direct:  # no probe is trained
+            training = stages.Training.none(training.batch_size)
+    settings = stages.WeightsOf(
+        model=_encoding(study, model, learning=from_loss),
+        by=order.base,
+        constant=constant if with_constant else None,
+        seed=order.draw,
+        training=training,
+        encoder_dropout=study.config.encoder_dropout if from_loss else None,
+        unit=study.config.ranking.unit,
+        direct=from_loss and block.target.direct,
+    )
+    needs = _examples(study, model, task)
+    if not from_loss:
+        del needs["labels"]
+    elif not study.streamed(task, Variant.parse(ORIGINAL)):
+        needs["index"] = _hidden_states(study, model, task, ORIGINAL)
+    if with_constant:
+        needs["constants"] = study.constants(model, block.corpus, Constant.parse(constant))
+    return Wiring(settings, needs, {"weights": "weights"})
+
+
+def _order_from_weights(study: Study, model: str, task: str, constant: str, order: str) -> Wiring:
+    names, parsed = {"model": model, "task": task, "constant": constant}, Order.parse(order)
+    if parsed.by_lambda:
+        weights = study.job("train_lambda", **names, seed=str(parsed.draw))
+    else:
+        weights = study.job("weigh_heads", **names, weights=order)
+    # finished orders record that they read `lambdas`, whatever the weights are
+    return Wiring(stages.OrderFromWeights(order=order), {"lambdas": [weights]}, {"order": "order"})
+
+
+def _order_from_model(study: Study, model: str, order: str) -> Wiring:
+    ranking = study.config.ranking
+    seed = ranking.seeds[0] if Order.parse(order).draw is not None else 0
+    settings = stages.OrderFromModel(model=_model(study, model), order=order, seed=seed, unit=ranking.unit)
+    return Wiring(settings, {}, {"order": "heads_in_order"})
+
+
+def _hidden(study: Study, model: str, owner: str, variant: str, part: str) -> Wiring:
+    folder, _, name = owner.partition("/")
+    task = name if folder == "tasks" else ""
+    corpus = study.config.tasks[task].corpus if task else name
+    settings = stages.HiddenOf(model=_encoding(study, model), variant=variant, part=part)
+    tokens = study.job("tokenize", model=model, laid_out=corpus)
+    needs = {"tokens": [tokens]} | _replacement(study, model, corpus, task, Variant.parse(variant))
+    return Wiring(settings, needs, {"index": "index", "hidden": "hidden"})
+
+
+def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
+    block, replaced = study.config.tasks[task], Variant.parse(variant)
+    streamed = study.streamed(task, replaced)
+    settings = stages.ProbeOf(
+        model=_encoding(study, model, learning=replaced.trained),
+        task=task,
+        metric=block.metric,
+        training=stages.Training.none() if block.target.direct else stages.Training.of(block),
+        seeds=tuple(study.variants(model, task).get(replaced) or study.config.run.seeds),
+        variant=variant,
+        encoder_dropout=study.config.encoder_dropout,
+        streamed=streamed,
+        direct=block.target.direct,
+    )
+    needs = _examples(study, model, task)
+    if streamed:
+        needs |= _replacement(study, model, block.corpus, task, replaced)
+    else:
+        needs["index"] = _hidden_states(study, model, task, variant)
+    return Wiring(settings, needs, {name: name for name in ("runs", "outcomes", "probes")})
+
+
+def _analysis(study: Study, analysis: str) -> Wiring:
+    return _wired(study, ANALYSES.get(analysis) or grid_entry(study, analysis), analysis)
+
+
+def _patterns(study: Study, model: str, laid_out: str) -> Wiring:
+    return _wired(study, patterns_entry(study, model, laid_out), "patterns")
+
+
+def _wired(study: Study, entry: Entry, name: str) -> Wiring:
+    return Wiring(entry.settings(name, study), entry.inputs(study), entry.outputs, {"analysis": name})
+
+
+def _page(study: Study) -> Wiring:
+    # finished reports record these inputs by name, and all other analyses together
+    named: Needs = {name: [study.analysis("summary")] for name in ("summary", "runs", "curves")}
+    named |= {name: [study.analysis(name)] for name in ("claims", "stability") if name in study.entries()}
+    others = [job for job in study.analyses() if [job] not in named.values()]
+    return Wiring(stages.PageOf(config=study.config.shown()), named | {"analyses": others}, {"page": "page"})
+
+
+def _fetch(study: Study) -> Wiring:
+    """Every model and corpus that is run and has no place but the hub; this job has no outputs."""
+    models = {name: study.config.models[name] for name, _ in study.config.pairs}
+    settings = stages.FetchOf(
+        models=tuple(
+            _model(study, name) for name, model in models.items() if model.hub and not (model.path or model.package)
+        ),
+        corpora=tuple(_corpus(study, name) for name in study.config.corpora_run if study.config.corpora[name].hub),
+    )
+    return Wiring(settings, {}, {})
+
+
+RULES = {"summary": "summarise", "claims": "claims"}
+"""The rules of the analyses that write more files than others; all others share two rules."""
+
+BUILDERS: dict[str, Callable[..., Wiring]] = {
+    "prepare_texts": _texts,
+    "prepare_labels": _labels,
+    "prepare_subsets": _subsets,
+    "tokenize": _tokens,
+    "average": _average,
+    "average_part": _average,
+    "merge_averages": _merged_averages,
+    "resample": _resample,
+    "train_lambda": _lambda,
+    "half_lambda": _lambda,
+    "weigh_heads": _weights,
+    "rank": _order_from_weights,
+    "order_heads": _order_from_model,
+    "hidden_states": _hidden,
+    "probe": _probe,
+    "stream_probe": _probe,
+    "analysis": _analysis,
+    "drawn_analysis": _analysis,
+    "describe_patterns": _patterns,
+    "page": _page,
+    "fetch": _fetch,
+    **{rule: partial(_analysis, analysis=name) for name, rule in RULES.items()},
+}
+"""For each rule of the workflow, the function that wires its jobs from a study and the wildcards of the rule."""
+
+
+# -- parts of these ---------------------------------------------------------------------------------------------------
+
+
+def _examples(study: Study, model: str, task: str) -> Needs:
+    """The tokens of a task, and its labels if it has any."""
+    tokens = study.job("tokenize", model=model, laid_out=study.config.tasks[task].corpus)
+    return {"tokens": [tokens], "labels": study.labels(task)}
+
+
+def _hidden_states(study: Study, model: str, task: str, variant: str) -> list[AnyJob]:
+    """The stored hidden states that a task reads, part by part."""
+    corpus = study.config.tasks[task].corpus
+    of_corpus = Variant.parse(variant).of_corpus
+    owner = ARTEFACTS["texts"].folder(corpus=corpus) if of_corpus else ARTEFACTS["labels"].folder(task=task)
+    names = {"model": model, "owner": owner, "variant": variant}
+    return [study.job("hidden_states", **names, part=part) for part in study.parts(corpus)]
+
+
+def _replacement(study: Study, model: str, corpus: str, task: str, variant: Variant) -> Needs:
+    """The constants and the order that a variant needs."""
+    needs: Needs = {"constants": study.constants(model, corpus, variant.constant)}
+    if variant.constant is not None and variant.order is not None:
+        needs["order"] = [study.order(model, task, variant.constant, variant.order)]
+    return needs
+
+
+def _digests(study: Study, corpus: str) -> dict[str, str]:
+    return study.sources.source(_corpus(study, corpus))
+
+
+def _corpus(study: Study, name: str) -> Corpus:
+    """Return a corpus without further validation splits, unless they are scored."""
+    corpus = study.config.corpora[name]
+    return corpus if study.config.score_validation == "all" else corpus.model_copy(update={"more_validation": None})
+
+
+def _model(study: Study, name: str) -> stages.ModelId:
+    settings = study.config.models[name]
+    model = stages.ModelId.of(name, settings)
+    return model.model_copy(update={"weights": settings.sha256 or study.sources.weights(model)})
+
+
+def _encoding(study: Study, name: str, learning: bool = False) -> stages.Encoding:
+    """Return a model in the config's precision, or in float32 if gradients through it would not survive float16."""
+    precision = study.config.precision
+    exact = learning and precision == "float16"
+    return stages.Encoding(model=_model(study, name), precision="float32" if exact else precision)

@@ -43,7 +43,7 @@ SMALL: dict[str, Any] = {"run": CONFIG["run"] | {"models": ["small"], "tasks": [
 
 
 class Page(HTMLParser):
-    """The elements of a page: tags with their attributes, the text of each script, and all cells of each table."""
+    """The elements of a report: tags with their attributes, the text of each script, and all cells of each table."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -51,19 +51,23 @@ class Page(HTMLParser):
         self.scripts: list[str] = []
         self.tables: dict[str, list[list[str]]] = {}
         self.open: list[str] = []
-        self.table = ""
-        self.text = ""
+        self.table = self.text = ""
         self.feed(text)
+        self.words = " ".join(self.text.split())
+        self.data: Any = json.loads(self.scripts[0])
+
+    def values(self, attribute: str) -> list[str]:
+        """The values of an attribute of all tags; empty for those that lack it."""
+        return [attributes.get(attribute) or "" for _, attributes in self.tags]
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        own = dict(attributes)
-        self.tags.append((tag, own))
+        self.tags.append((tag, dict(attributes)))
         if tag not in ("meta", "link", "img", "input"):
             self.open.append(tag)
         if tag == "script":
             self.scripts.append("")
         if tag == "table":
-            self.table = own["id"] or ""
+            self.table = dict(attributes)["id"] or ""
             self.tables[self.table] = []
         if tag == "tr":
             self.tables[self.table].append([])
@@ -103,26 +107,26 @@ def page(written: str) -> Page:
     return Page(written)
 
 
-def told(page: Page) -> Any:
-    return json.loads(page.scripts[0])
-
-
-def words_of(page: Page) -> str:
-    return " ".join(page.text.split())
-
-
-def claimed(study: Study) -> Any:
+@pytest.fixture(scope="module")
+def claims(study: Study) -> Any:
     return read_json(page_job(study).input("claims"))
 
 
-def test_nothing_is_loaded_from_anywhere(page: Page) -> None:
+@pytest.fixture(scope="module")
+def wary(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """A report of tasks that are at their ceiling, not trained to the end, or of one label; with two orders of λ."""
+    titles = {"easy": "Easy", "long": "Long", "constant": "Constant"}
+    skills = {"easy": CEILING, "long": RISING, "constant": ONE_LABEL}
+    run = CONFIG["run"] | {"models": ["small"], "tasks": list(titles)}
+    changes = {"run": run, "grids": {}, "tasks": tasks(titles), "ranking": {"seeds": [2, 0]}}
+    return Page(text_of(write_results(tmp_path_factory.mktemp("wary"), skills, **changes)))
+
+
+def test_nothing_is_loaded_and_only_the_scripts_of_the_report_may_run(page: Page) -> None:
     for tag, attributes in page.tags:
         assert "src" not in attributes, tag
         assert (attributes.get("href") or "#").startswith(("#", "data:")), tag
-
-
-def test_only_its_own_scripts_may_run(page: Page) -> None:
-    [policy] = [own["content"] for tag, own in page.tags if tag == "meta" and own.get("http-equiv")]
+    [policy] = [tag["content"] for _, tag in page.tags if tag.get("http-equiv")]
     assert policy and "default-src 'none'" in policy and "connect-src" not in policy
     allowed = re.findall(r"'sha256-([^']+)'", policy)
     data, *scripts = page.scripts
@@ -132,45 +136,43 @@ def test_only_its_own_scripts_may_run(page: Page) -> None:
 
 def test_hostile_names_stay_text(page: Page, written: str) -> None:
     assert TITLE not in written and SUBSET not in written
-    cells = {cell for lines in page.tables.values() for line in lines for cell in line}
-    assert TITLE in cells
-    assert [entry["title"] for entry in told(page)["explorer"]["entries"]][:2] == [TITLE, "Second"]
-    assert SUBSET in json.dumps(told(page)["figures"], ensure_ascii=False).replace('\\"', '"')
+    assert TITLE in {cell for lines in page.tables.values() for line in lines for cell in line}
+    assert [entry["title"] for entry in page.data["explorer"]["entries"]][:2] == [TITLE, "Second"]
+    assert SUBSET in json.dumps(page.data["figures"], ensure_ascii=False).replace('\\"', '"')
     assert {tag for tag, _ in page.tags} & {"img", "iframe", "object"} == set()
     assert not page.open
 
 
-def test_the_sentence_that_was_made_comes_first(page: Page, study: Study) -> None:
-    words, found = words_of(page), claimed(study)
-    lines = [line for line in found["lines"] if line["grid"] == "score_by_fraction"]
-    sentences = [" ".join(line["sentence"].split()) for line in lines]
-    assert found["sentence"] == " ".join(line["sentence"] for line in lines) and len(sentences) == 2
-    places = [words.index(sentence) for sentence in sentences]
-    assert words.index("How much does attention depend on its input?") < places[0] < places[1]
-    assert places[1] < words.index("loss with all 15 heads replaced")
+def test_the_conclusion_comes_first(page: Page, claims: Any) -> None:
+    lines = [line for line in claims["lines"] if line["grid"] == "score_by_fraction"]
+    assert claims["sentence"] == " ".join(line["sentence"] for line in lines) and len(lines) == 2
+    places = [page.words.index(" ".join(line["sentence"].split())) for line in lines]
+    assert page.words.index("How much does attention depend on its input?") < places[0] < places[1]
+    assert places[1] < page.words.index("loss with all 15 heads replaced")
 
 
-def test_each_line_has_its_numbers_with_intervals_and_reasons(page: Page, study: Study) -> None:
-    words, line = words_of(page), claimed(study)["lines"][0]
-    end, area = line["at_end"], line["area"]
-    interval = f"95 % interval {100 * end['low']:.0f} to {100 * end['high']:.0f} %; mean over 2 tasks"
-    assert f"loss with all 15 heads replaced {100 * end['loss']:.0f} % {interval}" in words
-    step = line["steps"][1]
+def test_each_line_has_its_numbers_with_intervals_and_reasons(page: Page, claims: Any) -> None:
+    line = claims["lines"][0]
+    end, area, step = line["at_end"], line["area"], line["steps"][1]
     assert (line["replaceable"], step["replaced"]) == (8, 15)
-    why = f"with 15 replaced, the upper bound of the loss on {step['worst']} is {percent(step['bound'], upper=True)}"
-    assert f"replaceable at a margin of 10 % 8 of 15 heads {why}" in words
-    half = f"{percent(line['half_margin'], upper=True)} measured with 8 of 15 replaced"
-    assert f"margin at which half of the heads are replaceable {half}" in words
-    over = f"95 % interval {100 * area['low']:.0f} to {100 * area['high']:.0f} %"
-    assert f"area under the loss, from no head replaced to all {100 * area['mean']:.0f} % {over}" in words
+    bound, half = (percent(number, upper=True) for number in (step["bound"], line["half_margin"]))
+    for words in (
+        f"loss with all 15 heads replaced {100 * end['loss']:.0f} % "
+        f"95 % interval {100 * end['low']:.0f} to {100 * end['high']:.0f} %; mean over 2 tasks",
+        "replaceable at a margin of 10 % 8 of 15 heads "
+        f"with 15 replaced, the upper bound of the loss on {step['worst']} is {bound}",
+        f"margin at which half of the heads are replaceable {half} measured with 8 of 15 replaced",
+        f"area under the loss, from no head replaced to all {100 * area['mean']:.0f} % "
+        f"95 % interval {100 * area['low']:.0f} to {100 * area['high']:.0f} %",
+    ):
+        assert words in page.words
 
 
-def test_claims_stand_in_a_table_and_differences_too(page: Page) -> None:
+def test_claims_are_in_a_table_and_differences_too(page: Page) -> None:
     header, *lines = page.tables["_claims-score_by_fraction-0"]
     assert header[:4] == ["line", "heads replaced", "tasks", "loss"]
-    assert [line[:3] for line in lines] == [
-        [line, f"{replaced} of 15", "2"] for line in ("small", "other") for replaced in (8, 15)
-    ]
+    numbers = [[line, f"{replaced} of 15", "2"] for line in ("small", "other") for replaced in (8, 15)]
+    assert [line[:3] for line in lines] == numbers
     header, *lines = page.tables["_areas-0"]
     assert header[:3] == ["lines", "analysis", "verdict"]
     assert [line[:3] for line in lines] == [
@@ -180,15 +182,6 @@ def test_claims_stand_in_a_table_and_differences_too(page: Page) -> None:
     assert lines[1][3].startswith("−")  # averages lose less than zeros
 
 
-def test_heads_are_drawn_against_the_margin(page: Page, study: Study) -> None:
-    figure, line = told(page)["figures"]["_claims-score_by_fraction"], claimed(study)["lines"][0]
-    steps = [row for row in drawn_in(figure) if row.get("line") == "small"]
-    assert [row["margin"] for row in steps[:-1]] == [0, *(step["margin"] for step in line["steps"])]
-    assert [row["k"] for row in steps[:-1]] == [0, 8, 15]
-    assert steps[-1]["k"] == 15 and steps[-1]["margin"] > steps[-2]["margin"]
-    assert [row["margin"] for row in drawn_in(figure) if "text" in row] == [0.1]
-
-
 def drawn_in(figure: dict[str, Any]) -> list[dict[str, Any]]:
     """All rows that a figure draws, each once."""
     data = [*figure.get("datasets", {}).values(), figure.get("data", {}).get("values", [])]
@@ -196,50 +189,53 @@ def drawn_in(figure: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(text) for text in dict.fromkeys(json.dumps(row) for rows in data for row in rows)]
 
 
-def test_notes_keep_numbers_on_one_line_with_their_percent(page: Page) -> None:
-    assert page.text.count("bove 100\u00a0%") >= 2 and "bove 100 %" not in page.text  # in the glossary, with the claims
+def test_heads_are_drawn_against_the_margin(page: Page, claims: Any) -> None:
+    rows = drawn_in(page.data["figures"]["_claims-score_by_fraction"])
+    *steps, last = [row for row in rows if row.get("line") == "small"]
+    assert [row["margin"] for row in steps] == [0, *(step["margin"] for step in claims["lines"][0]["steps"])]
+    assert [row["k"] for row in steps] == [0, 8, 15]
+    assert last["k"] == 15 and last["margin"] > steps[-1]["margin"]
+    assert [row["margin"] for row in rows if "text" in row] == [0.1]
 
 
-def test_a_word_for_every_idea_and_none_is_called_free(page: Page) -> None:
-    words = words_of(page)
-    assert all(f"{word} {meaning}." in words for word, meaning in GLOSSARY.items())
-    assert not re.search(r"(?<!context-)\bfree\b", words)
+def test_the_glossary_explains_every_word_and_keeps_numbers_with_their_percent(page: Page) -> None:
+    assert page.text.count("bove 100\u00a0%") >= 2 and "bove 100 %" not in page.text  # also with the claims
+    assert all(f"{word} {meaning}." in page.words for word, meaning in GLOSSARY.items())
+    assert not re.search(r"(?<!context-)\bfree\b", page.words)
 
 
 def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path: Path) -> None:
     page = Page(text_of(write_results(tmp_path, {"second": NO_SKILL}, **SMALL)))
-    words = words_of(page)
     why = f"the probe is no better than the majority class, {LABELS[0]} (0.750)"
-    of = "Nothing can be concluded about small with heads replaced by average constants in the order of λ."
-    assert f"{of} Second: {why}." in words
-    assert f"Excluded. Second: {why}." in words
-    assert "Nothing can be concluded, so there is no table of claims." in words
-    assert "value" not in {own.get("class") for _, own in page.tags}
+    nothing = "Nothing can be concluded about small with heads replaced by average constants in the order of λ."
+    assert f"{nothing} Second: {why}." in page.words
+    assert f"Excluded. Second: {why}." in page.words
+    assert "Nothing can be concluded, so there is no table of claims." in page.words
+    assert "value" not in page.values("class")
     assert not {"_claims-score_by_fraction-0", "_areas-0"} & page.tables.keys()
-    assert set(told(page)["figures"]) == {"score_by_fraction", "_learning"}
+    assert set(page.data["figures"]) == {"score_by_fraction", "_learning"}
     # nor is there a section for the one dot of one model and one constant
-    assert "section-score_and_drop" not in {own.get("id") for _, own in page.tags}
+    assert "section-score_and_drop" not in page.values("id")
 
 
 def test_tasks_to_be_wary_of_are_named(wary: Page) -> None:
-    words = words_of(wary)
-    assert "Excluded. Constant: the probe is no better than the majority class" in words
-    assert "At their ceiling. Easy." in words
-    both = "original and replaced heads: its loss may be larger or smaller than measured"
-    assert f"Still rising, train longer. Long ({both})." in words
-    assert "mean over 2 tasks" in words
+    for words in (
+        "Excluded. Constant: the probe is no better than the majority class",
+        "At their ceiling. Easy.",
+        "Still rising, train longer. Long (original and replaced heads: "
+        "its loss may be larger or smaller than measured).",
+        "mean over 2 tasks",
+    ):
+        assert words in wary.words
 
 
 def test_several_orders_of_lambda_are_compared_and_the_first_is_shown(wary: Page) -> None:
     header, *lines = wary.tables["stability-0"]
     assert header[:6] == ["task", "model", "constants", "order", "compared", "τ"]
     assert {line[0] for line in lines} == {"Easy", "Long", "Constant"}
-    assert {line[4] for line in wary.tables["stability-1"][1:]} == {
-        "Constant and Easy",
-        "Constant and Long",
-        "Easy and Long",
-    }
-    assert "9 pairs of orders: Kendall's τ" in words_of(wary)
+    pairs = {"Constant and Easy", "Constant and Long", "Easy and Long"}
+    assert {line[4] for line in wary.tables["stability-1"][1:]} == pairs
+    assert "9 pairs of orders: Kendall's τ" in wary.words
     [analysis] = wary.tables["analyses-0"][1:]
     assert analysis[-3:] == ["λ", "2, 0", "1, 2, 3"]
 
@@ -248,50 +244,34 @@ def test_orders_by_several_weights_are_compared_with_what_they_cost(tmp_path: Pa
     run = CONFIG["run"] | {"models": ["small"], "tasks": ["first"], "orders": ["lambda", "gradient", "variance"]}
     study = write_results(tmp_path, run=run, grids={}, ranking={"seeds": [0, 1]})
     page = Page(text_of(study))
-    _, orders = page.tables["stability-0"], page.tables["stability-1"]
-    assert [line[3:5] for line in orders[1:]] == [
-        ["–", "gradient and λ"],
-        ["–", "gradient and variance"],
-        ["–", "λ and variance"],
-    ]
-    assert all("(" in line[5] for line in orders[1:]), "a mean over seeds has its range"
+    orders = page.tables["stability-1"][1:]
+    pairs = ["gradient and λ", "gradient and variance", "λ and variance"]
+    assert [line[3:5] for line in orders] == [["–", pair] for pair in pairs]
+    assert all("(" in line[5] for line in orders), "a mean over seeds has its range"
     costs = {line[3]: line[4:] for line in page.tables["weights-0"][1:]}
     assert costs["gradient"] == ["2", "25", "20", "30"] and costs["λ"] == ["2", "100", "100", "100"]
     assert costs["variance"] == ["1", "–", "–", "–"]
     areas = read_json(study.results / study.path("claims_json"))["areas"]
-    assert {(own["a"], own["b"]) for own in areas} == {("λ", "gradient"), ("λ", "variance"), ("gradient", "variance")}
-    assert all(own["low"] < own["difference"] < own["high"] for own in areas)
-
-
-@pytest.fixture(scope="module")
-def wary(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """A page of tasks that are at their ceiling, not trained out, or of one label; with two orders of λ."""
-    titles = {"easy": "Easy", "long": "Long", "constant": "Constant"}
-    skills = {"easy": CEILING, "long": RISING, "constant": ONE_LABEL}
-    run = CONFIG["run"] | {"models": ["small"], "tasks": list(titles)}
-    changes = {"run": run, "grids": {}, "tasks": tasks(titles), "ranking": {"seeds": [2, 0]}}
-    return Page(text_of(write_results(tmp_path_factory.mktemp("wary"), skills, **changes)))
+    pairs = {("λ", "gradient"), ("λ", "variance"), ("gradient", "variance")}
+    assert {(area["a"], area["b"]) for area in areas} == pairs
+    assert all(area["low"] < area["difference"] < area["high"] for area in areas)
 
 
 def test_every_analysis_is_there_with_its_figure_and_table(page: Page) -> None:
     figures = {"_claims-score_by_fraction", "_learning", "score_by_fraction", "score_and_drop"}
-    assert set(told(page)["figures"]) == figures
-    ids = {own.get("id") for _, own in page.tags}
-    assert {"section-score_by_fraction", "section-ends", "section-score_and_drop", "explorer", "runs"} <= ids
+    assert set(page.data["figures"]) == figures
+    sections = {"section-score_by_fraction", "section-ends", "section-score_and_drop", "explorer", "runs"}
+    assert sections <= set(page.values("id"))
     names = ["task", "metric", "model", "trivial", "contextless", "1", "1/2", "0", "drop at 0", "loss at 0"]
     assert page.tables["score_by_fraction-0"][0] == names
     assert page.tables["ends-0"][0] == ["constants", TITLE, "Second"]
     assert not any("**" in cell for line in page.tables["ends-0"] for cell in line)
-
-
-def test_every_figure_has_a_sentence_with_its_n(page: Page) -> None:
-    classes = [own.get("class") or "" for _, own in page.tags]
-    assert sum("caption" in own.split() for own in classes) == len(told(page)["figures"]) == 4
-    assert words_of(page).count(f"n = {EXAMPLES} validation examples per task") == 4
+    assert sum("caption" in classes.split() for classes in page.values("class")) == len(figures)
+    assert page.words.count(f"n = {EXAMPLES} validation examples per task") == len(figures)
 
 
 def test_learning_curves_have_a_panel_for_each_task_and_model(page: Page) -> None:
-    figure = told(page)["figures"]["_learning"]
+    figure = page.data["figures"]["_learning"]
     assert ["".join(panel["title"]) for panel in figure["concat"]] == [
         f"{task} ({model})" for model in ("small", "other") for task in (TITLE, "Second")
     ]
@@ -302,8 +282,7 @@ def test_learning_curves_have_a_panel_for_each_task_and_model(page: Page) -> Non
 
 
 def test_subsets_are_explained_and_have_numbers(page: Page) -> None:
-    words = words_of(page)
-    assert f"that the config scores separately (column kind: {SUBSET}, position)." in words
+    assert f"that the config scores separately (column kind: {SUBSET}, position)." in page.words
     header, *lines = page.tables["score_by_fraction-1"]
     assert header[:4] == ["task", "model", "subset", "examples"]
     assert len(lines) == 8 and lines[0][:4] == [TITLE, "small", SUBSET, str(EXAMPLES // 2)]
@@ -311,21 +290,17 @@ def test_subsets_are_explained_and_have_numbers(page: Page) -> None:
 
 def test_data_says_what_was_used_and_what_training_had_already(page: Page) -> None:
     header, first, *_ = page.tables["data-0"]
-    told = dict(zip(header, first, strict=True))
-    assert told["training rows used / available"] == "1,024 / 2,048"
-    assert told["validation rows used / available"] == f"{EXAMPLES} / {EXAMPLES}"
-    assert told["validation rows also in training"] == str(SHARED)
+    cells = dict(zip(header, first, strict=True))
+    assert cells["training rows used / available"] == "1,024 / 2,048"
+    assert cells["validation rows used / available"] == f"{EXAMPLES} / {EXAMPLES}"
+    assert cells["validation rows also in training"] == str(SHARED)
     assert first[-2:] == ["3", "0"]
     assert len(page.tables["data-0"]) == 1 + 4
 
 
 def test_the_page_waits_for_all_that_it_shows(study: Study) -> None:
-    assert {job.rule for job in study.job("page").needed} == {
-        "summarise",
-        "claims",
-        "analysis",
-        "drawn_analysis",
-    }
+    rules = {"summarise", "claims", "analysis", "drawn_analysis"}
+    assert {job.rule for job in study.job("page").needed} == rules
     assert study.jobs()[-1].rule == "page"
 
 
@@ -339,7 +314,7 @@ def test_published_values_stand_beside_ours(tmp_path: Path) -> None:
     assert page.tables["models-0"][1][1] == "FacebookAI/roberta-base"
 
 
-def test_models_and_config_are_told_without_places(page: Page, written: str) -> None:
+def test_models_and_config_are_shown_without_places(page: Page, written: str) -> None:
     assert page.tables["models-0"][1:] == [
         ["small", "random roberta", "", "5ba", "0.1.0"],
         ["other", "a folder", "", "5ba", "0.1.0"],
@@ -378,7 +353,7 @@ def test_numbers_agree_with_their_nouns(study: Study, tmp_path: Path) -> None:
     small = write_results(tmp_path, {}, run=run, grids={}, tasks={"second": task})
     job = page_job(small)
     assert write_report(job) == "1 line, 1 figure and 1 set of heads in the HTML report"
-    words = words_of(Page(Path(job.output("page")).read_text(encoding="utf-8")))
+    words = Page(Path(job.output("page")).read_text(encoding="utf-8")).words
     assert "1 seed" in words and "1 seeds" not in words
     assert "3 probes of 1 model on 1 task, seed 1" in words
     assert "Learning curves" not in words  # of one epoch

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 def claim(device: str) -> None:
     """Reserve one GPU for this process until it ends, and hide the others from CUDA; wait while all are taken.
 
-    Papa chooses if the config's `device` is "auto" or "cuda"; otherwise it reserves nothing.
+    Only if the config's `device` is "auto" or "cuda" does papa choose; otherwise it reserves nothing.
     """
     if device in ("auto", "cuda") and (there := visible()):
         os.environ[VARIABLE] = take(there, lock_folder())
@@ -34,16 +34,16 @@ def claim(device: str) -> None:
 
 def visible() -> list[str]:
     """List the GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES; all if that is not set."""
-    if (listed := os.environ.get(VARIABLE)) is not None:  # like CUDA, stop at the first entry that is no name
+    if (listed := os.environ.get(VARIABLE)) is not None:  # like CUDA, stop at the first invalid name
         names = takewhile(re.compile("[0-9]+|(GPU|MIG)-.+").fullmatch, map(str.strip, listed.split(",")))
         return list(dict.fromkeys(names))
-    files = list(Path("/dev").glob("nvidia[0-9]*"))  # they appear when a GPU is first used; before, ask the driver
+    files = list(Path("/dev").glob("nvidia[0-9]*"))  # they appear when a GPU is first used; before that, ask the driver
     number = sum(os.access(file, os.R_OK | os.W_OK) for file in files) if files else len([*Path(DRIVER).glob("*")])
     return [str(device) for device in range(number)]
 
 
 def take(devices: Sequence[str], folder: Path) -> str:
-    """Lock the file of the first free device until this process ends, and return the device; wait for one."""
+    """Wait for a free device, lock its file until this process ends, and return it."""
     logged = False
     while True:
         for device in devices:
@@ -54,7 +54,7 @@ def take(devices: Sequence[str], folder: Path) -> str:
                 os.close(file)
             else:
                 os.utime(file)  # a cleaner of old temporary files would delete it
-                return device  # the file stays open, because closing it would free the device
+                return device  # the file stays open, because closing it would unlock it
         if not logged:
             number, logged = len(devices), True
             log.info("all GPUs (%s) are taken; waiting for one (limit: --resources gpu=%d)", ", ".join(devices), number)

@@ -125,7 +125,7 @@ class Sizes:
 
     @property
     def probe(self) -> int:
-        """Parameters of a probe, most of which are in its dense layer."""
+        """Parameters of a probe's dense layer; the others are few."""
         return self.states * self.hidden
 
     @property
@@ -369,7 +369,7 @@ def _kind(settings: Settings) -> str:
 
 
 def _passes(settings: WeightsOf, sizes: Sizes) -> float:
-    """How often the training texts go through the model to weigh heads by a loss; backwards counts twice."""
+    """Passes of the training texts through the model to weigh heads by a loss; backwards counts twice."""
     if settings.by == "gradient":
         return 3.0
     units = sizes.layers * (1 if settings.unit == "layer" else sizes.heads)

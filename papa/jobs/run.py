@@ -1,8 +1,7 @@
 """`papa run`: run the workflow on a config in any folder, with snakemake in this process.
 
-No run has to be unlocked. Snakemake's locks name files and no process, so they outlive a run that was killed; papa
-switches them off (`--nolock`). A lock of the kernel keeps a second run out, and ends with its process
-(`papa.jobs.start.lock`).
+Snakemake's locks outlive a killed run, so papa turns them off (`--nolock`). A lock of the kernel, which ends with its
+process, keeps a second run out (`papa.jobs.start.lock`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from papa.jobs.start import home, noted, say
 from papa.jobs.stopping import resumable
 
 CONFIG = Path("papa.yaml")
-"""The config that is run if none is named: the file that `papa init` writes."""
+"""The config of `papa run` without a file name, and the file that `papa init` writes."""
 DEFAULT = "default"
 
 
@@ -62,16 +61,16 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
 
 
 def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -> None:
-    """Run a config, or resume it; print at the end what may be concluded, and where the report is.
+    """Run a config, or resume it; print at the end what may be concluded, and the path of the report.
 
-    The results are also printed if there was nothing left to do. They are not printed if they do not fit the config,
-    as after a dry run of a config that was changed.
+    Results are also printed if all jobs were up to date before. They are not printed if they are out of date, as after
+    a dry run of a changed config.
 
     Raises:
         InputError: the config cannot be read as YAML, or there is no folder for caches.
         SystemExit: snakemake failed or was stopped; the code is snakemake's.
     """
-    check_yaml(config)  # snakemake would read some files wrongly, and some for ever
+    check_yaml(config)  # snakemake would read some files wrongly, and would never finish others
     check_cache()
     from snakemake.cli import main
 
@@ -88,11 +87,11 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
 
 
 def check_cache() -> None:
-    """Raise `InputError` if snakemake and papa cannot have a folder for their caches."""
+    """Raise `InputError` if there is no writable folder for the caches of snakemake and papa."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"{folder} cannot be made a folder for caches ({error.strerror}); set XDG_CACHE_HOME to one that can."
+            f"{folder} cannot be used as a folder for caches ({error.strerror}); set XDG_CACHE_HOME to another folder."
         ) from error

@@ -1,4 +1,4 @@
-"""One job of the workflow, as its script runs it: threads, GPU, log, a line for the terminal, and short errors."""
+"""One job of the workflow, as its script runs it: threads, GPU, log, one line in the terminal, and short errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, ItemsView, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -28,12 +28,6 @@ LOGGER = "PAPA_LOGGER"
 log = logging.getLogger(__name__)
 
 
-class Named(Protocol):
-    """Values of a job by name."""
-
-    def items(self) -> ItemsView[str, Any]: ...
-
-
 class Snakemake(Protocol):
     """The object that snakemake passes to a script."""
 
@@ -41,19 +35,17 @@ class Snakemake(Protocol):
     threads: int
     wildcards: Sequence[str]
     log: Sequence[str]
-    params: Named
-    input: Named
-    output: Named
+    params: Mapping[str, Any]
+    input: Mapping[str, Any]
+    output: Mapping[str, Any]
 
 
 def run(snakemake: Snakemake, online: bool = False) -> None:
-    """Run one job, as a script does.
-
-    The parameter `parameters` of the rule is what `Study.told` returns. The stage's function is imported when threads
-    and GPU are settled; it takes the `Job` and returns the line for the terminal.
+    """Run one job, as a script of the workflow does.
 
     Args:
-        snakemake: the object that snakemake passes to the script.
+        snakemake: the object that snakemake passes to the script; its parameter `parameters` is a value of
+            `Study.parameters`.
         online: whether the job may use the hub even if there is a mirror.
     """
     inputs = {name: _paths(value) for name, value in snakemake.input.items() if name != "outdated"}
@@ -64,7 +56,7 @@ def run(snakemake: Snakemake, online: bool = False) -> None:
 
 
 def performed(job: AnyJob) -> str:
-    """Run the function of a job; return its line for the terminal."""
+    """Import and run the function of a job, and return its line for the terminal."""
     check_inputs(job)
     module, _, name = job.settings.function.partition(":")
     call = cast(Callable[[AnyJob], str], getattr(import_module(module), name))
@@ -72,12 +64,12 @@ def performed(job: AnyJob) -> str:
 
 
 def check_inputs(job: AnyJob) -> None:
-    """Raise `InputError` if an input was made by another stage, version or settings than the config asks for."""
+    """Raise `InputError` if an input was made by another stage, version or settings than the config requires."""
     for name, requests in job.wanted.items():
         for path, request in zip(job.inputs[name], requests, strict=True):
             trace = trace_of(path)
             if trace is None:
-                raise InputError(f"{path} does not say how it was made; {REBUILD}.")
+                raise InputError(f"{path} does not record how it was made; {REBUILD}.")
             if trace.request != request:
                 settings = ", ".join(f"{key} {value}" for key, value in trace.settings.items()) or "no settings"
                 raise InputError(
@@ -92,9 +84,9 @@ def stage(
 ) -> Iterator[Say]:
     """Send stderr to the job's log and yield `say`, which prints the job's result as one line.
 
-    Heavy imports belong inside. If there is a mirror, only an `online` job may use the hub. An `InputError` ends the
-    job with its message, SIGINT and SIGTERM with one line; any other error leaves its traceback in the log. The line of
-    the terminal is also the last line of the log.
+    Heavy imports belong inside, because threads and GPU are settled first. If there is a mirror, only an `online` job
+    may use the hub. An `InputError` ends the job with its message, and a signal with one line. Any other error leaves
+    its traceback in the log. The line of the terminal is also the last line of the log.
     """
     wanted = {"encoder": machine.encoder_threads, "probe": machine.probe_threads, None: 1}[threads]
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
@@ -116,7 +108,7 @@ def stage(
             print(line, file=sys.stderr, flush=True)
             _show(line, sys.stdout)
 
-        stop_once()  # the exception removes files that are half written
+        stop_once()  # its exception removes partial files
         try:
             if wanted > snakemake.threads:
                 log.info("threads: %d from the workflow; the config asks for %d", snakemake.threads, wanted)
@@ -137,7 +129,7 @@ def _paths(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _show(line: str, stream: TextIO) -> None:
-    """Print a line in one piece, because other jobs share the terminal; not if the logger prints that of the log."""
+    """Print a line in one piece, because other jobs share the terminal, unless papa's logger prints it."""
     if LOGGER not in os.environ or getattr(sys.stderr, "lost", False):
         stream.write(f"{line}\n")
         stream.flush()
@@ -145,7 +137,7 @@ def _show(line: str, stream: TextIO) -> None:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[TextIO]:
-    """Send stderr to a log, that of C libraries too; yield the stderr of before."""
+    """Send stderr to a log, including that of C libraries; yield the original stderr."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -166,7 +158,7 @@ def _stderr_to(path: Path) -> Iterator[TextIO]:
 
 
 class _Log(io.TextIOBase):
-    """A stderr that drops a line if the disk is full, so that no job fails because of its log."""
+    """A stderr that drops a line if the disk is full, so no job fails because of its log."""
 
     lost = False
 

@@ -1,4 +1,4 @@
-"""The start of a workflow: read the config, see what is done, and keep other runs out."""
+"""Start and end of a workflow: read the config, mark outdated artefacts, lock the results, print the summary."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ RUN = "PAPA_RUN"
 SHOWN = 10
 """Number of outdated artefacts whose reason is printed."""
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
-"""Lets jobs keep up to 256 MB of freed memory, because they soon ask for it again, and would get it page by page.
+"""Settings of glibc with which jobs keep up to 256 MB of freed memory, because getting it back page by page is slow.
 
-The first value is glibc's maximum. glibc reaches it by itself, but no longer does once the second is set.
+The first value is glibc's maximum, which glibc does not reach once the second value is set.
 """
 PLACES = ".models"
-"""File in the results with the folders and packages of models, which no artefact records."""
+"""File in the results with the locations of models, which no artefact records."""
 PRINT = "import pathlib, sys; from papa.results import summary; summary.print_results(pathlib.Path(sys.argv[1]))"
 _locks: list[int] = []
 _noted: ContextVar[list[Study] | None] = ContextVar("papa_noted", default=None)
 
 
 def home() -> Path:
-    """Return the folder with the Snakefile, `workflow` and `config`: a clone's, or the one inside the package."""
+    """Return the folder with Snakefile, `workflow` and `config`: a clone, or a folder inside the installed package."""
     package = Path(os.path.abspath(papa.__file__)).parent
     carried = package / "repository"
     return carried if carried.is_dir() else package.parent
@@ -49,7 +49,7 @@ def home() -> Path:
 
 @contextmanager
 def noted() -> Iterator[list[Study]]:
-    """Collect the studies that this process starts inside; the caller then prints their results."""
+    """Collect the studies that start inside; the caller then prints their results."""
     studies: list[Study] = []
     token = _noted.set(studies)
     try:
@@ -59,17 +59,17 @@ def noted() -> Iterator[list[Study]]:
 
 
 def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
-    """Return the study of a config that snakemake read from `files`, and describe this machine to its jobs.
+    """Return the study of a config that snakemake read from `files`, and set environment variables for its jobs.
 
     Raises:
-        InputError: the config is wrong, or a file or model that it names.
+        InputError: the config is wrong, or a file or model that it names is.
     """
     for path in files:
         check_yaml(path)
     checked = config_of(config)
     check_files(checked)
     check_models(checked)
-    if (home() / "papa").is_dir():  # a clone: the folder of an installed papa would hide modules of Python
+    if (home() / "papa").is_dir():  # a clone; the folder of an installed papa would hide Python's modules
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
         os.environ["PYTHONPATH"] = path
     os.environ[Machine.VARIABLE] = json.dumps(asdict(checked.machine))
@@ -83,7 +83,7 @@ def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
 
 
 def marked(study: Study) -> str:
-    """Return the file that is an input of every job (`Study.mark`); a run writes it once, and its jobs do not."""
+    """Return the file that is an input of every job (`Freshness.mark`); only the main process of a run writes it."""
     folder = str(study.results.absolute())
     results, _, process = os.environ.get(RUN, "").rpartition(":")
     if results == folder and process != str(os.getpid()):
@@ -96,19 +96,19 @@ def marked(study: Study) -> str:
 
 
 def end(study: Study) -> None:
-    """Print the summary, if the run made one and no caller of `noted` prints it."""
+    """Print the summary, unless a caller of `noted` prints it."""
     if _noted.get() is None:
         say(study)
 
 
 def say(study: Study) -> None:
-    """Print the summary of a study, if there is one, in another process: pandas stays out of this one."""
+    """Print the summary of a study, if there is one, in another process, so this one need not import pandas."""
     if (study.results / study.path("summary")).exists():
         subprocess.run([sys.executable, "-c", PRINT, str(study.results)], check=False)
 
 
 def begin(study: Study) -> None:
-    """Lock the results until this process ends, however it ends, and report what is rebuilt and why."""
+    """Lock the results until this process ends, and print what is rebuilt and why."""
     try:
         file = lock(study.results)
         note_places(study)
@@ -116,7 +116,7 @@ def begin(study: Study) -> None:
         raise SystemExit(f"Error: {error}") from None
     if study.changed():
         raise SystemExit(f"Error: {study.results} changed while this run was starting; start it again.")
-    _locks.append(file)  # closing the file would unlock it
+    _locks.append(file)  # an open file keeps its lock
     outdated = study.freshness.outdated()
     for artefact, why in list(outdated.items())[:SHOWN]:
         print(f"{artefact} is rebuilt: {why}.", flush=True)
@@ -127,20 +127,20 @@ def begin(study: Study) -> None:
 
 
 def note_places(study: Study) -> None:
-    """Note in the results where models are on this machine; nothing that is computed depends on it."""
+    """Write the locations of models to the results, for `papa heads`; no result depends on them."""
     places = {
         name: {key: os.path.abspath(place) if key == "path" else place for key, place in keys.items()}
         for name, keys in study.config.machine.models.items()
     }
-    # a full disk or read-only results must stop the job that needs them, and not this note
+    # a full disk or read-only results stop the job that writes there, with its message
     with suppress(InputError), replacing(study.results / PLACES) as temporary:
         temporary.write_text(json.dumps(places), encoding="utf-8")
 
 
 def lock(results: Path) -> int:
-    """Lock a folder of results and return the open lock file; the lock lasts until it is closed.
+    """Lock a folder of results until the returned file is closed.
 
-    The lock is one of the kernel, so a run that was killed leaves nothing to unlock.
+    The lock is one of the kernel, so a killed run leaves nothing to unlock.
 
     Raises:
         InputError: another run has the lock, or the folder cannot be written to.

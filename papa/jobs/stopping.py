@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first one stops the work, and the last line on the terminal says how to resume it."""
+"""Ctrl-C and SIGTERM: the first signal stops the work, and the last line of the terminal shows how to resume it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def stop_once(first: Callable[[], None] = lambda: None) -> None:
-    """Let the first signal raise KeyboardInterrupt, and ignore later ones, which would interrupt the tidying up.
-
-    Args:
-        first: what the first signal does before.
-    """
+    """Let the first signal call `first` and raise KeyboardInterrupt; later ones must not interrupt the clean-up."""
     stopping = False
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -33,23 +29,23 @@ def stop_once(first: Callable[[], None] = lambda: None) -> None:
 
 
 def _end_jobs() -> None:
-    """Send SIGTERM to the jobs of this process; one that is still starting ends without a traceback."""
+    """Send SIGTERM to the jobs of this process; a job that is still starting ends without a traceback."""
     import psutil
 
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if not process.children():  # a shell waits for the job that it started
+            if not process.children():  # a shell ends with the job that it started
                 process.terminate()
 
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Stop what runs inside at the first signal, and end with the command that resumes it."""
+    """Stop the work inside at the first signal, and end with the command that resumes it."""
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     reading, writing = os.pipe()
     for end in (reading, writing):
         os.set_blocking(end, False)
-    # the numbers of all signals go there, also of those that snakemake handles by itself
+    # the pipe receives the numbers of all signals, also of those that snakemake handles
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     stop_once(_end_jobs)
     try:

@@ -171,4 +171,4 @@ def test_an_input_of_other_settings_is_refused(tmp_path):
     assert process.returncode == 1 and not (tmp_path / "order.json").exists()
     assert "lambda.json does not fit the config: it was made by stage lambda, version 1, with seed 7;" in process.stderr
     write_json({"λ": [0.5]}, tmp_path / "lambda.json")
-    assert "lambda.json does not say how it was made" in rank(tmp_path, "any").stderr
+    assert "lambda.json does not record how it was made" in rank(tmp_path, "any").stderr

@@ -1,7 +1,9 @@
 """The workflow in a folder of its own, a tiny random BERT and a few rows of text to run it on."""
 
 import copy
+import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -11,24 +13,9 @@ from pathlib import Path
 import yaml
 
 REPOSITORY = Path(__file__).parents[1]
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "bird",
-    "sees",
-    "hears",
-    "finds",
-    "old",
-    "small",
-    "red",
-    "runs",
-    "sleeps",
-    "here",
-    "now",
-]
+WORDS = "the a cat dog bird sees hears finds old small red runs sleeps here now".split()
 ROWS = {"train": 24, "validation": 12}
+TRAINING = {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
 
 CONFIG = {
     "name": "tiny",
@@ -43,42 +30,15 @@ CONFIG = {
         "words": {"files": {split: f"data/words.{split}.jsonl" for split in ROWS}, "words": "words", "slots": 11},
     },
     "tasks": {
-        "animals": {
-            "corpus": "sentences",
-            "label": "animal",
-            "subset": "long",
-            "metric": "accuracy",
-            "learning_rate": 0.001,
-            "batch_size": 8,
-            "epochs": 1,
-        },
-        "tags": {
-            "corpus": "words",
-            "label": "tags",
-            "metric": "token_accuracy",
-            "learning_rate": 0.001,
-            "batch_size": 8,
-            "epochs": 1,
-        },
+        "animals": {"corpus": "sentences", "label": "animal", "subset": "long", "metric": "accuracy"} | TRAINING,
+        "tags": {"corpus": "words", "label": "tags", "metric": "token_accuracy"} | TRAINING,
     },
 }
-"""Two tasks on two corpora, three fractions, one seed: enough for every rule, and to see what an edit leaves alone."""
+"""Two tasks on two corpora, three fractions, one seed: enough for every rule, and to see what an edit keeps."""
 
-JOBS = {
-    "prepare_texts": 2,
-    "prepare_labels": 2,
-    "prepare_subsets": 1,
-    "tokenize": 2,
-    "average": 2,
-    "train_lambda": 2,
-    "rank": 2,
-    "hidden_states": 8,
-    "probe": 8,
-    "summarise": 1,
-    "claims": 1,
-    "drawn_analysis": 2,
-    "page": 1,
-}
+JOBS = dict.fromkeys(("prepare_subsets", "summarise", "claims", "page"), 1)
+JOBS |= dict.fromkeys(("prepare_texts", "prepare_labels", "tokenize", "average", "train_lambda", "rank"), 2)
+JOBS |= {"hidden_states": 8, "probe": 8, "drawn_analysis": 2}
 """How many jobs of each rule `CONFIG` needs."""
 
 
@@ -87,7 +47,7 @@ def a_task(**keys):
 
 
 class Copy:
-    """A copy of the repository's workflow in a folder of its own."""
+    """A copy of the repository's workflow in another folder."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -97,12 +57,12 @@ class Copy:
         return name
 
     def snakemake(self, *arguments, before=(), **settings):
-        """Run snakemake, behind the words of a command `before` it; returns the finished process with its output."""
+        """Run snakemake, with the words of a command `before` it, and return the finished process with its output."""
         command = [*before, *self.command(arguments)]
         return subprocess.run(command, **self.settings(), capture_output=True, timeout=1800, **settings)
 
     def started(self, *arguments):
-        """As `snakemake`, but only started, in a group of processes of its own."""
+        """Start snakemake in a new group of processes, and return the running process."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(self.command(arguments), **self.settings(), **pipes, start_new_session=True)
 
@@ -114,7 +74,7 @@ class Copy:
         return {"cwd": self.folder, "env": environment, "text": True}
 
     def planned(self, config=CONFIG, *arguments):
-        """What a dry run of `config` would do: numbers of jobs by rule, without the total and the target rule."""
+        """Return how many jobs of each rule a dry run of `config` plans, without the total and the target rule."""
         if config is not None:
             arguments = ("--configfile", self.write(config, "edited.yaml"), *arguments)
         process = self.snakemake("-n", "--quiet", "rules", *arguments)
@@ -158,19 +118,15 @@ def write_model(folder: Path, seed=0):
 
 def write_data(folder: Path):
     """Sentences with two labellings, as CSV; words with tags, as JSON lines."""
-    import json
-    import random
-
     chance = random.Random(0)
     folder.mkdir()
     for split, rows in ROWS.items():
         sentences = [chance.choices(WORDS, k=chance.randint(3, 9)) for _ in range(rows)]
-        lines = ["sentence,animal,long"]
-        for row, sentence in enumerate(sentences):
-            lines.append(f"{' '.join(sentence)},{row % 2},{'long' if row % 3 else 'short'}")
-        (folder / f"sentences.{split}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        lines = [json.dumps({"words": words, "tags": [word[0] for word in words]}) for words in sentences]
+        lines = [f"{' '.join(words)},{row % 2},{'long' if row % 3 else 'short'}" for row, words in enumerate(sentences)]
+        (folder / f"sentences.{split}.csv").write_text(
+            "\n".join(["sentence,animal,long", *lines, ""]), encoding="utf-8"
+        )
         if split == "train":  # every tag is in the training split
-            lines[0] = json.dumps({"words": WORDS[:8], "tags": [word[0] for word in WORDS[:8]]})
-            lines[1] = json.dumps({"words": WORDS[8:], "tags": [word[0] for word in WORDS[8:]]})
-        (folder / f"words.{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+            sentences[:2] = [WORDS[:8], WORDS[8:]]
+        lines = [json.dumps({"words": words, "tags": [word[0] for word in words]}) for words in sentences]
+        (folder / f"words.{split}.jsonl").write_text("\n".join([*lines, ""]), encoding="utf-8")

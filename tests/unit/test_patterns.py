@@ -38,7 +38,7 @@ def averages(*heads: torch.Tensor, examples: list[list[int]] = EVERY, layers: in
 
 
 def shifted(offset: int) -> torch.Tensor:
-    """Every query looks `offset` slots back, a little everywhere else; specials at themselves."""
+    """Every query reads `offset` slots back, a little everywhere else; specials read themselves."""
     head = torch.full((N, N), 1e-9)
     for query in range(N):
         key = query - offset
@@ -52,48 +52,48 @@ def column(*keys: int) -> torch.Tensor:
     return head
 
 
-def flags(row: dict[str, Any]) -> tuple[bool, ...]:
-    return row["diagonal"], row["mostly_special"], row["concentrated"]
+def patterns_of(head: torch.Tensor, examples: list[list[int]] = EVERY, **thresholds: float) -> dict[str, Any]:
+    """The patterns of the only head; `flags` are those that it has."""
+    [row] = measure_patterns(averages(head, examples=examples), SPECIAL, Thresholds(**thresholds))
+    return row | {"flags": flags(row)}
+
+
+def flags(row: dict[str, Any]) -> list[str]:
+    return [name for name in ("diagonal", "mostly_special", "concentrated") if row[name]]
 
 
 @pytest.mark.parametrize("offset", [-2, -1, 0, 1, 2])
-def test_a_band_is_found_with_its_offset(offset: int) -> None:
-    [row] = measure_patterns(averages(shifted(offset)), SPECIAL)
-    assert flags(row) == (True, False, True)
-    assert row["offset"] == offset
+def test_a_band_has_an_offset(offset: int) -> None:
+    row = patterns_of(shifted(offset))
+    assert (row["flags"], row["offset"], row["dominant_rows"]) == (["diagonal", "concentrated"], offset, 1)
     assert row["diagonal_mass"] == pytest.approx(1)
     # 11 text keys; the rows that look outside of the text have no key on the band, and do not count
     assert row["diagonal_lift"] == pytest.approx(N - 2, rel=1e-6)
-    assert row["dominant_rows"] == 1
 
 
 def test_uniform_attention_has_no_pattern() -> None:
-    [row] = measure_patterns(averages(torch.ones(N, N)), SPECIAL)
-    assert flags(row) == (False, False, False)
-    assert (row["offset"], row["diagonal_lift"]) == (0, pytest.approx(1))
-    assert row["special_mass"] == pytest.approx(2 / N)
-    assert row["dominant_rows"] == 0
-
-
-def test_uniform_attention_over_texts_of_many_lengths_has_none_either() -> None:
-    [row] = measure_patterns(averages(torch.ones(N, N), examples=[[*range(m), N - 1] for m in range(2, N)]), SPECIAL)
+    row = patterns_of(torch.ones(N, N))
+    assert (row["flags"], row["offset"], row["dominant_rows"]) == ([], 0, 0)
+    assert (row["diagonal_lift"], row["special_mass"]) == (pytest.approx(1), pytest.approx(2 / N))
+    row = patterns_of(torch.ones(N, N), examples=[[*range(m), N - 1] for m in range(2, N)])  # of many lengths
     assert not row["diagonal"] and row["diagonal_lift"] < 1.2
 
 
 def test_special_columns() -> None:
     first, last, both, text = measure_patterns(averages(column(0), column(N - 1), column(0, N - 1), column(5)), SPECIAL)
-    assert (first["first_mass"], first["separator_mass"]) == (pytest.approx(1), pytest.approx(0, abs=1e-6))
-    assert (last["first_mass"], last["separator_mass"]) == (pytest.approx(0, abs=1e-6), pytest.approx(1))
-    assert flags(first) == flags(last) == (False, True, True)
-    assert flags(both) == (False, True, False)  # halves: no entry dominates
-    assert flags(text) == (False, False, True)  # one column is no diagonal
+    masses = [[row[name] for name in ("first_mass", "separator_mass")] for row in (first, last)]
+    assert masses == [pytest.approx([1, 0], abs=1e-6), pytest.approx([0, 1], abs=1e-6)]
+    assert flags(first) == flags(last) == ["mostly_special", "concentrated"]
+    assert flags(both) == ["mostly_special"]  # halves: no entry dominates
+    assert flags(text) == ["concentrated"]  # one column is no diagonal
     assert both["special_mass"] == pytest.approx(1) and text["special_mass"] == pytest.approx(0, abs=1e-6)
 
 
 def test_a_head_can_be_diagonal_in_what_the_separator_leaves() -> None:
-    [row] = measure_patterns(averages(0.8 * column(N - 1) + 0.2 * shifted(1)), SPECIAL)
-    assert flags(row) == (True, True, True)
-    assert row["diagonal_mass"] == pytest.approx(0.2)
+    mixed = 0.8 * column(N - 1) + 0.2 * shifted(1)
+    row = patterns_of(mixed)
+    assert len(row["flags"]) == 3 and row["diagonal_mass"] == pytest.approx(0.2)
+    assert patterns_of(mixed, diagonal_lift=12, special_mass=0.9, dominant_entry=0.9)["flags"] == []
 
 
 def test_rows_weigh_as_many_examples_as_use_them() -> None:
@@ -101,58 +101,50 @@ def test_rows_weigh_as_many_examples_as_use_them() -> None:
     head = torch.zeros(N, N)
     head[[0, 1, N - 1], 1] = 1
     head[2, N - 1] = 1
-    constants = averages(head, examples=[[0, 1, N - 1], [0, 1, 2, N - 1]])
-    [row] = measure_patterns(constants, SPECIAL)
-    assert row["special_mass"] == pytest.approx(1 / 7)
-    assert row["separator_mass"] == pytest.approx(1 / 7)
+    row = patterns_of(head, examples=[[0, 1, N - 1], [0, 1, 2, N - 1]])
+    assert row["special_mass"] == row["separator_mass"] == pytest.approx(1 / 7)
     assert (row["dominant_rows"], row["concentrated"]) == (1, True)
 
 
 def test_a_key_that_is_rarely_there_has_little_mass() -> None:
     # C[q,2] is 1 wherever slot 2 is used at all, but only one example in three uses it
-    head = column(2)
-    constants = averages(head, examples=[[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]])
-    assert float(constants.mean[0, 0, 1, 2]) == pytest.approx(1)
-    [row] = measure_patterns(constants, SPECIAL)
+    examples = [[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]]
+    assert float(averages(column(2), examples=examples).mean[0, 0, 1, 2]) == pytest.approx(1)
     # rows 0, 1 and 12 spend a third there, and thirds of the rest on each of their slots; row 2 spends all: 1 of 10
-    assert row["dominant_rows"] == pytest.approx(1 / 10)
+    assert patterns_of(column(2), examples=examples)["dominant_rows"] == pytest.approx(1 / 10)
 
 
 def test_no_text_slots_means_no_diagonal() -> None:
-    [row] = measure_patterns(averages(torch.ones(N, N), examples=[SPECIAL]), SPECIAL)
-    assert (row["offset"], row["diagonal_lift"], row["diagonal_mass"]) == (None, None, None)
-    assert flags(row) == (False, True, False)
+    row = patterns_of(torch.ones(N, N), examples=[SPECIAL])
+    assert [row[name] for name in ("offset", "diagonal_lift", "diagonal_mass")] == [None] * 3
+    assert row["flags"] == ["mostly_special"]
 
 
 def test_layers_and_heads_keep_their_places() -> None:
     rows = measure_patterns(averages(*(shifted(offset) for offset in (-2, -1, 0, 1, 2, 0)), layers=2), SPECIAL)
-    found = [(row["layer"], row["head"], row["offset"]) for row in rows]
-    assert found == [(0, 0, -2), (0, 1, -1), (0, 2, 0), (1, 0, 1), (1, 1, 2), (1, 2, 0)]
-
-
-def test_thresholds_are_arguments() -> None:
-    constants = averages(0.8 * column(N - 1) + 0.2 * shifted(1))
-    [row] = measure_patterns(constants, SPECIAL, Thresholds(diagonal_lift=12, special_mass=0.9, dominant_entry=0.9))
-    assert flags(row) == (False, False, False)
+    places = [(row["layer"], row["head"], row["offset"]) for row in rows]
+    assert places == [(0, 0, -2), (0, 1, -1), (0, 2, 0), (1, 0, 1), (1, 1, 2), (1, 2, 0)]
 
 
 @pytest.mark.parametrize(
-    ("special", "message"),
-    [([], "give each once"), ([0, 0], "give each once"), ([0, 11], r"slots are \[0, 11\].*\(3 of 13, from 0 to 12\)")],
+    ("special", "examples", "message"),
+    [
+        ([], [[0, 1, 12]], "give each once"),
+        ([0, 0], [[0, 1, 12]], "give each once"),
+        ([0, 11], [[0, 1, 12]], r"slots are \[0, 11\].*\(3 of 13, from 0 to 12\)"),
+        (SPECIAL, [], "over no token"),
+    ],
 )
-def test_wrong_special_slots_are_refused(special: list[int], message: str) -> None:
+def test_wrong_special_slots_and_constants_of_nothing_are_refused(
+    special: list[int], examples: list[list[int]], message: str
+) -> None:
     with pytest.raises(papa.InputError, match=message):
-        measure_patterns(averages(torch.ones(N, N), examples=[[0, 1, 12]]), special)
-
-
-def test_constants_of_nothing_are_refused() -> None:
-    with pytest.raises(papa.InputError, match="over no token"):
-        measure_patterns(averages(torch.ones(N, N), examples=[]), SPECIAL)
+        measure_patterns(averages(torch.ones(N, N), examples=examples), special)
 
 
 @pytest.fixture
 def corpus(tmp_path: Path, tokenizer: Any) -> Any:
-    """Lays out texts that all begin alike, alone or as pairs, and returns the place of the tokens."""
+    """Lay out texts that all begin alike, single ones or pairs, and return the path of the tokens."""
     tokenizer.save_pretrained(tmp_path / "model")
     machine = Machine(models={"tiny": {"path": str(tmp_path / "model")}})
     (tmp_path / "model" / "config.json").write_text('{"model_type": "bert"}')
@@ -162,18 +154,18 @@ def corpus(tmp_path: Path, tokenizer: Any) -> Any:
         size = len(columns["first"])
         table = pa.table({"split": ["train"] * (size - 1) + ["validation"], "row": range(size), **columns})
         write_table(table, tmp_path / "texts.parquet", {"fingerprint": "f", "rows": {}, "rows_available": {}})
-        place = tmp_path / "tokens.parquet"
-        told = TokensOf(model=ModelId(name="tiny"), slots=N, style="paper", segments="aligned", blocks=False)
+        path = tmp_path / "tokens.parquet"
+        settings = TokensOf(model=ModelId(name="tiny"), slots=N, style="paper", segments="aligned", blocks=False)
         texts = {"texts": (str(tmp_path / "texts.parquet"),)}
-        tokenize_corpus(Job("tokens", told, texts, {"tokens": str(place)}, machine=machine))
-        return place
+        tokenize_corpus(Job("tokens", settings, texts, {"tokens": str(path)}, machine=machine))
+        return path
 
     return lay_out
 
 
 def test_special_slots_are_read_off_the_tokens(corpus: Any) -> None:
-    alone = Tokens.read(corpus(first=["a b", "a c d", "a"]))["train"]
-    assert special_slots(alone) == [0, 12]
+    single = Tokens.read(corpus(first=["a b", "a c d", "a"]))["train"]
+    assert special_slots(single) == [0, 12]
     pairs = Tokens.read(corpus(first=["a b", "a c", "a"], second=["a b", "a", "a c"]))["train"]
     assert special_slots(pairs) == [0, 6, 12]
 
@@ -181,16 +173,12 @@ def test_special_slots_are_read_off_the_tokens(corpus: Any) -> None:
 def test_two_separators_between_texts() -> None:
     """As RoBERTa has them; a text may hold a separator's id too, and all second texts may begin alike."""
     start, end, word = 0, 2, 7
-    placed = [
-        ([start, 5, end, end, word, 9, end], [0, 1, 6, 7, 8, 9, 12]),
-        ([start, 5, 6, end, end, end, word, end, end], [0, 1, 2, 3, 6, 7, 8, 9, 12]),
-        ([start, 5, end, end, word, end], [0, 1, 6, 7, 8, 12]),
-    ]
-    columns = {"ids": [ids for ids, _ in placed], "slots": [slots for _, slots in placed]}
-    columns["segments"] = columns["ids"]
-    types = pa.schema({name: pa.list_(pa.int32()) for name in columns} | {"cut": pa.int32()})
-    tokens = Tokens(pa.table({**columns, "cut": [0] * 3}, types), "train", 0, {"slots": N})
-    assert special_slots(tokens) == [0, 6, 7, 12]
+    slots = [[0, 1, 6, 7, 8, 9, 12], [0, 1, 2, 3, 6, 7, 8, 9, 12], [0, 1, 6, 7, 8, 12]]
+    ids = [[start, 5, end, end, word, 9, end], [start, 5, 6, end, end, end, word, end, end]]
+    ids += [[start, 5, end, end, word, end]]
+    lists = {name: pa.array(rows, pa.list_(pa.int32())) for name, rows in (("ids", ids), ("slots", slots))}
+    table = pa.table(lists | {"segments": lists["ids"], "cut": pa.array([0] * 3, pa.int32())})
+    assert special_slots(Tokens(table, "train", 0, {"slots": N})) == [0, 6, 7, 12]
 
 
 def patterns_job(folder: Path, tokens: Path) -> Job[AnalysisOf]:
@@ -204,8 +192,7 @@ def test_the_table_its_sentence_and_the_pictures(corpus: Any, tmp_path: Path) ->
     constants.about = {"model": "tiny", "corpus": "f", "style": "paper", "segments": "aligned", "slots": "13"}
     constants.save(tmp_path / "average.h5")
     job = patterns_job(tmp_path, corpus(first=["a b", "a c d", "a"]))
-    said = analyse(job)
-    assert said == "5 heads: 40 % diagonal, 20 % mostly on special tokens, 80 % with one dominant entry per row"
+    assert analyse(job) == "5 heads: 40 % diagonal, 20 % mostly on special tokens, 80 % with one dominant entry per row"
     table = read_table(job.output("table"))
     assert table.column_names == list(COLUMNS) and table.num_rows == 5
     about = provenance_of(table)

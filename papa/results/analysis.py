@@ -1,4 +1,4 @@
-"""An analysis: rows that are computed once, and how people see them: tables, a figure and a sentence.
+"""An analysis: rows that are computed once, and their tables, figure and sentence.
 
 One function runs every analysis. It writes the rows as Parquet, the tables as Markdown and LaTeX, and the figure as
 SVG, PNG and HTML. The HTML report reads the rows back and shows the same tables and the same figure.
@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from papa.config.job import Job
 from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf
-from papa.errors import InputError
+from papa.errors import InputError, count
 from papa.files import JSON, PathLike, replacing, write_json, write_table
 from papa.results.table import Table, arrow_of, read_frame, write_pages
 
@@ -41,7 +41,7 @@ class Computed:
         rows: the rows of its table.
         facts: what the table records about them.
         more: the contents of further outputs by name: a table with its facts, or JSON.
-        title, sentence: what the analysis is called and its result, where parameters and rows are not enough to say it.
+        title, sentence: the title and the result, if they need more than parameters and rows.
     """
 
     rows: pd.DataFrame
@@ -57,9 +57,9 @@ class Drawing:
 
     Args:
         chart: an Altair specification.
-        alternative: the alternative text, which says what the figure shows.
-        caption: a sentence that explains it. Without one the HTML report leaves the figure out, because it has nothing
-            to compare.
+        alternative: the alternative text.
+        caption: a sentence that explains the figure. The HTML report leaves out a figure without one, because there is
+            nothing to compare.
     """
 
     chart: alt.TopLevelMixin
@@ -70,19 +70,19 @@ class Drawing:
 class Analysis(BaseModel, ABC):
     """One analysis; its fields are its parameters.
 
-    A subclass computes rows from the inputs of a job and says how they look. `papa.config.analyses` has an entry for
-    each, from which the job and the section of the HTML report follow.
+    A subclass computes rows from the inputs of a job and lays them out. `papa.config.analyses` has an entry for each,
+    from which the job and the section of the HTML report follow.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     columns: ClassVar[Mapping[str, str]] = {}
-    """The columns of its table: name → type."""
+    """The columns of the table: name → type."""
     title_text: ClassVar[str] = ""
     note_text: ClassVar[str] = ""
-    """Its title, and how to read the tables, if neither depends on parameters or rows."""
+    """The title, and how to read the tables, if neither depends on parameters or rows."""
     in_report: ClassVar[bool] = True
-    """Whether the HTML report has a section for it; some have a place of their own there."""
+    """Whether the HTML report has a section for the analysis; otherwise it shows the rows elsewhere."""
 
     @abstractmethod
     def compute(self, job: Job[AnalysisOf]) -> Computed:
@@ -90,11 +90,11 @@ class Analysis(BaseModel, ABC):
 
     @abstractmethod
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return the rows as people read them."""
+        """Return the tables that people read."""
 
-    @abstractmethod
     def sentence(self, rows: pd.DataFrame) -> str:
         """Return the result in a sentence, for the terminal and for the HTML report."""
+        return count(len(rows), "row")
 
     def heading(self) -> str:
         """Return the title."""
@@ -109,11 +109,11 @@ class Analysis(BaseModel, ABC):
         return None
 
     def report_tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return the tables of the HTML report, where there is room for more than in a printed one."""
+        """Return the tables of the HTML report, which has room for more than a printed page."""
         return self.tables(rows)
 
     def caption(self, rows: pd.DataFrame) -> str:
-        """Return the sentence of the HTML report if there is no figure."""
+        """Return the text of the HTML report in place of a figure."""
         return self.sentence(rows)
 
     def comparable(self, rows: pd.DataFrame) -> bool:
@@ -121,22 +121,21 @@ class Analysis(BaseModel, ABC):
         return len(rows) > 0
 
     def read(self, path: PathLike) -> pd.DataFrame:
-        """Return the rows of its table; raises `DamagedArtefact` if the file is another one."""
+        """Return the rows of a table; raises `DamagedArtefact` if it is the table of something else."""
         return read_frame(path, self.columns, f"table of {self.heading()}", empty=True)
 
 
 def analysis_of(settings: AnalysisOf) -> Analysis:
-    """The analysis of a job."""
     module, _, name = settings.made_by.partition(":")
     analysis: Analysis = getattr(import_module(module), name)(**settings.parameters)
     return analysis
 
 
 def analyse(job: Job[AnalysisOf]) -> str:
-    """Run one analysis and write all its outputs; the table, by which it counts as done, is written last.
+    """Run an analysis and write all outputs. The table is written last, because it marks the job as done.
 
     Returns:
-        Its sentence, for the terminal.
+        The sentence, for the terminal.
 
     Raises:
         DamagedArtefact: an input is damaged.
@@ -160,7 +159,7 @@ def analyse(job: Job[AnalysisOf]) -> str:
 
 
 def save_figure(figure: alt.TopLevelMixin, outputs: Mapping[str, PathLike], plots: Plots) -> None:
-    """Write a figure to those `outputs` that end in .svg, .png and .html; `plots` has the resolution of the PNG.
+    """Write a figure to the `outputs` that end in .svg, .png and .html; `plots` has the resolution of the PNG.
 
     Raises:
         InputError: a text has a control character.
@@ -189,7 +188,7 @@ def _texts_of(specification: object) -> Iterator[str]:
 
 
 class _SafeInScript(json.JSONEncoder):
-    """JSON for a page, in which no text (such as the name of a subset) may begin or end a script."""
+    """JSON for HTML, in which no text, such as the name of a subset, can begin or end a script."""
 
     def encode(self, o: object) -> str:
         return super().encode(o).replace("<", "\\u003c")

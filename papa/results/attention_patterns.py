@@ -1,4 +1,4 @@
-"""Patterns of the averaged attention of each head, as a table and as pictures (paper, Sec. 5.1 and Figure 4)."""
+"""Patterns of the average attention of each head, as a table and as pictures (paper, Sec. 5.1 and Figure 4)."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ class AttentionPatterns(Analysis):
     """Measure the pattern of every head in an average, and draw some heads.
 
     Args:
-        heads: layer and head of each picture, counted from 0; if not given, those of the paper.
-        plots: about the size of a picture, which is square.
+        heads: layer and head of each picture, counted from 0; by default those of the paper.
+        plots: the size of a picture, which is square and about as wide as a panel.
     """
 
     columns = COLUMNS
     title_text = "Patterns of averaged attention"
     note_text = NOTE
-    in_report = False  # the explorer of the HTML report shows every head with its patterns
+    in_report = False  # the explorer shows every head with its patterns
 
     heads: tuple[tuple[int, int], ...] = PAPER_HEADS
     plots: Plots
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Measure the heads of `constants`; the `tokens` that these were averaged over show which slots are special.
+        """Measure the heads of the averages `constants`; their `tokens` show which slots are special.
 
         Raises:
-            InputError: the tokens are of another model, corpus or layout.
+            InputError: the averages are of another model, corpus or layout than the tokens.
         """
         averages = ConstantMatrices.load(job.input("constants"))
         train = Tokens.read(job.input("tokens"), "train")["train"]
@@ -73,8 +73,13 @@ class AttentionPatterns(Analysis):
         return Computed(rows, facts | {"thresholds": asdict(THRESHOLDS)}, title=title)
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return the shares of heads with each pattern, and what was measured of each head."""
-        return tables_of(rows)
+        """Return the share of heads with each pattern, by layer and over all, and the measurements of each head."""
+        shares = [{"layer": str(layer)} | _shares(heads) for layer, heads in rows.groupby("layer")]
+        heads = rows.map(_cell).rename(columns=lambda name: name.replace("_", " "))
+        return [
+            Table("Share of heads", pd.DataFrame([*shares, {"layer": "all"} | _shares(rows)]), 1, rules=(len(shares),)),
+            Table("Heads", heads, 2),
+        ]
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
         """Draw the average attention of some heads (Figure 4); raises `InputError` if there are no such heads."""
@@ -84,26 +89,12 @@ class AttentionPatterns(Analysis):
 
     def sentence(self, rows: pd.DataFrame) -> str:
         """Return the share of heads with each pattern."""
-        shares = ", ".join(f"{_share(rows[flag])} {words}" for flag, words in FLAGS.items())
+        shares = ", ".join(f"{share} {words}" for words, share in _shares(rows).items())
         return f"{count(len(rows), 'head')}: {shares}"
 
 
-def tables_of(frame: pd.DataFrame) -> list[Table]:
-    """The share of heads with each pattern, by layer and over all, and what was measured of each head."""
-    shares = [{"layer": str(layer)} | _shares(heads) for layer, heads in frame.groupby("layer")]
-    heads = frame.map(_cell).rename(columns=lambda name: name.replace("_", " "))
-    return [
-        Table("Share of heads", pd.DataFrame([*shares, {"layer": "all"} | _shares(frame)]), 1, rules=(len(shares),)),
-        Table("Heads", heads, 2),
-    ]
-
-
-def _shares(frame: pd.DataFrame) -> dict[str, str]:
-    return {words: _share(frame[flag]) for flag, words in FLAGS.items()}
-
-
-def _share(flags: pd.Series[bool]) -> str:
-    return percent(flags.mean())
+def _shares(rows: pd.DataFrame) -> dict[str, str]:
+    return {words: percent(rows[flag].mean()) for flag, words in FLAGS.items()}
 
 
 def _cell(value: object) -> str:

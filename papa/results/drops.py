@@ -1,7 +1,8 @@
-"""Do better models drop more? Original scores, and what is lost without attention to the input (Figure 3)."""
+"""Do better models drop more? Original scores, and the loss without attention to the input (paper, Figure 3)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -29,16 +30,10 @@ COLUMNS |= {"mean_relative_drop": "float64", "tasks_with_drop": "int64", "tasks_
 COLUMNS |= {"mean_loss": "float64", "tasks_with_loss": "int64"}
 
 TITLE = "Original score and drop at fraction 0"
-NOTE = (
-    "Mean original score: over all tasks but those with a log-scale score (masked language modelling). Mean drop: at"
-    f" fraction 0, where every head is replaced. {ABOUT_DROPS} {ABOUT_MEANS} Mean loss: there too, over the tasks that"
-    f" have one. {ABOUT_LOSS}"
-)
-CAPTION = "A point for each model: its mean original score, and the mean relative drop with every head replaced."
 
 
 class Drops(Analysis):
-    """Compare the original scores of models with what they lose when every head is replaced.
+    """Compare the original scores of models with their drops when every head is replaced.
 
     Args:
         plots: the size of a panel; this figure is twice as wide and high.
@@ -46,7 +41,11 @@ class Drops(Analysis):
 
     columns = COLUMNS
     title_text = TITLE
-    note_text = NOTE
+    note_text = (
+        "Mean original score: over all tasks but those with a log-scale score (masked language modelling). Mean drop:"
+        f" at fraction 0, where every head is replaced. {ABOUT_DROPS} {ABOUT_MEANS} Mean loss: at fraction 0, over the"
+        f" tasks that have a loss. {ABOUT_LOSS}"
+    )
 
     plots: Plots
 
@@ -57,75 +56,77 @@ class Drops(Analysis):
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         """Return a line for each model and constant."""
-        return tables_of(rows)
+        frame = pd.DataFrame(
+            {
+                "model": rows["model"],
+                "constants": rows["constant"].map(constant_name),
+                "mean original score": [score_text(mean, float("nan")) for mean in rows["mean_original"]],
+                "tasks": rows["tasks"],
+                "mean drop": rows["mean_relative_drop"].map(mean_text),
+                "tasks with a drop": rows["tasks_with_drop"],
+                "tasks without": rows["tasks_without_drop"].fillna(""),
+                "mean loss": rows["mean_loss"].map(mean_text),
+                "tasks with a loss": rows["tasks_with_loss"],
+            }
+        )
+        return [Table("", frame, 2)]
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
         """Draw drops against scores."""
+        caption = (
+            "A point for each model: its mean original score, and the mean relative drop with every head replaced."
+        )
         several = rows["mean_relative_drop"].notna().sum() > 1
-        return Drawing(*drop_figure(rows, self.plots), CAPTION if several else "")
+        return Drawing(*drop_figure(rows, self.plots), caption if several else "")
 
     def comparable(self, rows: pd.DataFrame) -> bool:
         """Whether there are several models or constants."""
         return len(rows) > 1
 
     def sentence(self, rows: pd.DataFrame) -> str:
-        """Return how many means there are."""
+        """Return the number of means."""
         return count(len(rows), "mean drop")
 
 
 def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """The mean original score, mean relative drop and mean loss at fraction 0 of each model and constant of a grid.
+    """Compute the mean original score, and the mean drop and loss at fraction 0, of each model and constant of a grid.
 
     Tasks with a log-scale score are not in the first two, and tasks without a defined drop are named. The mean
     loss is over all tasks with the status `COUNTS`. A mean over no task is null.
     """
     # a grid has its ends once for each order
     rows = rows.drop_duplicates(["model", "task", "constant", "fraction", "metric", "subset"])
-    counted = is_main(rows) & has_drop(rows["metric"])
-    originals = rows[counted & rows["fraction"].eq("1")].set_index(["model", "task"])["mean"]
+    rows = rows[is_main(rows)]
+    with_drop = has_drop(rows["metric"])
+    originals = rows[with_drop & rows["fraction"].eq("1")].set_index(["model", "task"])["mean"]
     means = []
-    for (model, constant), every in rows[rows["fraction"] == "0"].groupby(["model", "constant"], sort=False):
-        rows_with_drop = every[counted[every.index]]
-        scores = originals.reindex([(model, task) for task in rows_with_drop["task"]]).dropna()
-        drops = rows_with_drop["relative_drop"].dropna()
-        losses = every.loc[is_main(every) & every["status"].eq(COUNTS), "loss"].dropna()
-        without = rows_with_drop.loc[rows_with_drop["relative_drop"].isna(), "title"]
+    for (model, constant), at_end in rows[rows["fraction"].eq("0")].groupby(["model", "constant"], sort=False):
+        dropped = at_end[with_drop[at_end.index]]
+        scores = originals.reindex([(model, task) for task in dropped["task"]]).dropna()
+        drops = dropped["relative_drop"].dropna()
+        losses = at_end.loc[at_end["status"].eq(COUNTS), "loss"].dropna()
         means.append(
             {
                 "model": model,
                 "constant": constant,
-                "mean_original": fmean(scores) if len(scores) else None,
+                "mean_original": _mean(scores),
                 "tasks": len(scores),
-                "mean_relative_drop": fmean(drops) if len(drops) else None,
+                "mean_relative_drop": _mean(drops),
                 "tasks_with_drop": len(drops),
-                "tasks_without_drop": ", ".join(without) or None,
-                "mean_loss": fmean(losses) if len(losses) else None,
+                "tasks_without_drop": ", ".join(dropped.loc[dropped["relative_drop"].isna(), "title"]) or None,
+                "mean_loss": _mean(losses),
                 "tasks_with_loss": len(losses),
             }
         )
     return pd.DataFrame(means, columns=list(COLUMNS))
 
 
-def tables_of(drops: pd.DataFrame) -> list[Table]:
-    """The rows of `drops_of` as people read them."""
-    frame = pd.DataFrame(
-        {
-            "model": drops["model"],
-            "constants": drops["constant"].map(constant_name),
-            "mean original score": [score_text(mean, float("nan")) for mean in drops["mean_original"]],
-            "tasks": drops["tasks"],
-            "mean drop": drops["mean_relative_drop"].map(mean_text),
-            "tasks with a drop": drops["tasks_with_drop"],
-            "tasks without": drops["tasks_without_drop"].fillna(""),
-            "mean loss": drops["mean_loss"].map(mean_text),
-            "tasks with a loss": drops["tasks_with_loss"],
-        }
-    )
-    return [Table("", frame, 2)]
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if len(values) else None
 
 
 def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, str]:
-    """The mean drop at fraction 0 against the mean original score (Figure 3), and its alternative text.
+    """Draw the mean drop at fraction 0 against the mean original score (Figure 3); return it and its alternative text.
 
     With fewer than two drops there is nothing to compare, and the figure says so in words.
     """
@@ -138,17 +139,19 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
     width, height = 2 * plots.width, 2 * plots.height
     without = frame.loc[frame["end"].isna(), "text"]
     missing = f"No drop is defined for {', '.join(without)}." if len(without) else ""
-    shown = f"{count(len(points), 'mean drop')} against original scores"
+    alternative = f"{count(len(points), 'mean drop')} against original scores"
     if len(points) < 2:
         sentences = [
             f"One model, nothing to compare. {name}: mean relative drop {drop:.1%}, mean original score {score:.3f}."
             for name, drop, score in points[["text", "end", "at"]].itertuples(index=False)
         ]
-        return words_only(TITLE, " ".join([*sentences, missing]).strip(), width), shown
-    columns = {"text": "model", "tasks_with_drop": "tasks with a drop", "tasks_without_drop": "tasks without"}
-    tooltip = tooltips(columns)
-    tooltip.insert(1, alt.Tooltip("at:Q", title="mean original score", format=".3f"))
-    tooltip.insert(2, alt.Tooltip("end:Q", title="mean relative drop", format=".1%"))
+        return words_only(TITLE, " ".join([*sentences, missing]).strip(), width), alternative
+    tooltip = [
+        *tooltips({"text": "model"}),
+        alt.Tooltip("at:Q", title="mean original score", format=".3f"),
+        alt.Tooltip("end:Q", title="mean relative drop", format=".1%"),
+        *tooltips({"tasks_with_drop": "tasks with a drop", "tasks_without_drop": "tasks without"}),
+    ]
     across, up = around(points["at"]), around(pd.Series([0.0, *points["end"]]))
     scale, ticks = alt.Scale(domain=across, nice=False, zero=False), alt.Axis(tickCount=5, labelFlush=False)
     x = alt.X("at:Q", title="mean original score", scale=scale, axis=ticks)
@@ -165,4 +168,4 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
         width=width,
         height=height,
     )
-    return styled(figure.properties(usermeta={"margin": 90 + 6 * min(30, names.map(len).max())})), shown
+    return styled(figure.properties(usermeta={"margin": 90 + 6 * min(30, names.map(len).max())})), alternative

@@ -8,7 +8,7 @@ along the fraction (Figures 2, 5 and 6): a line for each task and model, constan
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 
@@ -24,6 +24,7 @@ from papa.results.phrases import ABOUT_LOSS, constant_name, loss_text, order_nam
 from papa.results.summary import (
     ABOUT_DROPS,
     BY_FRACTION,
+    FLOORS,
     SUMMARY_COLUMNS,
     about_scores,
     by_fraction,
@@ -32,18 +33,17 @@ from papa.results.summary import (
     read_summary,
     same_heads,
 )
-from papa.results.table import Table, metric_name, score_text
+from papa.results.table import Table, metric_name, score_text, texts
 
 GRID_COLUMNS = {"line": "string"} | SUMMARY_COLUMNS
 """Rows of the summary, each with the line of the grid that it is a point of."""
 
 ORIGINAL = "original"
-FLOORS = ["trivial", "contextless"]
 ENDS = {"0", "1"}
 
 
 class GridAnalysis(GridView, Analysis):
-    """Show what one grid of a config asked for; its parameters are those of `GridView`."""
+    """Show the runs that one grid of a config asked for; its parameters are those of `GridView`."""
 
     columns = GRID_COLUMNS
 
@@ -61,12 +61,66 @@ class GridAnalysis(GridView, Analysis):
         return self.title
 
     def note(self, rows: pd.DataFrame) -> str:
-        """Return what lines, columns and cells mean."""
-        return note_on(self, rows)
+        """Return the meaning of lines, columns and cells, and the settings that all lines have in common."""
+        if has_between(self.fractions):
+            parts = [f"Columns: {BY_FRACTION}.", once(self), about_scores(rows)]
+            if set(DRAWN) & set(self.orders):
+                parts.append(
+                    "If an order is drawn or learned several times, the score of a seed is its mean over the orders."
+                )
+            parts += [ABOUT_DROPS, ABOUT_LOSS, excluded(rows)]
+        else:
+            metrics = rows.loc[is_main(rows), ["title", "metric"]].drop_duplicates().itertuples(index=False)
+            parts = [
+                "In the lines of constants every head is replaced; the best of several is bold.",
+                about_scores(rows),
+                "Trivial: the best guess that ignores the input. Contextless: zeros in place of all attention.",
+                "Metrics: " + "; ".join(f"{title}, {metric_name(metric)}" for title, metric in metrics) + ".",
+            ]
+        return " ".join(filter(None, [*parts, same_heads(rows)]))
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         """Return tables by constant, or one along the fraction."""
-        return tables_of(self, rows)
+        rows = rows[is_main(rows)]
+        if not has_between(self.fractions):
+            return [table for model in self.models for table in self._by_task(rows[rows["model"] == model], model)]
+        names = {"task": "title", "metric": "metric", " / ".join(varied(self)): "line"}
+        frame = by_fraction(rows, is_main(rows), names)
+        changed = frame[["task", "metric"]].ne(frame[["task", "metric"]].shift()).any(axis=1)
+        return [Table("", frame, 3, rules=tuple(changed.to_numpy().nonzero()[0].tolist()))]
+
+    def _by_task(self, rows: pd.DataFrame, model: str) -> list[Table]:
+        """Return the tables of one model, with a column for each task: scores, the best constant in bold, and losses.
+
+        Scores have a line for nothing replaced, for each floor that is known, and for each constant.
+        """
+        rows = rows.drop_duplicates(["constant", "task"])
+        constants = list(self.constants) if "0" in self.fractions else []
+        printed = rows["mean"].where(rows["constant"].notna()).map("{:.3f}".format).astype("float64")
+        best = (len(constants) > 1) & printed.eq(printed.groupby(rows["task"]).transform("max"))
+        scores = pd.Series(texts(score_text, rows, "mean", "half_width"), rows.index, "str")
+        cells = rows.assign(
+            line=rows["constant"].fillna(ORIGINAL),
+            score=scores.where(~best, "**" + scores + "**"),
+            lost=texts(loss_text, rows, "loss", "loss_low", "loss_high"),
+        )
+        floors = [name for name in FLOORS if rows[name].notna().any()]
+        of_floors = rows.groupby("task")[floors].first().map(lambda score: score_text(score, math.nan)).T
+        titles = dict(zip(rows["task"], rows["title"], strict=True))
+
+        def laid_out(cells: pd.DataFrame, lines: Sequence[str]) -> pd.DataFrame:
+            text = cells.reindex(index=lines, columns=[*self.tasks]).fillna("").rename(columns=titles)
+            text.insert(0, "constants", [constant_name(line, constants) for line in lines], allow_duplicates=True)
+            return text
+
+        title = f"{model} ({count(rows['heads'].iloc[0], 'head')})" if len(rows) else model
+        above = [ORIGINAL] * ("1" in self.fractions) + floors
+        text = pd.concat([cells.pivot(index="line", columns="task", values="score"), of_floors])
+        tables = [Table(title, laid_out(text, [*above, *constants]), 1, rules=(len(above),) if above else ())]
+        if constants and rows["status"].notna().any():
+            losses = laid_out(cells.pivot(index="line", columns="task", values="lost"), constants)
+            tables.append(Table(f"{title}. Loss", losses, 1, f"{ABOUT_LOSS} {excluded(rows)}".strip()))
+        return tables
 
     def report_tables(self, rows: pd.DataFrame) -> list[Table]:
         """Return the same tables, and the scores of subsets."""
@@ -81,25 +135,26 @@ class GridAnalysis(GridView, Analysis):
             return None
         from papa.results.figures import figure_note, grid_figure
 
-        figure, shown = grid_figure(rows, self)
+        figure, alternative = grid_figure(rows, self)
         caption = " ".join(filter(None, [figure_note(rows), once(self)]))
-        return Drawing(figure, f"{self.title}: {shown}", caption)
+        return Drawing(figure, f"{self.title}: {alternative}", caption)
 
     def caption(self, rows: pd.DataFrame) -> str:
         """Return nothing: the note says it all."""
         return ""
 
     def sentence(self, rows: pd.DataFrame) -> str:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return f"{self.title}: {count(len(rows), 'row')}"
 
 
 def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a summary or of a table of runs that `grid` asked for, in its order and with their `line`.
+    """Select the rows of a summary or of a table of runs that `grid` asked for, in its order and with their `line`.
 
-    With nothing replaced there is no constant and with everything replaced no order, so these rows belong to several
-    lines and are in each. The average of a task's own texts may be asked for under both of its names.
+    With nothing replaced there is no constant, and with everything replaced no order, so these rows are in several
+    lines. A grid may ask for the average of a task's own texts under both of its names.
     """
+    orders = grid.orders if has_between(grid.fractions) else grid.orders[:1]
     asked = pd.DataFrame(
         [
             {"line": _line(grid, model, constant, order), "asked": None if fraction == "1" else constant}
@@ -107,7 +162,7 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
             | {"constant": None if fraction == "1" else Constant.parse(constant).on(corpus).name}
             | {"order": None if fraction in ENDS else order}
             for (task, corpus), model, constant, order in product(
-                grid.tasks.items(), grid.models, grid.constants, grid.orders if _has_between(grid) else grid.orders[:1]
+                grid.tasks.items(), grid.models, grid.constants, orders
             )
             for fraction in sorted(grid.fractions, key=Fraction, reverse=True)
         ],
@@ -122,94 +177,22 @@ def _line(grid: GridView, model: str, constant: str, order: str) -> str:
     return " / ".join(names[name] for name in varied(grid))
 
 
-def tables_of(grid: GridView, rows: pd.DataFrame) -> list[Table]:
-    """The tables of a grid, from its rows of the summary."""
-    rows = rows[is_main(rows)]
-    if _has_between(grid):
-        return [_along_fractions(grid, rows)]
-    return [table for model in grid.models for table in _by_task(grid, rows[rows["model"] == model], model)]
+def has_between(fractions: Sequence[str]) -> bool:
+    """Whether some heads are kept and others replaced at one of the fractions."""
+    return bool(set(fractions) - ENDS)
 
 
-def _by_task(grid: GridView, rows: pd.DataFrame, model: str) -> list[Table]:
-    """The tables of one model, with a column for each task: scores, the best of constants in bold, and losses.
-
-    Scores have a line for nothing replaced, one for each floor that is known, and one for each constant.
-    """
-    rows = rows.drop_duplicates(["constant", "task"])
-    constants = list(grid.constants) if "0" in grid.fractions else []
-    printed = rows["mean"].where(rows["constant"].notna()).map("{:.3f}".format).astype("float64")
-    best = (len(constants) > 1) & printed.eq(printed.groupby(rows["task"]).transform("max"))
-    cells = {
-        (constant, task): f"**{score_text(*score)}**" if is_best else score_text(*score)
-        for constant, task, *score, is_best in zip(
-            rows["constant"].fillna(ORIGINAL), rows["task"], rows["mean"], rows["half_width"], best, strict=True
-        )
-    }
-    floors = [name for name in FLOORS if rows[name].notna().any()]
-    cells |= {
-        (name, task): score_text(score, math.nan)
-        for name in floors
-        for task, score in rows.groupby("task")[name].first().items()
-    }
-    losses = zip(rows["constant"], rows["task"], rows["loss"], rows["loss_low"], rows["loss_high"], strict=True)
-    lost = {(constant, task): loss_text(*loss) for constant, task, *loss in losses}
-    titles = dict(zip(rows["task"], rows["title"], strict=True))
-
-    def frame_of(lines: list[str], cells: Mapping[tuple[str, str], str]) -> pd.DataFrame:
-        return pd.DataFrame(
-            [[constant_name(line, constants), *(cells.get((line, task), "") for task in grid.tasks)] for line in lines],
-            columns=["constants", *(titles.get(task, task) for task in grid.tasks)],
-        )
-
-    title = f"{model} ({count(rows['heads'].iloc[0], 'head')})" if len(rows) else model
-    above = [ORIGINAL] * ("1" in grid.fractions) + floors
-    tables = [Table(title, frame_of([*above, *constants], cells), 1, rules=(len(above),) if above else ())]
-    if constants and rows["status"].notna().any():
-        note = f"{ABOUT_LOSS} {excluded(rows)}".strip()
-        tables.append(Table(f"{title}. Loss", frame_of(constants, lost), 1, note))
-    return tables
-
-
-def _along_fractions(grid: GridView, rows: pd.DataFrame) -> Table:
-    """One table: lines for tasks and what else the grid varies, columns for fractions."""
-    names = {"task": "title", "metric": "metric", " / ".join(varied(grid)): "line"}
-    frame = by_fraction(rows, is_main(rows), names)
-    changed = frame[["task", "metric"]].ne(frame[["task", "metric"]].shift()).any(axis=1)
-    return Table("", frame, 3, rules=tuple(changed.to_numpy().nonzero()[0].tolist()))
-
-
-def _has_between(grid: GridView) -> bool:
-    return bool(set(grid.fractions) - ENDS)
+def _settings(grid: GridView) -> dict[str, list[str]]:
+    settings = {"model": list(grid.models), "constants": list(map(constant_name, grid.constants))}
+    return settings | ({"order": list(map(order_name, grid.orders))} if has_between(grid.fractions) else {})
 
 
 def varied(grid: GridView) -> list[str]:
-    """The settings in which the lines of a grid differ; models if there is one line."""
-    several = {"model": grid.models, "constants": grid.constants}
-    several |= {"order": grid.orders} if _has_between(grid) else {}
-    return [name for name, values in several.items() if len(values) > 1] or ["model"]
-
-
-def note_on(grid: GridView, rows: pd.DataFrame) -> str:
-    """The note below the table: the meaning of lines, columns and cells, and what all lines have in common."""
-    if _has_between(grid):
-        parts = [f"Columns: {BY_FRACTION}.", once(grid), about_scores(rows)]
-        if set(DRAWN) & set(grid.orders):
-            parts.append(
-                "If an order is drawn or learned several times, the score of a seed is its mean over the orders."
-            )
-        parts += [ABOUT_DROPS, ABOUT_LOSS, excluded(rows), same_heads(rows)]
-    else:
-        metrics = rows.loc[is_main(rows), ["title", "metric"]].drop_duplicates().itertuples(index=False)
-        parts = [f"In the lines of constants every head is replaced; the best of several is bold. {about_scores(rows)}"]
-        parts += ["Trivial: the best guess that ignores the input. Contextless: zeros in place of all attention."]
-        parts += ["Metrics: " + "; ".join(f"{title}, {metric_name(metric)}" for title, metric in metrics) + "."]
-        parts += [same_heads(rows)]
-    return " ".join(filter(None, parts))
+    """Name the settings in which the lines of a grid differ; models if there is one line."""
+    return [name for name, values in _settings(grid).items() if len(values) > 1] or ["model"]
 
 
 def once(grid: GridView) -> str:
-    """The settings that all lines of a grid have in common: "Model: minilm; order: λ."."""
-    has = {"model": grid.models, "constants": [constant_name(constant) for constant in grid.constants]}
-    has |= {"order": [order_name(order) for order in grid.orders]} if _has_between(grid) else {}
-    text = "; ".join(f"{name}: {values[0]}" for name, values in has.items() if len(values) == 1)
+    """Return the settings that all lines of a grid have in common: "Model: minilm; order: λ."."""
+    text = "; ".join(f"{name}: {values[0]}" for name, values in _settings(grid).items() if len(values) == 1)
     return f"{text[:1].upper()}{text[1:]}." if text else ""

@@ -1,14 +1,14 @@
-"""The ladder of constants: what every head loses if it may know less and less of the text.
+"""The ladder of constants: the loss if every head knows less and less of the text.
 
-Every rung adds one kind of information, from nothing to the content of the text itself. What it adds is the step from
-the rung below, as a share of what attention contributes to a task; the steps add up to all of it.
+Every rung adds one kind of information, from nothing to the content of the text itself. A step from one rung to the
+next is a share of attention's contribution to a task. All steps add up to the whole contribution.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -20,14 +20,11 @@ from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.figures import OF_SUBSETS
-from papa.results.losses import CONTRIBUTION, COUNTS, Weights, difference, share_of, status_of
-from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, measured_in
+from papa.results.losses import COUNTS, difference, interval_of, status_of
+from papa.results.outcomes import ALL, ORIGINALS, Setting, TaskOutcomes, measured_in
 from papa.results.panels import Layers, PanelGrid, curves, line_legend, panels, percent_axis, tooltips, words_only
 from papa.results.phrases import constant_name, loss_text
-from papa.results.table import Table, metric_name, score_text
-
-if TYPE_CHECKING:
-    pass
+from papa.results.table import Table, metric_name, score_text, texts
 
 OWN = "own attention"
 ADDS = {
@@ -39,23 +36,24 @@ ADDS = {
     "average": "the slots themselves",
     OWN: "the content of the text",
 }
-"""The knowledge that each rung adds to the one below it."""
+"""The knowledge that each rung adds to the rung below."""
 BLIND = "nothing: a blind guess, because zeros do worse"
 OWNER = ["model", "task", "title", "metric", "subset"]
+LOSS, STEP = ("loss", "low", "high"), ("step", "step_low", "step_high")
 COLUMNS = dict.fromkeys((*OWNER, "rung", "adds", "status"), "string")
-COLUMNS |= dict.fromkeys(("score", "loss", "low", "high", "step", "step_low", "step_high"), "float64")
+COLUMNS |= dict.fromkeys(("score", *LOSS, *STEP), "float64")
 TITLE = "Ladder of constants"
 NOTE = (
-    "In each line every head is replaced by a constant that knows as much of the text, and no more; in the last none "
-    "is. Loss: (original - score) / (original - contextless). Step: how much less is lost than on the line above, "
-    "which is what this knowledge is worth; all steps together are what attention contributes. In brackets 95 % "
-    "intervals over probe seeds and validation examples. A step can be negative, because constants that know more may "
-    "also mislead more, and because only mean-output knows a bias in each slot; the rungs above do not."
+    "In each line a constant with this knowledge of the text, and no more, replaces every head; in the last line no "
+    "head is replaced. Loss: (original - score) / (original - contextless). Step: the loss on the line above minus "
+    "this loss, which is the worth of this knowledge; all steps together are attention's contribution. In brackets: "
+    "95 % intervals over probe seeds and validation examples. A step can be negative, because a constant that knows "
+    "more can also mislead more, and because only mean-output knows a bias in each slot."
 )
 
 
 class Ladder(Analysis):
-    """Measure what is lost at each rung, and what each rung adds.
+    """Measure the loss at each rung, and the step from the rung below.
 
     Args:
         tasks: the title and the metric of each task.
@@ -77,7 +75,6 @@ class Ladder(Analysis):
         return Computed(ladder_of(measured, titles), {"table": "ladder"})
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return the ladder of each model."""
         return tables_of(rows)
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
@@ -88,16 +85,15 @@ class Ladder(Analysis):
         return Drawing(ladder_figure(rows, self.plots), alternative, caption)
 
     def sentence(self, rows: pd.DataFrame) -> str:
-        """Return the two largest steps of each task."""
         return sentence_of(rows)
 
 
 def ladder_of(measured: Iterable[TaskOutcomes], titles: dict[str, str]) -> pd.DataFrame:
-    """A row for each rung of each model, task and subset, with `COLUMNS`, in the order of the ladder.
+    """Return a row for each rung of each model, task and subset, with `COLUMNS`, in the order of the ladder.
 
     Args:
         measured: all outcomes.
-        titles: what people call the tasks.
+        titles: the titles of tasks by name.
     """
     rows = [row for task_outcomes in measured for row in _rows(task_outcomes, titles[task_outcomes.task])]
     return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -120,59 +116,46 @@ def _rows(measured: TaskOutcomes, title: str) -> Iterator[dict[str, object]]:
                 "adds": _added(below, kind),
                 "score": sample.mean(rungs[kind]),
             }
-            if kind == "zeros" and sample.guessed:  # whose values are those of the guess, which is the floor
+            if kind == "zeros" and sample.guessed:  # the floor is the guess here
                 row |= {"adds": BLIND, "score": sample.trivial}
             if about["status"] == COUNTS:
-                row |= _share(sample, difference({ORIGINALS: 1.0}, {rungs[kind]: 1.0}), ("loss", "low", "high"))
-            if about["status"] == COUNTS and below is not None:
-                step = difference({rungs[kind]: 1.0}, {rungs[below]: 1.0})
-                row |= _share(sample, step, ("step", "step_low", "step_high"))
+                row |= dict(
+                    zip(LOSS, interval_of(sample, difference({ORIGINALS: 1.0}, {rungs[kind]: 1.0})), strict=False)
+                )
+                if below is not None:
+                    step = difference({rungs[kind]: 1.0}, {rungs[below]: 1.0})
+                    row |= dict(zip(STEP, interval_of(sample, step), strict=False))
             yield row
 
 
 def _added(below: str | None, kind: str) -> str:
-    """The knowledge that a rung adds to the one below, with that of rungs between them that were not run."""
+    """The knowledge that a rung adds to the one below, with that of the rungs between them that were not run."""
     kinds = list(ADDS)
     first = kinds.index(kind) if below is None else kinds.index(below) + 1
     return ", ".join(ADDS[rung] for rung in kinds[first : kinds.index(kind) + 1])
 
 
-def _share(sample: Sample, weights: Weights, names: tuple[str, str, str]) -> dict[str, float]:
-    """A difference of scores as a share of what attention contributes, with its interval; nothing if none is known."""
-    if weights == CONTRIBUTION:  # all of it, whatever it is
-        return dict.fromkeys(names, 1.0)
-    if not any(weights.values()):
-        return dict.fromkeys(names, 0.0)
-    if (share := share_of(sample, weights)) is None:
-        return {}
-    return dict(zip(names, share.interval()[:3], strict=True))
-
-
 def tables_of(frame: pd.DataFrame) -> list[Table]:
-    """The ladder of each model as people read it."""
+    """Return the ladder of each model."""
     tables = []
     for model, rows in frame.groupby("model", sort=False):
-        steps = zip(rows["step"], rows["step_low"], rows["step_high"], strict=True)
-        losses = zip(rows["loss"], rows["low"], rows["high"], strict=True)
-        named = rows["title"].where(rows["subset"].eq(ALL), rows["title"] + ", " + rows["subset"])
         text = pd.DataFrame(
             {
-                "task": named.to_numpy(),
-                "knows also": rows["adds"].to_numpy(),
-                "constants": rows["rung"].map(constant_name).to_numpy(),
+                "task": rows["title"].where(rows["subset"].eq(ALL), rows["title"] + ", " + rows["subset"]),
+                "knows also": rows["adds"],
+                "constants": rows["rung"].map(constant_name),
                 "score": [score_text(score, float("nan")) for score in rows["score"]],
-                "loss": [loss_text(*loss) for loss in losses],
-                "step": [loss_text(*step) for step in steps],
+                "loss": texts(loss_text, rows, *LOSS),
+                "step": texts(loss_text, rows, *STEP),
             }
         )
         first = rows[["task", "subset"]].ne(rows[["task", "subset"]].shift()).any(axis=1)
-        rules = tuple(first.to_numpy().nonzero()[0].tolist())
-        tables.append(Table(str(model), text, 3, rules=rules))
+        tables.append(Table(str(model), text, 3, rules=tuple(first.to_numpy().nonzero()[0].tolist())))
     return tables
 
 
 def sentence_of(frame: pd.DataFrame) -> str:
-    """The two largest steps of each task, on all its examples. That one is larger than the other is not tested."""
+    """Name the two largest steps of each task on all examples; that one is larger than the other is not tested."""
     sentences = []
     several = frame["model"].nunique() > 1
     for (model, title), rows in frame[frame["subset"].eq(ALL)].groupby(["model", "title"], sort=False):
@@ -181,16 +164,13 @@ def sentence_of(frame: pd.DataFrame) -> str:
             sentences.append(f"{name}: {rows['status'].iloc[0]}, so no step is known")
             continue
         steps = rows.dropna(subset="step").sort_values("step", ascending=False, kind="stable")
-        worth = [
-            f"{adds}, {loss_text(*step)}"
-            for adds, *step in steps[["adds", "step", "step_low", "step_high"]].itertuples(index=False)
-        ]
-        sentences.append(f"{name}: of what attention contributes, the largest step is {worth[0]}; the next {worth[1]}")
+        worth = texts(lambda adds, *step: f"{adds}, {loss_text(*step)}", steps, "adds", *STEP)
+        sentences.append(f"{name}: the largest step of attention's contribution is {worth[0]}; the next is {worth[1]}")
     return "; ".join(sentences) + "." if sentences else "No model has several rungs."
 
 
 def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
-    """The loss on each rung: a panel for each task and model, a line for each subset of its examples."""
+    """Draw the loss on each rung: a panel for each task and model, a line for each subset of the examples."""
     import altair as alt
 
     known = frame[frame["loss"].notna()]
@@ -204,13 +184,13 @@ def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
     colors = [OF_SUBSETS.get(subset, spare[number % len(spare)]) for number, subset in enumerate(subsets)]
     scale = alt.Scale(domain=subsets, range=colors)
     color = alt.Color("subset:N", scale=scale, legend=line_legend("examples", subsets))
-    top = max([1.0, *(known["high"].where(known["high"] < 2).dropna()), *known["loss"].clip(upper=2)])
-    bottom = min([0.0, *(known["low"].where(known["low"] > -1).dropna()), *known["loss"].clip(lower=-1)])
+    top = max([1.0, *known["high"][known["high"] < 2], *known["loss"].clip(upper=2)])
+    bottom = min([0.0, *known["low"][known["low"] > -1], *known["loss"].clip(lower=-1)])
     losses: dict[str, Any] = {"title": "loss", "axis": percent_axis(5)}
     losses["scale"] = alt.Scale(domain=[bottom, top], nice=False, clamp=True)
     axis = alt.Axis(labelExpr=f"{labels}[datum.value]", labelAngle=0, labelFontSize=9, labelLineHeight=10)
     domain = alt.Scale(domain=rungs)
-    x = alt.X("rung:N", sort=rungs, scale=domain, title="known, in addition to what is on the left", axis=axis)
+    x = alt.X("rung:N", sort=rungs, scale=domain, title="known, in addition to the rungs on the left", axis=axis)
 
     def draw(rows: pd.DataFrame) -> Layers:
         data = [{str(name): value for name, value in row.items()} for row in _points(rows).to_dict("records")]
@@ -232,25 +212,15 @@ POINT_TITLES |= {"worth": "step", "reading": "metric"}
 
 
 def _points(rows: pd.DataFrame) -> pd.DataFrame:
-    steps = zip(rows["step"], rows["step_low"], rows["step_high"], strict=True)
-    losses = zip(rows["loss"], rows["low"], rows["high"], strict=True)
     finite = rows[["low", "high"]].abs().max(axis=1) < float("inf")
-    return (
-        pd.DataFrame(
-            {
-                "rung": rows["rung"],
-                "subset": rows["subset"],
-                "loss": rows["loss"],
-                "low": rows["low"].where(finite),
-                "high": rows["high"].where(finite),
-                "knows": rows["adds"],
-                "constant": rows["rung"].map(constant_name),
-                "of": rows["score"].map("{:.3f}".format),
-                "lost": [loss_text(*loss) for loss in losses],
-                "worth": [loss_text(*step) for step in steps],
-                "reading": rows["metric"].map(metric_name),
-            }
-        )
-        .astype(object)
-        .where(lambda frame: frame.notna(), None)
+    points = rows[["rung", "subset", "loss"]].assign(
+        low=rows["low"].where(finite),
+        high=rows["high"].where(finite),
+        knows=rows["adds"],
+        constant=rows["rung"].map(constant_name),
+        of=rows["score"].map("{:.3f}".format),
+        lost=texts(loss_text, rows, *LOSS),
+        worth=texts(loss_text, rows, *STEP),
+        reading=rows["metric"].map(metric_name),
     )
+    return points.astype(object).where(points.notna(), None)

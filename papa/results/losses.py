@@ -87,6 +87,16 @@ def lost(weights: Weights) -> Weights:
     return difference({ORIGINALS: sum(weights.values())}, weights)
 
 
+def interval_of(sample: Sample, weights: Weights) -> Sequence[float]:
+    """A sum of scores as a share of attention's contribution, with its interval; empty if it is not known."""
+    if weights == CONTRIBUTION:  # all of it, by definition
+        return Interval(1.0, 1.0, 1.0, 1.0)
+    if not any(weights.values()):
+        return Interval(0.0, 0.0, 0.0, 0.0)
+    share = share_of(sample, weights)
+    return () if share is None else share.interval()
+
+
 def difference(minuend: Weights, subtrahend: Weights) -> Weights:
     """The weights of a difference between two sums of scores."""
     settings = {**minuend, **subtrahend}
@@ -140,12 +150,9 @@ def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
         return {}
     parts = spread.estimate([0, 1, -1]).shares
     row: dict[str, object] = {f"share_{name}": parts[name] for name in SOURCES}
-    if status != COUNTS:
-        return row
-    if setting == FLOOR:
-        return row | dict.fromkeys(("loss", "loss_low", "loss_high", "loss_bound"), 1.0)
-    if (share := loss_of(sample, {setting: 1.0})) is not None:
-        row |= dict(zip(("loss", "loss_low", "loss_high", "loss_bound"), share.interval(), strict=True))
+    if status == COUNTS:
+        names = ("loss", "loss_low", "loss_high", "loss_bound")
+        row |= dict(zip(names, interval_of(sample, lost({setting: 1.0})), strict=False))
     return row
 
 

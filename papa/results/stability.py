@@ -1,7 +1,7 @@
 """Agreement of orders of heads: between seeds, halves of the texts, kinds of weights, and tasks.
 
-Only the order of weights matters, so it is orders that are compared: by Kendall's τ over all heads, and by the share of
-the kept heads that two orders have in common at each fraction.
+Only the order of weights matters. So orders are compared: by Kendall's τ over all heads, and by the share of the kept
+heads that two orders have in common at each fraction.
 """
 
 from __future__ import annotations
@@ -23,16 +23,11 @@ from papa.results.phrases import constant_name, order_name
 from papa.results.table import Table
 
 PAIR = ["between", "model", "task", "title", "constant", "order", "seed", "a", "b"]
-"""The columns that identify a pair of orders; a value in which the two differ is null."""
+"""The columns that identify a pair of orders; null where the two differ."""
+SEVERAL = {"seeds": "Seeds and halves", "halves": "Seeds and halves", "orders": "Orders", "tasks": "Tasks"}
+"""The table that shows each kind of pair."""
 COLUMNS = dict.fromkeys((*PAIR, "fraction"), "string")
 COLUMNS |= dict.fromkeys(("tau", "overlap", "by_chance"), "float64")
-TITLE = "Stability of orders"
-NOTE = (
-    "Kendall's τ between two weights of heads over all heads: 1 for the same order, 0 for unrelated ones. Kept in "
-    "common: of the heads that both would keep at a fraction, the share that is the same; by chance it would be the "
-    "fraction itself. Halves: λ learned on each of two random halves of the training texts. Orders of several seeds "
-    "are compared seed by seed, and what is shown is the mean over these pairs, with the smallest and the largest τ."
-)
 
 
 class Stability(Analysis):
@@ -44,8 +39,13 @@ class Stability(Analysis):
     """
 
     columns = COLUMNS
-    title_text = TITLE
-    note_text = NOTE
+    title_text = "Stability of orders"
+    note_text = (
+        "τ: Kendall's τ between two weights of all heads, 1 for the same order and 0 for unrelated orders. Kept in "
+        "common: the share of the heads kept at a fraction that both orders keep; by chance it is the fraction itself. "
+        "Halves: λ learned on each of two random halves of the training texts. Orders of several seeds are compared "
+        "seed by seed; the table has the mean over these pairs, with the smallest and the largest τ."
+    )
 
     learned: tuple[dict[str, str], ...]
     fractions: tuple[str, ...]
@@ -56,24 +56,25 @@ class Stability(Analysis):
         return Computed(stability_of(learned, self.fractions), {"table": "stability"})
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return τ and the heads kept in common: of seeds and halves, of orders, and of tasks."""
         return tables_of(rows)
 
     def sentence(self, rows: pd.DataFrame) -> str:
         """Return the range of τ."""
         if rows.empty:
-            return "one order of each kind, so none to compare"
+            return "one order of each kind, so there is nothing to compare"
         taus = rows.drop_duplicates(PAIR)["tau"]
         return f"{count(len(taus), 'pair')} of orders: Kendall's τ {taus.min():.2f} to {taus.max():.2f}"
 
 
 def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFrame:
-    """A row for each pair of weights and each fraction, with `COLUMNS`.
+    """Return a row for each pair of weights and each fraction, with `COLUMNS`.
+
+    There are four kinds of pairs: two seeds of an order; the halves of a seed; two orders of a task, with the same seed
+    if both have one; and the same order and seed on two tasks.
 
     Args:
         learned: `model`, `task`, its `title`, `constant`, `order`, `seed` (null if it has none), `part` (null for all
-            texts) and `path` of each file of weights. Compared are the seeds of an order; the halves of a seed; the
-            orders of a task, with the same seed if both have one; and the same order and seed on two tasks.
+            texts) and `path` of each file of weights.
         fractions: the shares of kept heads.
     """
     from scipy.stats import kendalltau
@@ -95,33 +96,28 @@ def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFr
 
 
 def _pairs(known: pd.DataFrame) -> Iterator[tuple[dict[str, object], str, str]]:
-    """All pairs to compare: the values of `PAIR`, and the two files."""
-    halves = parts_of(2)
+    """Yield all pairs to compare: the values of `PAIR`, and the two files."""
+    halves = set(parts_of(2))
     for a, b in combinations(known.to_dict("records"), 2):
         differ = {key for key in ("model", "task", "constant", "order", "seed", "part") if a[key] != b[key]}
         whole = a["part"] is None and b["part"] is None
         same_seed = "seed" not in differ or None in (a["seed"], b["seed"])
         seed = a["seed"] or b["seed"]
-        about = {key: a[key] for key in ("model", "task", "title", "constant", "order")} | {"seed": None}
         if differ == {"seed"} and whole:
-            names = f"seed {a['seed']}", f"seed {b['seed']}"
-            about |= {"between": "seeds"}
-        elif differ == {"part"} and {a["part"], b["part"]} == set(halves):
-            names = f"half 1, seed {seed}", f"half 2, seed {seed}"
-            about |= {"between": "halves"}
+            names = {"between": "seeds", "a": f"seed {a['seed']}", "b": f"seed {b['seed']}", "seed": None}
+        elif differ == {"part"} and {a["part"], b["part"]} == halves:
+            names = {"between": "halves", "a": f"half 1, seed {seed}", "b": f"half 2, seed {seed}", "seed": None}
         elif "order" in differ and differ <= {"order", "seed"} and same_seed and whole:
-            names = a["order"], b["order"]
-            about |= {"between": "orders", "order": None, "seed": seed}
+            names = {"between": "orders", "a": a["order"], "b": b["order"], "order": None, "seed": seed}
         elif differ == {"task"} and whole:
-            names = a["title"], b["title"]
-            about |= {"between": "tasks", "task": None, "title": None, "seed": seed}
+            names = {"between": "tasks", "a": a["title"], "b": b["title"], "task": None, "title": None, "seed": seed}
         else:
             continue
-        yield about | dict(zip("ab", names, strict=True)), a["path"], b["path"]
+        yield {key: a[key] for key in ("model", "task", "title", "constant", "order")} | names, a["path"], b["path"]
 
 
 def _last(path: str) -> pd.Series[float]:
-    """The weight of each head, or of each unit of heads, after the last epoch, in the order of layers and heads."""
+    """Return the weight of each head, or of each unit of heads, after the last epoch, sorted by layer and head."""
     table = read_table(path)
     rows, size = table.to_pandas(), int(provenance_of(table).get("unit_size", 1))
     rows = rows[rows["epoch"] == rows["epoch"].max()].sort_values(["layer", "head"])
@@ -129,31 +125,30 @@ def _last(path: str) -> pd.Series[float]:
 
 
 def tables_of(frame: pd.DataFrame) -> list[Table]:
-    """Kendall's τ and overlaps as people read them: pairs of seeds and halves, of orders, and of tasks."""
-    within = frame["between"].isin(["seeds", "halves"])
-    tables = []
-    for title, rows in (
-        ("Seeds and halves", frame[within]),
-        ("Orders", frame[frame["between"].eq("orders")]),
-        ("Tasks", frame[frame["between"].eq("tasks")]),
-    ):
-        if len(rows):
-            tables.append(Table(title, _text_of(rows), 5))
-    return tables
+    """Return Kendall's τ and overlaps: of seeds and halves, of orders, and of tasks."""
+    by_table = frame.groupby(frame["between"].map(SEVERAL), sort=False)
+    return [
+        Table(name, _text_of(by_table.get_group(name)), 5)
+        for name in dict.fromkeys(SEVERAL.values())
+        if name in by_table.groups
+    ]
 
 
 def _text_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """A line for each pair and fraction, with the mean over seeds if a pair has several."""
+    """Return a line for each pair and fraction, with the mean over seeds if a pair has several."""
     keys = [name for name in (*PAIR, "fraction") if name != "seed"]
-    means = rows.groupby(keys, sort=False, dropna=False).agg(
-        tau=("tau", "mean"),
-        least=("tau", "min"),
-        most=("tau", "max"),
-        pairs=("tau", "size"),
-        overlap=("overlap", "mean"),
-        by_chance=("by_chance", "first"),
+    means = (
+        rows.groupby(keys, sort=False, dropna=False)
+        .agg(
+            tau=("tau", "mean"),
+            least=("tau", "min"),
+            most=("tau", "max"),
+            pairs=("tau", "size"),
+            overlap=("overlap", "mean"),
+            by_chance=("by_chance", "first"),
+        )
+        .reset_index()
     )
-    means = means.reset_index()
     spread = means["least"].map("{:.2f}".format) + " to " + means["most"].map("{:.2f}".format)
     several = means["pairs"].gt(1)
     pairs = means["a"].map(order_name) + " and " + means["b"].map(order_name)

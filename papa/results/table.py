@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -162,6 +162,11 @@ def score_text(mean: float, half_width: float) -> str:
     if pd.isna(mean):
         return "-"
     return f"{mean:.3f}" + ("" if pd.isna(half_width) else f" ±{half_width:.3f}".replace("±0.", "±."))
+
+
+def texts(form: Callable[..., str], rows: pd.DataFrame, *columns: str) -> list[str]:
+    """Return a text for each row, made of some of its columns."""
+    return [form(*values) for values in zip(*(rows[column] for column in columns), strict=True)]
 
 
 def metric_name(metric: str) -> str:

@@ -47,8 +47,8 @@ def test_the_largest_step_is_named() -> None:
     silent = measured("v", dict.fromkeys(RIGHT, 300))
     frame = ladder_of([measured(), other, silent], {"t": "T", "u": "U", "v": "V"})
     sentence = sentence_of(frame)
-    assert sentence.startswith("T: of what attention contributes, the largest step is the content of the text, 50 % (")
-    words = "U: of what attention contributes, the largest step is the first token, 56 % ("
+    assert sentence.startswith("T: the largest step of attention's contribution is the content of the text, 50 % (")
+    words = "U: the largest step of attention's contribution is the first token, 56 % ("
     assert "; the next " in sentence and words in sentence
     assert sentence.endswith("; V: attention contributes nothing measurable, so no step is known.")
     assert frame.loc[frame["task"] == "v", ["loss", "step"]].isna().all().all()

@@ -1,8 +1,7 @@
 """The explorer of heads in the HTML report: each head's λ, rank and pattern, and its constant matrix.
 
-Float32 matrices of all heads would make the report too large, so each head is stored as bytes: the square root of
-entry / largest entry of the head, in 254 steps. An entry is wrong by less than a 250th of the largest entry, and by
-less if it is small.
+Float32 matrices of all heads would make the report too large. So each entry is a byte: the square root of its share of
+the head's largest entry, in 254 steps. The error is below a 250th of the largest entry, and smaller for small entries.
 """
 
 from __future__ import annotations
@@ -25,10 +24,11 @@ from papa.files import PathLike, read_table
 from papa.method.averages import ConstantMatrices
 from papa.method.patterns import measure_patterns, special_slots
 from papa.method.pictures import MAXIMUM_SLOTS, drawn_slots
+from papa.results.grids import has_between
 from papa.results.phrases import constant_name, order_name
 
 STEPS, NEVER = 254, 255
-"""The byte of a head's largest entry, and that of a pair of slots that no example has."""
+"""The byte of a head's largest entry, and the byte of a pair of slots that no example has."""
 MAXIMUM_BYTES = 5_000_000
 """Bytes of all matrices of a report together; fewer slots are shown if all slots would need more."""
 SPECIAL_SAMPLE = 1000
@@ -71,8 +71,7 @@ def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[
     """
     jobs = {job.main for job in study.jobs()}
     first = {order.base: order for order in reversed(study.orders(study.grids[grid.name])) if order.base != RANDOM}
-    between = set(grid.fractions) - {"0", "1"}
-    orders = [first[base] for base in grid.orders if base in first and between] or [None]
+    orders = [first[base] for base in grid.orders if base in first and has_between(grid.fractions)] or [None]
     entries: list[HeadChoice] = []
     averages: dict[str, AnyJob] = {}
     for model, (task, corpus), name, order in product(grid.models, grid.tasks.items(), grid.constants, orders):
@@ -117,11 +116,11 @@ def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[
 
 
 def matrices_of(averages: ConstantMatrices, special: Sequence[int], most: int = MAXIMUM_SLOTS) -> Matrices:
-    """The average attention of all heads in at most `most` slots, ready for the report.
+    """Return the average attention of all heads in at most `most` slots, ready for the report.
 
-    `cells` is base64 of uint8 `[layer, head, query, key]` over `slots`: 0 to `STEPS`, whose squares are in shares of
-    `largest` `[layer * heads + head]`, or `NEVER`. `used` is how many slots contain a token in some example; `special`
-    names the slots of special tokens; `patterns` are the rows of `measure_patterns`.
+    `cells` is base64 of uint8 `[layer, head, query, key]` over `slots`. A byte is `NEVER`, or a number from 0 to
+    `STEPS` whose square is a share of `largest` `[layer * heads + head]`. `used` is the number of slots that contain a
+    token in some example; `special` names the slots of special tokens; `patterns` are the rows of `measure_patterns`.
     """
     slots = drawn_slots(averages, most)
     count = averages.count[slots][:, slots]
@@ -142,7 +141,7 @@ def matrices_of(averages: ConstantMatrices, special: Sequence[int], most: int = 
 
 
 def special_slots_of(tokens: PathLike) -> list[int]:
-    """The slots of special tokens in a tokens file, read off its first training examples."""
+    """Return the slots of special tokens, which the first training examples of a tokens file show."""
     with TokensFile.opened(tokens) as file:
         first = file.extent("train").first
         parts = [part for _, part in file.between(first, first + SPECIAL_SAMPLE) if part.split == "train"]
@@ -151,7 +150,7 @@ def special_slots_of(tokens: PathLike) -> list[int]:
 
 
 def most_slots(heads: Sequence[int]) -> int:
-    """The number of slots of each set of matrices that fit into the report; `heads` are the heads of each set."""
+    """Return the number of slots at which all sets of matrices fit into the report; `heads` are those of each set."""
     return max(1, min(MAXIMUM_SLOTS, isqrt(MAXIMUM_BYTES // max(1, sum(heads)))))
 
 

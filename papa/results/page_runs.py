@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -17,19 +16,16 @@ from papa.config.variant import SEEDED, Constant
 from papa.errors import count
 from papa.files import JSON, opened_table
 from papa.method.runs import read_runs
+from papa.results.grids import has_between
 from papa.results.phrases import constant_name, order_name
 from papa.results.summary import is_main
 from papa.results.table import Table
 
-if TYPE_CHECKING:
-    pass
-
-
-ENDS = {"0", "1"}
+NOT_KNOWN = "–"
 
 
 def run_in_words(study: Study) -> str:
-    """The numbers of probes, models, tasks and seeds, in a line."""
+    """Return the numbers of probes, models, tasks and seeds, in a line."""
     pairs = study.config.pairs
     jobs = [job.settings for model, task in pairs for job in study.runs(model, task)]
     probes = [seed for job in jobs if not job.direct for seed in job.seeds]
@@ -43,127 +39,117 @@ def run_in_words(study: Study) -> str:
 
 
 def analyses_table(study: Study) -> Table:
-    """The models, constants, fractions and seeds of each grid."""
+    """Return the models, constants, fractions and seeds of each grid."""
     lines = []
     for name, grid in study.grids.items():
-        between = bool(set(grid.fractions) - ENDS)
-        orders = study.orders(grid) if between else []
-        titles = [study.config.tasks[task].title or task for task in grid.tasks]
-        lines.append(
-            {
-                "analysis": grid_view(study, name).title,
-                "models": ", ".join(grid.models),
-                "tasks": ", ".join(titles),
-                "constants": ", ".join(constant_name(Constant.parse(name).name) for name in grid.constants),
-                "fractions": ", ".join(grid.fractions),
-                "orders": ", ".join(dict.fromkeys(order_name(order.base) for order in orders)) or "–",
-                "seeds of orders": ", ".join(dict.fromkeys(str(order.draw) for order in orders if order.base in SEEDED))
-                or "–",
-                "seeds of probes": ", ".join(map(str, grid.seeds)),
-            }
-        )
+        orders = study.orders(grid) if has_between(grid.fractions) else []
+        columns = {
+            "analysis": [grid_view(study, name).title],
+            "models": grid.models,
+            "tasks": [study.config.tasks[task].title or task for task in grid.tasks],
+            "constants": [constant_name(Constant.parse(constant).name) for constant in grid.constants],
+            "fractions": grid.fractions,
+            "orders": dict.fromkeys(order_name(order.base) for order in orders),
+            "seeds of orders": dict.fromkeys(str(order.draw) for order in orders if order.base in SEEDED),
+            "seeds of probes": map(str, grid.seeds),
+        }
+        lines.append({column: ", ".join(values) or NOT_KNOWN for column, values in columns.items()})
     return Table("", pd.DataFrame(lines), len(lines[0]))
 
 
 def data_table(study: Study, summary: pd.DataFrame) -> Table:
-    """The rows of each task that were used, that were cut, and that are also in training."""
+    """Return the numbers of rows of each task that were used, that were cut, and that are also in training."""
     rows = summary[is_main(summary)]
     corpora = rows["task"].map(lambda task: study.config.tasks[task].corpus)
     shared = {corpus: _shared(study, corpus) for corpus in corpora.unique()}
 
-    def used(split: str) -> pd.Series[str]:
-        return rows[f"rows_{split}"].map("{:,}".format) + " / " + rows[f"rows_available_{split}"].map("{:,}".format)
-
+    number = rows[[name for name in rows if name.startswith(("rows_", "cut_"))]].map("{:,}".format)
     columns = {
         "task": rows["title"],
         "model": rows["model"],
-        "training rows used / available": used("train"),
-        "validation rows used / available": used("validation"),
+        "training rows used / available": number["rows_train"] + " / " + number["rows_available_train"],
+        "validation rows used / available": number["rows_validation"] + " / " + number["rows_available_validation"],
         "validation rows also in training": corpora.map(shared),
-        "training examples cut": rows["cut_train"].map("{:,}".format),
-        "validation examples cut": rows["cut_validation"].map("{:,}".format),
+        "training examples cut": number["cut_train"],
+        "validation examples cut": number["cut_validation"],
     }
     return Table("", pd.DataFrame(columns).drop_duplicates(), 2)
 
 
 def _shared(study: Study, corpus: str) -> str:
-    """The number of validation rows of a corpus that are also in its training split, if its texts record it."""
+    """Return the number of validation rows of a corpus that are also in its training split."""
     with opened_table(study.results / study.path("texts", corpus=corpus)) as texts:
         number = texts.facts.get("shared", {}).get("validation")
-    return "–" if number is None else f"{number:,}"
+    return NOT_KNOWN if number is None else f"{number:,}"
 
 
 def models_table(study: Study) -> Table:
-    """The origin of every model, the digest of the weights that were read, and the versions of the libraries."""
+    """Return the origin of every model, the digest of the weights that were read, and the versions of the libraries."""
     first = {model: study.runs(model, task)[0].main for model, task in reversed(study.config.pairs)}
     lines = []
     for name in dict.fromkeys(model for model, _ in study.config.pairs):
-        given, run = study.config.models[name], read_runs(study.results / first[name])[0]
-        made = run.provenance.model_dump(exclude_none=True)
-        origin = given.hub or ModelId.of(name, given).origin
-        line = {"model": name, "hub id": origin, "revision": given.revision or ""}
-        line |= {"SHA-256 of the weights": made.get("weights", "")}
-        line |= {key.removesuffix("_version"): made[key] for key in sorted(made) if key.endswith("_version")}
+        model = study.config.models[name]
+        origin = read_runs(study.results / first[name])[0].provenance.model_dump(exclude_none=True)
+        line = {"model": name, "hub id": model.hub or ModelId.of(name, model).origin, "revision": model.revision or ""}
+        line |= {"SHA-256 of the weights": origin.get("weights", "")}
+        line |= {key.removesuffix("_version"): origin[key] for key in sorted(origin) if key.endswith("_version")}
         lines.append(line)
     return Table("", pd.DataFrame(lines), len(lines[0]))
 
 
 def jobs_table(study: Study) -> Table:
-    """Time and memory of the jobs of each rule and when they ended; – if it was not recorded."""
+    """Return time and memory of the jobs of each rule and the date of the last one; – if it was not recorded."""
     jobs = pd.DataFrame([{"rule": job.rule, "path": job.main} for job in study.jobs() if job.stage != "page"])
-    there = [study.results / path for path in jobs["path"]]
-    took = _took(there)
-    took["ended"] = [path.stat().st_mtime if path.exists() else float("nan") for path in there]
-    jobs = pd.concat([jobs, took], axis=1)
-    every = pd.concat([jobs, jobs.assign(rule="all")])
-    frame = every.groupby("rule", sort=False).agg(
-        jobs=("path", "size"),
-        measured=("s", "count"),
-        seconds=("s", "sum"),
-        memory=("max_rss", "max"),
-        ended=("ended", "max"),
+    files = [study.results / path for path in jobs["path"]]
+    ended = [path.stat().st_mtime if path.exists() else float("nan") for path in files]
+    jobs = pd.concat([jobs, _benchmarks(files)], axis=1).assign(ended=ended)
+    by_rule = pd.concat([jobs, jobs.assign(rule="all")]).groupby("rule", sort=False)
+    numbers = pd.DataFrame(
+        {
+            "jobs": by_rule.size(),
+            "measured": by_rule["s"].count(),
+            "seconds": by_rule["s"].sum(min_count=1),
+            "most memory, MB": by_rule["max_rss"].max(),
+        }
     )
-    frame["seconds"] = frame["seconds"].where(frame["measured"] > 0)
-    ended = frame.pop("ended").map(_date)
-    printed = frame.map(lambda number: "–" if pd.isna(number) else f"{number:,.0f}").assign(ended=ended)
-    printed = printed.reset_index(names="stage")
-    printed["stage"] = printed["stage"].str.replace("_", " ")
-    return Table("", printed.rename(columns={"memory": "most memory, MB", "ended": "last ended, UTC"}), 1)
+    text = numbers.map(_number).assign(**{"last ended, UTC": by_rule["ended"].max().map(_date)})
+    return Table("", text.reset_index(names="stage").replace({"stage": {"_": " "}}, regex=True), 1)
 
 
-def _took(there: Sequence[Path]) -> pd.DataFrame:
-    """Seconds `s` and peak memory `max_rss` of the jobs that made these files; missing where nothing was recorded."""
-    left = [path.with_suffix(BENCHMARK) for path in there]
-    took = [
-        pd.read_csv(path, sep="\t", na_values="-").iloc[:1] if path.exists() else pd.DataFrame([{}]) for path in left
+def _benchmarks(files: Sequence[Path]) -> pd.DataFrame:
+    """Return seconds `s` and peak memory `max_rss` of the jobs that made these files; missing if not recorded."""
+    notes = [path.with_suffix(BENCHMARK) for path in files]
+    rows = [
+        pd.read_csv(note, sep="\t", na_values="-").iloc[:1] if note.exists() else pd.DataFrame([{}]) for note in notes
     ]
-    every = pd.concat(took, ignore_index=True).reindex(columns=["s", "max_rss"])
-    return pd.DataFrame({name: pd.to_numeric(values, errors="coerce") for name, values in every.items()})
+    return pd.concat(rows, ignore_index=True).reindex(columns=["s", "max_rss"]).apply(pd.to_numeric, errors="coerce")
 
 
 def weights_table(study: Study) -> Table | None:
-    """Seconds of the jobs that weigh heads, if orders are made of several kinds of weights."""
+    """Return the seconds of the jobs that weigh heads; None unless orders are made of several kinds of weights."""
     weights = [about_weights(job) | {"path": job.main} for job in study.weights() if "part" not in job.wildcards]
     if len({row["order"] for row in weights}) < 2:
         return None
-    frame = pd.DataFrame(weights).assign(s=_took([study.results / row["path"] for row in weights])["s"])
-    titles = {task: study.config.tasks[task].title or task for task in frame["task"]}
+    frame = pd.DataFrame(weights).assign(s=_benchmarks([study.results / row["path"] for row in weights])["s"])
     groups = frame.groupby(["task", "model", "constant", "order"], sort=False)["s"].agg(["size", "mean", "min", "max"])
-    shown = groups.reset_index()
+    rows = groups.reset_index()
     columns = {
-        "task": shown["task"].map(titles),
-        "model": shown["model"],
-        "constants": shown["constant"].map(constant_name),
-        "order": shown["order"].map(order_name),
-        "jobs": shown["size"].map(str),
+        "task": [study.config.tasks[task].title or task for task in rows["task"]],
+        "model": rows["model"],
+        "constants": rows["constant"].map(constant_name),
+        "order": rows["order"].map(order_name),
+        "jobs": rows["size"].map(str),
     }
-    for what in ("mean", "min", "max"):
-        columns[f"seconds, {what}"] = shown[what].map(lambda number: "–" if pd.isna(number) else f"{number:,.0f}")
+    columns |= {f"seconds, {name}": rows[name].map(_number) for name in ("mean", "min", "max")}
     return Table("", pd.DataFrame(columns), 4)
 
 
+def _number(number: float) -> str:
+    return NOT_KNOWN if pd.isna(number) else f"{number:,.0f}"
+
+
 def _date(seconds: float) -> str:
-    return "–" if pd.isna(seconds) else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+    return NOT_KNOWN if pd.isna(seconds) else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
 
 def config_text(config: Mapping[str, JSON]) -> str:

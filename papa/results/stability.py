@@ -24,8 +24,8 @@ from papa.results.table import Table
 
 PAIR = ["between", "model", "task", "title", "constant", "order", "seed", "a", "b"]
 """The columns that identify a pair of orders; null where the two differ."""
-SEVERAL = {"seeds": "Seeds and halves", "halves": "Seeds and halves", "orders": "Orders", "tasks": "Tasks"}
-"""The table that shows each kind of pair."""
+TABLES = {"seeds": "Seeds and halves", "halves": "Seeds and halves", "orders": "Orders", "tasks": "Tasks"}
+"""The table of each kind of pair."""
 COLUMNS = dict.fromkeys((*PAIR, "fraction"), "string")
 COLUMNS |= dict.fromkeys(("tau", "overlap", "by_chance"), "float64")
 
@@ -126,11 +126,9 @@ def _last(path: str) -> pd.Series[float]:
 
 def tables_of(frame: pd.DataFrame) -> list[Table]:
     """Return Kendall's τ and overlaps: of seeds and halves, of orders, and of tasks."""
-    by_table = frame.groupby(frame["between"].map(SEVERAL), sort=False)
+    names = frame["between"].map(TABLES)
     return [
-        Table(name, _text_of(by_table.get_group(name)), 5)
-        for name in dict.fromkeys(SEVERAL.values())
-        if name in by_table.groups
+        Table(name, _text_of(frame[names.eq(name)]), 5) for name in dict.fromkeys(TABLES.values()) if name in set(names)
     ]
 
 

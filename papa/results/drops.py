@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import fmean
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -121,7 +120,7 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(means, columns=list(COLUMNS))
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def _mean(values: pd.Series[float]) -> float | None:
     return fmean(values) if len(values) else None
 
 

@@ -18,7 +18,7 @@ import torch
 from papa.config.job import AnyJob
 from papa.config.stages import GridView
 from papa.config.study import Study
-from papa.config.variant import RANDOM, Constant
+from papa.config.variant import RANDOM, Constant, Order
 from papa.data.tokens import TokensFile
 from papa.files import PathLike, read_table
 from papa.method.averages import ConstantMatrices
@@ -71,10 +71,13 @@ def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[
     """
     jobs = {job.main for job in study.jobs()}
     first = {order.base: order for order in reversed(study.orders(study.grids[grid.name])) if order.base != RANDOM}
-    orders = [first[base] for base in grid.orders if base in first and has_between(grid.fractions)] or [None]
+    between = has_between(grid.fractions)
+    orders: list[Order | None] = [first[base] for base in grid.orders if base in first and between]
     entries: list[HeadChoice] = []
     averages: dict[str, AnyJob] = {}
-    for model, (task, corpus), name, order in product(grid.models, grid.tasks.items(), grid.constants, orders):
+    for model, (task, corpus), name, order in product(
+        grid.models, grid.tasks.items(), grid.constants, orders or [None]
+    ):
         constant = Constant.parse(name).on(corpus)
         with TokensFile.opened(study.results / study.path("tokens", model=model, laid_out=corpus)) as tokens:
             sizes = tokens.provenance["sizes"]

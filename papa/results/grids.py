@@ -109,7 +109,7 @@ class GridAnalysis(GridView, Analysis):
         titles = dict(zip(rows["task"], rows["title"], strict=True))
 
         def laid_out(cells: pd.DataFrame, lines: Sequence[str]) -> pd.DataFrame:
-            text = cells.reindex(index=lines, columns=[*self.tasks]).fillna("").rename(columns=titles)
+            text = cells.reindex(index=pd.Index(lines), columns=[*self.tasks]).fillna("").rename(columns=titles)
             text.insert(0, "constants", [constant_name(line, constants) for line in lines], allow_duplicates=True)
             return text
 

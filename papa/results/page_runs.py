@@ -63,7 +63,7 @@ def data_table(study: Study, summary: pd.DataFrame) -> Table:
     corpora = rows["task"].map(lambda task: study.config.tasks[task].corpus)
     shared = {corpus: _shared(study, corpus) for corpus in corpora.unique()}
 
-    number = rows[[name for name in rows if name.startswith(("rows_", "cut_"))]].map("{:,}".format)
+    number = rows[[name for name in rows if str(name).startswith(("rows_", "cut_"))]].map("{:,}".format)
     columns = {
         "task": rows["title"],
         "model": rows["model"],
@@ -122,7 +122,8 @@ def _benchmarks(files: Sequence[Path]) -> pd.DataFrame:
     rows = [
         pd.read_csv(note, sep="\t", na_values="-").iloc[:1] if note.exists() else pd.DataFrame([{}]) for note in notes
     ]
-    return pd.concat(rows, ignore_index=True).reindex(columns=["s", "max_rss"]).apply(pd.to_numeric, errors="coerce")
+    noted = pd.concat(rows, ignore_index=True).reindex(columns=["s", "max_rss"])
+    return pd.DataFrame({name: pd.to_numeric(noted[name], errors="coerce") for name in noted})
 
 
 def weights_table(study: Study) -> Table | None:

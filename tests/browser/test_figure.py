@@ -1,4 +1,4 @@
-"""A saved figure in a real browser: a page of its own, which hears clicks without the report around it."""
+"""A saved figure in a real browser: a page that reacts to clicks without the report around it."""
 
 from collections import Counter
 
@@ -41,7 +41,7 @@ def test_a_click_in_a_legend_fades_all_other_curves(chromium, figure):
 
     def opacities():
         lines = "[...document.querySelectorAll('.mark-line path')]"
-        return Counter(chromium.execute_script(f"return {lines}.map((one) => one.getAttribute('opacity') ?? '1')"))
+        return Counter(chromium.execute_script(f"return {lines}.map((line) => line.getAttribute('opacity') ?? '1')"))
 
     until(opacities)
     curves = opacities().total()

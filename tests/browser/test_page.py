@@ -17,11 +17,12 @@ return document.documentElement.dataset.drawn === "all"
 """
 CLAIMS = "figure-_claims-score_by_fraction"
 FIGURES = (CLAIMS, "figure-_learning", "figure-score_by_fraction", "figure-score_and_drop", "grid", "matrix")
+DARK = "rgb(20, 23, 26)"
 SIDEWAYS = "const all = document.documentElement; return all.scrollWidth - all.clientWidth"
 
 
 class Report:
-    """The page, opened anew in a browser of some size and theme."""
+    """The report, opened in a browser of some size and theme."""
 
     def __init__(self, browser, address):
         self.browser, self.address = browser, address
@@ -48,29 +49,44 @@ class Report:
     def one(self, selector):
         return self.browser.find_element(By.CSS_SELECTOR, selector)
 
-    def click(self, element):
-        self.to_the_middle(element)
-        ActionChains(self.browser).move_to_element(element).click().perform()
+    def choice(self, name):
+        """A field with a list to choose from."""
+        return Select(self.one(f"#{name}"))
 
-    def hover(self, element):
-        self.to_the_middle(element)
-        ActionChains(self.browser).move_to_element(element).perform()
-
-    def to_the_middle(self, element):
+    def move_to(self, element):
         self.run("arguments[0].scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'})", element)
+        return ActionChains(self.browser).move_to_element(element)
 
-    def tooltip(self):
+    def click(self, element):
+        self.move_to(element).click().perform()
+
+    def tooltip(self, element):
+        self.move_to(element).perform()
         self.until(lambda: self.all("#vg-tooltip-element.visible"))
         return self.one("#vg-tooltip-element").text
 
-    def cells(self):
-        """What the cells of the matrix are filled with."""
+    def attributes(self, selector, name):
+        """An attribute of all elements."""
         return self.run(
-            "return [...document.querySelectorAll('#matrix .mark-rect.role-mark path')].map((one) => one.outerHTML)"
+            "return [...document.querySelectorAll(arguments[0])].map((element) => element.getAttribute(arguments[1]))",
+            selector,
+            name,
         )
 
-    def said(self):
-        return self.one("#chosen").text
+    def cells(self):
+        """The outlines and colours of the cells of the matrix."""
+        selector = "#matrix .mark-rect.role-mark path"
+        return list(zip(self.attributes(selector, "d"), self.attributes(selector, "fill"), strict=True))
+
+    def shows(self, words):
+        """Wait until the sentence on the chosen head has some words."""
+        self.until(lambda: words in self.one("#chosen").text)
+
+    def words_of(self, selector):
+        return self.one(selector).text.replace("\u00a0", " ")
+
+    def background(self):
+        return self.run("return getComputedStyle(document.body).backgroundColor")
 
     def errors(self):
         return [entry for entry in self.browser.get_log("browser") if entry["level"] == "SEVERE"]
@@ -89,19 +105,17 @@ def test_draws_without_errors_or_network_and_fits(report, width, theme):
     report.open(width, theme)
     assert report.errors() == []
     sent = [json.loads(entry["message"])["message"] for entry in report.browser.get_log("performance")]
-    asked = [one["params"]["request"]["url"] for one in sent if one["method"] == "Network.requestWillBeSent"]
+    asked = [event["params"]["request"]["url"] for event in sent if event["method"] == "Network.requestWillBeSent"]
     assert report.address in asked and all(url.startswith(("file:", "data:", "blob:")) for url in asked)
     assert report.browser.title == "made: how much attention depends on its input"  # and not "owned"
     assert report.run(SIDEWAYS) == 0
     report.unfold()
     assert report.run(SIDEWAYS) == 0
-    dark = report.run("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
-    assert dark == (theme == "dark")
+    assert (report.background() == DARK) == (theme == "dark")
 
 
-def test_what_is_told_first_is_what_may_be_concluded(report):
-    report.open(390)
-    first = report.one("header .lead").text.replace("\u00a0", " ")
+def test_the_conclusion_comes_first(report):
+    first = report.open(390).words_of("header .lead")
     assert first.startswith("small\nWith all 15 heads of small replaced by average constants, ")
     assert "of what attention contributes is lost on average over 2 tasks." in first
     size = report.run("return parseFloat(getComputedStyle(document.querySelector('.lead')).fontSize)")
@@ -111,7 +125,7 @@ def test_what_is_told_first_is_what_may_be_concluded(report):
 def test_where_nothing_can_be_concluded_the_first_sentence_says_so(chromium, nothing_to_claim):
     page, why = nothing_to_claim
     nothing = Report(chromium, page).open(figures=("figure-score_by_fraction",))
-    first = nothing.one("header .lead").text.replace("\u00a0", " ")
+    first = nothing.words_of("header .lead")
     assert first.startswith("Nothing can be concluded about small with heads replaced by zeros. ")
     assert first.count(why) == 2, first
     assert not nothing.all(".block .value") and not nothing.all("#explorer")
@@ -119,66 +133,62 @@ def test_where_nothing_can_be_concluded_the_first_sentence_says_so(chromium, not
     assert nothing.errors() == []
 
 
-def test_hover_tells_mean_interval_and_seeds(report):
+def test_tooltips_have_mean_interval_and_seeds(report):
     report.open()
-    report.hover(report.all("#figure-score_by_fraction .mark-symbol path")[0])
-    words = report.tooltip()
-    assert all(word in words for word in ("mean", "95 % interval", " to ", "seeds", "heads kept"))
-    assert "0.8" in words
-    report.hover(report.all(f"#{CLAIMS} .mark-symbol path")[0])
-    report.until(lambda: "replaceable at margins above" in report.tooltip())
-    assert "8 of 15" in report.tooltip()
+    words = report.tooltip(report.all("#figure-score_by_fraction .mark-symbol path")[0])
+    assert all(word in words for word in ("mean", "95 % interval", " to ", "seeds", "heads kept", "0.8"))
+    point = report.all(f"#{CLAIMS} .mark-symbol path")[0]
+    report.until(lambda: "replaceable at margins above" in report.tooltip(point))
+    assert "8 of 15" in report.tooltip(point)
 
 
-def test_a_line_chosen_in_a_legend_stands_out_everywhere(report):
+def test_a_line_chosen_in_a_legend_is_highlighted_everywhere(report):
     report.open()
 
     def opacities(figure="figure-score_by_fraction"):
-        lines = f"document.querySelectorAll('#{figure} .mark-line path')"
-        return report.run(f"return [...{lines}].map((one) => one.getAttribute('opacity') ?? '1')")
+        return [value or "1" for value in report.attributes(f"#{figure} .mark-line path", "opacity")]
 
     assert set(opacities()) == set(opacities(CLAIMS)) == {"1"} and not report.all(".block.chosen")
-    [label] = [one for one in report.all("#figure-score_by_fraction .role-legend-label text") if one.text == "other"]
+    texts = report.all("#figure-score_by_fraction .role-legend-label text")
+    [label] = [text for text in texts if text.text == "other"]
     report.click(label)
     report.until(lambda: len(set(opacities())) > 1)
     report.until(lambda: len(set(opacities(CLAIMS))) > 1)
     report.until(lambda: report.one(".block.chosen h2").text == "other")
-    report.until(lambda: Select(report.one("#model")).first_selected_option.text == "other")
-    assert Select(report.one("#line")).first_selected_option.text == "other"
-    assert "(other, average" in report.said()
+    report.until(lambda: report.choice("model").first_selected_option.text == "other")
+    assert report.choice("line").first_selected_option.text == "other"
+    report.shows("(other, average")
     # and from the field back to the legend
     before = opacities()
-    Select(report.one("#line")).select_by_visible_text("small")
+    report.choice("line").select_by_visible_text("small")
     report.until(lambda: opacities() != before)
     assert sorted(opacities()) == sorted(before)
-    assert Select(report.one("#model")).first_selected_option.text == "small"
-    Select(report.one("#line")).select_by_visible_text("all lines")
+    assert report.choice("model").first_selected_option.text == "small"
+    report.choice("line").select_by_visible_text("all lines")
     report.until(lambda: set(opacities()) == {"1"} and not report.all(".block.chosen"))
 
 
 def test_a_click_on_a_head_shows_its_matrix(report):
     report.open()
+    report.shows("Layer 0, head 0")
+    report.shows(TITLE)
     before = report.cells()
-    assert len(before) == 7 * 7 - 2 and "Layer 0, head 0" in report.said()
-    assert TITLE in report.said()
+    assert len(before) == 7 * 7 - 2
     report.click(report.all("#grid .mark-rect.role-mark path")[HEADS + 2])  # in the order of the rows
-    report.until(lambda: "Layer 1, head 2" in report.said())
+    report.shows("Layer 1, head 2")
     report.until(lambda: report.cells() != before)
-    assert f"λ {learned(0, HEADS + 2):.3f}. Rank 8 of 15" in report.said() and "Drop" not in report.said()
+    report.shows(f"λ {learned(0, HEADS + 2):.3f}. Rank 8 of 15")
+    assert "Drop" not in report.one("#chosen").text
     assert "λ from 0.493 to 0.507; only the order matters." in report.one("#grid-note").text
-    assert Select(report.one("#layer")).first_selected_option.text == "1"
-    labels = report.run(
-        "return [...document.querySelectorAll('#matrix .role-axis-label text')].map((one) => one.textContent)"
-    )
+    assert report.choice("layer").first_selected_option.text == "1"
+    labels = [label.get_attribute("textContent") for label in report.all("#matrix .role-axis-label text")]
     assert labels.count("[CLS]") == labels.count("[SEP]") == 2
 
 
 def test_lambda_is_coloured_both_ways_from_where_it_began(report):
     report.open()
-    cells = "[...document.querySelectorAll('#grid .mark-rect.role-mark path')]"
-    fills = report.run(f"return {cells}.map((one) => one.getAttribute('fill'))")
-    middle = fills[LAYERS * HEADS // 2]
-    assert middle == "rgb(241, 241, 241)"  # λ 0.5
+    fills = report.attributes("#grid .mark-rect.role-mark path", "fill")
+    assert fills[LAYERS * HEADS // 2] == "rgb(241, 241, 241)"  # λ 0.5
     low, high = (list(map(int, fill[4:-1].split(", "))) for fill in (fills[0], fills[-1]))
     assert low[2] > low[0] and high[0] > high[2]  # blue, orange
 
@@ -186,42 +196,43 @@ def test_lambda_is_coloured_both_ways_from_where_it_began(report):
 def test_constants_that_need_no_text_have_no_matrix(chromium, page_without_averages):
     report = Report(chromium, page_without_averages).open(figures=("figure-score_by_fraction", "grid"))
     assert not report.all("#matrix svg") and "the same for every head" in report.one("#slots").text
-    assert "(small, zeros, λ order)" in report.said() and "λ 0.493" in report.said()
-    assert [option.get_attribute("value") for option in Select(report.one("#measure")).options] == ["lambda", "rank"]
-    Select(report.one("#line")).select_by_visible_text("other / identity")
-    report.until(lambda: "(other, identity, λ order)" in report.said())
+    report.shows("(small, zeros, λ order)")
+    report.shows("λ 0.493")
+    assert [option.get_attribute("value") for option in report.choice("measure").options] == ["lambda", "rank"]
+    report.choice("line").select_by_visible_text("other / identity")
+    report.shows("(other, identity, λ order)")
     assert report.errors() == []
 
 
 def test_keys_do_the_same(report):
     report.open()
     report.one("#grid").send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
-    report.until(lambda: "Layer 1, head 2" in report.said())
+    report.shows("Layer 1, head 2")
     report.one("#grid").send_keys(*[Keys.ARROW_DOWN] * LAYERS)
-    report.until(lambda: f"Layer {LAYERS - 1}, head 2" in report.said())
-    Select(report.one("#head")).select_by_visible_text("4")
-    report.until(lambda: f"Layer {LAYERS - 1}, head 4" in report.said())
+    report.shows(f"Layer {LAYERS - 1}, head 2")
+    report.choice("head").select_by_visible_text("4")
+    report.shows(f"Layer {LAYERS - 1}, head 4")
     assert report.one("#chosen").get_attribute("aria-live") == "polite"
-    Select(report.one("#task")).select_by_visible_text("Second")
-    report.until(lambda: "head 4 on Second" in report.said())
-    Select(report.one("#measure")).select_by_value("rank")
+    report.choice("task").select_by_visible_text("Second")
+    report.shows("head 4 on Second")
+    report.choice("measure").select_by_value("rank")
     report.until(lambda: "Rank" in report.one("#grid-title").text)
 
 
-def test_what_can_be_used_can_be_reached_by_keys(report):
+def test_every_control_can_be_reached_by_keys(report):
     report.open()
     seen = []
     report.run("document.activeElement.blur(); document.body.focus()")
     for _ in range(80):
         ActionChains(report.browser).send_keys(Keys.TAB).perform()
-        seen.append(report.run("const one = document.activeElement; return one.id || one.className || one.tagName"))
+        seen.append(report.run("const part = document.activeElement; return part.id || part.className || part.tagName"))
         if seen[-1] == "BODY":
             break
     assert seen[0] == "skip"
     assert {"theme", "line", "grid", "layer", "head", "SUMMARY"} <= set(seen)
     nameless = """
-    return [...document.querySelectorAll("button, select, a, [role=group], [role=region]")].filter((one) =>
-      !(one.textContent.trim() || one.ariaLabel || one.labels?.length || one.getAttribute("aria-labelledby"))).length
+    return [...document.querySelectorAll("button, select, a, [role=group], [role=region]")].filter((tag) =>
+      !(tag.textContent.trim() || tag.ariaLabel || tag.labels?.length || tag.getAttribute("aria-labelledby"))).length
     """
     assert report.run(nameless) == 0
 
@@ -232,13 +243,13 @@ def test_a_table_sorts_by_numbers_both_ways(report):
     column = "return [...document.querySelectorAll('#jobs-0 tbody tr')].map((row) => row.cells[1].textContent.trim())"
     right = """
     const all = document.createRange();
-    return ["th", "tbody td"].map((one) => {
-      all.selectNodeContents(document.querySelectorAll(`#jobs-0 ${one}`)[1]);
+    return ["th", "tbody td"].map((cell) => {
+      all.selectNodeContents(document.querySelectorAll(`#jobs-0 ${cell}`)[1]);
       return all.getBoundingClientRect().right;
     });
     """
     heading, number = report.run(right)
-    assert abs(heading - number) < 1, "the arrow of a heading takes no room, and numbers stand below their heading"
+    assert abs(heading - number) < 1, "the arrow of a heading needs no room, and numbers are below their heading"
     header = report.all("#jobs-0 th")[1]
     report.click(header.find_element(By.TAG_NAME, "button"))
     rising = [int(cell) for cell in report.run(column)]
@@ -252,7 +263,7 @@ def test_a_download_has_no_formulas(report):
     report.open()
     csv = report.run("""
     document.querySelector("#data-0 tbody tr").cells[0].textContent = '=HYPERLINK("http://x","y")';
-    let blob; const make = URL.createObjectURL; URL.createObjectURL = (own) => { blob = own; return make(own); };
+    let blob; const make = URL.createObjectURL; URL.createObjectURL = (made) => { blob = made; return make(made); };
     document.querySelector('button[data-table="data-0"]').click();
     return blob.text();
     """)
@@ -264,7 +275,7 @@ def test_the_theme_can_be_chosen(report):
     before = report.cells()
     report.one("#theme").click()
     report.until(lambda: report.cells() not in ([], before))
-    assert report.run("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+    assert report.background() == DARK
     assert report.one("#theme").text == "Light"
 
 

@@ -1,7 +1,7 @@
-"""`papa cost`: time and operations of a model as it is, and with none, half and all of its heads replaced.
+"""`papa cost`: time and operations of a stock model, and of papa with none, half and all of the heads replaced.
 
-Operations are counted and not timed: they are the same on every machine. The forms are timed in turns, so that other
-work of the machine slows all of them alike.
+Operations are counted, so they are the same on every machine. The forms of a model are timed in turns, so other work on
+the machine slows all of them equally.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ if TYPE_CHECKING:
 EXAMPLES, ROUNDS = 8, 7
 """Texts in a batch, and rounds of timing."""
 ATTENTION = "sdpa"
-"""The default attention of transformers, in models that support it."""
+"""The default attention of transformers for models that support it."""
 FORMS = {"stock": "transformers", "none": "papa, none replaced", "half": "half replaced", "all": "all replaced"}
 NOTE = (
-    f"{EXAMPLES} texts at once that fill all slots; half: of the heads of every layer. Times are medians of {ROUNDS} "
-    "runs, taken in turns; speed is the time of transformers divided by this one."
+    f"{EXAMPLES} texts at once, which fill all slots; half: half of the heads in every layer. Times are medians of "
+    f"{ROUNDS} runs, taken in turns; speed is the time of transformers divided by this time."
 )
 
 
 def cost(places: Sequence[str], slots: Sequence[int], device: str = "auto", attention: str = "") -> dict[str, JSON]:
-    """Measure models, stock and with replaced heads.
+    """Measure models in their stock form and with replaced heads.
 
     Args:
-        places: folders of models, installed packages, ids on the hub, or configs, which stand for all models they run.
+        places: folders of models, installed packages, ids on the hub, or configs, for all models that they run.
         slots: lengths of texts in tokens.
         device: where models run.
         attention: the attention of the stock model, such as "eager"; by default that of transformers, sdpa.
 
     Returns:
-        `models`, a row for each model, length and form: operations and seconds of a text, the ratio of the stock
-        model's time to this one, and the attention of the stock model; and the machine.
+        `models`, with a row for each model, length and form: operations and seconds per text, the ratio of the stock
+        model's time to this time, and the attention of the stock model; and the machine.
 
     Raises:
         InputError: a model cannot be loaded, its attention cannot be replaced or set, or texts are too long for it.
@@ -73,7 +73,7 @@ def cost(places: Sequence[str], slots: Sequence[int], device: str = "auto", atte
 
 
 def _set_attention(stock: PreTrainedModel, attention: str) -> str:
-    """Set how the stock model computes attention; return what it took."""
+    """Set the attention of the stock model, and return the one it uses."""
     try:
         stock.set_attn_implementation(attention or ATTENTION)
     except (ValueError, ImportError) as error:
@@ -84,7 +84,7 @@ def _set_attention(stock: PreTrainedModel, attention: str) -> str:
 
 
 def _models(places: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-    """Return the place and the revision of each model by its name."""
+    """Return the location and the revision of each model by its name."""
     models: dict[str, tuple[str, str | None]] = {}
     for place in places:
         if not place.endswith((".yaml", ".yml")):
@@ -115,30 +115,21 @@ def _of_length(stock: PreTrainedModel, model: Model, n: int) -> list[dict[str, J
     replaced = {name: model.replacement(constants, heads) for name, heads in (("half", some), ("all", every))}
     forms: dict[str, Callable[[], object]] = {"stock": lambda: base(**inputs), "none": lambda: model.run(packed)}
     forms |= {name: partial(model.run, packed, replacement) for name, replacement in replaced.items()}
-    operations = {name: _operations(run) for name, run in forms.items()}
     times = _times(forms, model.device)
     rows: list[dict[str, JSON]] = []
-    for name in forms:
+    for name, run in forms.items():
         ratios = [stock / seconds for stock, seconds in zip(times["stock"], times[name], strict=True)]
-        rows.append(
-            {
-                "form": name,
-                "operations": operations[name] / EXAMPLES,
-                "seconds": median(times[name]) / EXAMPLES,
-                "ratio": median(ratios),
-                "ratio_low": min(ratios),
-                "ratio_high": max(ratios),
-            }
-        )
+        row = {"form": name, "operations": _operations(run) / EXAMPLES, "seconds": median(times[name]) / EXAMPLES}
+        rows.append(row | {"ratio": median(ratios), "ratio_low": min(ratios), "ratio_high": max(ratios)})
     return rows
 
 
 def _operations(run: Callable[[], object]) -> int:
-    """Count the floating-point operations of matrix products, those of attention included."""
+    """Count the floating-point operations of matrix products, including those of attention."""
     counter = FlopCounterMode(display=False)
-    # the counter knows only PyTorch's products, and neither oneDNN's nor those of a fused attention
+    # the counter knows only PyTorch's products, not those of oneDNN and fused attention
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the flags also set those of other devices, with a warning
+        warnings.simplefilter("ignore")  # these flags also set those of other devices, which warn
         with torch.backends.mkldnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH), counter:
             run()
     return int(counter.get_total_flops())

@@ -23,6 +23,7 @@ from papa.data.named import Facts, facts_in, facts_in_package, facts_on_hub, nam
 from papa.data.weights import says_next
 from papa.errors import InputError
 from papa.files import PathLike
+from papa.jobs.resources import SPECIAL_TOKENS, TOKENS_OF_A_WORD
 from papa.jobs.start import home
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ MEANINGLESS = re.compile(
     f"labels?|class|category|target|tags?|column-?[0-9]*|on|off|yes|no|true|false|null|y|n|{'|'.join(LABEL)}"
 )
 """Usual names of files, folders and columns that would not identify a model or a task."""
-TOKENS_OF_A_WORD, LEAST_SLOTS, MAXIMUM_SLOTS, ROUND = 1.3, 16, 256, 8
+LEAST_SLOTS, MAXIMUM_SLOTS, ROUND = 16, 256, 8
 SLOTS_OF_BLOCKS = 128
 """Slots of running text, as in the paper."""
 MOST_CLASSES, MOST_NAMED = 50, 8
@@ -342,31 +343,25 @@ def look_at(train: PathLike, validation: PathLike | None, asked: Mapping[str, st
     held_out = Path(validation) if validation else path.with_stem(_stem_for_validation(path))
     files = {"train": str(train), "validation": str(held_out)}
     columns = Columns(str(train), read_file(path, words=conll))
-    names, reasons = columns.rows.names, dict[str, str]()
-    for use, name in asked.items():
-        if name is not None and name not in names:
-            raise InputError(f"{train} has no column {name!r} ({use}); its columns are {', '.join(names)}.")
+    columns.check(name for name in asked.values() if name)
     if path.suffix.lower() == ".txt" and asked.get("label") is None:
         return Data.unlabelled(files, {}, len(columns.texts("text")))
-    chosen = _choose(columns, asked, reasons)
+    chosen, reasons = _choose(columns, asked)
     words = columns.words(chosen["words"]) if "words" in chosen else None
-    lengths = [
-        [len(text.split()) for text in columns.texts(chosen[key])] for key in ("first", "second") if key in chosen
-    ]
-    # each text of a pair gets half of the slots
-    counts = [len(row) for row in words] if words else [max(row) * len(lengths) for row in zip(*lengths, strict=True)]
-    slots, reasons["slots"] = _slots(counts, "lists of words" if words else "pairs" if len(lengths) == 2 else "texts")
+    if words is not None:
+        content, counts = "lists of words", [len(row) for row in words]
+    else:
+        texts = [columns.texts(chosen[use]) for use in ("first", "second") if use in chosen]
+        content = "pairs" if len(texts) == 2 else "texts"
+        # each text of a pair gets half of the slots
+        counts = [len(row) * max(len(text.split()) for text in row) for row in zip(*texts, strict=True)]
+    slots, reasons["slots"] = _slots(counts, content)
     metric, reasons["metric"] = _metric(columns.classes(chosen["label"], None, words), words is not None)
     if held_out.is_file():
-        others = read_file(held_out, words=conll).names
-        for name in chosen.values():
-            if name not in others:
-                raise InputError(
-                    f"{held_out} has no column {name!r}, which {train} has; its columns are {', '.join(others)}."
-                )
+        Columns(str(held_out), read_file(held_out, words=conll)).check(chosen.values())
     elif validation is not None:
         raise InputError(f"There is no file {held_out} (relative paths start from {Path.cwd()}).")
-    return Data(files, chosen, slots, metric, len(counts), reasons, names if conll else ())
+    return Data(files, chosen, slots, metric, len(counts), reasons, columns.rows.names if conll else ())
 
 
 def _stem_for_validation(train: Path) -> str:
@@ -374,8 +369,8 @@ def _stem_for_validation(train: Path) -> str:
     return stem if stem != train.stem else f"{stem}.validation"
 
 
-def _choose(columns: Columns, asked: Mapping[str, str | None], reasons: dict[str, str]) -> dict[str, str]:
-    """Choose columns as asked, else by their names, else by their values."""
+def _choose(columns: Columns, asked: Mapping[str, str | None]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return columns and reasons by use; columns that are not asked for are guessed by their names, then values."""
     names = columns.rows.names
     types = {field.name: str(field.type) for field in columns.rows.table.schema}
     lists = [name for name in names if "list" in types[name]]
@@ -399,9 +394,8 @@ def _choose(columns: Columns, asked: Mapping[str, str | None], reasons: dict[str
     if second is not None and "first" in chosen:
         chosen["second"] = second
     chosen["label"] = label
-    for use in chosen:
-        reasons[use] = "as given" if asked.get("first" if use == "words" else use) else guessed
-    return chosen
+    given = {use for use in chosen if asked.get("first" if use == "words" else use)}
+    return chosen, {use: "as given" if use in given else guessed for use in chosen}
 
 
 def _not_recognised(columns: Columns, content: str, option: str) -> InputError:
@@ -426,7 +420,7 @@ def _with_name(known: Sequence[str], names: Sequence[str], taken: set[str]) -> s
 def _slots(counts: Sequence[int], content: str) -> tuple[int, str]:
     """Choose slots that fit nearly all texts, by their numbers of words."""
     longest = sorted(counts)[min(len(counts) - 1, math.ceil(0.99 * len(counts)))]
-    needed = math.ceil((longest * TOKENS_OF_A_WORD + 3) / ROUND) * ROUND
+    needed = math.ceil((longest * TOKENS_OF_A_WORD + SPECIAL_TOKENS) / ROUND) * ROUND
     slots = min(MAXIMUM_SLOTS, max(LEAST_SLOTS, needed))
     reason = f"99 of 100 {content} have at most {longest} words, at about {TOKENS_OF_A_WORD} tokens each"
     return slots, reason + (f"; not more than {MAXIMUM_SLOTS}, longer ones are cut" if needed > slots else "")
@@ -470,19 +464,20 @@ def how_to_split(files: Mapping[str, str]) -> str:
 
 def print_started(config: Mapping[str, Any], out: Console) -> None:
     """Print the choices of `start`, and the next commands."""
-    out.print(f"Written: {_printable(config['config'])}", style="bold green")
+    lines = [(f"Written: {config['config']}", "bold green")]
     for name, value in (config["columns"] | {"slots": config["slots"], "metric": config["metric"]}).items():
-        out.print(f"  {name}: {_printable(value)} ({_printable(config['reasons'][name])})", soft_wrap=True)
-    if config["remark"]:
-        out.print(_printable(config["remark"]), style="yellow", soft_wrap=True)
+        lines.append((f"  {name}: {value} ({config['reasons'][name]})", ""))
+    lines.append((config["remark"], "yellow"))
     if config["missing_files"]:
-        missing = " and ".join(map(_printable, config["missing_files"].values()))
-        out.print(f"There is no {missing} yet: put it there, or write another path into the config.", style="yellow")
+        missing = " and ".join(config["missing_files"].values())
+        lines.append((f"There is no {missing} yet: put it there, or write another path into the config.", "yellow"))
     if config["to_split"]:
-        out.print("This command holds out a tenth of the training rows, and writes the rest to a file next to them:")
-        out.print(f"  {_printable(config['to_split'])}", soft_wrap=True)
-        rest = f"Then name that file as train in {config['config']}, so that no row is in both."
-        out.print(_printable(rest), soft_wrap=True)
-    out.print("Next:")
-    for command in config["next"]:
-        out.print(f"  {_printable(command)}", soft_wrap=True)
+        lines += [
+            ("This command holds out a tenth of the training rows, and writes the rest to a file next to them:", ""),
+            (f"  {config['to_split']}", ""),
+            (f"Then name that file as train in {config['config']}, so that no row is in both.", ""),
+        ]
+    lines += [("Next:", ""), *((f"  {command}", "") for command in config["next"])]
+    for line, style in lines:
+        if line:
+            out.print(_printable(line), style=style, soft_wrap=True)

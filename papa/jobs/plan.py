@@ -21,15 +21,17 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
 from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus
-from papa.config.stages import HiddenOf, ModelId
+from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.config.variant import CONTEXTLESS, ORIGINAL
 from papa.errors import InputError, count
 from papa.files import footer_of
 from papa.jobs.resources import (
     MB,
+    SPECIAL_TOKENS,
     START_SECONDS,
     TEXT_A_SECOND,
+    TOKENS_OF_A_WORD,
     Sizes,
     disk,
     disk_in_table,
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
 
 SAMPLE = 2000
 """Number of rows per split in which words are counted."""
-TOKENS_OF_A_WORD, SPECIAL_TOKENS = 1.3, 3
 POWER = 0.8
 """Probability that a task without loss is shown to lose less than the smallest loss."""
 SEED_SPREAD = 0.005
@@ -113,12 +114,7 @@ def plan(config: Config, cores: int) -> PlainValues:
     folder = next(folder for folder in study.results.absolute().parents if folder.exists())
     free = shutil.disk_usage(folder).free
     if total["disk_mb"] * MB > free:
-        owners = {job.wildcards["owner"] for job in jobs if isinstance(job.settings, HiddenOf)}
-        tasks = [
-            name
-            for name, task in config.tasks.items()
-            if {ARTEFACTS["texts"].folder(corpus=task.corpus), ARTEFACTS["labels"].folder(task=name)} & owners
-        ]
+        tasks = dict.fromkeys(job.wildcards["task"] for job in jobs if job.rule == "probe")
         problems.append(
             f"The disk is too small by {size(total['disk_mb'] * MB - free)}: put results on a larger one, lower "
             f"train_limit, or set `features: stream` for {', '.join(tasks)}."
@@ -183,7 +179,7 @@ class Noise:
         example: standard deviation over validation examples.
         rare: the variance that unseen examples add, times the number of examples; see `statistics.UNSEEN_UNITS`.
         orders: whether most of the variation comes from the orders of heads.
-        examples: how many validation examples were measured; None if nothing was.
+        examples: number of measured validation examples; None before a run.
     """
 
     seed: float
@@ -227,41 +223,43 @@ def smallest_losses(study: Study, rows: Mapping[str, Mapping[str, int]]) -> list
         study: the config, and its results if it was run before.
         rows: number of rows of each split of each corpus, if known.
     """
-    config, losses, measured = study.config, list[PlainValues](), _noise_measured(study)
+    config, measured = study.config, _noise_measured(study)
+    losses = []
     for name in dict.fromkeys(task for _, task in config.pairs):
         task, models = config.tasks[name], [model for model, paired in config.pairs if paired == name]
-        seeds = [
-            len(probes)
-            for model in models
-            for variant, probes in study.variants(model, name).items()
-            if variant.path not in (ORIGINAL, CONTEXTLESS)  # losses lie between these two
-        ]
+        variants = [item for model in models for item in study.variants(model, name).items()]
+        # losses lie between the original and the floor
+        seeds = [len(seeds) for variant, seeds in variants if variant.path not in (ORIGINAL, CONTEXTLESS)]
         if not seeds:
             continue
-        known = [noise for model in models if (noise := measured.get((model, name))) is not None]
+        known = [measured[model, name] for model in models if (model, name) in measured]
         noises = [noise for noise in known if isinstance(noise, Noise)]
-        counted = None if config.corpora[task.corpus].blocks else rows.get(task.corpus, {}).get("validation")
-        probe_seeds = min(seeds) if task.target.probed else None
-        entry: PlainValues = {"task": name, "title": task.title or name, "seeds": probe_seeds, "examples": counted}
-        entry |= {"measured": bool(known), "smallest": None, "helps": None, "why": None}
-        losses.append(entry)
         if not known and METRICS[task.metric].bounded:
             noises = [Noise.assumed(seeded=task.target.probed)]
+        counted = None if config.corpora[task.corpus].blocks else rows.get(task.corpus, {}).get("validation")
         examples = counted or min((noise.examples or 0 for noise in noises), default=0)
+        probe_seeds = min(seeds) if task.target.probed else None
+        smallest = helps = why = None
         if not config.contextless:
-            entry["why"] = "without `contextless` no loss is measured"
+            why = "without `contextless` no loss is measured"
         elif probe_seeds == 1:
-            entry["why"] = ONE_SEED
+            why = ONE_SEED
         elif known and not noises:
-            entry["why"] = str(known[0])
+            why = str(known[0])
         elif not noises:
-            entry["why"] = "its score has no range to assume a contribution from, so it is known after a run"
+            why = "its score has no range to assume a contribution from, so it is known after a run"
         elif not examples:
-            entry["why"] = "its number of validation examples is not known yet"
+            why = "its number of validation examples is not known yet"
         else:
             worst = max(noises, key=lambda noise: noise.smallest(min(seeds), examples))
-            entry |= {"examples": examples, "smallest": worst.smallest(min(seeds), examples)}
-            entry["helps"] = worst.helps(min(seeds), examples)
+            smallest, helps = worst.smallest(min(seeds), examples), worst.helps(min(seeds), examples)
+        entry = {
+            "task": name,
+            "title": task.title or name,
+            "seeds": probe_seeds,
+            "examples": counted if why else examples,
+        }
+        losses.append(entry | {"measured": bool(known), "smallest": smallest, "helps": helps, "why": why})
     return losses
 
 
@@ -272,34 +270,35 @@ def describe_losses(estimates: PlainValues) -> list[str]:
     """Describe the smallest losses of a plan in sentences."""
     entries = estimates["smallest_losses"]
     known = [entry for entry in entries if entry["smallest"] is not None]
-    sentences = list[str]()
+    measured = [entry["title"] for entry in known if entry["measured"]]
+    sentences = []
     if known:
         listed = ", ".join(f"{entry['title']} {_under(entry)} ({_counts(entry)})" for entry in known)
         sentences.append(
             f"Smallest loss: a task that loses nothing is shown, with {100 * estimates['power']:.0f} % power, to lose "
             f"less than this share of what attention contributes: {listed}."
         )
-        measured = [entry["title"] for entry in known if entry["measured"]]
-        if measured:
-            sentences.append(f"Estimated from the measured results of {', '.join(measured)}.")
-        if len(measured) < len(known):
-            sentences.append(ASSUMED)
+    if measured:
+        sentences.append(f"Estimated from the measured results of {', '.join(measured)}.")
+    if len(measured) < len(known):
+        sentences.append(ASSUMED)
     for entry in known:
         if entry["smallest"] >= estimates["margin"]:
             sentences.append(
                 f"A margin of {100 * estimates['margin']:g} % is unlikely to be shown for {entry['title']} with "
                 f"{_counts(entry, ' and ')} (smallest: {_under(entry)}): {HELPS[entry['helps']]}."
             )
-    one_seed = [entry["title"] for entry in entries if entry["why"] == ONE_SEED]
-    if one_seed:
-        sentences.append(
-            f"With one seed nothing can be claimed for {', '.join(one_seed)}: two or more seeds are needed."
-        )
     reasons: dict[str, list[str]] = {}
-    for entry in entries:
-        if entry["why"] not in (None, ONE_SEED):
+    for entry in sorted(entries, key=lambda entry: entry["why"] != ONE_SEED):
+        if entry["why"] is not None:
             reasons.setdefault(entry["why"], []).append(entry["title"])
-    return sentences + [f"No smallest loss for {', '.join(titles)}: {why}." for why, titles in reasons.items()]
+    for why, titles in reasons.items():
+        listed = ", ".join(titles)
+        if why == ONE_SEED:
+            sentences.append(f"With one seed nothing can be claimed for {listed}: two or more seeds are needed.")
+        else:
+            sentences.append(f"No smallest loss for {listed}: {why}.")
+    return sentences
 
 
 HELPS = {

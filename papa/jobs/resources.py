@@ -54,6 +54,8 @@ START_SECONDS, START_MINUTES = 10, 10
 """Time until a job is at work; and the same on a busy machine with a slow file system."""
 BYTES_OF_A_TOKEN = 32
 """Memory of a token while it is read: its number, slot, segment and word."""
+TOKENS_OF_A_WORD, SPECIAL_TOKENS = 1.3, 3
+"""Mean tokens of an English word, and tokens that a model adds to a text."""
 SCORED_AT_ONCE = 64
 """Examples whose hidden states are in memory at a time when a probe is scored."""
 LONGER = 2.0

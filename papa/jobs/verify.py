@@ -1,4 +1,4 @@
-"""`papa verify`: check whether models can be used, and how exactly papa computes their hidden states."""
+"""`papa verify`: check whether papa can use a model, and how exactly it computes the model's hidden states."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ COLUMNS = {
     "skipped": "skipped",
 }
 NOTE = (
-    "Runs: on packed rows of tokens, or padded like the stock model, which is slower. As it is: the largest "
-    "distance of hidden states from those of transformers, relative to their norm. Half and all replaced: the "
-    "distance from a dense reference; - if the model's attention is a separate module. Own attention: the distance "
-    "from transformers if each head has its attention to the text as a constant; - if that does not sum to one, as "
-    "with sinks. Skipped: the share of queries and keys that papa does not compute if all heads are replaced."
+    "Runs: packed rows of tokens, or padded like the stock model, which is slower. As it is: the largest distance of "
+    "hidden states from those of transformers, relative to their norm. Half and all replaced: the distance from a "
+    "dense reference; - if the model's attention is a separate module. Own attention: the distance from transformers "
+    "if each head's constant is its attention to the same text; - if that does not sum to one, as with sinks. Skipped: "
+    "the share of queries and keys that papa does not compute if all heads are replaced."
 )
 
 
 def verify(places: Sequence[str], device: str = "auto") -> dict[str, Any]:
-    """Check models: folders, ids on the hub or installed packages.
+    """Check models, which are folders, ids on the hub or installed packages.
 
     Raises:
         InputError: a model cannot be loaded.
@@ -52,7 +52,7 @@ def verify(places: Sequence[str], device: str = "auto") -> dict[str, Any]:
 
 
 def print_verified(checks: dict[str, Any], console: Console) -> None:
-    """Print a table, and the reasons of refusals."""
+    """Print a table, and the reasons why models are refused."""
     table_of(checks["models"], ["model"]).print(console)
     for check in checks["models"]:
         if check["why"]:
@@ -61,7 +61,7 @@ def print_verified(checks: dict[str, Any], console: Console) -> None:
 
 
 def table_of(models: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> Table:
-    """Return a table with a line for each model; `names` are columns before the type."""
+    """Return a table with a line for each model; `names` are the columns before the type."""
     lines = [
         check
         | {

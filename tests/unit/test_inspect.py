@@ -44,11 +44,8 @@ def outcomes(path, **columns):
 
 
 def table(stage, **columns):
-    def write(path):
-        rows = {"model": ["tiny"], "task": ["t"], "constant": ["average"]} | columns
-        write_table(pa.table(rows), path, {"table": path.stem}, trace(stage))
-
-    return write
+    rows = {"model": ["tiny"], "task": ["t"], "constant": ["average"]} | columns
+    return lambda path: write_table(pa.table(rows), path, {"table": path.stem}, trace(stage))
 
 
 def weights(stage, *epochs, **settings):
@@ -93,12 +90,8 @@ FILES = {
 
 @pytest.fixture
 def file(tmp_path):
-    def write(name):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        FILES[name](tmp_path / name)
-        return tmp_path / name
-
-    return write
+    (tmp_path / "tables").mkdir()
+    return lambda name: FILES[name](tmp_path / name) or tmp_path / name
 
 
 def inspect(*arguments, code=0):
@@ -150,27 +143,17 @@ def test_a_table_wider_than_the_terminal_is_cut_between_columns(capsys):
     assert all(any(name in line for line in lines) for name in columns) and max(map(len, lines)) <= 80
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "title", "line"),
-    [
-        (
-            "lambda.parquet",
-            [[0.4891, 0.5113, 0.5], [0.5, 0.5, 0.5]],
-            "λ after 2 epochs",
-            r"^0 +0\.489 +0\.511 +0\.500",
-        ),
-        ("order.parquet", [[5, 4, 3], [2, 1, 0]], "", r"^1 +2 +1 +0$"),
-        ("1of2.parquet", [[0.5] * 3] * 2, "λ after 1 epoch of part 1of2 of the texts;", ""),
-        (
-            "weights.parquet",
-            [[0.5, 1.5, 2.5], [3.5, 4.5, 5.5]],
-            "gradient: heads of small values are replaced first",
-            "",
-        ),
-    ],
-)
-def test_heads_have_a_value_each_of_the_last_epoch(file, name, values, title, line):
-    path = file(name)
+HEADS_SHOWN = {
+    "lambda.parquet": ([[0.4891, 0.5113, 0.5], [0.5] * 3], "λ after 2 epochs", r"^0 +0\.489 +0\.511 +0\.500"),
+    "order.parquet": ([[5, 4, 3], [2, 1, 0]], "", r"^1 +2 +1 +0$"),
+    "1of2.parquet": ([[0.5] * 3] * 2, "λ after 1 epoch of part 1of2 of the texts;", ""),
+    "weights.parquet": ([[0.5, 1.5, 2.5], [3.5, 4.5, 5.5]], "gradient: heads of small values are replaced first", ""),
+}
+
+
+@pytest.mark.parametrize("name", HEADS_SHOWN)
+def test_heads_have_a_value_each_of_the_last_epoch(file, name):
+    path, (values, title, line) = file(name), HEADS_SHOWN[name]
     heads = content_of(path)["heads"]
     assert heads["values"] == values and heads["title"].startswith(title)
     assert re.search(line, inspect(path).stdout, re.MULTILINE)

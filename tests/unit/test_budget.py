@@ -83,7 +83,12 @@ class Scarce:
         self.model.watch(batch, short)
 
 
-@pytest.mark.parametrize("layer", [0, 1, LAYERS - 1])
+# of texts and of words alike: a pass over a corpus reads no labels
+TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
+
+
+@TEXTS
+@pytest.mark.parametrize("layer", [0, LAYERS - 1])
 def test_less_memory_gives_the_same_averages(model_here, corpus, layer, caplog):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
     sums = []
@@ -100,6 +105,7 @@ def test_less_memory_gives_the_same_averages(model_here, corpus, layer, caplog):
     torch.testing.assert_close(sums[0].sum, sums[1].sum, atol=1e-5, rtol=1e-6)
 
 
+@TEXTS
 @pytest.mark.parametrize("number", [0, 1, LAYERS])
 def test_a_layer_that_cannot_be_added_is_not_counted(model_here, corpus, monkeypatch, number):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
@@ -121,6 +127,7 @@ def test_a_layer_that_cannot_be_added_is_not_counted(model_here, corpus, monkeyp
     torch.testing.assert_close(sums[0].sum, sums[1].sum, atol=1e-5, rtol=1e-6)
 
 
+@TEXTS
 def test_an_example_that_does_not_fit_is_an_error(model_here, corpus):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
     scarce = Scarce(model_here, 2)
@@ -134,6 +141,7 @@ def states_of(index, tokens):
         return hidden.read(torch.arange(TRAIN), tokens)
 
 
+@TEXTS
 def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, caplog):
     train, index = Tokens.read(corpus / "tokens.parquet")["train"], corpus / "1of1.json"
     jobs.store(tiny, index, tokens=corpus / "tokens.parquet")
@@ -151,6 +159,7 @@ def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, cap
     torch.testing.assert_close(states_of(index, train), expected, atol=2e-3, rtol=1e-3)
 
 
+@TEXTS
 @pytest.mark.parametrize(("precision", "within"), [("bfloat16", 0.1), ("float16", 0.02)])
 def test_a_smaller_precision_is_near_and_not_the_same(tiny, corpus, precision, within):
     tokens = corpus / "tokens.parquet"

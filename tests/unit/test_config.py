@@ -36,13 +36,17 @@ MASKED = {key: value for key, value in CONFIG["tasks"]["tags"].items() if key !=
 MASKED["metric"] = "negative_log_perplexity"
 
 
-def edited(path, value):
-    """`CONFIG` with the key at `path` (names and numbers) set to `value`."""
-    config = copy.deepcopy(CONFIG)
-    place = config
-    for part in path[:-1]:
-        place = place[part]
-    place[path[-1]] = value
+TRAINED = {"tasks": ["masked"], "constants": ["zeros", "average-trained"]}
+
+
+def edited(path, value, config=CONFIG):
+    """A config with the key at `path` set to `value`; names in the path are separated by dots, or in a list."""
+    config = copy.deepcopy(config)
+    *blocks, key = path.split(".") if isinstance(path, str) else path
+    block = config
+    for name in blocks:
+        block = block.setdefault(name, {})
+    block[key] = value
     return config
 
 
@@ -74,7 +78,7 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
     assert config.run.constants == ("average",) and config.run.orders == ("lambda",)
     assert config.corpora["words"].train_limit is None and config.patterns is None
     assert before == CONFIG
-    assert config_of(edited(["threads"], {"probe": 3})).threads.encoder == 2
+    assert config_of(edited("threads.probe", 3)).threads.encoder == 2
 
 
 def test_nothing_can_be_changed_afterwards():
@@ -85,195 +89,130 @@ def test_nothing_can_be_changed_afterwards():
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["modles"], {}, "unknown key modles; did you mean models?"),
-        (["tasks", "tags", "learning_rte"], 1.0, "tasks.tags.learning_rte; did you mean learning_rate?"),
-        (["corpora", "words", "files", "test"], "a.csv", "corpora.words.files.test"),
-        (["pathvars"], {"results": "../elsewhere"}, "unknown key pathvars"),
-        (
-            ["tasks", "tags", "learning_rate"],
-            "2e-5",
-            "tasks.tags.learning_rate must be a number.*reads it as text; write 2.0e-5",
+        ("modles", {}, "unknown key modles; did you mean models?"),
+        ("tasks.tags.learning_rte", 1.0, "tasks.tags.learning_rte; did you mean learning_rate?"),
+        ("corpora.words.files.test", "a.csv", "corpora.words.files.test"),
+        ("pathvars", {"results": "../elsewhere"}, "unknown key pathvars"),
+        ("tasks.tags.learning_rate", "2e-5", "learning_rate must be a number.*reads it as text; write 2.0e-5"),
+        ("tasks.tags.learning_rate", "1E4", r"write 1.0e\+4"),
+        ("tasks.tags.learning_rate", 0, "tasks.tags.learning_rate is 0, but must be above 0"),
+        ("tasks.tags.learning_rate", math.nan, "tasks.tags.learning_rate is nan, but must be a finite number"),
+        ("tasks.tags.learning_rate", math.inf, "tasks.tags.learning_rate is inf"),
+        ("tasks.tags.batch_size", 8.0, "tasks.tags.batch_size must be a whole number"),
+        ("tasks.tags.epochs", "4", "tasks.tags.epochs must be a whole number, .*without quotes"),
+        ("tasks.tags.epochs", True, "tasks.tags.epochs must be a whole number"),
+        ("tasks.tags.metric", "acuracy", "tasks.tags.metric is 'acuracy'; it must be one of accuracy, f1"),
+        ("tasks.tags.metric", "accuracy", "tasks.tags.metric: The metric accuracy is for tasks with one label"),
+        ("tasks.animals.metric", "entity_f1", "tasks.animals.metric"),
+        ("tasks.tags.corpus", "word", "tasks.tags.corpus is 'word'.*defined are sentences, words"),
+        ("tasks.tags.labels", ["a", "b", "a"], "tasks.tags.labels has 'a' twice"),
+        ("run.models", ["bert"], "run.models names 'bert'.*defined are tiny"),
+        ("run.tasks", ["animals", "pos"], "run.tasks names 'pos'.*defined are animals, tags"),
+        ("run.tasks", ["tags", "tags"], "run.tasks has 'tags' twice"),
+        ("run.tasks", [], "run.tasks contains too little, at least 1 is needed .names of tasks"),
+        ("run.tasks", "tags", "run.tasks must be a list, but it is 'tags'"),
+        ("run.seeds", [1, 1], "run.seeds has 1 twice"),
+        ("run.seeds", [-1], r"run.seeds\[0\] is -1, but must be at least 0"),
+        ("run.fractions", ["1", "3/2"], r"run.fractions\[1\]: '3/2' is not a fraction between 0 and 1"),
+        ("run.fractions", [0.3333], r"run.fractions\[0\]: 0.3333 is not a fraction.*a/b.*three decimals"),
+        ("run.fractions", ["1/2", 0.5], "run.fractions has '1/2' twice"),
+        ("run.fractions", ["1/2", "2/4"], "run.fractions has '1/2' twice"),
+        ("run.constants", ["mean"], r"run.constants\[0\]: There are no constants 'mean'; there are average, .*zeros"),
+        ("run.constants", ["zeros-trained"], "There are no constants 'zeros-trained'"),
+        ("run.constants", ["average-of-mnli"], "no corpus is called 'mnli'; defined are sentences, words"),
+        ("run.orders", ["alphabetical"], "'alphabetical'; it must be one of lambda, lambda-reversed, first-layer"),
+        ("ranking", {"start": "shut"}, "ranking.start is 'shut'; it must be one of half, open"),
+        ("ranking", {"l1": 0}, r"ranking.l1 is 0, but must be above 0.0"),
+        ("ranking", {"settled": 1.5}, r"ranking.settled is 1.5, but must be at most 1.0"),
+        ("models.tiny", {"random": "bert", "path": "a"}, "models.tiny is random, so .* leave out path"),
+        ("models.tiny", {"known": "induction", "hub": "a"}, "models.tiny is known, so .* leave out hub"),
+        ("models.tiny", {"known": "deduction"}, "models.tiny.known is 'deduction'; it must be one of induction"),
+        ("models.tiny", {"random": "gpt"}, "must be one of bert, roberta, deberta, electra"),
+        ("name", "a\n", "name contains a line break"),
+        # the fourth has a Cyrillic е
+        *(
+            ("name", name, "a name is 1 to 64 characters")
+            for name in ("../up", "/root", "a" * 65, "dеmo", "", "ｄｅｍｏ")
         ),
-        (["tasks", "tags", "learning_rate"], "1E4", r"write 1.0e\+4"),
-        (["tasks", "tags", "learning_rate"], 0, "tasks.tags.learning_rate is 0, but must be above 0"),
-        (["tasks", "tags", "learning_rate"], math.nan, "tasks.tags.learning_rate is nan, but must be a finite number"),
-        (["tasks", "tags", "learning_rate"], math.inf, "tasks.tags.learning_rate is inf"),
-        (["tasks", "tags", "batch_size"], 8.0, "tasks.tags.batch_size must be a whole number"),
-        (["tasks", "tags", "epochs"], "4", "tasks.tags.epochs must be a whole number, .*without quotes"),
-        (["tasks", "tags", "epochs"], True, "tasks.tags.epochs must be a whole number"),
-        (["tasks", "tags", "metric"], "acuracy", "tasks.tags.metric is 'acuracy'; it must be one of accuracy, f1"),
-        (["tasks", "tags", "metric"], "accuracy", "tasks.tags.metric: The metric accuracy is for tasks with one label"),
-        (["tasks", "animals", "metric"], "entity_f1", "tasks.animals.metric"),
-        (["tasks", "tags", "corpus"], "word", "tasks.tags.corpus is 'word'.*defined are sentences, words"),
-        (["tasks", "tags", "labels"], ["a", "b", "a"], "tasks.tags.labels has 'a' twice"),
-        (["run", "models"], ["bert"], "run.models names 'bert'.*defined are tiny"),
-        (["run", "tasks"], ["animals", "pos"], "run.tasks names 'pos'.*defined are animals, tags"),
-        (["run", "tasks"], ["tags", "tags"], "run.tasks has 'tags' twice"),
-        (["run", "tasks"], [], "run.tasks contains too little, at least 1 is needed .names of tasks"),
-        (["run", "tasks"], "tags", "run.tasks must be a list, but it is 'tags'"),
-        (["run", "seeds"], [1, 1], "run.seeds has 1 twice"),
-        (["run", "seeds"], [-1], r"run.seeds\[0\] is -1, but must be at least 0"),
-        (["run", "fractions"], ["1", "3/2"], r"run.fractions\[1\]: '3/2' is not a fraction between 0 and 1"),
-        (["run", "fractions"], [0.3333], r"run.fractions\[0\]: 0.3333 is not a fraction.*a/b.*three decimals"),
-        (["run", "fractions"], ["1/2", 0.5], "run.fractions has '1/2' twice"),
-        (["run", "fractions"], ["1/0"], r"run.fractions\[0\]"),
-        (["run", "fractions"], ["-1/2"], r"run.fractions\[0\]"),
-        (["run", "fractions"], ["1/2", "2/4"], "run.fractions has '1/2' twice"),
-        (
-            ["run", "constants"],
-            ["mean"],
-            r"run.constants\[0\]: There are no constants 'mean'; there are average, .*zeros",
-        ),
-        (["run", "constants"], ["zeros-trained"], "There are no constants 'zeros-trained'"),
-        (["run", "constants"], ["average-of-mnli"], "no corpus is called 'mnli'; defined are sentences, words"),
-        (["run", "orders"], ["alphabetical"], "'alphabetical'; it must be one of lambda, lambda-reversed, first-layer"),
-        (["ranking"], {"start": "shut"}, "ranking.start is 'shut'; it must be one of half, open"),
-        (["ranking"], {"l1": 0}, r"ranking.l1 is 0, but must be above 0.0"),
-        (["ranking"], {"settled": 1.5}, r"ranking.settled is 1.5, but must be at most 1.0"),
-        (["models", "tiny"], {"random": "bert", "path": "a"}, "models.tiny is random, so .* leave out path"),
-        (["models", "tiny"], {"known": "induction", "hub": "a"}, "models.tiny is known, so .* leave out hub"),
-        (["models", "tiny"], {"known": "deduction"}, "models.tiny.known is 'deduction'; it must be one of induction"),
-        (["models", "tiny"], {"random": "gpt"}, "must be one of bert, roberta, deberta, electra"),
-        (["name"], "../up", "a name is 1 to 64 characters"),
-        (["name"], "/root", "a name is 1 to 64 characters"),
-        (["name"], "a\n", "name contains a line break"),
-        (["name"], "a" * 65, "a name is 1 to 64 characters"),
-        (["name"], "dеmo", "a name is 1 to 64 characters"),  # Cyrillic е
-        (["name"], "", "a name is 1 to 64 characters"),
-        (["name"], 3, "name must be text, but it is 3; put it in quotes"),
-        (["name"], True, "name must be text, but it is True; put it in quotes, because YAML reads yes, no, on and off"),
-        (["tasks", "tags", "epochs"], "08", "epochs must be a whole number, but it is '08'; write 8"),
-        (
-            ["tasks", "tags", "title"],
-            "Ta\u202egs",
-            r"tasks.tags.title contains U\+202E, an invisible character that reo",
-        ),
-        (["name"], None, "name is empty; give it a value"),
-        (["models", "Tiny"], {"path": "a"}, "'Tiny' .a key of models."),
+        ("name", 3, "name must be text, but it is 3; put it in quotes"),
+        ("name", True, "name must be text, but it is True; put it in quotes, because YAML reads yes, no, on and off"),
+        ("tasks.tags.epochs", "08", "epochs must be a whole number, but it is '08'; write 8"),
+        ("tasks.tags.title", "Ta\u202egs", r"tasks.tags.title contains U\+202E, an invisible character that reo"),
+        ("name", None, "name is empty; give it a value"),
+        ("models.Tiny", {"path": "a"}, "'Tiny' .a key of models."),
         (["models", 1], {"path": "a"}, r"models\[1\] is a key that YAML does not read as text; put it in quotes"),
-        (["models", "tiny"], {"path": "a", "package": "b"}, "models.tiny has both path and package"),
-        (["models", "tiny"], {}, "models.tiny does not identify a model"),
-        (["models", "tiny", "revision"], "main", "models.tiny.revision"),
-        (["models", "tiny", "hub"], "/models/bert", "models.tiny.hub"),
-        (["models", "tiny", "hub"], "../model", "models.tiny.hub"),
-        (["models", "tiny", "sha256"], "abc", "models.tiny.sha256"),
-        (["corpora", "words", "hub"], "a/b", "corpora.words must have exactly one of .*hub and files"),
-        (["corpora", "words", "config"], "cola", "corpora.words.config applies only with hub"),
-        (["corpora", "words", "first"], "text", "corpora.words needs either first .* or words"),
-        (["corpora", "words", "second"], "text", "corpora.words.second is for pairs"),
-        (["corpora", "words", "slots"], None, "corpora.words.slots is empty; give it a value, or leave it out"),
-        (["corpora", "words"], {"generated": "agreement", "first": "text", "slots": 8}, "corpora.words .* needs rows"),
-        (
-            ["corpora", "words"],
-            {"words": "words", "slots": 8},
-            "corpora.words must have exactly one of .*it has none",
-        ),
-        (
-            ["corpora", "words"],
-            {"hub": "a/b", "words": "words"},
-            "tasks.tags.corpus is 'words', which has no slots; give",
-        ),
-        (["corpora", "words"], {"files": {"train": "a.txt"}}, "'words', which has no slots and no validation split"),
-        (["corpora", "words", "files"], {"validation": "a.jsonl"}, "needs the key corpora.words.files.train"),
-        (["corpora", "words", "blocks"], True, "corpora.words.blocks is for running text"),
-        (
-            ["corpora", "sentences", "blocks"],
-            True,
-            "tasks.animals has labels, but its corpus 'sentences' is cut into blocks",
-        ),
-        (["tasks", "tags", "metric"], "negative_log_perplexity", "tasks.tags.label is for tasks with labels"),
-        (["tasks", "tags"], {**MASKED, "metric": "accuracy"}, "tasks.tags needs a label for its metric accuracy"),
-        (["tasks", "tags"], {**MASKED, "subset": "kind"}, "tasks.tags.subset is for tasks with labels"),
-        (
-            ["grids"],
-            {"more": {"tasks": ["masked"], "constants": ["zeros", "average-trained"]}},
-            "grids.more runs masked, which has no labels, with average-trained, but constants are trained with",
-        ),
-        (["corpora"], [], "corpora must be a block of keys"),
-        (["device"], "gpu", "device is 'gpu'"),
-        (["threads", "encoder"], 0, "threads.encoder is 0, but must be at least 1"),
-        (["token_budget"], 0, "token_budget is 0"),
-        (
-            ["patterns"],
-            {"tasks": ["colour"]},
-            "patterns.tasks names 'colour', which is not run; tasks that are run: animals, tags",
-        ),
-        (["patterns"], {"tasks": ["tags"], "heads": [[1, 2, 3]]}, r"patterns.heads\[0\] contains too much, at most 2"),
-        (
-            ["patterns"],
-            {"tasks": ["tags"], "heads": [[1]]},
-            r"patterns.heads\[0\] contains too little; it needs 2 values",
-        ),
-        (["fidelity"], "code", "fidelity is 'code'; it must be one of paper, published_code"),
-        (["tasks", "tags", "features"], "disk", "tasks.tags.features is 'disk'; it must be one of store, stream"),
-        (["encoder_dropout"], "yes", "encoder_dropout must be true or false, but it is 'yes'"),
-        (["corpora", "words", "more_validation"], ["test"], "more_validation applies only with hub"),
-        (["corpora", "words"], HUB | {"more_validation": ["other"]}, "names 'other', which is taken"),
-        (["corpora", "words"], HUB | {"more_validation": ["train"]}, "names 'train', which is taken"),
-        (["corpora", "words"], HUB | {"more_validation": ["a", "a"]}, "names 'a', which is taken; name each .* once"),
-        (["grids"], {"more": {"tasks": ["colour"]}}, "grids.more.tasks names 'colour', which is not defined"),
-        (["grids"], {"more": {"fractions": ["2"]}}, r"grids.more.fractions\[0\]: '2' is not a fraction"),
-        (["grids"], {"More": {}}, r"'More' \(a key of grids\) cannot be a name"),
-        (["grids"], {"summary": {}}, "No grid can be called 'summary', because papa has another table of that name"),
-        (["run", "title"], "Mine", "unknown key run.title"),
-        (["plots"], {"width": 100000}, "plots.width is 100000, but must be at most"),
-        (["name"], "demo\0", "name contains a line break or another control character"),
-        (["name"], "ｄｅｍｏ", "a name is 1 to 64 characters"),
+        ("models.tiny", {"path": "a", "package": "b"}, "models.tiny has both path and package"),
+        ("models.tiny", {}, "models.tiny does not identify a model"),
+        ("models.tiny.revision", "main", "models.tiny.revision"),
+        ("models.tiny.hub", "/models/bert", "models.tiny.hub"),
+        ("models.tiny.hub", "../model", "models.tiny.hub"),
+        ("models.tiny.sha256", "abc", "models.tiny.sha256"),
+        ("corpora.words.hub", "a/b", "corpora.words must have exactly one of .*hub and files"),
+        ("corpora.words.config", "cola", "corpora.words.config applies only with hub"),
+        ("corpora.words.first", "text", "corpora.words needs either first .* or words"),
+        ("corpora.words.second", "text", "corpora.words.second is for pairs"),
+        ("corpora.words.slots", None, "corpora.words.slots is empty; give it a value, or leave it out"),
+        ("corpora.words", {"generated": "agreement", "first": "text", "slots": 8}, "corpora.words .* needs rows"),
+        ("corpora.words", {"words": "words", "slots": 8}, "corpora.words must have exactly one of .*it has none"),
+        ("corpora.words", {"hub": "a/b", "words": "words"}, "tasks.tags.corpus is 'words', which has no slots; give"),
+        ("corpora.words", {"files": {"train": "a.txt"}}, "'words', which has no slots and no validation split"),
+        ("corpora.words.files", {"validation": "a.jsonl"}, "needs the key corpora.words.files.train"),
+        ("corpora.words.blocks", True, "corpora.words.blocks is for running text"),
+        ("corpora.sentences.blocks", True, "tasks.animals has labels, but its corpus 'sentences' is cut into blocks"),
+        ("tasks.tags.metric", "negative_log_perplexity", "tasks.tags.label is for tasks with labels"),
+        ("tasks.tags", {**MASKED, "metric": "accuracy"}, "tasks.tags needs a label for its metric accuracy"),
+        ("tasks.tags", {**MASKED, "subset": "kind"}, "tasks.tags.subset is for tasks with labels"),
+        ("grids.more", TRAINED, "grids.more runs masked, which has no labels, with average-trained, but constants are"),
+        ("corpora", [], "corpora must be a block of keys"),
+        ("device", "gpu", "device is 'gpu'"),
+        ("threads.encoder", 0, "threads.encoder is 0, but must be at least 1"),
+        ("token_budget", 0, "token_budget is 0"),
+        ("patterns", {"tasks": ["colour"]}, "names 'colour', which is not run; tasks that are run: animals, tags"),
+        ("patterns", {"tasks": ["tags"], "heads": [[1, 2, 3]]}, r"patterns.heads\[0\] contains too much, at most 2"),
+        ("patterns", {"tasks": ["tags"], "heads": [[1]]}, r"heads\[0\] contains too little; it needs 2 values"),
+        ("fidelity", "code", "fidelity is 'code'; it must be one of paper, published_code"),
+        ("tasks.tags.features", "disk", "tasks.tags.features is 'disk'; it must be one of store, stream"),
+        ("encoder_dropout", "yes", "encoder_dropout must be true or false, but it is 'yes'"),
+        ("corpora.words.more_validation", ["test"], "more_validation applies only with hub"),
+        ("corpora.words", HUB | {"more_validation": ["other"]}, "names 'other', which is taken"),
+        ("corpora.words", HUB | {"more_validation": ["train"]}, "names 'train', which is taken"),
+        ("corpora.words", HUB | {"more_validation": ["a", "a"]}, "names 'a', which is taken; name each .* once"),
+        ("grids", {"more": {"tasks": ["colour"]}}, "grids.more.tasks names 'colour', which is not defined"),
+        ("grids", {"more": {"fractions": ["2"]}}, r"grids.more.fractions\[0\]: '2' is not a fraction"),
+        ("grids", {"More": {}}, r"'More' \(a key of grids\) cannot be a name"),
+        ("run.title", "Mine", "unknown key run.title"),
+        ("plots", {"width": 100000}, "plots.width is 100000, but must be at most"),
+        ("name", "demo\0", "name contains a line break or another control character"),
         (["corpora", "../up"], {}, r"'../up' \(a key of corpora\) cannot be a name: a name is 1 to 64 characters"),
         (["tasks", "tags\n"], {}, r"'tags\\n' \(a key of tasks\) cannot be a name"),
-        (["grids"], {"/root": {}}, r"'/root' \(a key of grids\) cannot be a name"),
-        (["run", "constants"], ["average-of-../up"], r"run.constants\[0\] is .*no corpus is called '../up'"),
-        (["run", "constants"], ["average\n"], r"run.constants\[0\] contains a line break"),
-        (["models", "tiny", "hub"], "some/..", "models.tiny.hub is 'some/..', which cannot be right.*must match"),
-        (["models", "tiny", "hub"], "some/model\n", "models.tiny.hub contains a line break"),
-        (["models", "tiny"], {"hub": "a/b", "revision": "../../up"}, "models.tiny.revision is '../../up'.*must match"),
-        (["models", "tiny"], {"package": "os;x"}, "models.tiny.package is 'os;x'"),
-        (["corpora", "words"], HUB | {"config": "../up"}, "corpora.words.config is '../up'.*must match"),
-        (["corpora", "words", "files", "train"], "{a}.csv", "corpora.words.files.train is '{a}.csv'.*must match"),
-        (["corpora", "words", "files", "train"], "<a>.csv", "corpora.words.files.train is '<a>.csv'.*must match"),
-        (["device"], "cuda:0\n", "device contains a line break"),
-        (["device"], "cuda:100", "device is 'cuda:100'"),
-        (["tasks", "tags", "title"], "a\ud800", "tasks.tags.title contains a line break or another control character"),
-        (
-            ["tasks", "tags", "learning_rte\n"],
-            1,
-            r"unknown key tasks.tags.'learning_rte\\n'; did you mean",
-        ),
+        ("grids", {"/root": {}}, r"'/root' \(a key of grids\) cannot be a name"),
+        ("run.constants", ["average-of-../up"], r"run.constants\[0\] is .*no corpus is called '../up'"),
+        ("run.constants", ["average\n"], r"run.constants\[0\] contains a line break"),
+        ("models.tiny.hub", "some/..", "models.tiny.hub is 'some/..', which cannot be right.*must match"),
+        ("models.tiny.hub", "some/model\n", "models.tiny.hub contains a line break"),
+        ("models.tiny", {"hub": "a/b", "revision": "../../up"}, "models.tiny.revision is '../../up'.*must match"),
+        ("models.tiny", {"package": "os;x"}, "models.tiny.package is 'os;x'"),
+        ("corpora.words", HUB | {"config": "../up"}, "corpora.words.config is '../up'.*must match"),
+        ("corpora.words.files.train", "{a}.csv", "corpora.words.files.train is '{a}.csv'.*must match"),
+        ("corpora.words.files.train", "<a>.csv", "corpora.words.files.train is '<a>.csv'.*must match"),
+        ("device", "cuda:0\n", "device contains a line break"),
+        ("device", "cuda:100", "device is 'cuda:100'"),
+        ("tasks.tags.title", "a\ud800", "tasks.tags.title contains a line break or another control character"),
+        (["tasks", "tags", "learning_rte\n"], 1, r"unknown key tasks.tags.'learning_rte\\n'; did you mean"),
         (["tasks", "tags", 3], 1, r"tasks.tags\[3\] is a key that YAML does not read as text"),
-        (
-            ["tasks", "tags", "label"],
-            "words",
-            "'words', but that column contains texts, .* is words of",
-        ),
-        (["tasks", "animals", "label"], "sentence", "tasks.animals.label is 'sentence', .* first of corpora.sentences"),
-        (
-            ["corpora", "words", "files", "train"],
-            "a.xlsx",
-            r"train is 'a.xlsx', .*convert it to .*: .parquet, .json",
-        ),
-        (
-            ["corpora", "words", "files", "validation"],
-            "a",
-            "corpora.words.files.validation is 'a', a file that",
-        ),
-        (["hub_mirror"], 3, "hub_mirror must be text or null, but it is 3; put it in quotes"),
-        (["hub_mirror"], "", "hub_mirror contains too little"),
-        (["tasks", "animals", "labels"], ["a", None], r"tasks.animals.labels\[1\] is empty"),
-        (
-            ["name"],
-            datetime.date(2020, 1, 1),
-            "name must be text, but it is datetime.date.*; put it in quotes",
-        ),
-        (["plots"], {"scale": "2"}, "plots.scale must be a number, but it is '2'"),
+        ("tasks.tags.label", "words", "'words', but that column contains texts, .* is words of"),
+        ("tasks.animals.label", "sentence", "tasks.animals.label is 'sentence', .* first of corpora.sentences"),
+        ("corpora.words.files.train", "a.xlsx", r"train is 'a.xlsx', .*convert it to .*: .parquet, .json"),
+        ("corpora.words.files.validation", "a", "corpora.words.files.validation is 'a', a file that"),
+        ("hub_mirror", 3, "hub_mirror must be text or null, but it is 3; put it in quotes"),
+        ("hub_mirror", "", "hub_mirror contains too little"),
+        ("tasks.animals.labels", ["a", None], r"tasks.animals.labels\[1\] is empty"),
+        ("name", datetime.date(2020, 1, 1), "name must be text, but it is datetime.date.*; put it in quotes"),
+        ("plots", {"scale": "2"}, "plots.scale must be a number, but it is '2'"),
     ],
 )
 def test_refused(path, value, message):
-    config = copy.deepcopy(CONFIG) | {"threads": {}}
-    config["tasks"]["masked"] = MASKED
-    place = config
-    for part in path[:-1]:
-        place = place[part]
-    place[path[-1]] = value
+    config = edited(path, value, edited("tasks.masked", MASKED))
     with pytest.raises(InputError, match=message) as refusal:
         config_of(config)
     assert str(refusal.value).isprintable() and str(refusal.value).endswith(".")
@@ -346,7 +285,7 @@ def test_all_epochs_of_the_published_code_are_learned():
     ],
 )
 def test_what_changes_in_every_epoch_cannot_be_stored(keys, run, message):
-    config = edited(["tasks", "tags", "features"], "store") | keys
+    config = edited("tasks.tags.features", "store") | keys
     config["run"] |= run
     if message is None:
         config_of(config)
@@ -357,7 +296,7 @@ def test_what_changes_in_every_epoch_cannot_be_stored(keys, run, message):
 
 def test_fractions_come_back_in_lowest_terms_and_what_yaml_shares_is_changed_in_none():
     shared = ["0", "4/8"]
-    config = edited(["run", "fractions"], shared)
+    config = edited("run.fractions", shared)
     config["tasks"]["animals"]["labels"] = shared
     given = config_of(config)
     assert given.run.fractions == ("0", "1/2") and given.tasks["animals"].labels == ("0", "4/8")
@@ -440,7 +379,7 @@ def test_a_task_without_label_is_masked():
 
 
 def test_the_machine_goes_through_the_environment(monkeypatch):
-    moved = edited(["models", "tiny"], {"package": "somewhere_else"})
+    moved = edited("models.tiny", {"package": "somewhere_else"})
     moved["models"]["hub"] = {"hub": "a/b"}
     moved |= {"hub_mirror": "/mirror", "device": "cuda:1", "threads": {"encoder": 7}, "token_budget": 5}
     moved["checkpoint_minutes"] = 0.5
@@ -472,10 +411,10 @@ def test_types_and_tables_name_the_same():
     assert get_args(OrderName) == ORDERS
 
 
-@pytest.mark.parametrize("name", ["score_by_fraction", "outcomes", "claims", "ladder", "score_and_drop"])
+@pytest.mark.parametrize("name", ["score_by_fraction", "outcomes", "claims", "ladder", "score_and_drop", "summary"])
 def test_no_grid_has_the_name_of_another_table(name):
     with pytest.raises(InputError, match=f"No grid can be called '{name}', because papa has another table"):
-        config_of(edited(["grids"], {name: {}}))
+        config_of(edited("grids", {name: {}}))
 
 
 # Files
@@ -586,7 +525,7 @@ def there(tmp_path, monkeypatch):
 def test_what_is_run_must_be_on_this_machine(there, keys, message):
     config = CONFIG
     for path, value in keys.items():
-        config = edited(path.split("."), value)
+        config = edited(path, value)
     if message is None:
         check_files(config_of(config))
         return

@@ -35,6 +35,7 @@ from papa.files import (
     write_tensors,
 )
 
+HOW = {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
 CONFIG: dict[str, Any] = {
     "name": "tiny",
     "run": {"models": ["m"], "tasks": ["mood", "tags"], "fractions": ["1", "1/2", "0"], "seeds": [1, 2]},
@@ -44,41 +45,18 @@ CONFIG: dict[str, Any] = {
         "words": {"files": {"train": "a.jsonl", "validation": "b.jsonl"}, "words": "words", "slots": 11},
     },
     "tasks": {
-        "mood": {
-            "corpus": "texts",
-            "label": "mood",
-            "metric": "accuracy",
-            "learning_rate": 0.001,
-            "batch_size": 8,
-            "epochs": 1,
-        },
-        "tags": {
-            "corpus": "words",
-            "label": "tags",
-            "metric": "token_accuracy",
-            "learning_rate": 0.001,
-            "batch_size": 8,
-            "epochs": 1,
-        },
+        "mood": HOW | {"corpus": "texts", "label": "mood", "metric": "accuracy"},
+        "tags": HOW | {"corpus": "words", "label": "tags", "metric": "token_accuracy"},
     },
 }
-JOBS = {
-    "prepare_texts": 2,
-    "prepare_labels": 2,
-    "tokenize": 2,
-    "average": 2,
-    "train_lambda": 2,
-    "rank": 2,
-    "hidden_states": 8,
-    "probe": 8,
-    "summarise": 1,
-    "claims": 1,
-    "drawn_analysis": 2,
-    "page": 1,
-}
-OF_MOOD = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 4}
-JOBS_OF_STAGES = ("texts", "labels", "tokens", "average", "lambda", "rank", "hidden", "probe")
 RESULTS = {"summarise": 1, "claims": 1, "drawn_analysis": 2, "page": 1}
+JOBS = dict.fromkeys(("prepare_texts", "prepare_labels", "tokenize", "average", "train_lambda", "rank"), 2)
+JOBS |= {"hidden_states": 8, "probe": 8} | RESULTS
+OF_MOOD = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 4}
+OF_LAMBDA = {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2}
+LAID_OUT = OF_MOOD | {"tokenize": 1, "average": 1, "hidden_states": 4}
+JOBS_OF_STAGES = ("texts", "labels", "tokens", "average", "lambda", "rank", "hidden", "probe")
+ON_HUB = {"corpora__texts__files": None, "corpora__texts__hub": "some/data"}
 
 
 class Known(SourceDigests):
@@ -92,6 +70,13 @@ class Known(SourceDigests):
 
     def model(self, model: ModelId) -> str | None:
         return self.known
+
+
+class NoMirror(Known):
+    """A machine to which the hub's content is unknown."""
+
+    def source(self, corpus: Corpus) -> dict[str, str]:
+        return {} if corpus.hub else super().source(corpus)
 
 
 def edited(**changes: Any) -> dict[str, Any]:
@@ -183,26 +168,20 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
     [
         ({"tasks__mood__learning_rate": 0.5}, OF_MOOD | RESULTS),
         ({"tasks__mood__epochs": 2}, OF_MOOD | RESULTS),
-        ({"ranking__seeds": [7]}, {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS),
+        ({"ranking__seeds": [7]}, OF_LAMBDA | RESULTS),
         ({"run__seeds": [1, 2, 3]}, {"probe": 8} | RESULTS),
         ({"run__seeds": [2]}, RESULTS),
         ({"run__tasks": ["mood"]}, RESULTS),
         ({"run__fractions": ["1", "0"]}, RESULTS),
-        (
-            {"run__fractions": ["1", "1/2", "1/3", "0"]},
-            {"hidden_states": 2, "probe": 2} | RESULTS,
-        ),
+        ({"run__fractions": ["1", "1/2", "1/3", "0"]}, {"hidden_states": 2, "probe": 2} | RESULTS),
         ({"run__orders": ["lambda", "lambda-reversed"]}, {"rank": 2, "hidden_states": 2, "probe": 2} | RESULTS),
         (
             {"run__orders": ["lambda", "gradient", "variance"]},
             {"weigh_heads": 4, "rank": 4, "hidden_states": 4, "probe": 4, "analysis": 1} | RESULTS,
         ),
-        ({"ranking__settled": 0.9}, {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS),
-        ({"ranking__l1": 0.05}, {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS),
-        (
-            {"run__constants": ["average", "zeros"]},
-            {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS,
-        ),
+        ({"ranking__settled": 0.9}, OF_LAMBDA | RESULTS),
+        ({"ranking__l1": 0.05}, OF_LAMBDA | RESULTS),
+        ({"run__constants": ["average", "zeros"]}, OF_LAMBDA | RESULTS),
         ({"tasks__mood__title": "Mood"}, RESULTS),
         ({"plots__width": 333}, {"drawn_analysis": 2, "claims": 1, "page": 1}),
         ({"margin": 0.2}, {"claims": 1, "page": 1}),
@@ -211,20 +190,9 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         ({"tasks__mood__metric": "matthews_correlation"}, RESULTS),
         ({"tasks__mood__subset": "length"}, {"prepare_subsets": 1} | RESULTS),
         ({"tasks__mood__labels": ["a", "b"]}, {"prepare_labels": 1} | OF_MOOD | {"probe": 4} | RESULTS),
-        (
-            {"corpora__texts__slots": 17},
-            {"tokenize": 1, "average": 1, "hidden_states": 4, "train_lambda": 1, "rank": 1, "probe": 4} | RESULTS,
-        ),
-        (
-            {"corpora__texts__train_limit": 22},
-            {"prepare_texts": 1, "prepare_labels": 1, "tokenize": 1, "average": 1, "hidden_states": 4}
-            | {"train_lambda": 1, "rank": 1, "probe": 4}
-            | RESULTS,
-        ),
-        (
-            {"precision": "bfloat16"},
-            {"average": 2, "hidden_states": 8, "train_lambda": 2, "rank": 2, "probe": 8} | RESULTS,
-        ),
+        ({"corpora__texts__slots": 17}, LAID_OUT | RESULTS),
+        ({"corpora__texts__train_limit": 22}, {"prepare_texts": 1, "prepare_labels": 1} | LAID_OUT | RESULTS),
+        ({"precision": "bfloat16"}, OF_LAMBDA | {"average": 2, "hidden_states": 8, "probe": 8} | RESULTS),
     ],
 )
 def test_an_edit_makes_again_what_depends_on_it(
@@ -285,14 +253,7 @@ def test_hidden_states_that_were_deleted_are_made_again_for_weights_that_are_to_
         {"models__m__path": "models/m"},
         {"corpora__texts__files": {"train": "elsewhere/c.csv", "validation": "./b.csv"}},
         {"device": "cpu", "threads__encoder": 3, "token_budget": 7, "checkpoint_minutes": 0, "hub_mirror": "hub"},
-        {
-            "corpora__unused": {
-                "generated": "roles",
-                "rows": {"train": 1, "validation": 1},
-                "first": "first",
-                "slots": 9,
-            }
-        },
+        {"corpora__unused": {"generated": "roles", "rows": {"train": 1, "validation": 1}, "first": "first"}},
     ],
 )
 def test_an_edit_that_changes_nothing_makes_nothing_again(results: Path, changes: dict[str, Any]) -> None:
@@ -317,7 +278,7 @@ def test_a_model_that_is_not_here_is_known_by_where_it_comes_from(results: Path)
 def test_a_new_version_of_a_stage_makes_its_artefacts_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("papa.config.stages.LambdaOf.version", 99)
     study = study_of(CONFIG, results, Known())
-    assert to_do(study) == {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | RESULTS
+    assert to_do(study) == OF_LAMBDA | RESULTS
     assert set(study.freshness.outdated().values()) == {
         "it was made by stage lambda, version 1; this is lambda, version 99",
     }
@@ -388,27 +349,11 @@ def test_an_outdated_artefact_with_a_date_to_come_looks_old(results: Path) -> No
 
 
 def test_a_mirror_is_only_a_place(results: Path) -> None:
-    hub = {"corpora__texts__files": None, "corpora__texts__hub": "some/data"}
-    fetched = study_of(edited(**hub), results, Known())
-
-    class Unknown(Known):
-        def source(self, corpus: Corpus) -> dict[str, str]:
-            return {} if corpus.hub else super().source(corpus)
-
-    finish(fetched)
-    assert to_do(study_of(edited(**hub), results, Unknown())) == {}
-    finish(study_of(edited(**hub), results, Unknown()))
-    assert to_do(study_of(edited(**hub), results, Known())) == {}
-
-
-ON_HUB = {"corpora__texts__files": None, "corpora__texts__hub": "some/data"}
-
-
-class NoMirror(Known):
-    """A machine to which the hub's content is unknown."""
-
-    def source(self, corpus: Corpus) -> dict[str, str]:
-        return {} if corpus.hub else super().source(corpus)
+    config = edited(**ON_HUB)
+    finish(study_of(config, results, Known()))
+    assert to_do(study_of(config, results, NoMirror())) == {}
+    finish(study_of(config, results, NoMirror()))
+    assert to_do(study_of(config, results, Known())) == {}
 
 
 @pytest.mark.parametrize("fetched_first", [True, False])
@@ -418,9 +363,7 @@ def test_another_revision_of_data_is_noticed_where_the_mirror_comes_or_goes_too(
     before, after = (Known(), NoMirror()) if fetched_first else (NoMirror(), Known())
     finish(study_of(edited(**ON_HUB, corpora__texts__revision="a"), results, before))
     changed = study_of(edited(**ON_HUB, corpora__texts__revision="b"), results, after)
-    assert {rule: to_do(changed)[rule] for rule in ("prepare_texts", "prepare_labels")} == dict.fromkeys(
-        ("prepare_texts", "prepare_labels"), 1
-    )
+    assert to_do(changed).items() >= {"prepare_texts": 1, "prepare_labels": 1}.items()
     assert set(changed.freshness.outdated().values()) == {"corpus.revision is b, but it was made with a"}
     assert to_do(study_of(edited(**ON_HUB, corpora__texts__revision="a"), results, after)) == {}
 
@@ -455,11 +398,8 @@ def test_labels_that_are_not_listed_any_more_are_taken_from_the_data(results: Pa
 
 def test_names_of_choices_are_another_way_to_read_labels(tmp_path: Path) -> None:
     """A label "0" can be the text of a choice; under `labels` it is the first choice."""
-    choice = {"hub": "some/decoder"}
-    corpus = {"first": None, "choices": ["x", "y"]}
-    task = {"metric": "choice_accuracy", "label": "answer"}
-    changes = {f"corpora__texts__{key}": value for key, value in corpus.items()}
-    changes |= {f"tasks__mood__{key}": value for key, value in task.items()} | {"models__m": choice}
+    changes = {"models__m": {"hub": "some/decoder"}, "tasks__mood__metric": "choice_accuracy"}
+    changes |= {"corpora__texts__first": None, "corpora__texts__choices": ["x", "y"]}
     finish(study_of(edited(**changes), tmp_path, Known()))
     named = study_of(edited(**changes, tasks__mood__labels=["b", "a"]), tmp_path, Known())
     assert to_do(named)["prepare_labels"] == 1

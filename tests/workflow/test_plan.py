@@ -339,6 +339,26 @@ def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkey
         path.unlink()
 
 
+@pytest.mark.parametrize(
+    ("name", "label"), [("sentences.{}.csv", "animal"), ("words.{}.jsonl", "tags"), ("run.{}.txt", None)]
+)
+def test_configs_of_init_have_no_problem(plan, folder, name, label):
+    files = [f"data/{name.format(split)}" for split in ROWS]
+    if label is None:
+        for path in files:
+            (folder / path).write_text("the old cat sleeps here\n" * 40, encoding="utf-8")
+    options = ["--train", files[0], "--validation", files[1], "--model", "models/tiny"]
+    options += ["--column", f"label={label}"] if label else []
+    result = CliRunner().invoke(app, ["init", f"init-{label}.yaml", *options])
+    assert result.exit_code == 0, result.output
+    config = yaml.safe_load((folder / f"init-{label}.yaml").read_text(encoding="utf-8"))
+    planned = json.loads(plan(config, "--json").stdout)
+    jobs = {stage["stage"]: stage["jobs"] for stage in planned["stages"]}
+    trained = "probe" if label else "stream_probe"
+    assert jobs["average"] == jobs["train_lambda"] == 1 and jobs[trained] == 4 + 1  # fractions and the floor
+    assert not planned["problems"] and not planned["total"]["unknown"]
+
+
 def test_a_wrong_config_is_one_sentence(plan):
     result = plan(CONFIG | {"device": "gpu"})
     assert (result.exit_code, result.stdout) == (2, "")

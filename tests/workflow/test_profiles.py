@@ -26,10 +26,10 @@ def jobs_of(workflow, config, profile, *arguments):
     given = ["--configfile", workflow.write(config, f"{profile}.yaml"), "--quiet", "host", *arguments]
     process = workflow.snakemake("-n", "--workflow-profile", f"workflow/profiles/{profile}", *given)
     assert process.returncode == 0, process.stdout + process.stderr
-    found = {}
+    planned = {}
     for text in re.split(r"\n *(?:local)?rule ", process.stdout)[1:]:
-        found.setdefault(text.split(":")[0], []).append(text.split("\n\n")[0])
-    return found
+        planned.setdefault(text.split(":")[0], []).append(text.split("\n\n")[0])
+    return planned
 
 
 def test_the_plain_command_has_the_default_profile(fresh):
@@ -38,6 +38,7 @@ def test_the_plain_command_has_the_default_profile(fresh):
     assert process.returncode == 0, process.stderr
     assert "Using workflow specific profile" in process.stderr and "profiles/default" in process.stderr
     assert "rule probe:" not in process.stdout
+    assert re.search(rf"^total +{sum(JOBS.values()) + 1}$", process.stdout, re.MULTILINE)
     assert (REPOSITORY / "profiles").resolve() == REPOSITORY / "workflow/profiles"
 
 
@@ -48,18 +49,18 @@ def test_profiles_have_the_same_memory():
 
 
 def test_on_slurm_every_job_says_what_it_needs(fresh):
-    found = jobs_of(fresh, CONFIG, "slurm")
-    assert {rule: len(jobs) for rule, jobs in found.items() if rule != "all"} == JOBS
-    for rule, jobs in found.items():
+    planned = jobs_of(fresh, CONFIG, "slurm")
+    assert {rule: len(jobs) for rule, jobs in planned.items() if rule != "all"} == JOBS
+    for rule, jobs in planned.items():
         assert rule == "all" or all("runtime=" in job and "mem_mb=" in job for job in jobs), rule
 
 
 def test_rules_that_run_the_encoder_ask_for_a_gpu_and_for_threads(fresh):
     assert PROFILES["gpu"]["set-resources"] == {rule: {"gpu": 1} for rule in ENCODER}
-    found = jobs_of(fresh, MORE, "gpu", "--cores", "8")
-    assert {rule for rule, jobs in found.items() if any("gpu=1" in job for job in jobs)} == ENCODER
-    threads = {rule: set(re.findall(r"threads: (\d)", "".join(jobs))) for rule, jobs in found.items()}
-    assert {rule: own for rule, own in threads.items() if own} == {name: {"3"} for name in ENCODER} | {"probe": {"2"}}
+    planned = jobs_of(fresh, MORE, "gpu", "--cores", "8")
+    assert {rule for rule, jobs in planned.items() if any("gpu=1" in job for job in jobs)} == ENCODER
+    threads = {rule: set(re.findall(r"threads: (\d)", "".join(jobs))) for rule, jobs in planned.items()}
+    assert {rule: number for rule, number in threads.items() if number} == {name: {"3"} for name in ENCODER} | {"probe": {"2"}}
 
 
 def test_jobs_ask_by_sizes_once_these_are_known(finished):

@@ -1,7 +1,7 @@
-"""A run makes again what does not fit the config any more, and nothing else, whatever snakemake remembers.
+"""A run rebuilds whatever does not fit the config, and nothing else, whatever snakemake remembers.
 
-Which jobs an edit concerns is tested without the workflow (tests/unit/test_study.py). Here the workflow does as the
-study says: on results that really were made, in copies whose files all have new dates and without `.snakemake`.
+tests/unit/test_study.py tests, without the workflow, which jobs an edit concerns. Here the workflow does what the study
+says, on results of a real run. Their copies have no `.snakemake`, and every file in them has a new date.
 """
 
 import copy
@@ -20,6 +20,7 @@ from papa.files import read_json, read_table, trace_of
 
 TABLES = {"summarise": 1, "claims": 1, "drawn_analysis": 2, "page": 1}
 OF_A_TASK = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 4}
+ORIGINAL = "results/tiny/models/tiny/tasks/animals/runs/original"
 
 
 @pytest.fixture
@@ -28,88 +29,83 @@ def config():
 
 
 @pytest.fixture
-def elsewhere(finished, tmp_path):
-    """Finished results that were copied: every file has a new date, and snakemake remembers nothing."""
+def elsewhere(finished, tmp_path, monkeypatch):
+    """A copy of finished results: every file has a new date, and snakemake remembers nothing."""
     ignored = shutil.ignore_patterns(".snakemake")
     shutil.copytree(finished.folder, tmp_path / "papa", copy_function=shutil.copyfile, ignore=ignored, symlinks=True)
+    monkeypatch.chdir(tmp_path / "papa")
     return Copy(tmp_path / "papa")
 
 
-def test_every_rule_runs_and_prints_one_line(finished):
+def to_do(config=CONFIG):
+    """Jobs by rule that the study in the current folder has to run."""
+    checked = config_of(config)
+    study = Study(checked, "results/tiny", LocalSourceDigests(checked.machine))
+    return dict(Counter(job.rule for job in study.jobs() if study.state(job) != FRESH))
+
+
+def done(process):
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process
+
+
+def test_a_run_prints_one_line_a_job_and_logs_the_rest(finished):
     lines = finished.printed.splitlines()
     for rule, number in JOBS.items():
         assert sum(line.startswith((f"{rule} ", f"{rule}:")) for line in lines) == number, rule
-    assert "Tables:  results/tiny/tables/" in lines
-    assert "Figures: results/tiny/figures/" in lines
-
-
-def test_logs_contain_progress_and_the_result(finished):
-    log = finished.folder / "results/tiny/logs/models/tiny/tasks/animals/runs/original/runs.log"
-    assert "examples" in log.read_text(encoding="utf-8")
-    assert "probe tiny animals original: accuracy" in log.read_text(encoding="utf-8")
-
-
-def test_seconds_and_memory_are_in_files_of_their_own(finished):
-    runs = finished.folder / "results/tiny/models/tiny/tasks/animals/runs/original"
-    assert (runs / "runs.benchmark.tsv").read_text().startswith("s\th:m:s\tmax_rss")
+    assert {"Tables:  results/tiny/tables/", "Figures: results/tiny/figures/"} <= set(lines)
+    log = (finished.folder / ORIGINAL.replace("tiny/models", "tiny/logs/models") / "runs.log").read_text("utf-8")
+    assert "examples" in log and "probe tiny animals original: accuracy" in log
+    original = finished.folder / ORIGINAL
+    assert (original / "runs.benchmark.tsv").read_text().startswith("s\th:m:s\tmax_rss")
     names = ["outcomes.parquet", "probes.safetensors", "runs.benchmark.tsv", "runs.json"]
-    assert sorted(path.name for path in runs.iterdir()) == names
+    assert sorted(path.name for path in original.iterdir()) == names
 
 
-def test_nothing_changed(finished, elsewhere):
+def test_without_a_change_nothing_runs_again(finished, elsewhere):
     assert finished.planned() == {}
+    for module in ("method/probes.py", "config/study.py", "files.py"):
+        with open(elsewhere.folder / "papa" / module, "a", encoding="utf-8") as source:
+            source.write("# a comment\n")
     assert elsewhere.planned() == {}
 
 
-@pytest.mark.parametrize("remembered", [True, False])
-def test_a_learning_rate_reruns_what_it_must(finished, elsewhere, config, remembered):
+def test_a_learning_rate_reruns_what_it_must_also_where_snakemake_remembers(finished, config):
     config["tasks"]["tags"]["learning_rate"] = 0.002
-    workflow = finished if remembered else elsewhere
-    assert workflow.planned(config) == OF_A_TASK | TABLES
+    assert finished.planned(config) == OF_A_TASK | TABLES
 
 
 @pytest.mark.parametrize(
     "edit",
     [
-        {"run": CONFIG["run"] | {"fractions": ["1", "1/2", "1/4", "0"], "orders": ["lambda", "random"]}},
-        {"encoder_dropout": True},
-        {"fidelity": "published_code"},
-        {"precision": "bfloat16", "ranking": {"seeds": [3]}},
-        {"grids": {"more": {"constants": ["average", "zeros"], "fractions": ["1", "0"], "seeds": [1, 2]}}},
+        {
+            "run": CONFIG["run"] | {"fractions": ["1", "1/2", "1/4", "0"], "orders": ["lambda", "random"]},
+            "grids": {"more": {"constants": ["average", "zeros"], "fractions": ["1", "0"], "seeds": [1, 2]}},
+        },
+        {"fidelity": "published_code", "ranking": {"seeds": [3]}},
     ],
 )
-def test_the_workflow_plans_what_the_study_says(elsewhere, config, edit, monkeypatch):
-    monkeypatch.chdir(elsewhere.folder)
-    study = Study(config_of(config | edit), "results/tiny", LocalSourceDigests(config_of(config | edit).machine))
-    # these models and files are where the config says: no environment is needed to find them
-    expected = Counter(job.rule for job in study.jobs() if study.state(job) != FRESH)
-    planned = elsewhere.planned(config | edit)
-    model_unknown = {rule: number for rule, number in expected.items() if planned.get(rule) != number}
-    assert not model_unknown, (planned, expected)
-    assert planned == dict(expected)
+def test_the_workflow_plans_what_the_study_says(elsewhere, config, edit):
+    assert elsewhere.planned(config | edit) == to_do(config | edit)
 
 
 def test_results_of_two_learning_rates_are_never_averaged(elsewhere, config):
-    """Without what snakemake remembers, a further seed and another rate: every seed is trained with the new rate."""
+    """With a further seed and another rate, every seed is trained with the new rate."""
     config["run"] = {"models": ["tiny"], "tasks": ["animals"], "fractions": ["1"], "seeds": [1, 2]}
     config["tasks"]["animals"]["learning_rate"] = 0.5
-    process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config))
-    assert process.returncode == 0, process.stdout + process.stderr
+    process = done(elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config)))
     assert "runs.json is rebuilt: training.learning_rate is 0.5, but it was made with 0.001." in process.stdout
-    runs = read_table(elsewhere.folder / "results/tiny/tables/runs.parquet").to_pandas()
-    assert set(runs.learning_rate) == {0.5}
-    assert set(runs.seed) == {1, 2}
-    assert elsewhere.planned(config) == {}
+    runs = read_table("results/tiny/tables/runs.parquet").to_pandas()
+    assert set(runs.learning_rate) == {0.5} and set(runs.seed) == {1, 2}
+    assert to_do(config) == {}
 
 
-def test_a_model_that_was_replaced_at_its_path(elsewhere):
-    write_model(elsewhere.folder / "models/other", seed=1)
-    shutil.copyfile(
-        elsewhere.folder / "models/other/model.safetensors", elsewhere.folder / "models/tiny/model.safetensors"
-    )
-    planned = elsewhere.planned()
-    assert planned["train_lambda"] == planned["average"] == 2
-    assert planned["probe"] == JOBS["probe"]
+@pytest.mark.usefixtures("elsewhere")
+def test_a_model_that_was_replaced_at_its_path():
+    write_model("models/other", seed=1)
+    shutil.copyfile("models/other/model.safetensors", "models/tiny/model.safetensors")
+    changed = to_do()
+    assert changed["train_lambda"] == changed["average"] == 2 and changed["probe"] == JOBS["probe"]
 
 
 def test_data_that_was_replaced_by_a_file_of_the_same_size_and_time(elsewhere):
@@ -118,88 +114,61 @@ def test_data_that_was_replaced_by_a_file_of_the_same_size_and_time(elsewhere):
     data.write_text(text.replace(",0,", ",x,").replace(",1,", ",0,").replace(",x,", ",1,"), encoding="utf-8")
     os.utime(data, ns=(dates.st_atime_ns, dates.st_mtime_ns))
     assert data.stat().st_size == dates.st_size
-    planned = elsewhere.planned()
-    assert planned["prepare_labels"] == planned["prepare_texts"] == 1
-    assert planned["train_lambda"] == 1
+    changed = to_do()
+    assert changed["prepare_labels"] == changed["prepare_texts"] == changed["train_lambda"] == 1
     older = elsewhere.folder / "data/words.train.jsonl"
     older.write_text("".join(reversed(older.read_text(encoding="utf-8").splitlines(keepends=True))), encoding="utf-8")
     os.utime(older, (1, 1))
-    assert elsewhere.planned()["prepare_texts"] == 2
+    assert to_do()["prepare_texts"] == 2
 
 
 @pytest.mark.slow
-def test_artefacts_of_another_study_are_made_again(elsewhere, config):
-    """λ, an order and averages with the right names, which another config made."""
+def test_artefacts_of_another_study_are_rebuilt(finished, elsewhere, config):
+    """λ, an order and averages that have the right names, and that another config made."""
     other = elsewhere.folder / "results/other"
     shutil.copytree(elsewhere.folder / "results/tiny", other)
     config = config | {"name": "other", "ranking": {"epochs": 3}, "layout": {"style": "published_code"}}
     config["run"]["tasks"] = ["animals"]
-    process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config, "other.yaml"))
-    assert process.returncode == 0, process.stdout + process.stderr
+    done(elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config, "other.yaml")))
     for name in (
         "models/tiny/tasks/animals/average/lambda-0.parquet",
         "models/tiny/tasks/animals/average/lambda-0/order.parquet",
         "models/tiny/corpora/sentences/average.h5",
     ):
-        own = elsewhere.folder / "results/tiny" / name
-        kept = own.read_bytes()
-        shutil.copyfile(other / name, own)
-        planned = elsewhere.planned()
-        assert planned["probe"] >= 1, name
-        own.write_bytes(kept)
-    assert elsewhere.planned() == {}
+        shutil.copyfile(other / name, elsewhere.folder / "results/tiny" / name)
+        assert to_do()["probe"] >= 1, name
+        shutil.copyfile(finished.folder / "results/tiny" / name, elsewhere.folder / "results/tiny" / name)
+    assert to_do() == {}
 
 
-def test_reruns_follow_meaning(elsewhere):
-    for module in ("method/probes.py", "config/study.py", "files.py"):
-        with open(elsewhere.folder / "papa" / module, "a", encoding="utf-8") as source:
-            source.write("# a comment\n")
-    assert elsewhere.planned() == {}
-    stages = elsewhere.folder / "papa/config/stages.py"
-    text = stages.read_text(encoding="utf-8")
-    assert text.count('    stage = "lambda"\n') == 1
-    stages.write_text(
-        text.replace('    stage = "lambda"\n', '    stage = "lambda"\n    version = 99\n'), encoding="utf-8"
-    )
-    assert elsewhere.planned() == {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2} | TABLES
-
-
-def test_after_pruning_nothing_is_made_again_but_for_a_new_seed(elsewhere, config):
+def test_after_pruning_nothing_runs_again_but_for_a_new_seed(elsewhere, config):
     results = elsewhere.folder / "results/tiny"
-    left = next(results.rglob("runs.json")).with_name(".runs.seed-1.checkpoint")
-    left.write_text("left by a kill", encoding="utf-8")
+    next(results.rglob("runs.json")).with_name(".runs.seed-1.checkpoint").write_text("left by a kill")
     prune(elsewhere)
     assert not list(results.rglob("*.hidden")) + list(results.rglob(".*.checkpoint*"))
+    for keep in (True, False):
+        assert to_do(config | {"keep_hidden_states": keep}) == {}
     assert elsewhere.planned() == {}
     config["run"]["seeds"] = [1, 2]
-    assert elsewhere.planned(config) == {"hidden_states": 8, "probe": 8} | TABLES
-
-
-def test_whether_hidden_states_stay_makes_nothing_again(elsewhere, config):
-    config["keep_hidden_states"] = False
-    assert elsewhere.planned(config) == {}
-    prune(elsewhere)
-    assert elsewhere.planned(config) == {}
-    config["run"]["seeds"] = [1, 2]
-    assert elsewhere.planned(config) == {"hidden_states": 8, "probe": 8} | TABLES
+    for keep in (True, False):
+        assert to_do(config | {"keep_hidden_states": keep}) == {"hidden_states": 8, "probe": 8} | TABLES
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stay", [True, False])
-def test_one_more_seed_after_pruning_trains_its_own_probes_alone(elsewhere, config, stay):
+def test_one_more_seed_after_pruning_trains_its_own_probes_only(elsewhere, config, stay):
     results = elsewhere.folder / "results/tiny"
     prune(elsewhere)
     before = runs_of(results)
     config["run"] |= {"seeds": [1, 2], "tasks": ["animals"]}
     config["keep_hidden_states"] = stay
-    process = elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config))
-    assert process.returncode == 0, process.stdout + process.stderr
+    process = done(elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config)))
     assert "runs.json is rebuilt" not in process.stdout
     assert "Probes of further seeds are trained for 4 variants; the others stay." in process.stdout
     logs = [path.read_text(encoding="utf-8") for path in (results / "logs").rglob("animals/runs/**/runs.log")]
     assert len(logs) == 4 and all("seed 2" in log and "seed 1:" not in log for log in logs)
     after = runs_of(results)
-    assert {key: own for key, own in after.items() if key[1] == 1} == before
+    assert {key: run for key, run in after.items() if key[1] == 1} == before
     assert len(after) == len(before) + 4
     assert len(list(results.rglob("*.hidden"))) == (4 if stay else 0)
     assert elsewhere.planned(config) == {}
@@ -211,11 +180,10 @@ def runs_of(results):
 
 
 def prune(workflow):
-    process = workflow.snakemake("prune", "--cores", "1", "--configfile", "config.yaml")
-    assert process.returncode == 0, process.stdout + process.stderr
+    done(workflow.snakemake("prune", "--cores", "1", "--configfile", "config.yaml"))
 
 
-def test_what_a_failed_job_leaves_missing_is_made_again(elsewhere, config):
+def test_a_failed_job_fails_again_at_the_next_start(elsewhere, config):
     config["tasks"]["animals"]["label"] = "animl"
     name = elsewhere.write(config)
     for _ in range(2):  # the second start must not take the old tables for those of this config
@@ -227,10 +195,9 @@ def test_what_a_failed_job_leaves_missing_is_made_again(elsewhere, config):
 
 
 @pytest.mark.slow
-def test_same_bytes_of_scores_whatever_the_cores(finished, elsewhere):
+def test_scores_have_the_same_bytes_whatever_the_cores(finished, elsewhere):
     shutil.rmtree(elsewhere.folder / "results/tiny/models/tiny/tasks/animals/runs")
-    process = elsewhere.snakemake("--cores", "1", "--configfile", "config.yaml", "--until", "probe")
-    assert process.returncode == 0, process.stderr
+    done(elsewhere.snakemake("--cores", "1", "--configfile", "config.yaml", "--until", "probe"))
     runs = (finished.folder / "results/tiny/models/tiny/tasks/animals/runs").rglob("*.*")
     runs = [path for path in runs if path.suffix in (".json", ".safetensors")]
     assert len(runs) == 8
@@ -238,10 +205,9 @@ def test_same_bytes_of_scores_whatever_the_cores(finished, elsewhere):
         assert path.read_bytes() == (elsewhere.folder / path.relative_to(finished.folder)).read_bytes()
 
 
-def test_every_artefact_says_what_made_it(finished):
+def test_every_artefact_records_what_made_it(finished):
     results = finished.folder / "results/tiny"
-    run = results / "models/tiny/tasks/animals/runs/average/lambda-0/kept-1of2/runs.json"
-    trace = trace_of(run)
+    trace = trace_of(results / "models/tiny/tasks/animals/runs/average/lambda-0/kept-1of2/runs.json")
     assert trace.settings["training"] == {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
     assert trace.inputs.keys() >= {"tokens", "labels", "index", "model"}
     models = set()

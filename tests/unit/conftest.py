@@ -8,6 +8,7 @@ import torch
 from families import random_model
 from settled import SettledModels
 from sizes import CORPUS_SLOTS, EXAMPLES, HEADS, LAYERS, SLOTS, TRAIN, VALIDATION, VOCABULARY
+from test_decoders import stock
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
@@ -83,11 +84,31 @@ def matrices():
 
 
 @pytest.fixture
-def tiny(tmp_path, model, monkeypatch):
-    model.save_pretrained(tmp_path / "tiny")
-    place = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps(place))
-    return ModelId(name="tiny")
+def place_tiny(tmp_path, monkeypatch):
+    """Save a model, and a tokenizer if there is one, as the model `tiny` of this machine."""
+
+    def place(model, tokenizer=None):
+        for part in (model, tokenizer):
+            if part is not None:
+                part.save_pretrained(tmp_path / "tiny")
+        machine = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
+        monkeypatch.setenv("PAPA_MACHINE", json.dumps(machine))
+        return ModelId(name="tiny")
+
+    return place
+
+
+@pytest.fixture
+def tiny(model, place_tiny):
+    return place_tiny(model)
+
+
+@pytest.fixture
+def tiny_decoder(tokenizer, place_tiny):
+    """A random decoder, in which two heads share their keys; its tokenizer puts no special token in texts."""
+    tokenizer.backend_tokenizer.post_processor = None
+    tokenizer.eos_token = "[SEP]"
+    return place_tiny(stock("llama"), tokenizer)
 
 
 @pytest.fixture(params=["text", "words"])

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
 from papa.config.job import Job
 from papa.config.measures import MEASURES
@@ -17,10 +19,12 @@ from papa.config.stages import (
     OrderFromModel,
     OrderFromWeights,
     ProbeOf,
+    TokensOf,
     Training,
     WeightsOf,
 )
-from papa.files import provenance_of, read_json, read_table, read_tensors
+from papa.data.tokenize import _schema, tokenize_corpus, write_groups
+from papa.files import provenance_of, read_json, read_table, read_tensors, write_table
 from papa.method.corpus_averages import average_corpus, merge_averages
 from papa.method.features import extract_features
 from papa.method.head_weights import train_lambda, weigh_heads
@@ -45,6 +49,45 @@ def job(stage, settings, inputs, **outputs):
 
 def encoding(model, precision="float32"):
     return Encoding(model=model if isinstance(model, ModelId) else ModelId(name=model), precision=precision)
+
+
+def write_texts(folder, **texts):
+    """Write the texts of each split as the table of a corpus."""
+    rows = {split: len(own) for split, own in texts.items()}
+    columns = {
+        "split": [split for split, number in rows.items() for _ in range(number)],
+        "row": [row for number in rows.values() for row in range(number)],
+        "first": [text for own in texts.values() for text in own],
+    }
+    about = {"fingerprint": "f", "rows": rows, "rows_available": rows}
+    write_table(pa.table(columns), folder / "texts.parquet", about)
+
+
+def lay_out(model, folder, slots, name="tokens", blocks=False):
+    """Lay out the texts in a folder; returns the path of the tokens."""
+    settings = TokensOf(model=model, slots=slots, style="paper", segments="aligned", blocks=blocks)
+    path = folder / f"{name}.parquet"
+    tokenize_corpus(job("tokens", settings, {"texts": folder / "texts.parquet"}, tokens=path))
+    return path
+
+
+def write_tokens(folder, slots=7, **rows):
+    """Write random tokens that fill all slots; returns the ids `[row, slot]` of all splits."""
+    generator, schema, parts = torch.Generator().manual_seed(1), _schema(words=False), []
+    for split, number in rows.items():
+        ids = torch.randint(4, 50, (number, slots), generator=generator).tolist()
+        columns = {"split": [split] * number, "row": list(range(number)), "ids": ids, "cut": [0] * number}
+        columns |= {"slots": [list(range(slots))] * number, "segments": [[0] * slots] * number}
+        parts.append(pa.Table.from_pydict(columns, schema))
+    facts = {"model": "tiny", "corpus": "f", "slots": slots, "style": "contiguous", "segments": "aligned"}
+    write_groups(parts, schema, folder / "tokens.parquet", facts | {"rows": rows, "rows_available": rows})
+    return torch.tensor([ids for part in parts for ids in part["ids"].to_pylist()])
+
+
+def dense(packed):
+    """A packed batch as `papa.lay_out` would give it."""
+    values = {"input_ids": packed.ids, "attention_mask": torch.ones_like(packed.ids)}
+    return {name: packed.unpack(own) for name, own in (values | {"token_type_ids": packed.segments}).items()}
 
 
 def average(model, tokens, constants, part="1of1", precision="float32", kind="average"):

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import jobs
 import pytest
 import torch
+from families import real
 from sizes import CHANNELS, CORPUS_SLOTS, HEADS, LAYERS
 
 import papa
@@ -46,13 +47,8 @@ def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, opened):
     for part in Tokens.read(tokens).values():
         chosen = torch.tensor([7, 2, 19])
         batch = part.batch(chosen)
-        dense = {
-            "input_ids": batch.unpack(batch.ids),
-            "attention_mask": batch.unpack(torch.ones_like(batch.ids)),
-            "token_type_ids": batch.unpack(batch.segments),
-        }
-        expected = model.hidden_states(dense, papa.ConstantMatrices.load(average))
-        expected = expected.transpose(1, 2)[dense["attention_mask"].bool()]
+        inputs = jobs.dense(batch)
+        expected = real(model.hidden_states(inputs, papa.ConstantMatrices.load(average)), inputs)
         torch.testing.assert_close(hidden.read(chosen, part), expected, atol=5e-3, rtol=1e-3)
         places = torch.tensor([5, 0, 3])
         assert torch.equal(hidden.read(chosen, part, places), hidden.read(chosen, part)[places])

@@ -1,25 +1,21 @@
 """Language modelling by a decoder's own head: losses against the stock model, floors, λ, what is refused."""
 
 import copy
-import json
 
 import jobs
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 import torch
 import transformers
 from sizes import VOCABULARY
-from test_decoders import stock
 from torch.nn.functional import cross_entropy, kl_div
 
 import papa
-from papa.config.stages import ModelId, TokensOf, Training
+from papa.config.stages import ModelId, Training
 from papa.data.generated.models import DECODERS, random_model
-from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
-from papa.files import read_table, write_table
+from papa.files import read_table
 from papa.method.likelihoods import NextTokens
 from papa.results.losses import COUNTS, losses_of
 from papa.results.outcomes import FLOOR, ORIGINALS, TaskOutcomes
@@ -29,34 +25,15 @@ METRIC = "log_likelihood"
 
 
 @pytest.fixture
-def tiny(tmp_path, tokenizer, monkeypatch):
-    """A random decoder and a tokenizer without special tokens, in a folder."""
-    stock("llama").save_pretrained(tmp_path / "tiny")
-    tokenizer.backend_tokenizer.post_processor = None
-    tokenizer.save_pretrained(tmp_path / "tiny")
-    place = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps(place))
-    return ModelId(name="tiny")
-
-
-@pytest.fixture
-def tokens(tmp_path, tiny):
+def tokens(tmp_path, tiny_decoder):
     generator = torch.Generator().manual_seed(3)
     lengths = torch.randint(2, SLOTS + 1, (TRAIN + VALIDATION,), generator=generator).tolist()
     texts = [
         " ".join("abcdefgh"[letter] for letter in torch.randint(8, (length,), generator=generator).tolist())
         for length in lengths
     ]
-    splits = ["train"] * TRAIN + ["validation"] * VALIDATION
-    columns = {"split": splits, "row": [*range(TRAIN), *range(VALIDATION)], "first": texts}
-    sizes = {"train": TRAIN, "validation": VALIDATION}
-    write_table(
-        pa.table(columns), tmp_path / "texts.parquet", {"fingerprint": "f", "rows": sizes, "rows_available": sizes}
-    )
-    settings = TokensOf(model=tiny, slots=SLOTS, style="paper", segments="aligned", blocks=False)
-    inputs = {"texts": tmp_path / "texts.parquet"}
-    tokenize_corpus(jobs.job("tokens", settings, inputs, tokens=tmp_path / "tokens.parquet"))
-    return tmp_path / "tokens.parquet"
+    jobs.write_texts(tmp_path, train=texts[:TRAIN], validation=texts[TRAIN:])
+    return jobs.lay_out(tiny_decoder, tmp_path, SLOTS)
 
 
 def measure(tokens, name, **options):
@@ -104,14 +81,10 @@ def test_the_trivial_guess_knows_how_frequent_tokens_are(tokens):
 def test_the_divergence_is_that_from_the_original(tokens):
     model = papa.load_model(tokens.parent / "tiny", device="cpu")
     zeros = torch.zeros(model.layers, model.heads, SLOTS, SLOTS)
-    found = measure(tokens, "zeros", variant="zeros/all")
+    found, split = measure(tokens, "zeros", variant="zeros/all"), Tokens.read(tokens)["validation"]
     for example in (0, 5):
         ids, logits = stock_logits(tokens, example)
-        inputs = {
-            "input_ids": torch.zeros(1, SLOTS, dtype=torch.long),
-            "attention_mask": torch.zeros(1, SLOTS, dtype=torch.long),
-        }
-        inputs["input_ids"][0, : len(ids)], inputs["attention_mask"][0, : len(ids)] = ids, 1
+        inputs = jobs.dense(split.batch(torch.tensor([example])))
         replaced = model.logits(inputs, zeros)[0, : len(ids)]
         own = found.iloc[example]
         assert own["loss"] == pytest.approx(float(cross_entropy(replaced[:-1], ids[1:], reduction="sum")), rel=1e-5)

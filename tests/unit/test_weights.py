@@ -1,10 +1,8 @@
 """What heads weigh, against what each measure is by definition: naive loops, finite differences, stock modules."""
 
-import json
 from dataclasses import replace
 
 import jobs
-import pyarrow as pa
 import pytest
 import torch
 from sizes import CHANNELS, HEADS, LAYERS, TRAIN
@@ -13,8 +11,6 @@ from torch.nn.functional import cross_entropy
 
 import papa
 from papa.config.settings import Machine
-from papa.config.stages import ModelId
-from papa.data.tokenize import _schema, write_groups
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table
 from papa.method import head_weights
@@ -25,6 +21,7 @@ from papa.model.load import load_model, model_of
 SEED, BATCH = 3, 5
 HOW = jobs.training(batch_size=BATCH)
 STEP = 1 / 32
+BY_PROBE = {"constant": "average", "seed": SEED, "training": HOW, "encoder_dropout": False}
 
 
 @pytest.fixture
@@ -49,14 +46,6 @@ def weighed(tiny, path, by, told=None, **inputs):
     return torch.tensor(own).view(int(frame["layer"].max()) + 1, -1), provenance_of(table)
 
 
-def dense(tokens, example):
-    """One example as `lay_out` would give it."""
-    packed = tokens.batch(torch.tensor([example]))
-    ids, mask, segments = (torch.zeros(1, packed.n, dtype=torch.long) for _ in range(3))
-    ids[0, packed.slots], mask[0, packed.slots], segments[0, packed.slots] = packed.ids, 1, packed.segments
-    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
-
-
 class Lossy:
     """The loss of the original's own probe on batches of training examples, one example of which may be changed."""
 
@@ -74,7 +63,7 @@ class Lossy:
         self.mean = papa.ConstantMatrices.load(constants).mean
 
     def states(self, example, **changed):
-        inputs = dense(self.split["train"], example)
+        inputs = jobs.dense(self.split["train"].batch(torch.tensor([example])))
         hidden = self.model.hidden_states(inputs, **changed)  # [1, L+1, slot, hidden]
         return hidden[0][:, inputs["attention_mask"][0].bool()].transpose(0, 1)
 
@@ -92,8 +81,7 @@ def lossy(tiny, corpus, data, constants):
 def test_a_gradient_is_what_the_loss_of_an_example_gives_for_a_little_less_attention(
     lossy, tiny, corpus, data, constants
 ):
-    told = {"constant": "average", "seed": SEED, "training": HOW, "encoder_dropout": False}
-    found, about = weighed(tiny, corpus / "gradient-3.parquet", "gradient", told, constants=constants, **data)
+    found, about = weighed(tiny, corpus / "gradient-3.parquet", "gradient", BY_PROBE, constants=constants, **data)
     assert about["unit_size"] == 1 and found.shape == (LAYERS, HEADS)
     expected = torch.zeros(LAYERS, HEADS, dtype=torch.float64)
     with torch.no_grad():
@@ -117,22 +105,20 @@ def test_a_gradient_is_what_the_loss_of_an_example_gives_for_a_little_less_atten
 @pytest.mark.parametrize("by", ["gradient", "leave-one-out"])
 def test_the_probe_may_read_stored_states(by, tiny, corpus, data, constants):
     """They are those of the model as it goes, and the probe and its loss are the same."""
-    told = {"constant": "average", "seed": SEED, "training": HOW, "encoder_dropout": False}
-    given = {"constants": constants, **data}
-    streamed, _ = weighed(tiny, corpus / "streamed.parquet", by, told, **given)
+    inputs = {"constants": constants, **data}
+    streamed, _ = weighed(tiny, corpus / "streamed.parquet", by, BY_PROBE, **inputs)
     index = corpus / "1of1.json"
     jobs.store(tiny, index, tokens=data["tokens"])
-    read, _ = weighed(tiny, corpus / "read.parquet", by, told, index=index, **given)
+    read, _ = weighed(tiny, corpus / "read.parquet", by, BY_PROBE, index=index, **inputs)
     torch.testing.assert_close(read, streamed, rtol=1e-3, atol=1e-6)
     jobs.store(tiny, index, "zeros/all", tokens=data["tokens"])
     with pytest.raises(papa.DamagedArtefact, match="is of hidden states with constant zeros where None was expected"):
-        weighed(tiny, corpus / "read.parquet", by, told, index=index, **given)
+        weighed(tiny, corpus / "read.parquet", by, BY_PROBE, index=index, **inputs)
 
 
 def test_what_is_left_out_raises_the_loss_by_its_weight(lossy, tiny, corpus, data, constants, monkeypatch):
-    told = {"constant": "average", "seed": SEED, "training": HOW, "encoder_dropout": False}
     monkeypatch.setattr(head_weights, "LEFT_OUT_OF", 11)
-    found, _ = weighed(tiny, corpus / "leave-one-out-3.parquet", "leave-one-out", told, constants=constants, **data)
+    found, _ = weighed(tiny, corpus / "leave-one-out-3.parquet", "leave-one-out", BY_PROBE, constants=constants, **data)
     sample = torch.randperm(TRAIN, generator=torch.Generator().manual_seed(SEED))[:11].sort().values
 
     def mean_loss(**changed):
@@ -154,9 +140,8 @@ def test_what_is_left_out_raises_the_loss_by_its_weight(lossy, tiny, corpus, dat
 
 
 def test_variance_is_the_squared_distance_of_rows_to_the_constant(tiny, corpus, data, constants):
-    found, _ = weighed(
-        tiny, corpus / "variance.parquet", "variance", {"constant": "average"}, constants=constants, **only_tokens(data)
-    )
+    inputs = {"constants": constants, "tokens": data["tokens"]}
+    found, _ = weighed(tiny, corpus / "variance.parquet", "variance", {"constant": "average"}, **inputs)
     model, tokens = model_of(jobs.encoding(tiny), Machine.current()), Tokens.read(data["tokens"], "train")["train"]
     mean = papa.ConstantMatrices.load(constants).mean
     expected, rows = torch.zeros(LAYERS, HEADS, dtype=torch.float64), 0
@@ -176,7 +161,7 @@ def test_variance_is_the_squared_distance_of_rows_to_the_constant(tiny, corpus, 
 
 
 def test_output_norm_is_that_of_what_goes_into_the_output_projection(tiny, corpus, data, model):
-    found, _ = weighed(tiny, corpus / "output-norm.parquet", "output-norm", **only_tokens(data))
+    found, _ = weighed(tiny, corpus / "output-norm.parquet", "output-norm", tokens=data["tokens"])
     tokens, sums, rows = Tokens.read(data["tokens"], "train")["train"], torch.zeros(LAYERS, HEADS), 0
     contexts = {}
     for layer, block in enumerate(model.encoder.layer):
@@ -184,7 +169,7 @@ def test_output_norm_is_that_of_what_goes_into_the_output_projection(tiny, corpu
             lambda _, given, layer=layer: contexts.update({layer: given[0]})
         )
     for example in range(TRAIN):
-        inputs = dense(tokens, example)
+        inputs = jobs.dense(tokens.batch(torch.tensor([example])))
         real = inputs["attention_mask"][0].bool()
         with torch.no_grad():
             model(**inputs)
@@ -195,13 +180,9 @@ def test_output_norm_is_that_of_what_goes_into_the_output_projection(tiny, corpu
     torch.testing.assert_close(found, sums / rows, rtol=1e-4, atol=1e-6)
 
 
-def only_tokens(data):
-    return {"tokens": data["tokens"]}
-
-
 def test_orders_go_from_the_smallest_weight_up(tiny, corpus, data):
     path, order = corpus / "output-norm.parquet", corpus / "order.parquet"
-    found, _ = weighed(tiny, path, "output-norm", **only_tokens(data))
+    found, _ = weighed(tiny, path, "output-norm", tokens=data["tokens"])
     jobs.rank(path, order, "output-norm")
     ranked = read_table(order).to_pandas()
     values = [float(found[pair]) for pair in zip(ranked["layer"], ranked["head"], strict=True)]
@@ -217,7 +198,7 @@ def test_a_probe_needs_a_seed(by, tiny, corpus, data):
 def test_weights_that_are_not_finite_are_refused(tiny, corpus, data, monkeypatch):
     monkeypatch.setattr(head_weights, "norms_of_contexts", lambda layer, attention: attention.sum(-1) / 0)
     with pytest.raises(papa.InputError, match="The output-norm of a head of tiny is not finite; lower the learning"):
-        jobs.weigh(tiny, corpus / "w.parquet", "output-norm", **only_tokens(data))
+        jobs.weigh(tiny, corpus / "w.parquet", "output-norm", tokens=data["tokens"])
 
 
 @pytest.mark.parametrize("name", ["distilbert", "deberta-v2", "t5"])
@@ -243,25 +224,15 @@ def test_each_example_of_a_batch_can_have_gates_of_its_own(name):
 # -- decoders, and units of heads --------------------------------------------------------------------------------------
 
 
-ROWS, LENGTH, FINE = 12, 7, 1 / 128
+LENGTH, FINE = 7, 1 / 128
 DIRECT = {"seed": 0, "training": jobs.training(batch_size=5, epochs=0), "encoder_dropout": False, "direct": True}
 
 
 @pytest.fixture
-def grouped(tmp_path, monkeypatch):
+def grouped(tmp_path, tiny_decoder):
     """A decoder in which two heads share their keys, and a corpus of random tokens."""
-    stock("llama").save_pretrained(tmp_path / "grouped")
-    monkeypatch.setenv(
-        "PAPA_MACHINE", json.dumps({"models": {"grouped": {"path": str(tmp_path / "grouped")}}, "device": "cpu"})
-    )
-    ids = torch.randint(4, 50, (ROWS, LENGTH), generator=torch.Generator().manual_seed(1)).tolist()
-    columns = {"split": ["train"] * ROWS, "row": list(range(ROWS)), "ids": ids, "slots": [list(range(LENGTH))] * ROWS}
-    schema = _schema(words=False)
-    part = pa.Table.from_pydict(columns | {"segments": [[0] * LENGTH] * ROWS, "cut": [0] * ROWS}, schema)
-    facts = {"model": "grouped", "corpus": "f", "slots": LENGTH, "style": "contiguous", "segments": "aligned"}
-    facts |= {"rows": {"train": ROWS}, "rows_available": {"train": ROWS}}
-    write_groups([part], schema, tmp_path / "tokens.parquet", facts)
-    return ModelId(name="grouped"), tmp_path / "tokens.parquet", torch.tensor(ids)
+    ids = jobs.write_tokens(tmp_path, LENGTH, train=12)
+    return tiny_decoder, tmp_path / "tokens.parquet", ids
 
 
 def losses_of(model, ids, **changed):
@@ -282,7 +253,7 @@ def spread(model, layer, unit, size, value):
 def test_a_unit_has_one_gate_and_is_left_out_as_one(unit, size, grouped, tmp_path):
     """By the own head of a decoder, whose loss needs no probe; Toeplitz matrices are used below the diagonal alone."""
     identity, tokens, ids = grouped
-    model = load_model(tmp_path / "grouped", device="cpu")
+    model = load_model(tmp_path / "tiny", device="cpu")
     units = model.heads // size
     told = DIRECT | {"constant": "toeplitz", "unit": unit}
     toeplitz = papa.constant_matrices("toeplitz", model.layers, model.heads, LENGTH)

@@ -10,15 +10,13 @@ import time
 from pathlib import Path
 
 import jobs
-import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
 from sizes import TRAIN
 
 from papa.config.settings import Machine
-from papa.config.stages import ModelId, TokensOf
-from papa.data.tokenize import tokenize_corpus
+from papa.config.stages import ModelId
 from papa.files import Trace, read_table, write_table
 from papa.method import averages, averaging, checkpoints, fitting, head_weights, labelled, objective, training
 from papa.method.checkpoints import Checkpoint, State
@@ -170,13 +168,8 @@ def test_masked_language_modelling_goes_on_to_the_same_bytes(always, course, tmp
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = ModelId(name="electra", random="electra")
     texts = [f"the old nurse near the {word} sees the teacher ." for word in ["doctors", "tree", "dogs"] * 33]
-    columns = {"split": ["train"] * TRAIN + ["validation"] * 32, "row": [*range(TRAIN), *range(32)], "first": texts}
-    rows = {"train": TRAIN, "validation": 32}
-    about = {"fingerprint": "f", "rows": rows, "rows_available": rows}
-    write_table(pa.table(columns), tmp_path / "texts.parquet", about)
-    settings = TokensOf(model=model, slots=17, style="paper", segments="aligned", blocks=False)
-    texts, tokens = tmp_path / "texts.parquet", tmp_path / "tokens.parquet"
-    tokenize_corpus(jobs.job("tokens", settings, {"texts": texts}, tokens=tokens))
+    jobs.write_texts(tmp_path, train=texts[:TRAIN], validation=texts[TRAIN:])
+    jobs.lay_out(model, tmp_path, 17)
     epoch, moments = EPOCH, MOMENTS.values()
     if kind == "masked lambda":
         epoch, moments = ["step"] * STEPS, [STEPS + 2, 2 * STEPS]

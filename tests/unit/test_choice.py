@@ -5,24 +5,21 @@ from dataclasses import replace
 
 import jobs
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
-from test_decoders import stock
 from tokenizers import normalizers
 
 import papa
 from papa.config.measures import CHOICE
 from papa.config.reading import config_of
 from papa.config.settings import Corpus
-from papa.config.stages import LabelsOf, ModelId, TextsOf, TokensOf, Training
+from papa.config.stages import LabelsOf, ModelId, TextsOf, Training
 from papa.data.generated.models import DECODERS, random_model
 from papa.data.layout import place_choices
 from papa.data.prepare import prepare_labels, prepare_texts
-from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table
 from papa.jobs.resources import sizes_of
@@ -58,25 +55,23 @@ def questions(split, seed):
         }
 
 
+def write_rows(folder, **rows):
+    """Write the rows of each split as a file."""
+    for split, own in rows.items():
+        lines = "\n".join(map(json.dumps, own))
+        (folder / f"{split}.jsonl").write_text(lines + "\n", encoding="utf-8")
+
+
 @pytest.fixture
 def data(tmp_path):
     """Files of questions."""
-    for seed, split in enumerate(ROWS):
-        lines = "\n".join(map(json.dumps, questions(split, seed)))
-        (tmp_path / f"{split}.jsonl").write_text(lines + "\n", encoding="utf-8")
+    write_rows(tmp_path, **{split: questions(split, seed) for seed, split in enumerate(ROWS)})
     return tmp_path
 
 
 @pytest.fixture
-def tiny(tmp_path, tokenizer, monkeypatch):
-    """A random decoder and a tokenizer without special tokens but one that ends texts, in a folder."""
-    stock("llama").save_pretrained(tmp_path / "tiny")
-    tokenizer.backend_tokenizer.post_processor = None
-    tokenizer.eos_token = "[SEP]"
-    tokenizer.save_pretrained(tmp_path / "tiny")
-    place = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps(place))
-    return ModelId(name="tiny")
+def tiny(tiny_decoder):
+    return tiny_decoder
 
 
 def corpus_of(folder, **changes):
@@ -99,20 +94,12 @@ def prepare(folder, corpus, label=None, labels=None):
     return texts, path
 
 
-def laid_out(folder, texts, slots=SLOTS):
-    settings = TokensOf(model=ModelId(name="tiny"), slots=slots, style="paper", segments="aligned", blocks=False)
-    tokenize_corpus(jobs.job("tokens", settings, {"texts": texts}, tokens=folder / "tokens.parquet"))
-    return folder / "tokens.parquet"
-
-
 @pytest.fixture(params=["questions", "pairs"])
 def corpus(request, data, tiny):
     """Tokens, labels if there are some, and the rows of the validation split."""
-    with_label = request.param == "questions"
-    texts, labels = prepare(
-        data, corpus_of(data, **(ARC if with_label else BLIMP)), "answerKey" if with_label else None
-    )
-    return laid_out(data, texts), labels, list(questions("validation", 1))
+    form, label = (ARC, "answerKey") if request.param == "questions" else (BLIMP, None)
+    _, labels = prepare(data, corpus_of(data, **form), label)
+    return jobs.lay_out(tiny, data, SLOTS), labels, list(questions("validation", 1))
 
 
 def measure(tokens, name, labels, **options):
@@ -137,13 +124,6 @@ def naive(rows, logits_of, tokenizer):
             likely = logits_of(ids).double().log_softmax(-1)
             found.append(sum(float(likely[place - 1, ids[place]]) for place in range(len(before), len(ids))))
         yield np.array(found), np.array(list(map(len, choices)))
-
-
-def expected(rows, logits_of, tokenizer):
-    return pd.DataFrame(
-        [(own.argmax(), (own / characters).argmax()) for own, characters in naive(rows, logits_of, tokenizer)],
-        columns=["predicted", "normalised"],
-    )
 
 
 def plain(rows, corpus):
@@ -188,12 +168,11 @@ def test_choices_are_as_likely_as_a_naive_loop_over_padded_texts_says(corpus, ke
     replacement = model.replacement(zeros, heads) if heads else None
     found = scored(tokens, labels, model, replacement)
     by_hand = list(naive(rows, logits, tokenizer))
-    np.testing.assert_allclose(found, np.concatenate([own for own, _ in by_hand]), rtol=1e-5)
+    np.testing.assert_allclose(found, np.concatenate([likely for likely, _ in by_hand]), rtol=1e-5)
     if kept != "1/2":
         measured = measure(tokens, "run", labels, **({"variant": "zeros/all"} if kept == "0" else {}))
-        pd.testing.assert_frame_equal(
-            measured[["predicted", "normalised"]], expected(rows, logits, tokenizer), check_dtype=False
-        )
+        assert measured["predicted"].tolist() == [likely.argmax() for likely, _ in by_hand]
+        assert measured["normalised"].tolist() == [(likely / characters).argmax() for likely, characters in by_hand]
         gold = [row["choices"]["label"].index(row["answerKey"]) for row in corpus[2]] if labels else 0
         assert (measured["gold"] == gold).all() and measured["example"].tolist() == list(range(ROWS["validation"]))
         share = (measured["gold"] == measured["predicted"]).mean()
@@ -287,14 +266,12 @@ def test_every_small_decoder_finds_choices_as_likely_as_its_stock_model(
         {"first": "the old nurse near the doctors", "choices": ["sees the cat", "is here", "and the tall doctor"]},
         {"first": "who is that ?", "choices": ["the nurse near the doctor", "today"]},
     ]
-    for split in ROWS:
-        lines = "\n".join(map(json.dumps, rows))
-        (tmp_path / f"{split}.jsonl").write_text(lines + "\n", encoding="utf-8")
+    write_rows(tmp_path, train=rows, validation=rows)
     plain = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
     tokenizer, model = transformers.AutoTokenizer.from_pretrained(folder), papa.load_model(folder, device="cpu")
     for asked in ({"first": "first"}, {}):
-        corpus = corpus_of(tmp_path, choices="choices", **asked)
-        tokens = laid_out(tmp_path, prepare(tmp_path, corpus)[0])
+        prepare(tmp_path, corpus_of(tmp_path, choices="choices", **asked))
+        tokens = jobs.lay_out(ModelId(name="tiny"), tmp_path, SLOTS)
         table = read_table(tokens).to_pandas().query("split == 'validation'")
         by_hand = []
         for ids, begin in zip(table["ids"], table["begin"], strict=True):
@@ -368,24 +345,19 @@ def test_what_a_batch_of_questions_takes_counts_all_of_their_choices(corpus):
     assert sizes.tokens_of(3) == pytest.approx(sizes.choices * replace(sizes, choices=1).tokens_of(3))
 
 
-def test_questions_are_not_laid_out_for_an_encoder(tmp_path, model, tokenizer, data, monkeypatch):
-    model.save_pretrained(tmp_path / "tiny")
-    tokenizer.save_pretrained(tmp_path / "tiny")
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"tiny": {"path": str(tmp_path / "tiny")}}}))
-    texts, _ = prepare(data, corpus_of(data, **BLIMP))
+def test_questions_are_not_laid_out_for_an_encoder(model, tokenizer, data, place_tiny):
+    prepare(data, corpus_of(data, **BLIMP))
     with pytest.raises(papa.InputError, match="Model tiny is no decoder"):
-        laid_out(data, texts)
+        jobs.lay_out(place_tiny(model, tokenizer), data, SLOTS)
 
 
 # -- labels -----------------------------------------------------------------------------------------------------------
 
 
-def labelled(folder, rows, label="answer", labels=None, **changes):
+def labelled(folder, rows, labels=None):
     """Indices of right choices, of rows that are training and validation rows alike."""
-    for split in ROWS:
-        lines = "\n".join(map(json.dumps, rows))
-        (folder / f"{split}.jsonl").write_text(lines + "\n", encoding="utf-8")
-    _, path = prepare(folder, corpus_of(folder, **({"choices": "choices"} | changes)), label, labels)
+    write_rows(folder, train=rows, validation=rows)
+    _, path = prepare(folder, corpus_of(folder, choices="choices"), "answer", labels)
     return read_table(path)["label"].to_pylist()[: len(rows)]
 
 
@@ -415,22 +387,21 @@ def test_one_way_of_reading_labels_fits_all_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "changes", "message"),
+    ("choices", "answers", "message"),
     [
-        ([("a", [["x", "y"], ["x", "y", "z"]], [1, 3])], {}, r"no choice .*in 1 of 2 rows .*: 1\)"),
-        ([("a", [["x", "y"], ["x", "y"]], [1, -1])], {}, r"no choice .*in 1 of 2 rows"),
-        ([("a", [["x", "y"], ["x", "y"]], ["x", "w"])], {}, r"no choice \(it has to be the text of a choice or"),
-        ([("a", [["x", "y"], ["x"]], [0, 0])], {}, "fewer than two choices in column choices in 1 of 2 rows"),
-        ([("a", [["x", "y"], ["x", " "]], [0, 1])], {}, "an empty choice in column choices in 1 of 2 rows"),
-        ([("a", [["x", "y"], ["x", "y"]], [1, 1])], {}, "All training rows have the same right choice"),
-        ([("a", ["x", "y"], [0, 1])], {}, "must contain a list of choices in each row"),
+        ([["x", "y"], ["x", "y", "z"]], [1, 3], r"no choice .*in 1 of 2 rows .*: 1\)"),
+        ([["x", "y"], ["x", "y"]], [1, -1], r"no choice .*in 1 of 2 rows"),
+        ([["x", "y"], ["x", "y"]], ["x", "w"], r"no choice \(it has to be the text of a choice or"),
+        ([["x", "y"], ["x"]], [0, 0], "fewer than two choices in column choices in 1 of 2 rows"),
+        ([["x", "y"], ["x", " "]], [0, 1], "an empty choice in column choices in 1 of 2 rows"),
+        ([["x", "y"], ["x", "y"]], [1, 1], "All training rows have the same right choice"),
+        (["x", "y"], [0, 1], "must contain a list of choices in each row"),
     ],
 )
-def test_what_is_wrong_with_questions_is_said_in_one_sentence(tmp_path, rows, changes, message):
-    ((question, choices, answers),) = rows
-    given = [{"q": question, "choices": own, "answer": answer} for own, answer in zip(choices, answers, strict=True)]
+def test_what_is_wrong_with_questions_is_said_in_one_sentence(tmp_path, choices, answers, message):
+    rows = [{"choices": texts, "answer": answer} for texts, answer in zip(choices, answers, strict=True)]
     with pytest.raises(papa.InputError, match=message):
-        labelled(tmp_path, given, **changes)
+        labelled(tmp_path, rows)
 
 
 def test_rows_that_are_in_training_too_are_counted_by_question(tmp_path):
@@ -447,19 +418,11 @@ def hub(tmp_path, monkeypatch):
     """A mirror with the two datasets in the forms that the hub has them in."""
     monkeypatch.setenv("PAPA_MACHINE", json.dumps({"hub_mirror": str(tmp_path / "hub")}))
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    lists = pa.list_(pa.string())
-    arc = pa.schema(
-        {
-            "id": pa.string(),
-            "question": pa.string(),
-            "choices": pa.struct({"text": lists, "label": lists}),
-            "answerKey": pa.string(),
-        }
-    )
+    text, lists = pa.string(), pa.list_(pa.string())
+    choices = pa.struct({"text": lists, "label": lists})
+    arc = pa.schema({"id": text, "question": text, "choices": choices, "answerKey": text})
     for number, split in enumerate(ROWS):
-        rows = [
-            {name: row[name] for name in arc.names if name != "id"} | {"id": ""} for row in questions(split, number)
-        ]
+        rows = [{"id": ""} | {name: row[name] for name in arc.names[1:]} for row in questions(split, number)]
         path = tmp_path / f"hub/allenai/ai2_arc/ARC-Easy/{split}-00000-of-00001.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pylist(rows, arc), path)
@@ -490,6 +453,7 @@ def test_blimp_is_read_as_the_hub_has_it(hub):
 
 # -- the config -------------------------------------------------------------------------------------------------------
 
+HOW = {"learning_rate": 1e-2, "batch_size": 4, "epochs": 1}
 CONFIG = {
     "name": "c",
     "run": {"models": ["m"], "tasks": ["t"], "fractions": ["1", "0"]},
@@ -497,16 +461,7 @@ CONFIG = {
     "corpora": {
         "q": {"files": {"train": "a.jsonl", "validation": "b.jsonl"}, "first": "f", "choices": "c", "slots": 32},
     },
-    "tasks": {
-        "t": {
-            "corpus": "q",
-            "label": "l",
-            "metric": METRIC,
-            "learning_rate": 1e-2,
-            "batch_size": 4,
-            "epochs": 1,
-        }
-    },
+    "tasks": {"t": {"corpus": "q", "label": "l", "metric": METRIC} | HOW},
 }
 
 

@@ -14,10 +14,9 @@ from torch.nn.functional import cross_entropy, gelu
 from transformers.activations import ACT2FN
 
 import papa
-from papa.config.stages import ModelId, TokensOf
+from papa.config.stages import ModelId
 from papa.data.layout import texts_in_blocks
 from papa.data.masking import VALIDATION, Masking, masked_batch
-from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table, write_table
 from papa.method import masked_tokens
@@ -46,18 +45,8 @@ def masking(masking_tokenizer):
 
 
 @pytest.fixture
-def tiny(tmp_path, model, masking_tokenizer, monkeypatch):
-    model.save_pretrained(tmp_path / "tiny")
-    masking_tokenizer.save_pretrained(tmp_path / "tiny")
-    place = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps(place))
-    return ModelId(name="tiny")
-
-
-def laid_out(model, folder, slots, name="tokens", blocks=True):
-    settings = TokensOf(model=model, slots=slots, style="paper", segments="aligned", blocks=blocks)
-    job = jobs.job("tokens", settings, {"texts": folder / "texts.parquet"}, tokens=folder / f"{name}.parquet")
-    return tokenize_corpus(job)
+def tiny(model, masking_tokenizer, place_tiny):
+    return place_tiny(model, masking_tokenizer)
 
 
 @pytest.fixture
@@ -67,12 +56,8 @@ def tokens(tmp_path, tiny):
     texts = []
     for length in torch.randint(1, 41, (TRAIN,), generator=generator).tolist():
         texts.append(" ".join("ab"[place % 2] if place % 7 else "z" for place in range(length)))
-    columns = {"split": ["train"] * 53 + ["validation"] * 14, "row": [*range(53), *range(14)], "first": texts}
-    about = {"fingerprint": "f", "rows": {"train": 53, "validation": 14}}
-    about["rows_available"] = {"train": 99, "validation": 14}
-    write_table(pa.table(columns), tmp_path / "texts.parquet", about)
-    laid_out(tiny, tmp_path, TEXT_SLOTS)
-    return tmp_path / "tokens.parquet"
+    jobs.write_texts(tmp_path, train=texts[:53], validation=texts[53:])
+    return jobs.lay_out(tiny, tmp_path, TEXT_SLOTS, blocks=True)
 
 
 def train(model, tokens, name="run", seed=1, **options):
@@ -96,14 +81,10 @@ def test_share_of_masked_tokens_and_what_becomes_of_them(masking):
     assert abs(chosen - 0.15 * open_to_choice) < 4 * math.sqrt(0.15 * 0.85 * open_to_choice)
     read, gold = masks.ids[masks.chosen], ids[masks.chosen]
     others = MASK - 4  # ids that are not special; one draw in `others` gives back what was there
-    for found, expected in (
-        (read == MASK, 0.8),
-        (read == gold, 0.1 + 0.1 / others),
-        ((read != MASK) & (read != gold), 0.1 - 0.1 / others),
-    ):
-        assert abs(int(found.sum()) - expected * chosen) < 4 * math.sqrt(expected * (1 - expected) * chosen)
-    random = read[(read != MASK) & (read != gold)]
-    assert int(random.min()) == 4 and int(random.max()) == MASK - 1  # none of them special
+    other = (read != MASK) & (read != gold)
+    for place, expected in ((read == MASK, 0.8), (read == gold, 0.1 + 0.1 / others), (other, 0.1 - 0.1 / others)):
+        assert abs(int(place.sum()) - expected * chosen) < 4 * math.sqrt(expected * (1 - expected) * chosen)
+    assert int(read[other].min()) == 4 and int(read[other].max()) == MASK - 1  # none of them special
 
 
 def test_masks_follow_from_seed_and_epoch(masking):
@@ -155,14 +136,13 @@ def test_pairs_of_texts_are_not_cut_into_blocks(tmp_path, tiny):
     pairs = pa.table({"split": ["train"], "row": [0], "first": ["a"], "second": ["b"]})
     write_table(pairs, tmp_path / "texts.parquet", {})
     with pytest.raises(papa.InputError, match="only single texts"):
-        laid_out(tiny, tmp_path, TEXT_SLOTS)
+        jobs.lay_out(tiny, tmp_path, TEXT_SLOTS, blocks=True)
 
 
 def test_blocks_are_other_texts_than_their_rows(tiny, tokens):
     place = tokens.parent
-    average, lines, labels = place / "average.h5", place / "lines.parquet", place / "labels.parquet"
-    laid_out(tiny, place, TEXT_SLOTS, "lines", blocks=False)
-    jobs.average(tiny, lines, average)
+    average, labels = place / "average.h5", place / "labels.parquet"
+    jobs.average(tiny, jobs.lay_out(tiny, place, TEXT_SLOTS, "lines"), average)
     with pytest.raises(papa.InputError, match="made with corpus f, and f in blocks is asked for"):
         train(tiny, tokens, constants=average, variant="average/all")
     assert train(tiny, tokens, constants=average, variant="average-of-lines/all")["kept"] == 0
@@ -269,8 +249,7 @@ def test_the_score_is_minus_the_mean_loss_over_all_masked_tokens(tiny, tokens, m
 
 def test_each_text_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, masking):
     """Texts of many lengths, which are scored in the order of their lengths."""
-    laid_out(tiny, tokens.parent, TEXT_SLOTS, "lines", blocks=False)
-    objective, states = masked(tokens.parent / "lines.parquet", masking)
+    objective, states = masked(jobs.lay_out(tiny, tokens.parent, TEXT_SLOTS, "lines"), masking)
     part, masks = objective.splits["validation"], objective.masks["validation"]
     scored = torch.cat([batch.examples for batch in objective.scored()]).tolist()
     assert scored != list(range(14)) == sorted(scored)
@@ -311,11 +290,9 @@ def test_losses_of_tokens_are_those_of_all_logits_at_once(monkeypatch):
     for count in (0, 1, 64, 101):
         hidden, gold = torch.randn(count, LAYERS + 1, HIDDEN), torch.randint(VOCABULARY, (count,))
         with torch.no_grad():
-            found, dense = (
-                token_losses(probe, hidden, gold),
-                cross_entropy(probe.packed(hidden), gold, reduction="none"),
-            )
-        torch.testing.assert_close(found, dense)
+            losses = token_losses(probe, hidden, gold)
+            dense = cross_entropy(probe.packed(hidden), gold, reduction="none")
+        torch.testing.assert_close(losses, dense)
     assert set(shapes) == {(64, VOCABULARY)}
 
 
@@ -384,13 +361,10 @@ def test_every_family_learns_to_guess(family, tmp_path, monkeypatch):
     """The random ELECTRA has embeddings of half its hidden size, so that a projection precedes the decoder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PAPA_MACHINE", json.dumps({"device": "cpu"}))
-    random, tokens, average = ModelId(name=family, random=family), tmp_path / "tokens.parquet", tmp_path / "average.h5"
-    texts = ["the old nurse near the doctors sees the teacher ."] * 73
-    columns = {"split": ["train"] * 59 + ["validation"] * 14, "row": [*range(59), *range(14)], "first": texts}
-    rows = {"train": 59, "validation": 14}
-    about = {"fingerprint": "f", "rows": rows, "rows_available": rows}
-    write_table(pa.table(columns), tmp_path / "texts.parquet", about)
-    laid_out(random, tmp_path, 17)
+    random, average = ModelId(name=family, random=family), tmp_path / "average.h5"
+    text = ["the old nurse near the doctors sees the teacher ."]
+    jobs.write_texts(tmp_path, train=text * 59, validation=text * 14)
+    tokens = jobs.lay_out(random, tmp_path, 17, blocks=True)
     jobs.average(random, tokens, average)
     for name, replaced in (("original", {}), ("none", {"constants": average, "variant": "average/all"})):
         scores = train(random, tokens, name, how=jobs.training(epochs=4), **replaced)["scores"]

@@ -5,21 +5,14 @@ import json
 import pyarrow as pa
 import pytest
 import torch
-from families import random_model
+from families import letters_tokenizer, random_model
 from settled import SettledModels
 from sizes import CORPUS_SLOTS, EXAMPLES, HEADS, LAYERS, SLOTS, TRAIN, VALIDATION, VOCABULARY
 from test_decoders import stock
-from tokenizers import Tokenizer
-from tokenizers.models import WordPiece
-from tokenizers.pre_tokenizers import Whitespace
-from tokenizers.processors import TemplateProcessing
-from transformers import PreTrainedTokenizerFast
 
 from papa.config.stages import ModelId
 from papa.data.tokenize import write_groups
 from papa.files import write_table
-
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @pytest.fixture(autouse=True)
@@ -49,17 +42,7 @@ def model(family):
 
 @pytest.fixture
 def tokenizer():
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
-    fast = Tokenizer(WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
-    fast.pre_tokenizer = Whitespace()
-    fast.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=fast, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", unk_token="[UNK]"
-    )
+    return letters_tokenizer()
 
 
 @pytest.fixture

@@ -1,11 +1,16 @@
 """Tiny random models of every family, and what their stock modules compute on the padded layout."""
 
 import copy
+from string import ascii_lowercase
 
 import pytest
 import torch
 import transformers
 from sizes import CHANNELS, HEADS, LAYERS, VOCABULARY
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
 
 RELATIVE = {"relative_attention": True, "position_biased_input": False}
 BUCKETS = {"position_buckets": 8, "norm_rel_ebd": "layer_norm"}
@@ -54,6 +59,21 @@ def random_model(family):
             if name.endswith("bias"):  # zero at the start, which would hide one that is left out
                 weight.normal_(std=0.3)
     return model
+
+
+def letters_tokenizer():
+    """A tokenizer to which every letter is a token, at the beginning of a word and within it."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *ascii_lowercase, *(f"##{letter}" for letter in ascii_lowercase)]
+    fast = Tokenizer(WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    fast.pre_tokenizer = Whitespace()
+    fast.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=fast, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", unk_token="[UNK]"
+    )
 
 
 def only(*families):

@@ -91,21 +91,31 @@ def test_help_imports_nothing_heavy():
     assert not heavy & loaded
 
 
-def test_colours_are_on_a_terminal_only(averages):
-    shown, code = on_a_terminal("inspect", str(averages))
+@pytest.fixture
+def texts(tmp_path):
+    """Texts with control characters, a file that is read without any heavy library."""
+    table = pa.table({"split": ["train"], "row": [0], "first": ["a\x1b[2Jb\rc\x9bd\nnext"]})
+    trace = Trace("texts", 1, {"first": "\x1b[31mred"}, {})
+    write_table(table, tmp_path / "texts.parquet", {"rows": {"train": 1}}, trace)
+    return str(tmp_path / "texts.parquet")
+
+
+def test_colours_are_on_a_terminal_only_and_texts_cannot_steer_it(texts):
+    shown, code = on_a_terminal("inspect", texts)
     assert code == 0 and "\x1b[32mIntact" in shown
-    piped = in_a_pipe("inspect", str(averages))
+    assert "a·[2Jb·c·d·next" in shown and "\x1b[2J" not in shown and "\x1b[31mred" not in shown
+    piped = in_a_pipe("inspect", texts)
     assert piped.returncode == 0 and "\x1b" not in piped.stdout and "Intact" in piped.stdout and not piped.stderr
-    plain, code = on_a_terminal("inspect", str(averages), NO_COLOR="1")
+    plain, code = on_a_terminal("inspect", texts, NO_COLOR="1")
     assert code == 0 and "\x1b[32m" not in plain and "Intact" in plain
-    ascii_only = in_a_pipe("inspect", str(averages), PYTHONIOENCODING="ascii")
+    ascii_only = in_a_pipe("inspect", texts, PYTHONIOENCODING="ascii")
     assert ascii_only.returncode == 0 and not ascii_only.stderr
 
 
-def test_json_is_all_that_is_printed(averages):
-    piped = in_a_pipe("inspect", str(averages), "--json")
+def test_json_is_all_that_is_printed(texts):
+    piped = in_a_pipe("inspect", texts, "--json")
     assert json.loads(piped.stdout)["intact"] is True and not piped.stderr
-    shown, code = on_a_terminal("inspect", str(averages), "--json")
+    shown, code = on_a_terminal("inspect", texts, "--json")
     assert code == 0 and json.loads(shown[shown.index("{") :])["intact"] is True
 
 
@@ -142,12 +152,3 @@ def test_compare_ends_with_what_it_found(tmp_path):
     for arguments in ([a, str(tmp_path)], [a, b, "--margin", "1.5"]):
         wrong = CliRunner().invoke(app, ["compare", *arguments])
         assert wrong.exit_code == 2 and not wrong.stdout and len(wrong.stderr.splitlines()) == 1
-
-
-def test_texts_cannot_steer_the_terminal(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path, settings = Path("texts.parquet"), {"first": "\x1b[31mred"}
-    table = pa.table({"split": ["train"], "row": [0], "first": ["a\x1b[2Jb\rc\x9bd\nnext"]})
-    write_table(table, path, {"rows": {"train": 1}}, Trace("texts", 1, settings, {}))
-    shown, code = on_a_terminal("inspect", str(path.absolute()))
-    assert code == 0 and "a·[2Jb·c·d·next" in shown and "\x1b[2J" not in shown and "\x1b[31mred" not in shown

@@ -2,19 +2,26 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+from families import letters_tokenizer, random_model
 from test_decoders import stock
+from transformers import AutoModel
+from typer.testing import CliRunner
 
 import papa
+from papa.cli import app
 from papa.config.settings import Machine, ModelSettings
+from papa.config.study import Study
+from papa.data.local_digests import LocalSourceDigests
 from papa.files import read_table, trace_of
 from papa.jobs.heads import heads_of, save_heads
-from papa.jobs.measure import _splits
+from papa.jobs.measure import _placed, _splits
 from papa.jobs.stage import performed
 from papa.jobs.start import PLACES, lock
 from papa.model.load import keeping_models, load_model
@@ -31,11 +38,14 @@ def texts_of(number, seed=0):
     return texts, ["yes" if text[0] < "e" else "no" for text in texts]
 
 
-@pytest.fixture
-def folder(tmp_path, model, tokenizer):
-    model.save_pretrained(tmp_path / "tiny")
-    tokenizer.save_pretrained(tmp_path / "tiny")
-    return tmp_path / "tiny"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A random BERT and its tokenizer."""
+    folder = tmp_path_factory.mktemp("tiny")
+    torch.manual_seed(0)
+    random_model("bert").save_pretrained(folder)
+    letters_tokenizer().save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture
@@ -46,10 +56,20 @@ def decoder(tmp_path, tokenizer):
     return tmp_path / "decoder"
 
 
+@pytest.fixture(scope="module")
+def study(folder, tmp_path_factory):
+    """A study that no test changes."""
+    return measured(folder, tmp_path_factory.mktemp("study"))
+
+
+def measured(model, folder, **settings):
+    return papa.measure(model, *texts_of(60), texts_of(40, 1), QUICK | {"margin": 0.2} | settings, folder)
+
+
 @pytest.fixture
-def study(folder, tmp_path):
-    texts, labels = texts_of(60)
-    return papa.measure(folder, texts, labels, texts_of(40, 1), QUICK | {"margin": 0.2}, tmp_path / "study")
+def changed(study, tmp_path):
+    """The folder of a copy of the study."""
+    return Path(shutil.copytree(study.folder, tmp_path / "copy"))
 
 
 def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
@@ -68,23 +88,16 @@ def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
         study.save(tmp_path / "kept")
 
 
-def test_what_is_there_is_not_made_again(study, folder, monkeypatch):
+def test_finished_jobs_are_not_repeated(study, folder, changed, monkeypatch):
     made = []
     monkeypatch.setattr("papa.jobs.measure.performed", lambda job: made.append(job.stage) or performed(job))
-    texts, labels = texts_of(60)
-    again = papa.measure(folder, texts, labels, texts_of(40, 1), QUICK | {"margin": 0.2}, study.folder)
-    assert made == [] and again.curve.equals(study.curve)
-    more = papa.measure(folder, texts, labels, texts_of(40, 1), QUICK | {"margin": 0.5}, study.folder)
-    assert set(made) == {"claims", "page"} and more.claims["margin"] == 0.5
+    assert measured(folder, changed).curve.equals(study.curve) and made == []
+    assert measured(folder, changed, margin=0.5).claims["margin"] == 0.5 and set(made) == {"claims", "page"}
 
 
-def test_scores_are_those_of_the_jobs_each_with_a_model_of_its_own(study, tmp_path, monkeypatch):
-    """As processes of the workflow do it: each loads the model anew, and is told where it lies by the environment."""
-
-    from papa.config.study import Study
-    from papa.data.local_digests import LocalSourceDigests
-    from papa.jobs.measure import _placed
-
+@pytest.mark.usefixtures("no_figures")
+def test_scores_are_those_of_jobs_that_each_load_the_model(study, tmp_path):
+    """As processes of the workflow do."""
     other = Study(study.config, tmp_path / "other", LocalSourceDigests(study.config.machine))
     for job in other.jobs():
         performed(_placed(other, job))
@@ -93,6 +106,7 @@ def test_scores_are_those_of_the_jobs_each_with_a_model_of_its_own(study, tmp_pa
     pd.testing.assert_frame_equal(found, expected)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_decoder_is_measured_by_its_own_head(decoder):
     texts, _ = texts_of(120)
     study = papa.measure(decoder, texts, settings={"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": 13}})
@@ -105,17 +119,13 @@ def test_a_decoder_is_measured_by_its_own_head(decoder):
     assert not place.exists()
 
 
-def test_a_loaded_model_is_taken_with_its_tokenizer(folder, tmp_path):
-    from transformers import AutoModel
-
-    texts, labels = texts_of(40)
+@pytest.mark.usefixtures("no_figures")
+def test_a_loaded_model_is_taken_with_its_tokenizer(study, folder, tmp_path):
     loaded = AutoModel.from_pretrained(folder)
-    study = papa.measure(loaded, texts, labels, settings=QUICK, folder=tmp_path / "loaded")
-    own = papa.measure(folder, texts, labels, settings=QUICK, folder=tmp_path / "own")
-    assert study.curve["mean"].tolist() == own.curve["mean"].tolist()
+    assert measured(loaded, tmp_path / "loaded").curve["mean"].tolist() == study.curve["mean"].tolist()
     loaded.name_or_path = "nowhere/at-all"
     with pytest.raises(papa.InputError, match="tokenizer of this BertModel could not be loaded from 'nowhere/at-all'"):
-        papa.measure(loaded, texts, labels)
+        papa.measure(loaded, *texts_of(40))
 
 
 @pytest.mark.parametrize(
@@ -164,11 +174,8 @@ def test_a_model_is_loaded_once_where_models_are_kept(tiny, monkeypatch):
     assert isinstance(first, papa.Model)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_the_command_measures_files_and_ends_with_the_sentence_and_the_page(folder, tmp_path):
-    from typer.testing import CliRunner
-
-    from papa.cli import app
-
     for split, number, seed in (("train", 60, 0), ("validation", 40, 1)):
         texts, labels = texts_of(number, seed)
         pd.DataFrame({"text": texts, "mood": labels}).to_csv(tmp_path / f"{split}.csv", index=False)
@@ -193,7 +200,7 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_page(fold
 
 
 def test_heads_are_saved_for_others_with_their_constants_and_a_card_whose_code_runs(
-    study, folder, model, tokenizer, tmp_path, monkeypatch
+    study, folder, tokenizer, tmp_path, monkeypatch
 ):
     found = heads_of(study.folder)
     shared = save_heads(found, study.folder, tmp_path / "shared")
@@ -218,17 +225,17 @@ def run_code(card):
     return names
 
 
-def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, folder, tmp_path, monkeypatch):
+def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, folder, changed, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
     (tmp_path / "has_tiny.py").write_text(f"def get_model_path():\n    return {str(folder)!r}\n", encoding="utf-8")
-    found = heads_of(study.folder)
-    (study.folder / PLACES).write_text(json.dumps({found["model"]: {"package": "has_tiny"}}), encoding="utf-8")
-    monkeypatch.chdir(save_heads(found, study.folder, tmp_path / "of-package"))
+    found = heads_of(changed)
+    (changed / PLACES).write_text(json.dumps({found["model"]: {"package": "has_tiny"}}), encoding="utf-8")
+    monkeypatch.chdir(save_heads(found, changed, tmp_path / "of-package"))
     of_package = run_code(Path("README.md").read_text())["outputs"].last_hidden_state
     told = reported_config(trace_of(study.page).settings["config"])
     models = {found["model"]: ModelSettings(hub="owner/tiny", revision="a" * 40)}
     monkeypatch.setattr("papa.jobs.heads.reported_config", lambda config: told.model_copy(update={"models": models}))
-    monkeypatch.chdir(save_heads(found, study.folder, tmp_path / "of-hub"))
+    monkeypatch.chdir(save_heads(found, changed, tmp_path / "of-hub"))
     card = Path("README.md").read_text()
     assert "base_model: owner/tiny" in card and card.count("revision=") == 2
     Path("owner").mkdir()
@@ -236,13 +243,13 @@ def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, fol
     assert torch.equal(run_code(card)["outputs"].last_hidden_state, of_package)
 
 
-def test_what_is_there_is_not_overwritten_and_half_a_study_not_shared(study, tmp_path):
-    found = heads_of(study.folder)
+def test_a_folder_is_not_overwritten_and_half_a_study_not_shared(changed, tmp_path):
+    found = heads_of(changed)
     with pytest.raises(papa.InputError, match="is there already and is never overwritten"):
-        save_heads(found, study.folder, tmp_path)
-    study.page.unlink()
+        save_heads(found, changed, tmp_path)
+    next(changed.rglob("index.html")).unlink()
     with pytest.raises(papa.InputError, match="run the study to its end first"):
-        save_heads(found, study.folder, tmp_path / "shared")
+        save_heads(found, changed, tmp_path / "shared")
     assert not (tmp_path / "shared").exists()
 
 

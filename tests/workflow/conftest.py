@@ -29,11 +29,17 @@ def finished(fresh, tmp_path_factory):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not printed.exists():
             shutil.copytree(fresh.folder, workflow.folder, symlinks=True)
-            process = workflow.snakemake("--cores", "2", "--configfile", workflow.write(CONFIG))
-            assert process.returncode == 0, process.stdout + process.stderr
+            process = workflow.run("--cores", "2", "--configfile", workflow.write(CONFIG))
             printed.write_text(process.stdout + process.stderr, encoding="utf-8")
     workflow.printed = printed.read_text(encoding="utf-8")
     return workflow
+
+
+@pytest.fixture
+def fresh_copy(fresh, tmp_path):
+    """A copy of the workflow, nothing run, whose files a test may change."""
+    shutil.copytree(fresh.folder, tmp_path / "papa", symlinks=True)
+    return Copy(tmp_path / "papa")
 
 
 @pytest.fixture

@@ -97,8 +97,7 @@ def test_a_task(changed):
     config = yaml.safe_load((workflow.folder / "config/config.yaml").read_text(encoding="utf-8"))
     config["models"]["minilm"] = CONFIG["models"]["tiny"]
     run = "results/demo/models/minilm/tasks/topics/runs/average/all/runs.json"
-    process = workflow.snakemake(run, "--cores", "1", "--configfile", workflow.write(config))
-    assert process.returncode == 0, process.stdout + process.stderr
+    workflow.run(run, "--cores", "1", "--configfile", workflow.write(config))
     labels = read_table(workflow.folder / "results/demo/tasks/topics/labels.parquet")
     assert provenance_of(labels)["label_names"] == ["animals", "colours"] and (workflow.folder / run).exists()
 
@@ -109,8 +108,7 @@ def test_a_metric(changed):
     assert passes(workflow, "tests/unit/test_metrics.py", "-k", "scikit or every") >= 15
     config = tiny_with(fractions=["1", "0"], seeds=[1, 2])
     config["tasks"]["animals"]["metric"] = "balanced_accuracy"
-    process = workflow.snakemake("--cores", "1", "--configfile", workflow.write(config))
-    assert process.returncode == 0, process.stdout + process.stderr
+    workflow.run("--cores", "1", "--configfile", workflow.write(config))
     results = workflow.folder / "results/tiny"
     rows = [row for row in read_table(results / "tables/summary.parquet").to_pylist() if row["main"]]
     assert {(row["metric"], row["trivial"]) for row in rows if row["subset"] == "all"} == {("balanced_accuracy", 0.5)}
@@ -133,8 +131,7 @@ def test_an_order(changed):
     config = tiny_with(orders=["layers-in-turn"])
     planned = workflow.planned(config)
     assert planned["order_heads"] == 1 and planned["probe"] == 4 and "train_lambda" not in planned
-    process = workflow.snakemake("--cores", "1", "--configfile", workflow.write(config))
-    assert process.returncode == 0, process.stdout + process.stderr
+    workflow.run("--cores", "1", "--configfile", workflow.write(config))
     report = (workflow.folder / "results/tiny/report/index.html").read_text(encoding="utf-8")
     assert "layers in turn" in report
 
@@ -143,8 +140,7 @@ def test_an_order(changed):
 def test_an_analysis(changed):
     workflow = changed("An analysis")
     assert passes(workflow, "tests/unit/test_lambdas.py") == 1
-    process = workflow.snakemake("--cores", "1", "--configfile", workflow.write(tiny_with()))
-    assert process.returncode == 0, process.stdout + process.stderr
+    workflow.run("--cores", "1", "--configfile", workflow.write(tiny_with()))
     results = workflow.folder / "results/tiny"
     rows = read_table(results / "tables/lambdas.parquet").to_pylist()
     assert [(row["task"], row["layer"], row["head"]) for row in rows] == [

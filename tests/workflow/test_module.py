@@ -54,8 +54,7 @@ def test_another_workflow_runs_papa_as_a_module(study, finished):
     assert planned["conclude"] == 1 and planned["papa_probe"] == 3 and planned["papa_average"] == 1
     assert all(rule == "conclude" or rule.startswith("papa_") for rule in planned)
 
-    process = study.snakemake("--cores", "1")
-    assert process.returncode == 0, process.stdout + process.stderr
+    process = study.run("--cores", "1")
     assert "papa_probe: " not in process.stderr and "Error" not in process.stdout + process.stderr
     assert (study.folder / "conclusion.txt").read_text(encoding="utf-8").strip()
     runs = sorted((study.folder / "results/tiny").glob("models/*/tasks/animals/runs/**/runs.json"))

@@ -3,11 +3,10 @@
 import copy
 import html
 import json
-import shutil
 
 import pytest
 from test_decoder import write_decoder
-from tiny import CONFIG, Copy
+from tiny import CONFIG
 
 from papa.files import provenance_of, read_table
 
@@ -25,12 +24,10 @@ def with_all_orders():
 
 
 @pytest.mark.slow
-def test_every_order_goes_to_the_page_and_is_compared(fresh, tmp_path):
-    shutil.copytree(fresh.folder, tmp_path / "papa", symlinks=True)
-    workflow, config = Copy(tmp_path / "papa"), with_all_orders()
+def test_every_order_goes_to_the_page_and_is_compared(fresh_copy):
+    workflow, config = fresh_copy, with_all_orders()
     write_decoder(workflow.folder / "models/decoder")
-    process = workflow.snakemake("--cores", "2", "--configfile", workflow.write(config))
-    assert process.returncode == 0, process.stdout + process.stderr
+    workflow.run("--cores", "2", "--configfile", workflow.write(config))
     results = workflow.folder / "results/tiny"
     summary = read_table(results / "tables/summary.parquet").to_pandas()
     for task, heads in (("animals", 4), ("next", 6)):

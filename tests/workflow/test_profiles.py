@@ -2,11 +2,10 @@
 
 import copy
 import re
-import shutil
 
 import pytest
 import yaml
-from tiny import CONFIG, JOBS, REPOSITORY, Copy
+from tiny import CONFIG, JOBS, REPOSITORY
 
 PROFILES = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPOSITORY.glob("profiles/*/*.yaml")}
 ENCODER = {"average", "average_part", "resample", "train_lambda", "half_lambda", "weigh_heads", "hidden_states"}
@@ -24,8 +23,7 @@ MORE["threads"] = {"encoder": 3, "probe": 2}
 def jobs_of(workflow, config, profile, *arguments):
     """From each rule to what snakemake prints of its jobs."""
     given = ["--configfile", workflow.write(config, f"{profile}.yaml"), "--quiet", "host", *arguments]
-    process = workflow.snakemake("-n", "--workflow-profile", f"workflow/profiles/{profile}", *given)
-    assert process.returncode == 0, process.stdout + process.stderr
+    process = workflow.run("-n", "--workflow-profile", f"workflow/profiles/{profile}", *given)
     planned = {}
     for text in re.split(r"\n *(?:local)?rule ", process.stdout)[1:]:
         planned.setdefault(text.split(":")[0], []).append(text.split("\n\n")[0])
@@ -34,8 +32,7 @@ def jobs_of(workflow, config, profile, *arguments):
 
 def test_the_plain_command_has_the_default_profile(fresh):
     """Nothing is printed of jobs that are planned, and a dry run needs no number of cores."""
-    process = fresh.snakemake("-n", "--configfile", fresh.write(CONFIG))
-    assert process.returncode == 0, process.stderr
+    process = fresh.run("-n", "--configfile", fresh.write(CONFIG))
     assert "Using workflow specific profile" in process.stderr and "profiles/default" in process.stderr
     assert "rule probe:" not in process.stdout
     assert re.search(rf"^total +{sum(JOBS.values()) + 1}$", process.stdout, re.MULTILINE)
@@ -72,18 +69,15 @@ def test_jobs_ask_by_sizes_once_these_are_known(finished):
 
 
 @pytest.mark.slow
-def test_encoders_at_once_have_a_gpu_each(fresh, tmp_path, monkeypatch):
+def test_encoders_at_once_have_a_gpu_each(fresh_copy, tmp_path, monkeypatch):
     """The choice is real, the GPUs are not: torch finds none, and `auto` runs on the CPU."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,9")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    shutil.copytree(fresh.folder, tmp_path / "papa", symlinks=True)
-    workflow = Copy(tmp_path / "papa")
-    config = ["--configfile", workflow.write(CONFIG | {"threads": {"encoder": 1}})]
+    config = ["--configfile", fresh_copy.write(CONFIG | {"threads": {"encoder": 1}})]
     limits = ["--workflow-profile", "workflow/profiles/gpu", "--cores", "2", "--resources", "gpu=2"]
     for rule in ("tokenize", "average"):  # both averages are ready at once
-        process = workflow.snakemake(*config, *limits, "--until", rule)
-        assert process.returncode == 0, process.stdout + process.stderr
-    logs = [path.read_text(encoding="utf-8") for path in workflow.folder.glob("results/tiny/logs/**/average.log")]
+        fresh_copy.run(*config, *limits, "--until", rule)
+    logs = [path.read_text(encoding="utf-8") for path in fresh_copy.folder.glob("results/tiny/logs/**/average.log")]
     got = [re.findall(r"this job has the GPU (\d)$", log, re.MULTILINE) for log in logs]
     assert sorted(got) == [["7"], ["9"]]

@@ -44,11 +44,6 @@ def to_do(config=CONFIG):
     return dict(Counter(job.rule for job in study.jobs() if study.state(job) != FRESH))
 
 
-def done(process):
-    assert process.returncode == 0, process.stdout + process.stderr
-    return process
-
-
 def test_a_run_prints_one_line_a_job_and_logs_the_rest(finished):
     lines = finished.printed.splitlines()
     for rule, number in JOBS.items():
@@ -93,7 +88,7 @@ def test_results_of_two_learning_rates_are_never_averaged(elsewhere, config):
     """With a further seed and another rate, every seed is trained with the new rate."""
     config["run"] = {"models": ["tiny"], "tasks": ["animals"], "fractions": ["1"], "seeds": [1, 2]}
     config["tasks"]["animals"]["learning_rate"] = 0.5
-    process = done(elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config)))
+    process = elsewhere.run("--cores", "2", "--configfile", elsewhere.write(config))
     assert "runs.json is rebuilt: training.learning_rate is 0.5, but it was made with 0.001." in process.stdout
     runs = read_table("results/tiny/tables/runs.parquet").to_pandas()
     assert set(runs.learning_rate) == {0.5} and set(runs.seed) == {1, 2}
@@ -129,7 +124,7 @@ def test_artefacts_of_another_study_are_rebuilt(finished, elsewhere, config):
     shutil.copytree(elsewhere.folder / "results/tiny", other)
     config = config | {"name": "other", "ranking": {"epochs": 3}, "layout": {"style": "published_code"}}
     config["run"]["tasks"] = ["animals"]
-    done(elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config, "other.yaml")))
+    elsewhere.run("--cores", "2", "--configfile", elsewhere.write(config, "other.yaml"))
     for name in (
         "models/tiny/tasks/animals/average/lambda-0.parquet",
         "models/tiny/tasks/animals/average/lambda-0/order.parquet",
@@ -162,7 +157,7 @@ def test_one_more_seed_after_pruning_trains_its_own_probes_only(elsewhere, confi
     before = runs_of(results)
     config["run"] |= {"seeds": [1, 2], "tasks": ["animals"]}
     config["keep_hidden_states"] = stay
-    process = done(elsewhere.snakemake("--cores", "2", "--configfile", elsewhere.write(config)))
+    process = elsewhere.run("--cores", "2", "--configfile", elsewhere.write(config))
     assert "runs.json is rebuilt" not in process.stdout
     assert "Probes of further seeds are trained for 4 variants; the others stay." in process.stdout
     logs = [path.read_text(encoding="utf-8") for path in (results / "logs").rglob("animals/runs/**/runs.log")]
@@ -180,7 +175,7 @@ def runs_of(results):
 
 
 def prune(workflow):
-    done(workflow.snakemake("prune", "--cores", "1", "--configfile", "config.yaml"))
+    workflow.run("prune", "--cores", "1", "--configfile", "config.yaml")
 
 
 def test_a_failed_job_fails_again_at_the_next_start(elsewhere, config):
@@ -197,7 +192,7 @@ def test_a_failed_job_fails_again_at_the_next_start(elsewhere, config):
 @pytest.mark.slow
 def test_scores_have_the_same_bytes_whatever_the_cores(finished, elsewhere):
     shutil.rmtree(elsewhere.folder / "results/tiny/models/tiny/tasks/animals/runs")
-    done(elsewhere.snakemake("--cores", "1", "--configfile", "config.yaml", "--until", "probe"))
+    elsewhere.run("--cores", "1", "--configfile", "config.yaml", "--until", "probe")
     runs = (finished.folder / "results/tiny/models/tiny/tasks/animals/runs").rglob("*.*")
     runs = [path for path in runs if path.suffix in (".json", ".safetensors")]
     assert len(runs) == 8

@@ -60,14 +60,8 @@ ENCODERS = {
     "albert": ("AlbertModel", {"embedding_size": 13}),
     "deberta-v2": (
         "DebertaV2Model",
-        {
-            "relative_attention": True,
-            "pos_att_type": ["c2p", "p2c"],
-            "position_buckets": 6,
-            "share_att_key": True,
-            "norm_rel_ebd": "layer_norm",
-            "position_biased_input": False,
-        },
+        {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 6, "share_att_key": True}
+        | {"norm_rel_ebd": "layer_norm", "position_biased_input": False},
     ),
     "t5": ("T5EncoderModel", {"d_kv": CHANNELS, "d_ff": 41, "relative_attention_num_buckets": 8}),
 }
@@ -87,8 +81,8 @@ def stock(name):
     return model
 
 
-def texts(left=False):
-    """Five texts of different lengths, padded behind, or in front."""
+def texts(left=False, padding=0):
+    """Five texts of different lengths, padded behind, or in front, by the id of padding."""
     lengths = torch.tensor([3, 19, 11, 1, 23])
     mask = (torch.arange(SLOTS) < lengths[:, None]).long()
     ids = torch.randint(4, VOCABULARY, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
@@ -97,7 +91,7 @@ def texts(left=False):
             torch.stack([row.roll(SLOTS - int(length)) for row, length in zip(values, lengths, strict=True)])
             for values in (ids, mask)
         )
-    return {"input_ids": ids, "attention_mask": mask}
+    return {"input_ids": ids.masked_fill(mask == 0, padding), "attention_mask": mask}
 
 
 def padded_states(model, inputs, pad_id):
@@ -114,9 +108,7 @@ def decoder(request):
 
 @pytest.fixture
 def inputs(decoder):
-    found = texts()
-    found["input_ids"] = found["input_ids"].masked_fill(found["attention_mask"] == 0, decoder.config.pad_token_id)
-    return found
+    return texts(padding=decoder.config.pad_token_id)
 
 
 @pytest.fixture
@@ -137,9 +129,8 @@ def test_a_model_is_what_it_was_and_does_what_the_formula_says(name):
 
 @pytest.mark.parametrize("left", [False, True])
 def test_hidden_states_and_logits_are_those_of_the_stock_model(decoder, left):
-    ours, inputs = Model(copy.deepcopy(decoder)), texts(left)
+    ours, inputs = Model(copy.deepcopy(decoder)), texts(left, decoder.config.pad_token_id)
     real = inputs["attention_mask"].bool()
-    inputs["input_ids"] = inputs["input_ids"].masked_fill(~real, decoder.config.pad_token_id)
     hidden = ours.hidden_states(inputs)
     assert distance(list(hidden.transpose(1, 2)[real].unbind(1)), padded_states(decoder, inputs, 0)) < 3e-6
     close(ours.logits(inputs)[real], decoder(**inputs).logits[real], atol=1e-4)
@@ -179,14 +170,9 @@ def test_averages_are_those_of_collected_attention(decoder, inputs):
 
 @pytest.mark.parametrize("left", [False, True])
 def test_a_plain_model_does_the_same_padded_on_either_side(decoder, constants, left):
-    behind, given = texts(), texts(left)
+    behind, given = texts(padding=decoder.config.pad_token_id), texts(left)
     heads = [(0, 1), (1, 0), (1, 1), (1, 2), (1, 3), (2, 2)]
-    expected = Model(copy.deepcopy(decoder)).hidden_states(
-        behind
-        | {"input_ids": behind["input_ids"].masked_fill(behind["attention_mask"] == 0, decoder.config.pad_token_id)},
-        constants,
-        heads,
-    )
+    expected = Model(copy.deepcopy(decoder)).hidden_states(behind, constants, heads)
     real = given["attention_mask"].bool()
     positions = (given["attention_mask"].cumsum(1) - 1).clamp(min=0)
     before = decoder(**given, position_ids=positions).logits
@@ -199,9 +185,7 @@ def test_a_plain_model_does_the_same_padded_on_either_side(decoder, constants, l
 
 def test_texts_padded_in_front_are_continued_as_those_padded_behind_would_be(decoder, constants):
     """`generate` with its cache gives, token for token, what whole passes over each text alone give."""
-    given = texts(left=True)
-    given["input_ids"] = given["input_ids"].masked_fill(given["attention_mask"] == 0, decoder.config.pad_token_id)
-    given = {name: values[:3, -12:] for name, values in given.items()}
+    given = {name: values[:3, -12:] for name, values in texts(True, decoder.config.pad_token_id).items()}
     with papa.replaced_attention(decoder, constants, [(0, 1), (1, 0), (2, 2)]), torch.no_grad():
         continued = decoder.generate(**given, max_new_tokens=5, do_sample=False, eos_token_id=None)
         for row, whole in enumerate(continued):
@@ -254,9 +238,7 @@ def test_gradients_are_the_same_on_either_side_of_padding(decoder, constants):
     ours = Model(decoder)
 
     def gradient(left):
-        inputs = texts(left)
-        padding = inputs["attention_mask"] == 0
-        inputs["input_ids"] = inputs["input_ids"].masked_fill(padding, decoder.config.pad_token_id)
+        inputs = texts(left, decoder.config.pad_token_id)
         mixing = torch.full((LAYERS, HEADS), 0.4, requires_grad=True)
         loss = ours.logits(inputs, constants, mixing=mixing).square().sum()
         return torch.autograd.grad(loss / 1e5, mixing)[0]
@@ -312,11 +294,8 @@ def test_a_decoder_needs_no_mask_if_padding_stands_behind_the_tokens(constants):
     ends = inputs["attention_mask"].bool()
     with papa.replaced_attention(plain, constants), torch.no_grad():
         close(plain(inputs["input_ids"]).logits[ends], plain(**inputs).logits[ends])
-    plain = stock("distilbert")
-    with (
-        papa.replaced_attention(plain, constants),
-        pytest.raises(InputError, match="Call the model with input_ids and attention_mask"),
-    ):
+    plain, said = stock("distilbert"), "Call the model with input_ids and attention_mask"
+    with papa.replaced_attention(plain, constants), pytest.raises(InputError, match=said):
         plain(inputs["input_ids"])
 
 
@@ -348,11 +327,8 @@ def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is
     model = stock("llama").train()
     before = [module.training for module in model.modules()]
     monkeypatch.setattr("papa.model.attention.restrict", lambda matrices, *_: 0.9 * matrices.values[None])
-    with (
-        pytest.raises(papa.InputError, match="from what the formula gives"),
-        papa.replaced_attention(model, constants),
-    ):
-        pass
+    with pytest.raises(papa.InputError, match="from what the formula gives"):
+        papa.replaced_attention(model, constants).__enter__()
     assert [module.training for module in model.modules()] == before
     assert model.config._attn_implementation == "eager"
 
@@ -401,7 +377,6 @@ def test_a_model_that_counts_tokens_along_the_row_is_not_packed():
     for model in (transformers.Llama4TextModel(llama).eval(), transformers.CLIPTextModel(clip).eval()):
         ours, given = Model(copy.deepcopy(model)), texts()
         assert str(ours.form) == "padded"
-        given["input_ids"] = given["input_ids"].masked_fill(given["attention_mask"] == 0, 0)
         found = ours.hidden_states(given).transpose(1, 2)[given["attention_mask"].bool()]
         assert distance(list(found.unbind(1)), padded_states(model, given, 0)) < 3e-6
 
@@ -412,11 +387,8 @@ def test_within_replaced_attention_there_is_no_second_one(name, constants):
     before = model(**given, output_hidden_states=True).hidden_states[-1]
     with papa.replaced_attention(model, constants):
         inside = model(**given, output_hidden_states=True).hidden_states[-1]
-        with (
-            pytest.raises(InputError, match="is papa's already; leave the other"),
-            papa.replaced_attention(model, constants),
-        ):
-            pass
+        with pytest.raises(InputError, match="is papa's already; leave the other"):
+            papa.replaced_attention(model, constants).__enter__()
         assert torch.equal(model(**given, output_hidden_states=True).hidden_states[-1], inside)
     assert torch.equal(model(**given, output_hidden_states=True).hidden_states[-1], before)
 
@@ -455,10 +427,9 @@ def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(
             model(given["input_ids"][:1], position_ids=torch.arange(SLOTS)[None] % 9)
         with pytest.raises(InputError, match=r"^Attention was asked for outside of a call of the model"):
             model.base_model(**given)
-        with pytest.raises(InputError, match="call that model itself, with a cache that grows"):
-            model.generate(**given, max_new_tokens=2, cache_implementation="static")
-        with pytest.raises(InputError, match="call that model itself, with a cache that grows"):
-            model.generate(given["input_ids"][-1:], max_new_tokens=2, cache_implementation="static")
+        for inputs in (given, {"input_ids": given["input_ids"][-1:]}):
+            with pytest.raises(InputError, match="call that model itself, with a cache that grows"):
+                model.generate(**inputs, max_new_tokens=2, cache_implementation="static")
 
 
 def test_padding_may_have_the_id_of_a_token():

@@ -69,7 +69,7 @@ def measured(model, folder, **settings):
 @pytest.fixture
 def changed(study, tmp_path):
     """The folder of a copy of the study."""
-    return Path(shutil.copytree(study.folder, tmp_path / "copy"))
+    return Path(shutil.copytree(study.folder, tmp_path / study.folder.name))
 
 
 def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):

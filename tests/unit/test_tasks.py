@@ -27,6 +27,7 @@ from papa.files import digest_of, digest_of_table, provenance_of, read_table, tr
 Prepare = Callable[..., pa.Table]
 TEXT = {"text": ["a", "b", "c"], "label": ["yes", "no", "yes"]}
 WORDS = {"words": [["a", "b"], ["c"]], "tag": [["X", "Y"], ["Y"]]}
+PAIRS = {"text": ["a", "b"], "other": ["x", "y"]}
 
 
 def texts_of(corpus: Corpus, folder: Path) -> str:
@@ -103,13 +104,10 @@ def prepare(tmp_path: Path) -> Prepare:
 def test_texts_and_labels_stand_side_by_side(prepare: Prepare, tmp_path: Path) -> None:
     labels = prepare(TEXT, {"text": ["d"], "label": ["no"]})
     texts = read_table(tmp_path / "texts.parquet")
-    assert texts.to_pydict() == {
-        "split": ["train"] * 3 + ["validation"],
-        "row": [0, 1, 2, 0],
-        "first": ["a", "b", "c", "d"],
-    }
+    rows = {"split": ["train"] * 3 + ["validation"], "row": [0, 1, 2, 0], "first": ["a", "b", "c", "d"]}
+    assert texts.to_pydict() == rows
     assert labels.select(["split", "row"]) == texts.select(["split", "row"])
-    assert labels.column("label").to_pylist() == [1, 0, 1, 0]
+    assert labels["label"].to_pylist() == [1, 0, 1, 0]
     about, fingerprint = provenance_of(texts), digest_of_table(texts)
     assert about["fingerprint"] == provenance_of(labels)["fingerprint"] == fingerprint
     assert about["rows"] == about["rows_available"] == {"train": 3, "validation": 1}
@@ -121,10 +119,10 @@ def test_texts_and_labels_stand_side_by_side(prepare: Prepare, tmp_path: Path) -
 
 def test_pairs_and_words(prepare: Prepare, tmp_path: Path) -> None:
     prepare(TEXT | {"other": ["x", "y", "z"]}, corpus={"second": "other"})
-    assert read_table(tmp_path / "texts.parquet").column("second").to_pylist()[:3] == ["x", "y", "z"]
+    assert read_table(tmp_path / "texts.parquet")["second"].to_pylist()[:3] == ["x", "y", "z"]
     labels = prepare(WORDS)
-    assert read_table(tmp_path / "texts.parquet").column("words").to_pylist()[:2] == WORDS["words"]
-    assert labels.column("label").to_pylist()[:2] == [[0, 1], [1]]
+    assert read_table(tmp_path / "texts.parquet")["words"].to_pylist()[:2] == WORDS["words"]
+    assert labels["label"].to_pylist()[:2] == [[0, 1], [1]]
     assert labels.schema.field("label").type.value_type == pa.int64()
 
 
@@ -150,7 +148,7 @@ def test_labels_go_by_name(
 ) -> None:
     table = prepare(TEXT | {"label": values}, names={"label": class_names} if class_names else None, labels=given)
     assert provenance_of(table)["label_names"] == expected_names
-    assert table.column("label").to_pylist() == expected * 2
+    assert table["label"].to_pylist() == expected * 2
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "json", "jsonl", "parquet", "conll", "txt"])
@@ -177,7 +175,7 @@ def test_other_types_of_strings_and_lists(prepare: Prepare, tmp_path: Path) -> N
     prepare({"text": text, "label": pa.array(TEXT["label"]).dictionary_encode()})
     words = pa.array(WORDS["words"], pa.large_list(pa.large_string()))
     labels = prepare({"words": words, "tag": pa.array(WORDS["tag"], pa.large_list(pa.string()))})
-    assert labels.column("label").to_pylist()[:2] == [[0, 1], [1]]
+    assert labels["label"].to_pylist()[:2] == [[0, 1], [1]]
     assert read_table(tmp_path / "texts.parquet").schema.field("words").type.value_type == pa.string()
 
 
@@ -191,9 +189,9 @@ def test_train_limit_is_a_fixed_nested_sample_in_order(prepare: Prepare, tmp_pat
         assert provenance_of(texts)["rows"] == {"train": min(limit, rows), "validation": 3}
         assert provenance_of(texts)["rows_available"] == {"train": rows, "validation": 3}
         taken = texts.slice(0, min(limit, rows))
-        assert taken.column("first").to_pylist() == [f"text {n}" for n in taken.column("row").to_pylist()]
-        assert labels.column("label").to_pylist()[: len(taken)] == [n % 2 for n in taken.column("row").to_pylist()]
-        return taken.column("row").to_pylist()
+        assert taken["first"].to_pylist() == [f"text {n}" for n in taken["row"].to_pylist()]
+        assert labels["label"].to_pylist()[: len(taken)] == [n % 2 for n in taken["row"].to_pylist()]
+        return taken["row"].to_pylist()
 
     assert numbers(23) == numbers(23) == sorted(numbers(23))
     assert set(numbers(11)) < set(numbers(23)), "a larger limit adds rows and keeps the others"
@@ -207,8 +205,8 @@ def test_blank_lines_of_running_text_are_left_out(tmp_path: Path) -> None:
     blocks = Corpus(files=files, first="text", blocks=True, train_limit=2)
     texts_of(blocks, tmp_path)
     table = read_table(tmp_path / "texts.parquet")
-    assert table.column("row").to_pylist()[2:] == [1, 3, 5] and len(set(table.column("row").to_pylist()[:2])) == 2
-    assert set(table.column("first").to_pylist()) <= {"= a =", "b", "c"}
+    assert table["row"].to_pylist()[2:] == [1, 3, 5] and len(set(table["row"].to_pylist()[:2])) == 2
+    assert set(table["first"].to_pylist()) <= {"= a =", "b", "c"}
     assert provenance_of(table)["rows_available"] == {"train": 3, "validation": 3}
     assert provenance_of(table)["shared"] == {}, "lines of running text recur"
     with pytest.raises(InputError, match="has no text in column text in 3 of 6 rows"):
@@ -222,12 +220,7 @@ def test_blank_lines_of_running_text_are_left_out(tmp_path: Path) -> None:
     ("train", "validation", "column", "shared"),
     [
         ({"text": ["a", "b", "c"]}, {"text": [" b\n", "d", "b", "B"]}, {"first": "text"}, 2),
-        (
-            {"text": ["a", "b"], "other": ["x", "y"]},
-            {"text": ["a", "b", "x"], "other": ["y", " y", "a"]},
-            {"first": "text", "second": "other"},
-            1,
-        ),
+        (PAIRS, {"text": ["a", "b", "x"], "other": ["y", " y", "a"]}, {"first": "text", "second": "other"}, 1),
         ({"words": [["a", "b"], ["c"]]}, {"words": [["a"], ["c"], ["b", "a"], ["a b"]]}, {"words": "words"}, 1),
         ({"text": ["a"]}, {"text": ["b"]}, {"first": "text"}, 0),
     ],
@@ -252,8 +245,8 @@ def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare: Prepare, ca
     with caplog.at_level(logging.WARNING):
         table = prepare(train, validation, corpus={"train_limit": 4})
     assert provenance_of(table)["label_names"] == ["rare", "x", "y"], "names do not depend on the limit"
-    assert table.column("label").to_pylist()[-1] == 0
-    assert ("'rare'" in caplog.text) == (0 not in table.column("label").to_pylist()[:4])
+    assert table["label"].to_pylist()[-1] == 0
+    assert ("'rare'" in caplog.text) == (0 not in table["label"].to_pylist()[:4])
 
 
 def test_labels_are_counted_in_the_training_rows_taken(prepare: Prepare) -> None:
@@ -263,7 +256,7 @@ def test_labels_are_counted_in_the_training_rows_taken(prepare: Prepare) -> None
     assert provenance_of(prepare(WORDS))["train_counts"] == [1, 2], "words, and not rows"
     train = {"text": list("abcdefgh"), "label": ["x", "y"] * 4}
     limited = prepare(train, TEXT | {"label": ["x"] * 3}, corpus={"train_limit": 5})
-    taken = limited.column("label").to_pylist()[:5]
+    taken = limited["label"].to_pylist()[:5]
     assert provenance_of(limited)["train_counts"] == [taken.count(0), taken.count(1)]
 
 
@@ -274,20 +267,20 @@ def test_every_word_has_its_most_frequent_label_of_the_training_rows(prepare: Pr
     table = prepare(train, validation)
     assert provenance_of(table)["label_names"] == ["X", "Y", "Z"]
     assert provenance_of(table)["train_counts"] == [2, 4, 1]
-    assert table.column("by_word").to_pylist() == [[0, 2], [0, 2, 1], [0, 1], [2, 0, 1], [1, 1]]
+    assert table["by_word"].to_pylist() == [[0, 2], [0, 2, 1], [0, 1], [2, 0, 1], [1, 1]]
     assert table.schema.field("by_word").type == table.schema.field("label").type
     even = {"words": [["a", "b"]], "tag": [["Y", "X"]]}
     words = prepare(even, {"words": [["new"]], "tag": [["Y"]]})
-    assert words.column("by_word").to_pylist() == [[1, 0], [0]], "of labels as frequent, the first of the names"
+    assert words["by_word"].to_pylist() == [[1, 0], [0]], "of labels as frequent, the first of the names"
 
 
 def test_subsets(prepare: Prepare) -> None:
     table = prepare(TEXT | {"kind": ["easy", None, "hard"]}, subset="kind")
-    assert table.column("subset").to_pylist() == ["easy", "", "hard"] * 2
+    assert table["subset"].to_pylist() == ["easy", "", "hard"] * 2
     table = prepare(WORDS | {"kind": [["easy", ""], ["hard"]]}, subset="kind")
-    assert table.column("subset").to_pylist() == [["easy", ""], ["hard"]] * 2
+    assert table["subset"].to_pylist() == [["easy", ""], ["hard"]] * 2
     table = prepare(WORDS | {"kind": [1, 2]}, subset="kind")
-    assert table.column("subset").to_pylist() == ["1", "2"] * 2
+    assert table["subset"].to_pylist() == ["1", "2"] * 2
 
 
 def test_subsets_leave_labels_as_they_are(prepare: Prepare, tmp_path: Path) -> None:
@@ -314,8 +307,8 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch: pyte
     task = {"label": "label", "metric": "accuracy", "labels": ("no", "yes", "rare")}
     texts_of(corpus, tmp_path)
     labels, texts = labels_of(corpus, tmp_path, **task), read_table(tmp_path / "texts.parquet")
-    assert texts.column("split").to_pylist() == ["train"] * 3 + ["validation"] + ["more"] * 2
-    assert labels.column("label").to_pylist() == [1, 0, 1, 0, 1, 2]
+    assert texts["split"].to_pylist() == ["train"] * 3 + ["validation"] + ["more"] * 2
+    assert labels["label"].to_pylist() == [1, 0, 1, 0, 1, 2]
     assert provenance_of(texts)["rows"] == {"train": 3, "validation": 1, "more": 2}
     assert provenance_of(texts)["shared"] == {"validation": 0, "more": 1}
     with pytest.raises(InputError, match=r"contains 'rare' in some/data, split more, but in no training row"):
@@ -325,21 +318,16 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    "values",
-    [
-        ["pos", " pos", "pos\t", "neg"],
-        ["pos", "pos\u200b", "\ufeffpos", "neg"],
-        ["caf\u00e9", "cafe\u0301", "caf\u00e9", "neg"],
-    ],
+    "values", [["pos", " pos", "pos\t"], ["pos", "pos\u200b", "\ufeffpos"], ["caf\u00e9", "cafe\u0301", "caf\u00e9"]]
 )
 def test_labels_that_look_the_same_are_one_class(
     prepare: Prepare, caplog: pytest.LogCaptureFixture, values: list[str]
 ) -> None:
-    rows = {"text": list("abcd"), "label": values}
+    rows = {"text": list("abcd"), "label": [*values, "neg"]}
     for names in (None, (f" {values[0]}", "neg")):
         table = prepare(rows, labels=names)
         assert sorted(provenance_of(table)["label_names"]) == sorted(["neg", values[0]])
-        assert len(set(table.column("label").to_pylist()[:3])) == 1
+        assert len(set(table["label"].to_pylist()[:3])) == 1
     assert not [record for record in caplog.records if "different labels" in record.message]
 
 
@@ -354,7 +342,7 @@ def test_labels_that_people_take_for_one_are_warned_of(
     assert caplog.text.count("different labels") == 1
 
 
-LONG = {"text": list("abcdefg")}
+NO_YES = {"names": {"label": ["no", "yes"]}}
 
 
 @pytest.mark.parametrize(
@@ -371,29 +359,17 @@ LONG = {"text": list("abcdefg")}
         (WORDS | {"tag": ["X", "Y"]}, {}, r"Column tag .* contains string.*a list with one label per word"),
         (TEXT | {"label": [["x"], ["y"], ["x"]]}, {}, r"Column label .* contains list.*one label in each row"),
         (TEXT | {"text": ["a", " \t", None]}, {}, r"no text in column text in 2 of 3 rows \(counted from 0: 1, 2\)"),
-        (
-            LONG | {"text": [""] * 7, "label": ["x"] * 7},
-            {},
-            r"in 7 of 7 rows \(counted from 0: 0, 1, 2, 3, 4, \.\.\.\)",
-        ),
+        ({"text": [""] * 7, "label": ["x"] * 7}, {}, r"in 7 of 7 rows \(counted from 0: 0, 1, 2, 3, 4, \.\.\.\)"),
         (WORDS | {"words": [[], ["c"]]}, {}, r"no words in column words in 1 of 2 rows \(counted from 0: 0\)"),
         (WORDS | {"words": [["a", ""], ["c"]]}, {}, r"an empty word \(or only spaces\) in column words in 1 of 2"),
         (WORDS | {"tag": [["X"], ["Y"]]}, {}, r"without one label per word in 1 of 2 rows \(counted from 0: 0\)"),
         (WORDS | {"tag": [["X", None], ["Y"]]}, {}, r"no label in column tag"),
         (TEXT | {"label": ["yes", "", None]}, {}, r"no label in column label .* in 2 of 3"),
         (TEXT | {"label": [-1, -1, -1]}, {}, r"no label in column label .* in 3 of 3"),
-        (TEXT | {"label": [-1, -1, -1]}, {"names": {"label": ["no", "yes"]}}, r"no label in column label .* in 3 of 3"),
+        (TEXT | {"label": [-1, -1, -1]}, NO_YES, r"no label in column label .* in 3 of 3"),
         (TEXT | {"label": ["-1", "0", "1"]}, {}, r"no label .*if -1 is a class, list it under labels"),
-        (
-            TEXT | {"label": [0, 1, 2]},
-            {"names": {"label": ["no", "yes"]}},
-            r"out of range: there are 2 classes in 1 of 3",
-        ),
-        (
-            TEXT | {"label": [0, 1, -7]},
-            {"names": {"label": ["no", "yes"]}},
-            r"out of range: there are 2 classes in 1 of 3",
-        ),
+        (TEXT | {"label": [0, 1, 2]}, NO_YES, r"out of range: there are 2 classes in 1 of 3"),
+        (TEXT | {"label": [0, 1, -7]}, NO_YES, r"out of range: there are 2 classes in 1 of 3"),
         (TEXT | {"label": [0, 1, 2]}, {"labels": ["no", "yes"]}, r"out of range: there are 2 classes"),
         (TEXT, {"labels": ("yes", "maybe")}, r"Column label contains 'no', but labels lists only yes, maybe"),
         (TEXT, {"labels": ["yes", "no", "yes"]}, r"labels lists a name twice"),
@@ -411,7 +387,7 @@ LONG = {"text": list("abcdefg")}
         (
             TEXT | {"kind": ["x", "e\x1bsc", "x"]},
             {"subset": "kind"},
-            r"a control character in a subset in column kind in 1 of 3 rows \(counted from 0: 1\)",
+            r"in a subset in column kind in 1 of 3 rows .*: 1\)",
         ),
         (WORDS | {"kind": [["x", "\ufffe"], ["y"]]}, {"subset": "kind"}, r"a control character .* in 1 of 2 rows"),
         (
@@ -422,14 +398,14 @@ LONG = {"text": list("abcdefg")}
         (
             TEXT | {"label": ["yes", "no", "no\x1b!"]},
             {},
-            r"a control character in a label in column label in 1 of 3 rows \(counted from 0: 2\)",
+            r"a control character in a label in column label in 1 of 3 .* 2\)",
         ),
         (WORDS | {"tag": [["X", "\x7fY"], ["X"]]}, {}, r"a control character in a label in column tag in 1 of 2"),
         (TEXT | {"label": [0, 1, 0]}, {"names": {"label": ["no", "y\x9fes"]}}, r"a control character in a label"),
         (
             TEXT | {"label": ["yes", "b", "yes"]},
-            {"names": {"label": ["yes", "no"]}},
-            r"Column label contains 'b', but the class names in the data are only yes, no",
+            NO_YES,
+            r"contains 'b', but the class names in the data are only no, yes",
         ),
     ],
 )
@@ -446,16 +422,13 @@ def test_a_label_in_validation_rows_only(prepare: Prepare, caplog: pytest.LogCap
     validation = {"text": ["d", "e"], "label": ["no", "maybe"]}
     with pytest.raises(InputError, match=r"contains 'maybe' in .*validation\.parquet, but in no training row"):
         prepare(TEXT, validation)
+    with pytest.raises(InputError, match=r"validation\.parquet has no rows"):
+        prepare(TEXT, {"text": pa.array([], pa.string()), "label": pa.array([], pa.string())})
     with pytest.raises(InputError, match=r"contains 'maybe' in"):
         prepare(TEXT | {"label": [0, 1, 0]}, validation | {"label": [0, 2]}, names={"label": ["no", "yes", "maybe"]})
     table = prepare(TEXT, validation, labels=["no", "yes", "maybe"])
-    assert table.column("label").to_pylist() == [1, 0, 1, 0, 2]
+    assert table["label"].to_pylist() == [1, 0, 1, 0, 2]
     assert "'maybe' in validation rows, but in no training row" in caplog.text
-
-
-def test_an_empty_validation_split(prepare: Prepare) -> None:
-    with pytest.raises(InputError, match=r"validation\.parquet has no rows"):
-        prepare(TEXT, {"text": pa.array([], pa.string()), "label": pa.array([], pa.string())})
 
 
 def test_labels_refuse_texts_of_another_state_of_the_source(prepare: Prepare, tmp_path: Path) -> None:

@@ -1,10 +1,15 @@
-"""A copy of the workflow that really ran once, on a tiny random BERT and a few rows of text."""
+"""The workflow with a tiny random BERT and a few rows of text: fresh, computed in this process, and really run."""
 
 import fcntl
 import shutil
 
 import pytest
 from tiny import CONFIG, Copy, copy_of_repository, write_data, write_model
+
+from papa.config.reading import config_of
+from papa.config.study import Study
+from papa.data.local_digests import LocalSourceDigests
+from papa.jobs.measure import run_here
 
 
 @pytest.fixture(scope="session")
@@ -17,21 +22,42 @@ def fresh(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def computed(fresh, tmp_path_factory):
+    """The workflow with all results of `CONFIG`, which no test changes.
+
+    They are computed in this process: a run of the workflow loads the libraries again for each of its 36 jobs.
+    """
+    workflow = Copy(tmp_path_factory.mktemp("computed") / "papa")
+    shutil.copytree(fresh.folder, workflow.folder, symlinks=True)
+    workflow.write(CONFIG)
+    config = config_of(CONFIG)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(workflow.folder)
+        run_here(Study(config, "results/tiny", LocalSourceDigests(config.machine)))
+    return workflow
+
+
+@pytest.fixture
+def computed_copy(computed, tmp_path):
+    """A copy of the workflow with its results, whose files a test may change."""
+    shutil.copytree(computed.folder, tmp_path / "papa", symlinks=True)
+    return Copy(tmp_path / "papa")
+
+
+@pytest.fixture(scope="session")
 def finished(fresh, tmp_path_factory):
-    """The workflow after a run of `CONFIG`; `finished.printed` is what the run printed.
+    """The workflow after a run of `CONFIG`, which slow tests compare with.
 
     It is made once, by the first of the processes that pytest runs at a time, and no test writes to it.
     """
     shared = tmp_path_factory.getbasetemp()
     shared = shared.parent if shared.name.startswith("popen-") else shared  # where pytest-xdist runs several
-    workflow, printed = Copy(shared / "finished/papa"), shared / "finished/printed.txt"
+    workflow = Copy(shared / "finished/papa")
     with open(shared / "finished.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not printed.exists():
+        if not workflow.folder.exists():
             shutil.copytree(fresh.folder, workflow.folder, symlinks=True)
-            process = workflow.run("--cores", "2", "--configfile", workflow.write(CONFIG))
-            printed.write_text(process.stdout + process.stderr, encoding="utf-8")
-    workflow.printed = printed.read_text(encoding="utf-8")
+            workflow.run("--cores", "2", "--configfile", workflow.write(CONFIG))
     return workflow
 
 

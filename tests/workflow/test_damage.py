@@ -43,10 +43,10 @@ FOREIGN = {
 
 
 @pytest.fixture(scope="module")
-def folder(finished, tmp_path_factory):
-    """A copy of the finished workflow; what runs here runs in its folder."""
+def folder(computed, tmp_path_factory):
+    """A copy of the workflow with its results; what runs here runs in its folder."""
     own = tmp_path_factory.mktemp("damage") / "papa"
-    shutil.copytree(finished.folder, own, symlinks=True)
+    shutil.copytree(computed.folder, own, symlinks=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(own)
         patch.setenv(Machine.VARIABLE, json.dumps(asdict(config_of(CONFIG).machine)))

@@ -153,6 +153,7 @@ def test_a_full_disk(finished, unfinished, tmp_path, free):
     completes(unfinished, finished)
 
 
+@pytest.mark.slow
 def test_two_workflows_at_once(unfinished):
     with open(unfinished.folder / RESULTS / ".lock") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -67,8 +67,8 @@ def projected(values: np.ndarray) -> list[float]:
     return [float(len(flat)), float(flat @ np.cos(np.arange(len(flat)))), float(np.abs(flat).sum())]
 
 
-def test_numbers_that_change_get_a_new_version(finished) -> None:
-    results = finished.folder / "results/tiny"
+def test_numbers_that_change_get_a_new_version(computed) -> None:
+    results = computed.folder / "results/tiny"
     found = {}
     for stage, path in EXAMPLES.items():
         trace = trace_of(results / path)

@@ -53,6 +53,23 @@ def changed(**blocks):
     return config
 
 
+def with_long_texts(text, runs, **rows):
+    """`CONFIG` with a corpus of equal texts, so many rows in each split, of which one task is run."""
+    for split in ROWS:
+        lines = "\n".join(["sentence,animal", *(f"{text},{row % 2}" for row in range(rows[split]))])
+        with open(f"data/long.{split}.csv", "w", encoding="utf-8") as file:
+            file.write(lines + "\n")
+    files = {"files": {split: f"data/long.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
+    config = changed(corpora={"sentences": files}, run={"tasks": ["animals"]} | runs)
+    del config["tasks"]["animals"]["subset"]
+    return config
+
+
+def stages_of(plan, config, *options):
+    found = json.loads(plan(config, "--json", *options).stdout)
+    return {stage["stage"]: stage for stage in found["stages"]}
+
+
 def test_jobs_are_those_of_the_study(plan):
     result = plan(CONFIG, "--json", "--cores", "3")
     assert result.exit_code == 0, result.output
@@ -67,44 +84,28 @@ def test_jobs_are_those_of_the_study(plan):
 
 def test_disk_follows_from_rows_words_and_sizes(plan):
     """Long rows of which all fill their slots: every token is stored as 3 hidden states of 8 numbers in float16."""
-    rows = 20_000
-    words = " ".join(["cat"] * 40)
-    for split in ROWS:
-        text = "\n".join(["sentence,animal", *(f"{words},{row % 2}" for row in range(rows))])
-        with open(f"data/long.{split}.csv", "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-    files = {"files": {split: f"data/long.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
-    config = changed(corpora={"sentences": files}, run={"tasks": ["animals"], "fractions": ["1"]})
+    config = with_long_texts(" ".join(["cat"] * 40), {"fractions": ["1"]}, train=20_000, validation=20_000)
     config["contextless"] = False
-    del config["tasks"]["animals"]["subset"]
-    stages = {stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]}
-    assert stages["hidden_states"]["disk_mb"] == -(-(2 * rows * 13 * 3 * 8 * 2 + 2 * rows * 4) // 10**6)
+
+    def stored(*options, **changes):
+        return stages_of(plan, config | changes, *options)["hidden_states"]["disk_mb"]
+
+    assert stored() == -(-(40_000 * 13 * 3 * 8 * 2 + 40_000 * 4) // 10**6)
     config["corpora"]["sentences"]["train_limit"] = 10_000
-    limited = {stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]}
-    assert limited["hidden_states"]["disk_mb"] == -(-(30_000 * 13 * 3 * 8 * 2 + 30_000 * 4) // 10**6)
+    limited = -(-(30_000 * 13 * 3 * 8 * 2 + 30_000 * 4) // 10**6)
+    assert stored() == limited
     # several variants, of which few are there at a time if they do not stay
     config["run"]["fractions"] = ["1", "1/2", "1/8", "0"]
-    for stay, variants in ((True, 4), (False, 2)):
-        found = plan(config | {"keep_hidden_states": stay}, "--json", "--cores", "1")
-        stored = next(own for own in json.loads(found.stdout)["stages"] if own["stage"] == "hidden_states")
-        assert stored["disk_mb"] == variants * limited["hidden_states"]["disk_mb"]
+    assert stored("--cores", "1") == 4 * limited
+    assert stored("--cores", "1", keep_hidden_states=False) == 2 * limited
     # those of the original wait until all gradients are taken
     config["run"]["orders"] = ["gradient"]
-    found = plan(config | {"keep_hidden_states": False}, "--json", "--cores", "1")
-    stored = next(own for own in json.loads(found.stdout)["stages"] if own["stage"] == "hidden_states")
-    assert stored["disk_mb"] == 3 * limited["hidden_states"]["disk_mb"]
+    assert stored("--cores", "1", keep_hidden_states=False) == 3 * limited
 
 
 def test_the_table_of_all_outcomes_is_counted(plan):
     """Every run of every seed has one for each validation text; 60,000 texts, so that they are more than rounding."""
-    for split, rows in ROWS.items():
-        number = 60_000 if split == "validation" else rows
-        text = "\n".join(["sentence,animal,feeling", *(f"a cat,{row % 2},good" for row in range(number))])
-        with open(f"data/long.{split}.csv", "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-    files = {"files": {split: f"data/long.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
-    config = changed(corpora={"sentences": files}, run={"tasks": ["animals"], "seeds": [1, 2, 3]})
-    del config["tasks"]["animals"]["subset"]
+    config = with_long_texts("a cat", {"seeds": [1, 2, 3]}, train=24, validation=60_000)
     found = json.loads(plan(config, "--json").stdout)
     stages = {stage["stage"]: stage for stage in found["stages"]}
     variants = stages["probe"]["jobs"]
@@ -157,14 +158,8 @@ def smallest_of(plan, **run):
 
 def test_the_smallest_loss_before_a_run_is_worked_out_by_hand(plan):
     """Seeds vary by .005 of the range, 5 % of the examples differ and one that was not seen, attention gives .2."""
-    text = "\n".join(["sentence,animal", *(f"the cat,{row % 2}" for row in range(408))])
-    for split in ROWS:
-        with open(f"data/mrpc.{split}.csv", "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-    files = {"files": {split: f"data/mrpc.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
-    config = changed(corpora={"sentences": files}, run={"tasks": ["animals"], "seeds": [1, 2, 3]})
+    config = with_long_texts("the cat", {"seeds": [1, 2, 3]}, train=408, validation=408)
     config["tasks"]["animals"]["title"] = "MRPC"
-    del config["tasks"]["animals"]["subset"]
     found = json.loads(plan(config, "--json").stdout)
     [entry] = found["smallest_losses"]
     expected = smallest_loss(3, 0.005 / 0.2, ((0.05 + 2 * UNSEEN_UNITS / 408) / 408) ** 0.5 / 0.2)
@@ -187,16 +182,8 @@ def test_the_smallest_loss_before_a_run_is_worked_out_by_hand(plan):
 def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     corpora = {"blocks": {**CONFIG["corpora"]["sentences"], "blocks": True}}
-    tasks = {
-        metric.split("_")[0]: {
-            "corpus": "blocks",
-            "metric": metric,
-            "learning_rate": 1e-3,
-            "batch_size": 2,
-            "epochs": 1,
-        }
-        for metric in ("negative_log_perplexity", "log_likelihood")
-    }
+    how = {"corpus": "blocks", "learning_rate": 1e-3, "batch_size": 2, "epochs": 1}
+    tasks = {metric.split("_")[0]: how | {"metric": metric} for metric in ("negative_log_perplexity", "log_likelihood")}
     config = CONFIG | {"models": {"gpt": {"random": "gpt2"}, "bert": {"random": "bert"}}, "corpora": corpora}
     config |= {"tasks": tasks, "run": CONFIG["run"] | {"tasks": [*tasks], "models": ["gpt", "bert"]}}
     assert json.loads(plan(config, "--json").stdout)["problems"] == [
@@ -211,10 +198,7 @@ def test_configs_of_models_that_are_not_here_are_planned_as_far_as_they_can_be(p
     config = yaml.safe_load((REPOSITORY / f"config/{name}.yaml").read_text(encoding="utf-8"))
     found = json.loads(plan(config, "--json").stdout)
     assert found["total"]["jobs"] == len(Study(config_of(config), "results/planned").jobs())
-    missing = {
-        *(f"Model {model}:" for model in config["models"]),
-        *(f"Corpus {corpus}:" for corpus in config["corpora"]),
-    }
+    missing = [f"Model {model}:" for model in config["models"]] + [f"Corpus {corpus}:" for corpus in config["corpora"]]
     assert all(problem.startswith(tuple(missing)) for problem in found["problems"])
 
 

@@ -61,9 +61,9 @@ def test_rules_that_run_the_encoder_ask_for_a_gpu_and_for_threads(fresh):
     assert asked == {name: {"3"} for name in ENCODER} | {"probe": {"2"}}
 
 
-def test_jobs_ask_by_sizes_once_these_are_known(finished):
+def test_jobs_ask_by_sizes_once_these_are_known(computed_copy):
     config = CONFIG | {"run": CONFIG["run"] | {"seeds": [2]}}
-    probes = jobs_of(finished, config, "default", "--cores", "8")["probe"]
+    probes = jobs_of(computed_copy, config, "default", "--cores", "8")["probe"]
     assert len(probes) == 8
     assert all("mem_mb=400" in probe and "runtime=15" in probe for probe in probes)
 

@@ -19,8 +19,8 @@ from papa.data.local_digests import LocalSourceDigests
 from papa.files import read_json, read_table, trace_of
 
 TABLES = {"summarise": 1, "claims": 1, "drawn_analysis": 2, "page": 1}
-OF_A_TASK = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 4}
-ORIGINAL = "results/tiny/models/tiny/tasks/animals/runs/original"
+OF_A_TASK = ("train_lambda", "rank", "hidden_states", "probe")
+HALF = "models/tiny/tasks/animals/runs/average/lambda-0/kept-1of2"
 
 
 @pytest.fixture
@@ -29,10 +29,9 @@ def config():
 
 
 @pytest.fixture
-def elsewhere(finished, tmp_path, monkeypatch):
-    """A copy of finished results: every file has a new date, and snakemake remembers nothing."""
-    ignored = shutil.ignore_patterns(".snakemake")
-    shutil.copytree(finished.folder, tmp_path / "papa", copy_function=shutil.copyfile, ignore=ignored, symlinks=True)
+def elsewhere(computed, tmp_path, monkeypatch):
+    """A copy of the results, as the current folder: every file has a new date, and snakemake remembers nothing."""
+    shutil.copytree(computed.folder, tmp_path / "papa", copy_function=shutil.copyfile, symlinks=True)
     monkeypatch.chdir(tmp_path / "papa")
     return Copy(tmp_path / "papa")
 
@@ -44,30 +43,32 @@ def to_do(config=CONFIG):
     return dict(Counter(job.rule for job in study.jobs() if study.state(job) != FRESH))
 
 
-def test_a_run_prints_one_line_a_job_and_logs_the_rest(finished):
-    lines = finished.printed.splitlines()
-    for rule, number in JOBS.items():
+def test_a_run_prints_one_line_a_job_and_logs_the_rest(fresh_copy, config):
+    """A job of each rule; afterwards snakemake remembers them, and reruns what it must."""
+    config["run"] |= {"tasks": ["animals"], "fractions": ["1/2"]}
+    config["contextless"] = False
+    process = fresh_copy.run("--cores", "2", "--configfile", fresh_copy.write(config))
+    lines = (process.stdout + process.stderr).splitlines()
+    for rule in JOBS:
+        number = TABLES.get(rule, 1)
         assert sum(line.startswith((f"{rule} ", f"{rule}:")) for line in lines) == number, rule
     assert {"Tables:  results/tiny/tables/", "Figures: results/tiny/figures/"} <= set(lines)
-    log = (finished.folder / ORIGINAL.replace("tiny/models", "tiny/logs/models") / "runs.log").read_text("utf-8")
-    assert "examples" in log and "probe tiny animals original: accuracy" in log
-    original = finished.folder / ORIGINAL
-    assert (original / "runs.benchmark.tsv").read_text().startswith("s\th:m:s\tmax_rss")
+    folder = fresh_copy.folder / "results/tiny" / HALF
     names = ["outcomes.parquet", "probes.safetensors", "runs.benchmark.tsv", "runs.json"]
-    assert sorted(path.name for path in original.iterdir()) == names
+    assert sorted(path.name for path in folder.iterdir()) == names
+    assert (folder / "runs.benchmark.tsv").read_text().startswith("s\th:m:s\tmax_rss")
+    log = (fresh_copy.folder / "results/tiny/logs" / HALF / "runs.log").read_text(encoding="utf-8")
+    assert "examples" in log and "probe tiny animals average/lambda-0/kept-1of2: accuracy" in log
+    assert fresh_copy.planned(None, "--configfile", "config.yaml") == {}
+    config["tasks"]["animals"]["learning_rate"] = 0.002
+    assert fresh_copy.planned(config) == dict.fromkeys(OF_A_TASK, 1) | TABLES
 
 
-def test_without_a_change_nothing_runs_again(finished, elsewhere):
-    assert finished.planned() == {}
+def test_without_a_change_nothing_runs_again(elsewhere):
     for module in ("method/probes.py", "config/study.py", "files.py"):
         with open(elsewhere.folder / "papa" / module, "a", encoding="utf-8") as source:
             source.write("# a comment\n")
     assert elsewhere.planned() == {}
-
-
-def test_a_learning_rate_reruns_what_it_must_also_where_snakemake_remembers(finished, config):
-    config["tasks"]["tags"]["learning_rate"] = 0.002
-    assert finished.planned(config) == OF_A_TASK | TABLES
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_data_that_was_replaced_by_a_file_of_the_same_size_and_time(elsewhere):
 
 
 @pytest.mark.slow
-def test_artefacts_of_another_study_are_rebuilt(finished, elsewhere, config):
+def test_artefacts_of_another_study_are_rebuilt(computed, elsewhere, config):
     """λ, an order and averages that have the right names, and that another config made."""
     other = elsewhere.folder / "results/other"
     shutil.copytree(elsewhere.folder / "results/tiny", other)
@@ -132,7 +133,7 @@ def test_artefacts_of_another_study_are_rebuilt(finished, elsewhere, config):
     ):
         shutil.copyfile(other / name, elsewhere.folder / "results/tiny" / name)
         assert to_do()["probe"] >= 1, name
-        shutil.copyfile(finished.folder / "results/tiny" / name, elsewhere.folder / "results/tiny" / name)
+        shutil.copyfile(computed.folder / "results/tiny" / name, elsewhere.folder / "results/tiny" / name)
     assert to_do() == {}
 
 
@@ -190,18 +191,18 @@ def test_a_failed_job_fails_again_at_the_next_start(elsewhere, config):
 
 
 @pytest.mark.slow
-def test_scores_have_the_same_bytes_whatever_the_cores(finished, elsewhere):
-    shutil.rmtree(elsewhere.folder / "results/tiny/models/tiny/tasks/animals/runs")
-    elsewhere.run("--cores", "1", "--configfile", "config.yaml", "--until", "probe")
+def test_scores_have_the_same_bytes_whatever_the_cores(finished, finished_copy):
+    shutil.rmtree(finished_copy.folder / "results/tiny/models/tiny/tasks/animals/runs")
+    finished_copy.run("--cores", "1", "--configfile", "config.yaml", "--until", "probe")
     runs = (finished.folder / "results/tiny/models/tiny/tasks/animals/runs").rglob("*.*")
     runs = [path for path in runs if path.suffix in (".json", ".safetensors")]
     assert len(runs) == 8
     for path in runs:
-        assert path.read_bytes() == (elsewhere.folder / path.relative_to(finished.folder)).read_bytes()
+        assert path.read_bytes() == (finished_copy.folder / path.relative_to(finished.folder)).read_bytes()
 
 
-def test_every_artefact_records_what_made_it(finished):
-    results = finished.folder / "results/tiny"
+def test_every_artefact_records_what_made_it(computed):
+    results = computed.folder / "results/tiny"
     trace = trace_of(results / "models/tiny/tasks/animals/runs/average/lambda-0/kept-1of2/runs.json")
     assert trace.settings["training"] == {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
     assert trace.inputs.keys() >= {"tokens", "labels", "index", "model"}

@@ -77,27 +77,21 @@ def training(batch_size=16, epochs=4):
     return Training(learning_rate=0.001, batch_size=batch_size, epochs=epochs)
 
 
-def learning(encoding=ENCODING, **more):
-    return job(
-        LambdaOf(
-            model=encoding, training=training(**more), masked=False, seed=0, constant="average", encoder_dropout=False
-        )
-    )
+def learning(**more):
+    settings = {"masked": False, "seed": 0, "constant": "average", "encoder_dropout": False}
+    return job(LambdaOf(model=ENCODING, training=training(**more), **settings))
 
 
 def probing(variant="original", streamed=False, task="mood", **more):
-    told = {"task": task, "metric": "accuracy", "seeds": (1,), "encoder_dropout": False}
-    settings = ProbeOf(model=ENCODING, training=training(**more), variant=variant, streamed=streamed, **told)
+    about = {"task": task, "metric": "accuracy", "seeds": (1,), "encoder_dropout": False}
+    settings = ProbeOf(model=ENCODING, training=training(**more), variant=variant, streamed=streamed, **about)
     return job(settings, task, stored=not streamed)
 
 
 def weighing(by, unit="head", stored=False, **more):
-    told = (
-        {"training": Training.none()}
-        if by in ("variance", "output-norm")
-        else {"training": training(**more), "seed": 0}
-    )
-    return job(WeightsOf(model=ENCODING, by=by, constant="average", unit=unit, **told), stored=stored)
+    observed = by in ("variance", "output-norm")
+    how = {"training": Training.none()} if observed else {"training": training(**more), "seed": 0}
+    return job(WeightsOf(model=ENCODING, by=by, constant="average", unit=unit, **how), stored=stored)
 
 
 AVERAGE = job(AverageOf(model=ENCODING, part="1of1"))
@@ -194,9 +188,8 @@ def test_weights_of_heads_ask_for_the_passes_that_they_make():
 
 def test_memory_follows_slots_budget_batch_and_what_is_trained():
     longer = replace(BERT_BASE, slots=512)
-    assert (
-        memory_of(AVERAGE, CONFIG, longer) - memory_of(AVERAGE, CONFIG, BERT_BASE) > 12 * (512**2 - 128**2) * 144 / 1e6
-    )
+    more = memory_of(AVERAGE, CONFIG, longer) - memory_of(AVERAGE, CONFIG, BERT_BASE)
+    assert more > 12 * (512**2 - 128**2) * 144 / 1e6
     assert memory_of(HIDDEN, config(token_budget=8192), BERT_BASE) > memory_of(HIDDEN, CONFIG, BERT_BASE)
     amounts = [learning(batch_size=64), learning(), probing(streamed=True), probing()]
     asked = [memory_of(of, CONFIG, BERT_BASE) for of in amounts]
@@ -216,22 +209,12 @@ def test_walltime_follows_data_epochs_threads_parts_and_gpus():
     assert walltime_of(quarter, CONFIG, LARGER, 2) - 10 == pytest.approx(whole / 4, rel=0.1)
 
 
-def test_precision_saves_memory_and_the_time_of_a_gpu():
-    half = job(
-        HiddenOf(model=Encoding(model=ModelId(name="bert"), precision="bfloat16"), variant="average/all", part="1of1")
-    )
-    larger = config(device="cuda", token_budget=8192)
-    assert memory_of(half, larger, LONG) < memory_of(HIDDEN, larger, LONG)
-    assert seconds(half, larger, LARGER, 2) < seconds(HIDDEN, larger, LARGER, 2) / 2
-
-
 def test_every_seed_takes_its_time_and_room():
     one = probing()
     five = replace(one, settings=one.settings.model_copy(update={"seeds": (1, 2, 3, 4, 5)}))
-    start = START_SECONDS
-    taken = [seconds(own, CONFIG, BERT_BASE, 1) - start for own in (one, five)]
+    taken = [seconds(of, CONFIG, BERT_BASE, 1) - START_SECONDS for of in (one, five)]
     assert taken[1] == pytest.approx(5 * taken[0])
-    written = [disk(own, CONFIG, BERT_BASE) for own in (one, five)]
+    written = [disk(of, CONFIG, BERT_BASE) for of in (one, five)]
     assert 4.5 * written[0] < written[1] <= 5 * written[0]
     assert memory_of(five, CONFIG, BERT_BASE) > memory_of(one, CONFIG, BERT_BASE)
 
@@ -241,9 +224,8 @@ def test_disk_is_what_is_written():
     assert disk(HIDDEN, CONFIG, BERT_BASE) == -(-(300_000 * 13 * 768 * 2 + 10_000 * 4) // MB)
     assert disk(parts, CONFIG, BERT_BASE) == -(-disk(HIDDEN, CONFIG, BERT_BASE) // 4)
     assert disk(AVERAGE, CONFIG, BERT_BASE) == -(-(144 * 128**2 * 12 + 128**2 * 8) // MB)
-    assert disk(probing(TRAINED, True), CONFIG, BERT_BASE) - disk(probing(), CONFIG, BERT_BASE) == pytest.approx(
-        144 * 128**2 * 4 / MB, abs=1
-    )
+    trained, plain = (disk(of, CONFIG, BERT_BASE) for of in (probing(TRAINED, True), probing()))
+    assert trained - plain == pytest.approx(144 * 128**2 * 4 / MB, abs=1)
     assert disk(job(OrderFromWeights(order="lambda-0")), CONFIG, None) == 1
 
 
@@ -272,12 +254,9 @@ def test_disk_of_outcomes_is_a_little_more_than_they_take(tmp_path, metric, epoc
     write_table(table, tmp_path / "outcomes.parquet", {})
     taken = (tmp_path / "outcomes.parquet").stat().st_size / MB
     many = replace(BERT_BASE, examples=rows // words, tokens=rows, scored=rows // words)
-    told = probing(epochs=epochs).settings.model_copy(update={"metric": metric})
-    assert (
-        1
-        <= (disk(job(told), CONFIG, many) - disk(job(told), CONFIG, replace(many, scored=0))) / taken
-        < (6 if words > 1 else 2.5)
-    )
+    settings = probing(epochs=epochs).settings.model_copy(update={"metric": metric})
+    with_outcomes, without = (disk(job(settings), CONFIG, sizes) for sizes in (many, replace(many, scored=0)))
+    assert 1 <= (with_outcomes - without) / taken < (6 if words > 1 else 2.5)
 
 
 FILES = {"files": {"train": "a.csv", "validation": "b.csv"}, "slots": 61}

@@ -384,29 +384,13 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
         (TEXT | {"kind": [0.5, 1.0, 1.0]}, {"subset": "kind"}, r"contains double.*one subset in each row"),
         (WORDS | {"kind": [["x"], ["y"]]}, {"subset": "kind"}, r"without one subset per word"),
         ({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())}, {}, r"train.parquet has no rows"),
-        (
-            TEXT | {"kind": ["x", "e\x1bsc", "x"]},
-            {"subset": "kind"},
-            r"in a subset in column kind in 1 of 3 rows .*: 1\)",
-        ),
+        (TEXT | {"kind": ["x", "e\x1bsc", "x"]}, {"subset": "kind"}, r"in a subset in column kind in 1 of 3 .*: 1\)"),
         (WORDS | {"kind": [["x", "\ufffe"], ["y"]]}, {"subset": "kind"}, r"a control character .* in 1 of 2 rows"),
-        (
-            TEXT | {"kind": [0, 1, 0]},
-            {"subset": "kind", "names": {"kind": ["x", "\a"]}},
-            r"a control character .* kind",
-        ),
-        (
-            TEXT | {"label": ["yes", "no", "no\x1b!"]},
-            {},
-            r"a control character in a label in column label in 1 of 3 .* 2\)",
-        ),
+        (TEXT | {"kind": [0, 1, 0]}, {"subset": "kind", "names": {"kind": ["x", "\a"]}}, r"control character .* kind"),
+        (TEXT | {"label": ["yes", "no", "no\x1b!"]}, {}, r"character in a label in column label in 1 of 3 .* 2\)"),
         (WORDS | {"tag": [["X", "\x7fY"], ["X"]]}, {}, r"a control character in a label in column tag in 1 of 2"),
         (TEXT | {"label": [0, 1, 0]}, {"names": {"label": ["no", "y\x9fes"]}}, r"a control character in a label"),
-        (
-            TEXT | {"label": ["yes", "b", "yes"]},
-            NO_YES,
-            r"contains 'b', but the class names in the data are only no, yes",
-        ),
+        (TEXT | {"label": ["yes", "b", "yes"]}, NO_YES, r"contains 'b', but the class names .* are only no, yes"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_leaves_nothing(

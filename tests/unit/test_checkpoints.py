@@ -3,10 +3,6 @@
 import errno
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import jobs
@@ -112,6 +108,12 @@ def checkpoints_in(folder):
     return [path for path in folder.rglob(".*.checkpoint*") if path.is_file()]
 
 
+def assert_same(undisturbed, artefacts, folder):
+    """Assert that artefacts have the same bytes, and that no state is left."""
+    assert [path.read_bytes() for path in undisturbed] == [path.read_bytes() for path in artefacts]
+    assert not checkpoints_in(folder)
+
+
 def assert_goes_on(course, job_named, folder, moments, epoch, epochs=3):
     """A job killed at all of these moments, one after the other, makes what it makes undisturbed, no step twice."""
     job, undisturbed = job_named("undisturbed")
@@ -126,9 +128,7 @@ def assert_goes_on(course, job_named, folder, moments, epoch, epochs=3):
     rest, said = course.of(job)
     assert rest == [*epoch * epochs, "write"][begin:]
     assert f", resumed in epoch {min(begin // len(epoch) + 1, 3)}" in said
-    for one, other in zip(undisturbed, artefacts, strict=True):
-        assert one.read_bytes() == other.read_bytes()
-    assert not checkpoints_in(folder)
+    assert_same(undisturbed, artefacts, folder)
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
@@ -176,41 +176,6 @@ def test_masked_language_modelling_goes_on_to_the_same_bytes(always, course, tmp
     assert_goes_on(course, lambda name: job_of(kind, model, tmp_path, name), tmp_path, moments, epoch)
 
 
-SLOWLY = """
-import sys, time, torch, jobs
-from pathlib import Path
-from papa.method.fitting import TrainingState
-torch.set_num_threads(1)
-plain = TrainingState.step
-TrainingState.step = lambda self: (time.sleep(0.05), plain(self))
-tokens, labels, index, run = map(Path, sys.argv[1:])
-how = jobs.training(batch_size=17)
-jobs.probe("tiny", run, "accuracy", how, variant="toeplitz/all", tokens=tokens, labels=labels, index=index)
-"""
-
-
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_a_process_that_is_killed_leaves_what_the_next_goes_on_from(always, course, tiny, corpus):
-    undisturbed_job, undisturbed = job_of("stored", tiny, corpus, "undisturbed")
-    undisturbed_job()
-    job, artefacts = job_of("stored", tiny, corpus, "killed")
-    paths = [str(corpus / name) for name in ("tokens.parquet", "labels.parquet", "1of1.json", "killed.json")]
-    search = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOWLY, *paths], stderr=subprocess.DEVNULL, env=os.environ | search
-    )
-    deadline = time.monotonic() + 60
-    while not (corpus / ".killed.seed-1.checkpoint").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL and not artefacts[0].exists()
-    done, said = course.of(job)
-    assert len(done) < 3 * len(EPOCH) + 1 and "resumed in epoch" in said
-    for one, other in zip(undisturbed, artefacts, strict=True):
-        assert one.read_bytes() == other.read_bytes()
-    assert not checkpoints_in(corpus)
-
-
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_a_kill_in_a_later_seed_repeats_no_earlier_one(monkeypatch, course, tiny, corpus):
     """Where no state is saved on the way: a probe that is done waits for the others."""
@@ -231,9 +196,7 @@ def test_a_kill_in_a_later_seed_repeats_no_earlier_one(monkeypatch, course, tiny
     assert [path.name for path in checkpoints_in(corpus)] == [".killed.seed-1.checkpoint"]
     done, said = course.of(job)
     assert done == [*one_seed * 2, "write"] and said.endswith("; seed 1, resumed in epoch 3")
-    for one, other in zip(undisturbed, killed, strict=True):
-        assert one.read_bytes() == other.read_bytes()
-    assert not checkpoints_in(corpus)
+    assert_same(undisturbed, killed, corpus)
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
@@ -252,9 +215,7 @@ def test_a_full_disk_stops_no_training(always, tiny, corpus, monkeypatch, caplog
     job, artefacts = job_of("stored", tiny, corpus, "full")
     job()
     assert "continues without a checkpoint" in caplog.text and "No space left on device" in caplog.text
-    for one, other in zip(undisturbed, artefacts, strict=True):
-        assert one.read_bytes() == other.read_bytes()
-    assert not checkpoints_in(corpus)
+    assert_same(undisturbed, artefacts, corpus)
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
@@ -293,25 +254,20 @@ def test_what_diverges_after_it_went_on_keeps_the_last_good_state(always, course
     assert not run.exists() and not checkpoints_in(corpus)
 
 
-@pytest.fixture
-def minutes(monkeypatch):
-    def say(minutes):
-        monkeypatch.setenv("PAPA_MACHINE", json.dumps({"checkpoint_minutes": minutes}))
-
-    say(0)
-    return say
-
-
 STATE = State({"half": torch.tensor([[1.5, -0.0]]), "numbers": torch.arange(3)}, {"steps": 3, "loss": 0.1})
 
 
 TRACE = Trace("probe", 1, {"seed": 1}, {"tokens": "a"})
 
 
-def test_a_state_comes_back_as_it_was(minutes, tmp_path):
-    Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).save(lambda: STATE)
+def checkpoint_in(folder, minutes=0, trace=TRACE):
+    return Checkpoint(folder / "run.json", trace, Machine(checkpoint_minutes=minutes))
+
+
+def test_a_state_comes_back_as_it_was(tmp_path):
+    checkpoint_in(tmp_path).save(lambda: STATE)
     assert [path.name for path in tmp_path.iterdir()] == [".run.json.checkpoint"]
-    checkpoint = Checkpoint(tmp_path / "run.json", TRACE, Machine.current())
+    checkpoint = checkpoint_in(tmp_path)
     found = checkpoint.restore()
     assert found.values == STATE.values and found.tensors.keys() == STATE.tensors.keys()
     for name, values in STATE.tensors.items():
@@ -321,8 +277,8 @@ def test_a_state_comes_back_as_it_was(minutes, tmp_path):
     assert not list(tmp_path.iterdir()) and checkpoint.restore() is None
 
 
-def test_nothing_damaged_is_trusted(minutes, tmp_path, caplog):
-    checkpoint = Checkpoint(tmp_path / "run.json", TRACE, Machine.current())
+def test_nothing_damaged_is_trusted(tmp_path, caplog):
+    checkpoint = checkpoint_in(tmp_path)
     checkpoint.save(lambda: STATE)
     intact = checkpoint.path.read_bytes()
     flipped = [intact[:place] + bytes([intact[place] ^ 4]) + intact[place + 1 :] for place in range(0, len(intact), 7)]
@@ -345,42 +301,37 @@ def test_nothing_damaged_is_trusted(minutes, tmp_path, caplog):
         Trace("probe", 1, {"seed": 1}, {"tokens": "b"}),
     ],
 )
-def test_a_state_is_used_by_its_own_job_alone(minutes, tmp_path, caplog, other):
-    Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).save(lambda: STATE)
-    assert (
-        Checkpoint(tmp_path / "run.json", other, Machine.current()).restore() is None
-        and "other settings" in caplog.text
-    )
-    assert Checkpoint(tmp_path / "run.json", TRACE, Machine.current(), "cuda").restore() is None
-    minutes(60)
-    assert Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).restore() is not None
+def test_a_state_is_used_by_its_own_job_only(tmp_path, caplog, other):
+    checkpoint_in(tmp_path).save(lambda: STATE)
+    assert checkpoint_in(tmp_path, trace=other).restore() is None and "other settings" in caplog.text
+    assert Checkpoint(tmp_path / "run.json", TRACE, Machine(), "cuda").restore() is None
+    assert checkpoint_in(tmp_path, minutes=60).restore() is not None
 
 
-def test_a_state_is_used_with_the_same_versions_and_threads_alone(minutes, tmp_path, monkeypatch):
-    Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).save(lambda: STATE)
+def test_a_state_is_used_with_the_same_versions_and_threads_only(tmp_path, monkeypatch):
+    checkpoint_in(tmp_path).save(lambda: STATE)
     with monkeypatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: 7)
-        assert Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).restore() is None
+        assert checkpoint_in(tmp_path).restore() is None
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "version", lambda name: "9" if name == "torch" else "1")
-        assert Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).restore() is None
-    assert Checkpoint(tmp_path / "run.json", TRACE, Machine.current()).restore() is not None
+        assert checkpoint_in(tmp_path).restore() is None
+    assert checkpoint_in(tmp_path).restore() is not None
 
 
-def test_states_are_saved_when_it_is_time(minutes, tmp_path, monkeypatch):
-    minutes(2)
+def test_states_are_saved_when_it_is_time(tmp_path, monkeypatch):
     clock, saved = [1000.0], []
     monkeypatch.setattr(checkpoints.time, "monotonic", lambda: clock[0])
-    checkpoint = Checkpoint(tmp_path / "run.json", TRACE, Machine.current())
+    checkpoint = checkpoint_in(tmp_path, minutes=2)
     for seconds in (119, 0, 2, 1, 118, 2):
         clock[0] += seconds
         checkpoint.save(lambda: saved.append(clock[0]) or STATE)
     assert saved == [1121.0, 1242.0]
 
 
-def test_a_folder_that_takes_no_file_is_survived(minutes, tmp_path, caplog):
+def test_a_folder_that_takes_no_file_is_survived(tmp_path, caplog):
     (tmp_path / "folder").write_text("a file")
-    checkpoint = Checkpoint(tmp_path / "folder" / "run.json", TRACE, Machine.current())
+    checkpoint = checkpoint_in(tmp_path / "folder")
     checkpoint.save(lambda: STATE)
     assert "continues without a checkpoint" in caplog.text
     assert checkpoint.restore() is None

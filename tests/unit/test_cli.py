@@ -19,6 +19,7 @@ from papa.files import Trace, write_table
 from papa.method.averages import ConstantMatrices
 
 LAYERS, HEADS, SLOTS = 2, 3, 7
+HEAVY = {"torch", "transformers", "datasets", "pandas", "scipy", "h5py", "altair"}
 VERBS = ("init", "run", "demo", "plan", "inspect", "compare", "cost", "verify", "measure", "heads")
 REPOSITORY = Path(__file__).parents[2]
 
@@ -77,18 +78,20 @@ def test_all_commands_are_those():
     assert CliRunner().invoke(app, ["inspect"]).exit_code == 2
 
 
-def test_help_imports_nothing_heavy():
-    code = (
-        "import sys; from papa.cli import main; sys.argv = ['papa', '--help']\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "print(sorted({name.split('.')[0] for name in sys.modules}))"
-    )
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("from papa.cli import main; sys.argv = ['papa', '--help']; main()", HEAVY | {"pyarrow", "numpy", "yaml"}),
+        ("import papa.config.reading", HEAVY | {"pyarrow", "numpy", "jsonschema", "snakemake"}),
+        ("import papa.data.prepare, papa.data.local_digests, papa.method.orders", HEAVY | {"sklearn", "seqeval"}),
+    ],
+)
+def test_what_needs_no_model_imports_nothing_heavy(code, heavy):
+    show = "print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    code = f"import atexit, sys; atexit.register(lambda: {show}); {code}"
     result = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
-    loaded = set(result.stdout.strip().splitlines()[-1].strip("[]").replace("'", "").split(", "))
-    assert "typer" in loaded
-    heavy = {"torch", "transformers", "pandas", "pyarrow", "numpy", "scipy", "h5py", "datasets", "altair", "yaml"}
-    assert not heavy & loaded
+    loaded = set(result.stdout.strip().splitlines()[-1].split())
+    assert "papa" in loaded and not heavy & loaded, result.stderr
 
 
 @pytest.fixture

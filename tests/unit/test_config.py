@@ -5,8 +5,6 @@ import datetime
 import json
 import math
 import random
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
@@ -574,10 +572,3 @@ def test_mutated_configs_pass_or_are_refused_in_one_sentence(path):
             refused += 1
             assert str(error).isprintable() and str(error).endswith(".") and len(str(error)) < 1000
     assert refused > 30
-
-
-def test_nothing_heavy_is_imported():
-    heavy = ("torch", "pandas", "numpy", "transformers", "datasets", "pyarrow", "jsonschema", "snakemake")
-    code = "import json, sys, papa.config.reading; print(json.dumps(list(sys.modules)))"
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=REPOSITORY)
-    assert not set(heavy) & set(json.loads(process.stdout))

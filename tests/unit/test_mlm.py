@@ -20,7 +20,6 @@ from papa.data.masking import VALIDATION, Masking, masked_batch
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table, write_table
 from papa.method import masked_tokens
-from papa.method.fitting import Diverged
 from papa.method.labelled import GoldLabels
 from papa.method.masked_tokens import MaskedTokens, summed_loss, token_losses
 from papa.method.metrics import score_of_table
@@ -340,14 +339,6 @@ def test_heads_are_replaced(tiny, tokens):
     jobs.rank(lambdas, order)
     some = {"constants": average, "order": order, "variant": "average/lambda-0/kept-1of4"}
     assert train(tiny, tokens, **some)["kept"] == 3
-
-
-def test_a_loss_that_is_no_number_keeps_the_last_good_state(tiny, tokens, monkeypatch):
-    plain = StreamedStates.__call__
-    monkeypatch.setattr(StreamedStates, "__call__", lambda *arguments: plain(*arguments) * math.nan)
-    with pytest.raises(Diverged, match=r"became nan in epoch 1 .* after epoch 0 is kept in .*last-good"):
-        train(tiny, tokens)
-    assert (tokens.parent / "run.seed-1.last-good.safetensors").exists() and not (tokens.parent / "run.json").exists()
 
 
 def test_texts_too_short_to_be_masked_are_refused(tiny, tokens, monkeypatch):

@@ -4,10 +4,10 @@ import copy
 
 import jobs
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import transformers
+from builders import texts
 from sizes import VOCABULARY
 from torch.nn.functional import cross_entropy, kl_div
 
@@ -18,7 +18,7 @@ from papa.data.tokens import Tokens
 from papa.files import read_table
 from papa.method.likelihoods import NextTokens
 from papa.results.losses import COUNTS, losses_of
-from papa.results.outcomes import FLOOR, ORIGINALS, TaskOutcomes
+from papa.results.outcomes import FLOOR, ORIGINALS
 
 SLOTS, TRAIN, VALIDATION = 13, 41, 19
 METRIC = "log_likelihood"
@@ -28,11 +28,11 @@ METRIC = "log_likelihood"
 def tokens(tmp_path, tiny_decoder):
     generator = torch.Generator().manual_seed(3)
     lengths = torch.randint(2, SLOTS + 1, (TRAIN + VALIDATION,), generator=generator).tolist()
-    texts = [
+    letters = [
         " ".join("abcdefgh"[letter] for letter in torch.randint(8, (length,), generator=generator).tolist())
         for length in lengths
     ]
-    jobs.write_texts(tmp_path, train=texts[:TRAIN], validation=texts[TRAIN:])
+    jobs.write_texts(tmp_path, train=letters[:TRAIN], validation=letters[TRAIN:])
     return jobs.lay_out(tiny_decoder, tmp_path, SLOTS)
 
 
@@ -139,18 +139,9 @@ def test_a_decoder_is_not_asked_for_masked_tokens(tokens):
 
 def losses(original, zeros, replaced, trivial=4.0):
     """Losses of a study whose mean losses in nats are these, on texts that differ a little; nothing has a seed."""
-    texts = 200
-    tokens = 5 + np.arange(texts) % 7
-    items = pd.DataFrame(
-        {"split": "validation", "example": range(texts), "tokens": tokens, "trivial": trivial * tokens}
-    )
-    settings = {ORIGINALS: original, FLOOR: zeros, ("average", None, "0"): replaced}
-    told = [dict(zip(("constant", "order", "fraction"), own, strict=True)) | {"seed": 0} for own in settings]
-    wave = 0.05 * np.cos(np.arange(texts))
-    nats = np.stack([tokens * (mean + place * wave) for place, mean in enumerate(settings.values())])
-    values = {"loss": nats, "kl": nats - nats[0]}
-    runs = pd.DataFrame(told).astype(object)
-    return losses_of([TaskOutcomes("m", "t", METRIC, (), (), runs, items, values)]).set_index("constant", drop=False)
+    means, wave = {ORIGINALS: original, FLOOR: zeros, ("average", None, "0"): replaced}, 0.05 * np.cos(np.arange(200))
+    nats = {setting: mean + place * wave for place, (setting, mean) in enumerate(means.items())}
+    return losses_of([texts(nats, 5 + np.arange(200) % 7, trivial)]).set_index("constant", drop=False)
 
 
 def test_no_seed_is_needed_for_an_interval():
@@ -180,8 +171,8 @@ def test_every_small_decoder_has_its_stock_loss_and_sees_no_later_token(family, 
     folder = random_model(family)
     plain = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    texts = ["the old nurse near the doctors sees the cat", "who is that ?"]
-    inputs = papa.lay_out(tokenizer, texts, slots=23, style="contiguous")
+    sentences = ["the old nurse near the doctors sees the cat", "who is that ?"]
+    inputs = papa.lay_out(tokenizer, sentences, slots=23, style="contiguous")
     model = papa.load_model(folder, device="cpu")
     packed = model.pack(inputs)
     logits, begin = model.scores(packed), 0
@@ -200,10 +191,7 @@ def test_every_small_decoder_has_its_stock_loss_and_sees_no_later_token(family, 
 
 
 def test_without_a_contextless_floor_there_is_no_loss_and_no_warning(recwarn):
-    texts = pd.DataFrame({"split": "validation", "example": range(20), "tokens": 5, "trivial": 20.0})
-    runs = pd.DataFrame([dict(zip(("constant", "order", "fraction"), ORIGINALS, strict=True)) | {"seed": 0}])
-    values = {"loss": np.full((1, 20), 5.0), "kl": np.zeros((1, 20))}
-    found = losses_of([TaskOutcomes("m", "t", METRIC, (), (), runs.astype(object), texts, values)])
+    found = losses_of([texts({ORIGINALS: np.ones(20)}, np.full(20, 5))])
     assert found["status"].tolist() == ["no context-free floor was measured"] and not recwarn.list
 
 

@@ -57,13 +57,10 @@ def test_the_trap_is_one(tmp_path):
 
 
 @pytest.fixture
-def folder(tmp_path, model, tokenizer, monkeypatch):
+def folder(tmp_path, model, tokenizer, place_tiny):
     """A model and its tokenizer, as the model `tiny` of this machine."""
-    folder = tmp_path / "tiny"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"tiny": {"path": str(folder)}}, "device": "cpu"}))
-    return folder
+    place_tiny(model, tokenizer)
+    return tmp_path / "tiny"
 
 
 TINY = ModelId(name="tiny")

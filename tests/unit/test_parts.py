@@ -134,8 +134,6 @@ def sentences(model, train, constants, weights):
     yield lambda: papa.learn_lambda(model, constants, half, labels), "constants have 13 slots and the inputs 7"
     yield lambda: papa.sweep(model, constants, weights, (half, labels), (half, labels)), "13 slots and the inputs 7"
     yield lambda: papa.learn_lambda(model, batches[0], *train), "The constants are dict; this model needs"
-    yield lambda: model.hidden_states(batches[0], constants, heads=[3]), r"pairs \(layer, head\).*3 is none"
-    yield lambda: model.hidden_states(batches[0], constants, heads=3), r"pairs \(layer, head\).*3 is none"
     yield lambda: model.hidden_states(half[0], constants), "constants have 13 slots and the inputs 7"
     yield lambda: model.hidden_states(batches, constants), "a list was given; several batches are a list of such"
     yield lambda: papa.sweep(model, constants, [3], train, train), r"An order lists all heads as \(layer, head\)"
@@ -149,7 +147,6 @@ def sentences(model, train, constants, weights):
         asked = (*train, None) if call is papa.learn_lambda else (weights, train, train)
         yield lambda call=call, asked=asked: call(stock, constants, *asked), "papa.Model is needed, and a BertModel"
     yield lambda: papa.average_attention(stock, batches), "papa.Model is needed, and a BertModel was given"
-    yield lambda: papa.average_attention(model, batches[0]), "average_attention takes several batches"
     yield lambda: papa.fit_probe(stock, *train), "papa.Model is needed, and a BertModel was given"
     yield lambda: papa.fit_probe(model, batches, None), "fit_probe needs labels"
     yield lambda: papa.fit_probe(torch.zeros(60, 3, 7, 5), *train), "60 examples of 13 slots; give"
@@ -159,7 +156,6 @@ def sentences(model, train, constants, weights):
     )
     yield lambda: papa.Model(model), "a papa.Model, whose own methods take constants, was given"
     yield lambda: papa.measure(model, *texts_of(20)), "a papa.Model was given"
-    yield lambda: papa.replaced_attention(model, constants).__enter__(), "a papa.Model, whose own methods"
     yield lambda: papa.Recipe(fractions=("8",)), r"fractions is \('8',\); a recipe has"
     yield lambda: papa.Recipe(epochs=0), "epochs is 0; a recipe has"
     yield lambda: constants.plot(0, 99), r"There is no head \[0, 99\] in these constants"

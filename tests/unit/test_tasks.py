@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -437,11 +435,3 @@ def test_the_same_texts_have_the_same_fingerprint_from_any_form(tmp_path: Path) 
 
 def test_entity_tags_are_accepted() -> None:
     check_metric("entity_f1", WORD, ["O", "B-PER", "I-PER", "E-X-Y", "S-LOC"])
-
-
-def test_jobs_that_run_no_model_import_none() -> None:
-    heavy = "{'torch', 'transformers', 'datasets', 'pandas', 'sklearn', 'seqeval'}"
-    load = "import sys, papa.data.prepare, papa.data.local_digests, papa.method.orders"
-    code = f"{load}; loaded = {heavy} & set(sys.modules); sys.exit(str(loaded or ''))"
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert done.stderr.strip() == ""

@@ -45,6 +45,17 @@ def metric(corpus):
     return "token_accuracy" if "words" in read_table(corpus / "tokens.parquet").column_names else "accuracy"
 
 
+@pytest.fixture
+def objective(data):
+    splits = Tokens.read(data["tokens"])
+    return Labelled(splits, SIZES, GoldLabels.read(splits, data["labels"]))
+
+
+@pytest.fixture
+def loaded(tiny):
+    return model_of(jobs.encoding(tiny), Machine.current())
+
+
 def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, data, metric):
     index = stored(tiny, corpus)
 
@@ -136,35 +147,27 @@ def test_constants_that_are_trained_begin_anew_with_each_seed(tiny, corpus, data
     assert made(corpus, 2) == both
 
 
-def test_stored_and_streamed_hidden_states_give_the_same_logits(tiny, corpus, data):
-    splits = Tokens.read(data["tokens"])
-    labelled = Labelled(splits, SIZES, GoldLabels.read(splits, data["labels"]))
-    labelled.probe.eval()
-    batch = labelled.batch(torch.tensor([5, 3, 11]))
+def test_stored_and_streamed_hidden_states_give_the_same_logits(tiny, corpus, objective, loaded):
+    objective.probe.eval()
+    batch = objective.batch(torch.tensor([5, 3, 11]))
     with HiddenStates.opened(stored(tiny, corpus)) as states:
         read = states.read(batch.examples, batch.tokens)
     read = read if batch.places is None else read[batch.places]
-    model = model_of(jobs.encoding(tiny), Machine.current())
-    computed = StreamedStates(model, model.replacement)(batch)
-    torch.testing.assert_close(labelled._logits(batch, read), labelled._logits(batch, computed), atol=5e-3, rtol=0)
+    computed = StreamedStates(loaded, loaded.replacement)(batch)
+    torch.testing.assert_close(objective._logits(batch, read), objective._logits(batch, computed), atol=5e-3, rtol=0)
 
 
-def test_labels_of_words_belong_to_their_first_sub_token(corpus, data):
-    splits = Tokens.read(data["tokens"])
-    labelled = Labelled(splits, SIZES, GoldLabels.read(splits, data["labels"]))
-    labels = read_table(data["labels"]).column("label").to_pylist()
-    if splits["train"].words is None:
-        assert labelled.labels["train"].tolist() == labels[:TRAIN]
+def test_labels_of_words_belong_to_their_first_sub_token(data, objective):
+    train = Tokens.read(data["tokens"])["train"]
+    labels = read_table(data["labels"])["label"].to_pylist()
+    if train.words is None:
+        assert objective.labels["train"].tolist() == labels[:TRAIN]
         return
-    words = read_table(data["tokens"]).column("words").to_pylist()
-    expected = [
-        IGNORED if word < 0 else row[word]
-        for row, own in zip(labels[:TRAIN], words[:TRAIN], strict=True)
-        for word in own
-    ]
-    assert labelled.labels["train"].tolist() == expected
-    batch, plain = labelled.batch(torch.tensor([5, 0])), splits["train"].tokens_of(torch.tensor([5, 0]))
-    assert batch.gold.tolist() == [label for label in labelled.labels["train"][plain].tolist() if label != IGNORED]
+    rows = zip(labels[:TRAIN], read_table(data["tokens"])["words"].to_pylist()[:TRAIN], strict=True)
+    expected = [IGNORED if word < 0 else row[word] for row, words in rows for word in words]
+    assert objective.labels["train"].tolist() == expected
+    batch, plain = objective.batch(torch.tensor([5, 0])), train.tokens_of(torch.tensor([5, 0]))
+    assert batch.gold.tolist() == [label for label in objective.labels["train"][plain].tolist() if label != IGNORED]
 
 
 @pytest.mark.parametrize("corpus", ["words"], indirect=True)
@@ -199,14 +202,14 @@ def test_labels_of_other_texts_are_refused(corpus, data):
         GoldLabels.read(splits, corpus / "other.parquet")
 
 
-def test_outcomes_are_what_the_written_probe_makes_of_each_example(tiny, corpus, data, metric):
+def test_outcomes_are_what_the_written_probe_makes_of_each_example(tiny, corpus, data, metric, loaded):
     """A row for each example or labelled word: what is right is read off the labels, the rest by hand off the probe."""
     jobs.probe(tiny, corpus / "run.json", metric, variant="zeros/all", **data)
     table = read_table(corpus / "run.outcomes.parquet")
     assert table.column("split").to_pylist() == ["validation"] * table.num_rows
     labels, tokens = (read_table(data[name]).slice(TRAIN) for name in ("labels", "tokens"))
     labels, of_words, part = labels.column("label").to_pylist(), metric == "token_accuracy", Tokens.read(data["tokens"])
-    model, part = model_of(jobs.encoding(tiny), Machine.current()), part["validation"]
+    model, part = loaded, part["validation"]
     batch, state = part.batch(torch.arange(len(part))), jobs.state_of(corpus / "run.json")
     zeros = model.replacement(torch.zeros(LAYERS, HEADS, CORPUS_SLOTS, CORPUS_SLOTS))
     with torch.inference_mode():
@@ -276,9 +279,7 @@ def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus, data):
     backwards = read_table(corpus / "reversed.parquet").to_pandas()
     pairs = [list(zip(table.layer, table["head"], strict=True)) for table in (ranked, backwards)]
     assert pairs[1] == pairs[0][::-1] and backwards["rank"].tolist() == list(range(LAYERS * HEADS))
-    with pytest.raises(
-        papa.InputError, match="'random-1' does not follow from λ or other weights; those that do are la"
-    ):
+    with pytest.raises(papa.InputError, match="'random-1' does not follow from λ or other weights; those that do are"):
         jobs.rank(lambdas, order, "random-1")
 
 
@@ -320,11 +321,8 @@ def test_lambda_ends_when_its_order_has_settled(tiny, corpus, data):
     assert [order_agreement([{"lambda": torch.tensor(own)} for own in pair]) for pair in pairwise(all_of_them)] == (
         pytest.approx(taus, abs=1e-6)
     )
-    of_units = [torch.tensor([[0.1, 0.1, 0.3, 0.3]]), torch.tensor([[0.2, 0.2, 0.6, 0.6]])]  # ties are of units
-    assert (
-        order_agreement([{"lambda": own} for own in of_units]) == 1.0
-        and order_agreement([{"lambda": of_units[0]}]) == -1.0
-    )
+    units = [{"lambda": torch.tensor([[0.1, 0.1, 0.3, 0.3]])}, {"lambda": torch.tensor([[0.2, 0.2, 0.6, 0.6]])}]
+    assert order_agreement(units) == 1.0 and order_agreement(units[:1]) == -1.0  # ties are of units
 
 
 def test_lambda_of_a_part_is_learned_from_its_share_of_the_texts(tiny, corpus, data, monkeypatch):
@@ -348,11 +346,6 @@ def test_lambda_of_a_part_is_learned_from_its_share_of_the_texts(tiny, corpus, d
     assert again == (one, of_one) and other[0] == one and other[1] != of_one
     with pytest.raises(papa.InputError, match=f"{TRAIN} training examples cannot be cut in 99 parts"):
         learned("99of99")
-
-
-@pytest.fixture
-def loaded(tiny):
-    return model_of(jobs.encoding(tiny), Machine.current())
 
 
 def test_the_heads_of_an_order_are_replaced_from_its_beginning(tiny, tmp_path, loaded):

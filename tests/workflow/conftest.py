@@ -4,12 +4,29 @@ import fcntl
 import shutil
 
 import pytest
-from tiny import CONFIG, Copy, copy_of_repository, write_data, write_model
+import yaml
+from tiny import CONFIG, REPOSITORY, Copy, copy_of_repository, write_data, write_model
 
 from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
 from papa.jobs.measure import run_here
+
+
+@pytest.fixture(scope="module")
+def results_of(tmp_path_factory):
+    """Run a changed config of the project where nothing is cached; returns the folder of its results."""
+
+    def run(name, change):
+        workflow = copy_of_repository(tmp_path_factory.mktemp(name))
+        config = yaml.safe_load((REPOSITORY / f"config/{name}.yaml").read_text(encoding="utf-8"))
+        change(config)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_CACHE_HOME", str(workflow.folder / "cache"))
+            workflow.run("--cores", "2", "--configfile", workflow.write(config))
+        return workflow.folder / "results" / name
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,6 @@
 import json
 
 import pytest
-import yaml
-from tiny import REPOSITORY, copy_of_repository
 
 from benchmarks.known import auroc
 from papa.data.generated.looking import LOOKUP
@@ -15,17 +13,13 @@ ROWS = {"train": 1000, "validation": 200}
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    workflow = copy_of_repository(tmp_path_factory.mktemp("known-lookup"))
-    config = yaml.safe_load((REPOSITORY / "config/known-lookup.yaml").read_text(encoding="utf-8"))
-    config["run"] |= {"fractions": ["1", "1/10", "0"], "seeds": [1, 2]}
-    config["corpora"]["twice"]["rows"] = ROWS
-    del config["grids"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(workflow.folder / "cache"))
-        process = workflow.snakemake("--cores", "2", "--configfile", workflow.write(config))
-    assert process.returncode == 0, process.stdout + process.stderr
-    return workflow.folder / "results/known-lookup"
+def results(results_of):
+    def shorten(config):
+        config["run"] |= {"fractions": ["1", "1/10", "0"], "seeds": [1, 2]}
+        config["corpora"]["twice"]["rows"] = ROWS
+        del config["grids"]
+
+    return results_of("known-lookup", shorten)
 
 
 def test_without_attention_that_depends_on_the_input_one_half_is_lost_and_the_other_is_not(results):

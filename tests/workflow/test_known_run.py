@@ -4,8 +4,6 @@ import json
 import math
 
 import pytest
-import yaml
-from tiny import REPOSITORY, copy_of_repository
 
 from benchmarks.known import auroc
 from papa.data.generated import generate
@@ -19,16 +17,8 @@ UNIFORM = -math.log(len(WORDS))
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    workflow = copy_of_repository(tmp_path_factory.mktemp("known"))
-    config = yaml.safe_load((REPOSITORY / "config/known.yaml").read_text(encoding="utf-8"))
-    for corpus in config["corpora"].values():
-        corpus["rows"] = ROWS
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(workflow.folder / "cache"))
-        process = workflow.snakemake("--cores", "2", "--configfile", workflow.write(config))
-    assert process.returncode == 0, process.stdout + process.stderr
-    return workflow.folder / "results/known"
+def results(results_of):
+    return results_of("known", lambda config: [corpus.update(rows=ROWS) for corpus in config["corpora"].values()])
 
 
 def scores(results, task, constant, order):

@@ -10,7 +10,7 @@ import shutil
 from collections import Counter
 
 import pytest
-from tiny import CONFIG, JOBS, Copy, write_model
+from tiny import CONFIG, JOBS, Copy
 
 from papa.config.freshness import FRESH
 from papa.config.reading import config_of
@@ -96,14 +96,6 @@ def test_results_of_two_learning_rates_are_never_averaged(elsewhere, config):
     assert to_do(config) == {}
 
 
-@pytest.mark.usefixtures("elsewhere")
-def test_a_model_that_was_replaced_at_its_path():
-    write_model("models/other", seed=1)
-    shutil.copyfile("models/other/model.safetensors", "models/tiny/model.safetensors")
-    changed = to_do()
-    assert changed["train_lambda"] == changed["average"] == 2 and changed["probe"] == JOBS["probe"]
-
-
 def test_data_that_was_replaced_by_a_file_of_the_same_size_and_time(elsewhere):
     data = elsewhere.folder / "data/sentences.train.csv"
     dates, text = data.stat(), data.read_text(encoding="utf-8")
@@ -116,25 +108,6 @@ def test_data_that_was_replaced_by_a_file_of_the_same_size_and_time(elsewhere):
     older.write_text("".join(reversed(older.read_text(encoding="utf-8").splitlines(keepends=True))), encoding="utf-8")
     os.utime(older, (1, 1))
     assert to_do()["prepare_texts"] == 2
-
-
-@pytest.mark.slow
-def test_artefacts_of_another_study_are_rebuilt(computed, elsewhere, config):
-    """λ, an order and averages that have the right names, and that another config made."""
-    other = elsewhere.folder / "results/other"
-    shutil.copytree(elsewhere.folder / "results/tiny", other)
-    config = config | {"name": "other", "ranking": {"epochs": 3}, "layout": {"style": "published_code"}}
-    config["run"]["tasks"] = ["animals"]
-    elsewhere.run("--cores", "2", "--configfile", elsewhere.write(config, "other.yaml"))
-    for name in (
-        "models/tiny/tasks/animals/average/lambda-0.parquet",
-        "models/tiny/tasks/animals/average/lambda-0/order.parquet",
-        "models/tiny/corpora/sentences/average.h5",
-    ):
-        shutil.copyfile(other / name, elsewhere.folder / "results/tiny" / name)
-        assert to_do()["probe"] >= 1, name
-        shutil.copyfile(computed.folder / "results/tiny" / name, elsewhere.folder / "results/tiny" / name)
-    assert to_do() == {}
 
 
 def test_after_pruning_nothing_runs_again_but_for_a_new_seed(elsewhere, config):

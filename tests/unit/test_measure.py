@@ -91,7 +91,7 @@ def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
 def test_finished_jobs_are_not_repeated(study, folder, changed, monkeypatch):
     made = []
     monkeypatch.setattr("papa.jobs.measure.performed", lambda job: made.append(job.stage) or performed(job))
-    assert measured(folder, changed).curve.equals(study.curve) and made == []
+    assert measured(folder, study.folder).curve.equals(study.curve) and made == []
     assert measured(folder, changed, margin=0.5).claims["margin"] == 0.5 and set(made) == {"claims", "page"}
 
 

@@ -73,7 +73,13 @@ def test_streamed_equals_stored(stages, variant):
 
 
 @pytest.mark.parametrize(
-    "variant", ["average-trained/lambda-0/kept-1of2", "average-trained/all", "toeplitz-trained/all"]
+    ("corpus", "variant"),
+    [
+        ("text", "average-trained/lambda-0/kept-1of2"),
+        ("text", "toeplitz-trained/all"),
+        ("words", "average-trained/all"),
+    ],
+    indirect=["corpus"],
 )
 def test_constants_are_trained_for_replaced_heads_alone(stages, tiny, variant):
     run, state = stages.streamed(variant)

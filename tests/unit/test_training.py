@@ -106,6 +106,7 @@ def made(folder, seed):
     return jobs.run_of(path, seed), own, {name: own.tolist() for name, own in jobs.state_of(path, seed).items()}
 
 
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_a_further_seed_is_trained_beside_those_that_are_there(tiny, corpus, data, metric, monkeypatch):
     trained, path = [], corpus / "run.json"
     begin = Objective.begin
@@ -138,6 +139,7 @@ def test_a_further_seed_is_trained_beside_those_that_are_there(tiny, corpus, dat
     assert read_provenance(path).facts == {"seeds": [2, 3]}
 
 
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_constants_that_are_trained_begin_anew_with_each_seed(tiny, corpus, data, metric):
     variant, path = "toeplitz-trained/all", corpus / "run.json"
     jobs.probe(tiny, path, metric, seed=(1, 2), variant=variant, **data)
@@ -235,6 +237,7 @@ def test_outcomes_are_what_the_written_probe_makes_of_each_example(tiny, corpus,
     assert jobs.scores(corpus / "run.json", metric)[-1] == pytest.approx(sum(right) / len(right))
 
 
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_outcomes_of_an_epoch_are_those_of_a_probe_trained_no_longer(tiny, corpus, data, metric):
     def outcomes(epochs):
         jobs.probe(tiny, corpus / "run.json", metric, training(epochs=epochs), **data)
@@ -283,6 +286,7 @@ def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus, data):
         jobs.rank(lambdas, order, "random-1")
 
 
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_lambda_may_start_open_and_pay_for_what_is_open(tiny, corpus, data):
     """DuoAttention's recipe: open gates, and an L1 weight that closes those that the loss does not hold."""
     mean, still = {}, training(learning_rate=1e-9, epochs=1)
@@ -300,6 +304,7 @@ def test_lambda_may_start_open_and_pay_for_what_is_open(tiny, corpus, data):
     assert mean["heavy"] < mean["light"] < mean["free"] and mean["heavy"] < mean["open"] - 0.01
 
 
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_lambda_ends_when_its_order_has_settled(tiny, corpus, data):
     """What is learned until then is what all epochs begin with."""
     from scipy.stats import kendalltau
@@ -325,6 +330,7 @@ def test_lambda_ends_when_its_order_has_settled(tiny, corpus, data):
     assert order_agreement(units) == 1.0 and order_agreement(units[:1]) == -1.0  # ties are of units
 
 
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_lambda_of_a_part_is_learned_from_its_share_of_the_texts(tiny, corpus, data, monkeypatch):
     """Halves are drawn, the same ones for every seed, and share no text."""
     read, batch = [], Labelled.batch

@@ -102,7 +102,7 @@ def test_a_gradient_is_what_the_loss_of_an_example_gives_for_a_little_less_atten
     torch.testing.assert_close(found.double()[some], expected[some], rtol=0.05, atol=1e-5)
 
 
-@pytest.mark.parametrize("by", ["gradient", "leave-one-out"])
+@pytest.mark.parametrize(("by", "corpus"), [("gradient", "text"), ("leave-one-out", "words")], indirect=["corpus"])
 def test_the_probe_may_read_stored_states(by, tiny, corpus, data, constants):
     """They are those of the model as it goes, and the probe and its loss are the same."""
     inputs = {"constants": constants, **data}

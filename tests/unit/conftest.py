@@ -2,6 +2,7 @@
 
 import json
 
+import jobs
 import pyarrow as pa
 import pytest
 import torch
@@ -10,9 +11,11 @@ from settled import SettledModels
 from sizes import CORPUS_SLOTS, EXAMPLES, HEADS, LAYERS, SLOTS, TRAIN, VALIDATION, VOCABULARY
 from test_decoders import stock
 
+from papa.config.settings import Machine
 from papa.config.stages import ModelId
 from papa.data.tokenize import write_groups
-from papa.files import write_table
+from papa.files import read_table, write_table
+from papa.model.load import model_of
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +95,23 @@ def tiny_decoder(tokenizer, place_tiny):
     tokenizer.backend_tokenizer.post_processor = None
     tokenizer.eos_token = "[SEP]"
     return place_tiny(stock("llama"), tokenizer)
+
+
+@pytest.fixture
+def loaded(tiny):
+    """The model `tiny` as a job loads it."""
+    return model_of(jobs.encoding(tiny), Machine.current())
+
+
+@pytest.fixture
+def data(corpus):
+    """The files of the corpus, as inputs of jobs."""
+    return {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
+
+
+@pytest.fixture
+def metric(data):
+    return "token_accuracy" if "words" in read_table(data["tokens"]).column_names else "accuracy"
 
 
 @pytest.fixture(params=["text", "words"])

@@ -9,23 +9,15 @@ import torch
 from sizes import LAYERS, TRAIN, VALIDATION
 
 import papa
-from papa.config.settings import Machine
-from papa.config.stages import Encoding
 from papa.config.variant import parts_of
 from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError
 from papa.method.averaging import Averaging
 from papa.method.hidden import HiddenStates
 from papa.model.budget import TokenBudget
-from papa.model.load import model_of
 from papa.model.model import Model
 
 ROWS = TRAIN + VALIDATION
-
-
-@pytest.fixture
-def model_here(tiny):
-    return model_of(Encoding(model=tiny), Machine.current())
 
 
 def test_groups_contain_every_row_once(corpus):
@@ -89,10 +81,10 @@ TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
 
 @TEXTS
 @pytest.mark.parametrize("layer", [0, LAYERS - 1])
-def test_less_memory_gives_the_same_averages(model_here, corpus, layer, caplog):
+def test_less_memory_gives_the_same_averages(loaded, corpus, layer, caplog):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
     sums = []
-    for scarce in (Scarce(model_here, 10**9), Scarce(model_here, 20, layer)):
+    for scarce in (Scarce(loaded, 10**9), Scarce(loaded, 20, layer)):
         budget, averaging = TokenBudget(100), Averaging(scarce, train.n)
         done = budget.run(
             scarce, train, lambda _, batch, first, own=averaging: own.add(batch, first), lambda own=averaging: own.added
@@ -107,7 +99,7 @@ def test_less_memory_gives_the_same_averages(model_here, corpus, layer, caplog):
 
 @TEXTS
 @pytest.mark.parametrize("number", [0, 1, LAYERS])
-def test_a_layer_that_cannot_be_added_is_not_counted(model_here, corpus, monkeypatch, number):
+def test_a_layer_that_cannot_be_added_is_not_counted(loaded, corpus, monkeypatch, number):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
     sums, calls, plain = [], [], torch.Tensor.index_add_
 
@@ -120,7 +112,7 @@ def test_a_layer_that_cannot_be_added_is_not_counted(model_here, corpus, monkeyp
     monkeypatch.setattr(torch.Tensor, "index_add_", failing)
     for _ in range(2):
         calls.clear()
-        averaging = Averaging(model_here, train.n)
+        averaging = Averaging(loaded, train.n)
         list(averaging.add_group(train, TokenBudget(100)))
         sums.append(averaging.averages())
     assert sums[0].examples == sums[1].examples and torch.equal(sums[0].count, sums[1].count)
@@ -128,9 +120,9 @@ def test_a_layer_that_cannot_be_added_is_not_counted(model_here, corpus, monkeyp
 
 
 @TEXTS
-def test_an_example_that_does_not_fit_is_an_error(model_here, corpus):
+def test_an_example_that_does_not_fit_is_an_error(loaded, corpus):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
-    scarce = Scarce(model_here, 2)
+    scarce = Scarce(loaded, 2)
     averaging = Averaging(scarce, train.n)
     with pytest.raises(InputError, match=r"does not do for one example of . tokens; take fewer slots"):
         list(averaging.add_group(train, TokenBudget(100)))

@@ -32,6 +32,12 @@ def csv(path, header, rows):
     return path
 
 
+def model_in(folder, **facts):
+    """A folder that looks like that of a model."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(facts), encoding="utf-8")
+
+
 def init(*arguments, code=0):
     result = CliRunner().invoke(app, ["init", *map(str, arguments)])
     assert result.exit_code == code, result.output
@@ -115,9 +121,7 @@ def test_running_text_is_masked_language_modelling(here):
 @pytest.mark.parametrize(("architecture", "metric"), [("GPT2LMHeadModel", "log_likelihood"), ("GPT2Model", None)])
 def test_of_running_text_a_decoder_says_the_next_token(here, architecture, metric):
     (here / "train.txt").write_text("some words\nmore words\n", encoding="utf-8")
-    (here / "mine").mkdir()
-    facts = {"model_type": "gpt2", "architectures": [architecture]}
-    (here / "mine/config.json").write_text(json.dumps(facts), encoding="utf-8")
+    model_in(here / "mine", model_type="gpt2", architectures=[architecture])
     init("--train", "train.txt", "--model", "mine")
     (task,), written = loaded()["tasks"].values(), (here / "papa.yaml").read_text(encoding="utf-8")
     assert task["metric"] == (metric or "negative_log_perplexity")
@@ -137,10 +141,8 @@ def test_a_validation_file_that_is_missing_can_be_made(here):
 
 
 def test_size_of_the_model_chooses_the_training(here):
-    model = here / "small"
-    model.mkdir()
-    (model / "config.json").write_text('{"hidden_size": 384}', encoding="utf-8")
-    for given, rate in ((str(model), 1.0e-3), ("owner/base", 2.0e-5), ("owner/MiniLM", 1.0e-3)):
+    model_in(here / "small", hidden_size=384)
+    for given, rate in ((str(here / "small"), 1.0e-3), ("owner/base", 2.0e-5), ("owner/MiniLM", 1.0e-3)):
         (here / "papa.yaml").unlink(missing_ok=True)
         init("--model", given)
         assert loaded()["tasks"]["classes"]["learning_rate"] == rate
@@ -157,9 +159,8 @@ def test_an_installed_package_is_no_id_on_the_hub(here, monkeypatch, given, plac
 
 
 def test_the_type_of_a_package_is_read_without_its_code(here, monkeypatch):
-    (here / "packages/bert_inside/model").mkdir(parents=True)
+    model_in(here / "packages/bert_inside/model", model_type="bert", hidden_size=384)
     (here / "packages/bert_inside/__init__.py").write_text("raise SystemExit('init runs no code of others')")
-    (here / "packages/bert_inside/model/config.json").write_text('{"model_type": "bert", "hidden_size": 384}')
     monkeypatch.syspath_prepend(here / "packages")
     assert json.loads(init("--model", "bert_inside", "--json").stdout)["remark"] == ""
     assert loaded()["tasks"]["classes"]["learning_rate"] == 1.0e-3
@@ -167,8 +168,7 @@ def test_the_type_of_a_package_is_read_without_its_code(here, monkeypatch):
 
 def test_where_a_package_has_its_model_can_be_asked(here, monkeypatch):
     (here / "packages").mkdir()
-    (here / "model").mkdir()
-    (here / "model/config.json").write_text("{}", encoding="utf-8")
+    model_in(here / "model")
     code = f"def get_model_path():\n    return {str(here / 'model')!r}\n"
     (here / "packages/has_minilm.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(here / "packages")
@@ -231,8 +231,7 @@ def test_values_of_a_data_set_end_no_comment(here):
 )
 def test_models_have_a_name_that_says_something(here, model, name):
     if not model.startswith("owner"):
-        (here / model).mkdir(parents=True)
-        (here / model / "config.json").write_text("{}", encoding="utf-8")
+        model_in(here / model)
     init("--model", model)
     assert list(loaded()["models"]) == [name]
 
@@ -276,8 +275,7 @@ def test_words_without_a_header_have_a_task_with_a_name(here):
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_is_written(here, arguments, expected):
-    (here / "refused").mkdir()
-    (here / "refused/config.json").write_text('{"model_type": "bloom"}', encoding="utf-8")
+    model_in(here / "refused", model_type="bloom")
     csv(here / "train.csv", "text,label", ROWS)
     csv(here / "other.csv", "texts,mood", ROWS)
     csv(here / "ids.csv", "id,body", [(str(number), f"text {number}") for number in range(60)])
@@ -298,8 +296,7 @@ def test_the_type_of_a_model_is_looked_up(here, monkeypatch):
         return SimpleNamespace(config={"model_type": model.partition("/")[2]})
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", on_hub)
-    (here / "mine").mkdir()
-    (here / "mine/config.json").write_text('{"model_type": "bert", "hidden_size": 8}', encoding="utf-8")
+    model_in(here / "mine", model_type="bert", hidden_size=8)
     for model, remark in [
         ("mine", ""),
         ("owner/bert", ""),
@@ -315,8 +312,7 @@ def test_the_type_of_a_model_is_looked_up(here, monkeypatch):
 
 def test_a_config_elsewhere_runs_from_there(here, monkeypatch):
     """Paths start from the current folder, so they are absolute where the config is in another."""
-    (here / "mine").mkdir()
-    (here / "mine/config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
+    model_in(here / "mine", model_type="bert")
     for name in ("train", "dev"):
         csv(here / f"{name}.csv", "text,mood", ROWS)
     init("studies/mood.yaml", "--train", "train.csv", "--validation", "dev.csv", "--model", "mine")

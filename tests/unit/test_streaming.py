@@ -1,7 +1,5 @@
 """Probes trained through the model: against stored hidden states, and constants that are learned."""
 
-from typing import ClassVar
-
 import jobs
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,12 +24,10 @@ SOME, ALL = "average/lambda-0/kept-1of2", "average/all"
 
 
 @pytest.fixture
-def stages(tiny, corpus):
+def stages(tiny, corpus, data, metric):
     """Runs stages on the corpus; `stored` and `streamed` give what a run says, and its probe."""
 
     class Stages:
-        metric = "token_accuracy" if "words" in read_table(corpus / "tokens.parquet").column_names else "accuracy"
-        data: ClassVar = {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
         constants, order = corpus / "average.h5", corpus / "order.parquet"
 
         def behind(self, variant):
@@ -41,20 +37,20 @@ def stages(tiny, corpus):
 
         def stored(self, variant):
             index = corpus / "1of1.json"
-            jobs.store(tiny, index, variant, tokens=self.data["tokens"], **self.behind(variant))
+            jobs.store(tiny, index, variant, tokens=data["tokens"], **self.behind(variant))
             return self.run(variant=variant, index=index)
 
         def streamed(self, variant, **options):
             return self.run(variant=variant, **options, **self.behind(variant))
 
         def run(self, **options):
-            jobs.probe(tiny, corpus / "run.json", self.metric, **self.data, **options)
-            said = {"scores": jobs.scores(corpus / "run.json", self.metric)}
+            jobs.probe(tiny, corpus / "run.json", metric, **data, **options)
+            said = {"scores": jobs.scores(corpus / "run.json", metric)}
             return jobs.run_of(corpus / "run.json") | said, jobs.state_of(corpus / "run.json")
 
     made = Stages()
-    jobs.average(tiny, made.data["tokens"], made.constants)
-    jobs.learn(tiny, corpus / "lambda.parquet", constants=made.constants, **made.data)
+    jobs.average(tiny, data["tokens"], made.constants)
+    jobs.learn(tiny, corpus / "lambda.parquet", constants=made.constants, **data)
     jobs.rank(corpus / "lambda.parquet", made.order)
     return made
 
@@ -99,16 +95,16 @@ def test_constants_are_trained_for_replaced_heads_alone(stages, tiny, variant):
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_trained_constants_are_what_the_written_ones_give(stages, corpus):
+def test_trained_constants_are_what_the_written_ones_give(stages, corpus, data):
     """Hidden states under the matrices of the file are those that the last scores were read from."""
     run, state = stages.streamed("average-trained/all")
     model = papa.load_model(str(corpus / "tiny"), device="cpu")
     matrices = torch.zeros(LAYERS, HEADS, CORPUS_SLOTS, CORPUS_SLOTS)
     matrices[state["heads"][:, 0], state["heads"][:, 1]] = state["matrices"]
-    part = Tokens.read(stages.data["tokens"])["validation"]
+    part = Tokens.read(data["tokens"])["validation"]
     batch = part.batch(torch.arange(len(part)))
     hidden = torch.stack(model.run(model.pack(batch), model.replacement(matrices)), dim=1)
-    labels = read_table(stages.data["labels"]).column("label").to_pylist()[-len(part) :]
+    labels = read_table(data["labels"])["label"].to_pylist()[-len(part) :]
     probe = papa.SequenceProbe(LAYERS + 1, CORPUS_SLOTS, model.hidden, 2)
     probe.load_state_dict({name: values for name, values in state.items() if name not in ("heads", "matrices")})
     right = probe.eval().packed(hidden, batch).argmax(-1) == torch.tensor(labels)
@@ -151,26 +147,25 @@ def test_the_model_does_not_drop_while_a_probe_is_scored(stages, monkeypatch):
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_the_model_drops_while_lambda_is_learned(stages, tiny, corpus):
+def test_the_model_drops_while_lambda_is_learned(stages, tiny, corpus, data):
     def learned(**options):
-        jobs.learn(tiny, corpus / "l.parquet", constants=stages.constants, **stages.data, **options)
-        return read_table(corpus / "l.parquet").column("value").to_pylist()
+        jobs.learn(tiny, corpus / "l.parquet", constants=stages.constants, **data, **options)
+        return read_table(corpus / "l.parquet")["value"].to_pylist()
 
     first, again, plain = learned(encoder_dropout=True), learned(encoder_dropout=True), learned()
     assert first == again != plain
-    assert plain == read_table(corpus / "lambda.parquet").column("value").to_pylist()
+    assert plain == read_table(corpus / "lambda.parquet")["value"].to_pylist()
 
 
-def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus):
+def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus, metric):
     """Two of them, both with all labels turned around."""
     before = stages.stored(ALL)
     for name in ("tokens", "labels"):
         table = read_table(corpus / f"{name}.parquet")
         more = table.slice(TRAIN)
         if name == "labels":
-            turned = [
-                [1 - label for label in row] if isinstance(row, list) else 1 - row for row in more["label"].to_pylist()
-            ]
+            rows = more["label"].to_pylist()
+            turned = [[1 - label for label in row] if isinstance(row, list) else 1 - row for row in rows]
             more = more.set_column(2, "label", pa.array(turned, more["label"].type))
         parts = [more.set_column(0, "split", pa.array([split] * VALIDATION)) for split in ("zeta", "alpha")]
         about = provenance_of(table)
@@ -186,7 +181,7 @@ def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus):
         run, probe = kind(ALL)
         assert run["rows"] == {"train": TRAIN, "validation": VALIDATION, "alpha": VALIDATION, "zeta": VALIDATION}
         assert run["scores"] == before[0]["scores"]
-        assert jobs.scores(corpus / "run.json", stages.metric, "alpha") == turned_around
+        assert jobs.scores(corpus / "run.json", metric, "alpha") == turned_around
         torch.testing.assert_close(probe, before[1], atol=2e-3, rtol=0)
         table = read_table(corpus / "run.outcomes.parquet")
         splits = {split: table.filter(pc.equal(table["split"], split)) for split in ("validation", "zeta", "alpha")}

@@ -17,7 +17,6 @@ from test_hidden import stored
 from torch import nn
 
 import papa
-from papa.config.settings import Machine
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_provenance, read_table, write_table
@@ -30,30 +29,14 @@ from papa.method.objective import IGNORED, Objective
 from papa.method.orders import heads_to_replace
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates
-from papa.model.load import model_of
 
 SIZES = ProbeSizes(LAYERS + 1, 35, CORPUS_SLOTS, 0.4, 0.0)
-
-
-@pytest.fixture
-def data(corpus):
-    return {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
-
-
-@pytest.fixture
-def metric(corpus):
-    return "token_accuracy" if "words" in read_table(corpus / "tokens.parquet").column_names else "accuracy"
 
 
 @pytest.fixture
 def objective(data):
     splits = Tokens.read(data["tokens"])
     return Labelled(splits, SIZES, GoldLabels.read(splits, data["labels"]))
-
-
-@pytest.fixture
-def loaded(tiny):
-    return model_of(jobs.encoding(tiny), Machine.current())
 
 
 def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, data, metric):

@@ -10,23 +10,17 @@ from test_decoders import stock, texts
 from torch.nn.functional import cross_entropy
 
 import papa
-from papa.config.settings import Machine
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table
 from papa.method import head_weights
 from papa.method.labelled import GoldLabels, Labelled
 from papa.method.probes import ProbeSizes
-from papa.model.load import load_model, model_of
+from papa.model.load import load_model
 
 SEED, BATCH = 3, 5
 HOW = jobs.training(batch_size=BATCH)
 STEP = 1 / 32
 BY_PROBE = {"constant": "average", "seed": SEED, "training": HOW, "encoder_dropout": False}
-
-
-@pytest.fixture
-def data(corpus):
-    return {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
 
 
 @pytest.fixture
@@ -49,18 +43,14 @@ def weighed(tiny, path, by, told=None, **inputs):
 class Lossy:
     """The loss of the original's own probe on batches of training examples, one example of which may be changed."""
 
-    def __init__(self, tiny, corpus, data, constants):
-        words = "words" in read_table(data["tokens"]).column_names
-        run = corpus / "original.json"
-        jobs.probe(tiny, run, "token_accuracy" if words else "accuracy", HOW, SEED, **data)
-        self.model = model_of(jobs.encoding(tiny), Machine.current())
+    def __init__(self, model, data, run, mean):
+        self.model, self.mean = model, mean
         self.split = Tokens.read(data["tokens"], "train")
         self.objective = Labelled(
             self.split, ProbeSizes.of(self.model, self.split["train"].n), GoldLabels.read(self.split, data["labels"])
         )
         self.objective.probe.load_state_dict(jobs.state_of(run, SEED))
         self.objective.probe.eval()
-        self.mean = papa.ConstantMatrices.load(constants).mean
 
     def states(self, example, **changed):
         inputs = jobs.dense(self.split["train"].batch(torch.tensor([example])))
@@ -74,8 +64,9 @@ class Lossy:
 
 
 @pytest.fixture
-def lossy(tiny, corpus, data, constants):
-    return Lossy(tiny, corpus, data, constants)
+def lossy(tiny, corpus, data, metric, constants, loaded):
+    jobs.probe(tiny, corpus / "original.json", metric, HOW, SEED, **data)
+    return Lossy(loaded, data, corpus / "original.json", papa.ConstantMatrices.load(constants).mean)
 
 
 def test_a_gradient_is_what_the_loss_of_an_example_gives_for_a_little_less_attention(
@@ -139,10 +130,10 @@ def test_what_is_left_out_raises_the_loss_by_its_weight(lossy, tiny, corpus, dat
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
 
 
-def test_variance_is_the_squared_distance_of_rows_to_the_constant(tiny, corpus, data, constants):
+def test_variance_is_the_squared_distance_of_rows_to_the_constant(tiny, corpus, data, constants, loaded):
     inputs = {"constants": constants, "tokens": data["tokens"]}
     found, _ = weighed(tiny, corpus / "variance.parquet", "variance", {"constant": "average"}, **inputs)
-    model, tokens = model_of(jobs.encoding(tiny), Machine.current()), Tokens.read(data["tokens"], "train")["train"]
+    tokens = Tokens.read(data["tokens"], "train")["train"]
     mean = papa.ConstantMatrices.load(constants).mean
     expected, rows = torch.zeros(LAYERS, HEADS, dtype=torch.float64), 0
     for example in range(TRAIN):
@@ -156,7 +147,7 @@ def test_variance_is_the_squared_distance_of_rows_to_the_constant(tiny, corpus, 
                 expected[layer, head] += ((attention[0, head] - own) ** 2).sum()
 
         with torch.no_grad():
-            model.observe(batch, see)
+            loaded.observe(batch, see)
     torch.testing.assert_close(found.double(), expected / rows, rtol=1e-4, atol=1e-7)
 
 

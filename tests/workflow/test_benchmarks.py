@@ -40,12 +40,9 @@ def compared(tmp_path, model, monkeypatch):
     work.mkdir()
     arguments = argparse.Namespace(rows=17, epochs=2, threads=1, model=model, mirror=None)
     comparison = InOneProcess(work, arguments)
-    comparison.settings |= {
-        "model": {"name": "minilm"},
-        "corpus": {"files": {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}}
-        | {"first": "sentence", "train_limit": 17},
-        "slots": SLOTS,
-    }
+    files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
+    corpus = {"files": files, "first": "sentence", "train_limit": 17}
+    comparison.settings |= {"model": {"name": "minilm"}, "corpus": corpus, "slots": SLOTS}
     monkeypatch.setenv("PAPA_MACHINE", compare.json.dumps(comparison.machine))
     return work, comparison, compare.compare(comparison)
 
@@ -53,19 +50,8 @@ def compared(tmp_path, model, monkeypatch):
 def test_both_sides_are_compared_and_do_the_same_work(compared):
     work, comparison, rows = compared
     assert comparison.run("difference").report["difference"] < 1e-5
-    parts = (
-        "averaging",
-        "λ",
-        "probes",
-        "end",
-        "averaging",
-        "λ",
-        "λ",
-        "end",
-        "end",
-        *len(compare.FRACTIONS) * ("fraction",),
-    )
-    assert [row.part.split()[0] for row in rows] == [*parts]
+    parts = ["averaging", "λ", "probes", "end", "averaging", "λ", "λ", "end", "end"]
+    assert [row.part.split()[0] for row in rows] == parts + ["fraction"] * len(compare.FRACTIONS)
     assert all(str(row).count("|") == 8 for row in rows)
     assert sorted(path.name for path in work.glob("seed-*.json")) == ["seed-1.json", "seed-2.json", "seed-3.json"]
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel
+from tiny import CONFIG as TINY
 from tiny import ROWS, WORDS, write_data, write_model
 
 from papa.config.freshness import FRESH
@@ -38,41 +39,23 @@ EDITS = 3
 SEED = 0
 
 SPLITS = ("train", "validation")
+TRAINING = {"learning_rate": 0.01, "batch_size": 8, "epochs": 1}
+SENTENCES, WORD_CORPUS = TINY["corpora"]["sentences"], TINY["corpora"]["words"]
 CONFIG: dict[str, Any] = {
     "name": "walk",
-    "run": {"models": ["tiny"], "tasks": ["animals"], "fractions": ["1", "1/2", "0"], "seeds": [1]},
-    "models": {"tiny": {"path": "models/tiny"}},
-    "corpora": {
-        "sentences": {
-            "files": {split: f"data/sentences.{split}.csv" for split in SPLITS},
-            "first": "sentence",
-            "slots": 13,
-        },
-    },
-    "tasks": {
-        "animals": {
-            "corpus": "sentences",
-            "label": "animal",
-            "metric": "accuracy",
-            "learning_rate": 0.01,
-            "batch_size": 8,
-            "epochs": 1,
-        }
-    },
+    "run": TINY["run"] | {"tasks": ["animals"]},
+    "models": TINY["models"],
+    "corpora": {"sentences": SENTENCES},
+    "tasks": {"animals": TRAINING | {"corpus": "sentences", "label": "animal", "metric": "accuracy"}},
     "threads": {"encoder": 1, "probe": 1},
     "device": "cpu",
 }
-WORD_CORPUS = {"files": {split: f"data/words.{split}.jsonl" for split in SPLITS}, "words": "words", "slots": 11}
 CONLL = {"files": {split: f"data/words.{split}.conll" for split in SPLITS}, "columns": ["words", "tags"]}
 HUB = {"hub": "some/data", "config": "tiny", "first": "sentence", "slots": 13}
 MADE = {"generated": "roles", "rows": {"train": 23, "validation": 11}, "first": "first", "slots": 11}
-QUESTIONS = {
-    "files": {split: f"data/questions.{split}.jsonl" for split in SPLITS},
-    "first": "question",
-    "choices": ["here", "now"],
-    "slots": 13,
-}
-RUNNING = {"files": {split: f"data/sentences.{split}.csv" for split in SPLITS}, "first": "sentence", "slots": 9}
+ASKED = {split: f"data/questions.{split}.jsonl" for split in SPLITS}
+QUESTIONS = {"files": ASKED, "first": "question", "choices": ["here", "now"], "slots": 13}
+RUNNING = SENTENCES | {"slots": 9}
 MODEL, CORPUS, TASK, GRID = "models.tiny", "corpora.sentences", "tasks.animals", "grids.more"
 NEXT = {
     "models.next": {"path": "models/next"},
@@ -93,17 +76,12 @@ MASKED = {
     "tasks.hidden": {"corpus": "running", "metric": "negative_log_perplexity"},
     "run.tasks": ["animals", "hidden"],
 }
-TRAINING = {"learning_rate": 0.01, "batch_size": 8, "epochs": 1}
 ABSENT = None
 """Stands for a key that an edit removes."""
 
 DRAWN: dict[str, list[dict[str, Any]]] = {
     "run.models": [{"models.other": {"path": "models/other"}, "run.models": ["other"]}, {"run.models": ["tiny"]}],
-    "run.tasks": [
-        TAGS | {"run.tasks": ["animals", "tags"]},
-        TAGS | {"run.tasks": ["tags"]},
-        {"run.tasks": ["animals"]},
-    ],
+    "run.tasks": [TAGS | {"run.tasks": value} for value in (["animals", "tags"], ["tags"], ["animals"])],
     "run.constants": [{"run.constants": value} for value in (["zeros"], ["average", "uniform"], ABSENT)],
     "run.orders": [{"run.orders": value} for value in (["random"], ["lambda", "gradient"], ["variance"], ABSENT)],
     "run.fractions": [{"run.fractions": value} for value in (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"])],
@@ -130,7 +108,7 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "corpora.*.train": [FROM_HUB | {f"{CORPUS}.train": value} for value in ("train", "more")],
     "corpora.*.validation": [FROM_HUB | {f"{CORPUS}.validation": value} for value in ("validation", "more")],
     "corpora.*.more_validation": [FROM_HUB | {f"{CORPUS}.more_validation": ["more"]}],
-    "corpora.*.files": [{CORPUS: CONFIG["corpora"]["sentences"]}],
+    "corpora.*.files": [{CORPUS: SENTENCES}],
     "corpora.*.files.train": [{f"{CORPUS}.files.train": f"data/sentences.{split}.csv"} for split in SPLITS],
     "corpora.*.files.validation": [{f"{CORPUS}.files.validation": f"data/sentences.{split}.csv"} for split in SPLITS],
     "corpora.*.columns": [TAGS | {"corpora.words": CONLL | {"words": "words", "slots": 11}, "run.tasks": ["tags"]}],

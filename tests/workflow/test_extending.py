@@ -89,9 +89,7 @@ def test_a_model(changed):
 def test_a_task(changed):
     workflow = changed("A task")
     for split in ("train", "validation"):
-        rows = [
-            f"is the {word} here,{topic}" for word, topic in (("cat", "animals"), ("red", "colours")) for _ in "abcd"
-        ]
+        rows = ["is the cat here,animals", "is the red here,colours"] * 4
         text = "\n".join(["question,topic", *rows]) + "\n"
         (workflow.folder / f"data/questions.{split}.csv").write_text(text, encoding="utf-8")
     config = yaml.safe_load((workflow.folder / "config/config.yaml").read_text(encoding="utf-8"))
@@ -143,9 +141,8 @@ def test_an_analysis(changed):
     workflow.run("--cores", "1", "--configfile", workflow.write(tiny_with()))
     results = workflow.folder / "results/tiny"
     rows = read_table(results / "tables/lambdas.parquet").to_pylist()
-    assert [(row["task"], row["layer"], row["head"]) for row in rows] == [
-        ("animals", layer, head) for layer in range(2) for head in range(2)
-    ]
+    heads = [("animals", layer, head) for layer in range(2) for head in range(2)]
+    assert [(row["task"], row["layer"], row["head"]) for row in rows] == heads
     assert all(0.4 < row["lambda"] < 0.6 for row in rows)
     assert "## " not in (results / "tables/lambdas.md").read_text(encoding="utf-8")
     report = (results / "report/index.html").read_text(encoding="utf-8")

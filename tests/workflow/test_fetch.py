@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 import subprocess
 import sys
 
@@ -60,12 +59,7 @@ def dataset(sentence: str = "a cat sees the bird") -> dict[str, bytes]:
     return {"README.md": CARD.encode(), **files}
 
 
-OTHERS = {
-    "pytorch_model.bin": b"pickled",
-    "tf_model.h5": b"tf",
-    "onnx/model.onnx": b"onnx",
-    "onnx/config.json": b"{}",
-}
+OTHERS = {name: name.encode() for name in ("pytorch_model.bin", "tf_model.h5", "onnx/model.onnx", "onnx/config.json")}
 """What a model may have on the hub beside the files that papa takes."""
 
 
@@ -129,11 +123,8 @@ def test_jobs_run_from_what_was_fetched_with_the_hub_switched_off(hub, tmp_path)
 
     hub.asked.clear()
     average = "results/tiny/models/tiny/corpora/{}/average.h5"
-    targets = [
-        average.format("sentences"),
-        average.format("farm/slots-13"),
-        "results/tiny/tasks/animals/labels.parquet",
-    ]
+    targets = [average.format(place) for place in ("sentences", "farm/slots-13")]
+    targets.append("results/tiny/tasks/animals/labels.parquet")
     workflow.run(*targets, *given)
     assert all((workflow.folder / target).is_file() for target in targets)
     assert not hub.asked
@@ -177,9 +168,7 @@ def test_another_revision_replaces_what_was_fetched_whole(hub, fetched, tmp_path
     fetched([], [PETS | {"revision": newer}], tmp_path)
     record = recorded(tmp_path / "some/data")
     assert (record.commit, record.configs) == (newer, ["farm", "pets"])
-    assert without_records(tmp_path / "some") == {
-        f"data/{name}": content for name, content in hub.commits["dataset", "some/data"][newer].items()
-    }
+    assert without_records(tmp_path / "some/data") == hub.commits["dataset", "some/data"][newer]
     assert first_sentence(tmp_path, revision=newer) == "newer pets"
     hub.asked.clear()
     hub.branches["dataset", "some/data"]["v2"] = newer
@@ -210,10 +199,7 @@ def test_a_dataset_without_folders_for_configs_is_taken_whole(hub, fetched, tmp_
     ("weights", "taken"),
     [
         (["pytorch_model.bin", "tf_model.h5", "flax_model.msgpack"], ["pytorch_model.bin"]),
-        (
-            ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"],
-            None,
-        ),
+        ([*(f"model-0000{number}-of-00002.safetensors" for number in (1, 2)), "model.safetensors.index.json"], None),
         (["model.safetensors", "model.fp16.safetensors", "pytorch_model.bin.index.json"], ["model.safetensors"]),
     ],
 )
@@ -267,9 +253,7 @@ def test_what_cannot_be_fetched_is_said_and_leaves_nothing(hub, fetched, tmp_pat
 
 def test_without_a_network_the_sentence_says_so(hub, fetched, tmp_path):
     hub.close()
-    with pytest.raises(
-        InputError, match=re.escape("The model some/model cannot be fetched from the hub (ConnectError")
-    ):
+    with pytest.raises(InputError, match=r"The model some/model cannot be fetched from the hub \(ConnectError"):
         fetched([MODEL], [], tmp_path)
 
 

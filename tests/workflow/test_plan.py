@@ -8,9 +8,9 @@ from dataclasses import replace
 from unittest.mock import ANY
 
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
+from builders import labelled
 from test_decoder import write_questions
 from tiny import CONFIG, REPOSITORY, ROWS, write_data, write_model
 from typer.testing import CliRunner
@@ -20,7 +20,7 @@ from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.files import Trace, write_table
 from papa.jobs.plan import ASSUMED, Counted, Noise, _count_rows, _laid_out, describe_losses
-from papa.results.outcomes import RUN, TaskOutcomes, table_of
+from papa.results.outcomes import table_of
 from papa.results.statistics import UNSEEN_UNITS, smallest_loss
 
 
@@ -270,19 +270,8 @@ def measured(path, seeds, shift, floor=0.5, examples=600):
     half = right.copy()
     for seed in range(seeds):
         half[seed, : shift * (seed + 1)] = False
-    runs, values = [], []
-    gold = np.arange(examples) % 2
-    for setting, own in (
-        ((None, None, "1"), right),
-        (("zeros", None, "0"), without),
-        (("average", "lambda-0", "1/2"), half),
-    ):
-        runs += [(*setting, seed + 1) for seed in range(seeds)]
-        values.append(np.where(own, gold, 1 - gold))
-    items = pd.DataFrame({"split": "validation", "example": np.arange(examples), "gold": gold})
-    frame = pd.DataFrame(runs, columns=RUN, dtype=object)
-    told = {"predicted": np.concatenate(values)}
-    own = TaskOutcomes("tiny", "animals", "accuracy", ("0", "1"), (1, 1), frame, items, told)
+    settings = {(None, None, "1"): right, ("zeros", None, "0"): without, ("average", "lambda-0", "1/2"): half}
+    own = labelled(settings, model="tiny", task="animals", names=("0", "1"), train_counts=(1, 1))
     table, facts = table_of([own])
     trace = Trace("summary", 2, {"tasks": {"animals": {"title": "animals", "metric": "accuracy"}}}, {})
     write_table(table, path, {"table": "outcomes"} | facts, trace)

@@ -8,18 +8,20 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from tiny import CONFIG as TINY
 
+from papa.config.analyses import grid_drawn
 from papa.config.freshness import FRESH, MISSING, PRUNED, SourceDigests
 from papa.config.job import Job
 from papa.config.reading import config_of
-from papa.config.settings import Corpus, Machine
+from papa.config.settings import Config, Corpus, Machine
 from papa.config.stages import STAGES, ModelId, OrderFromModel, Settings
 from papa.config.study import Study
 from papa.config.wiring import BUILDERS
@@ -450,8 +452,11 @@ def test_why_an_artefact_is_outdated_is_said(results: Path) -> None:
 
 
 def test_a_job_comes_back_from_what_it_is_told(tmp_path: Path) -> None:
-    study = study_of(CONFIG, tmp_path, Known())
-    for job in study.jobs():
+    grids = {"more": {"tasks": ["tags"], "constants": ["zeros"]}}
+    study = study_of(edited(grids=grids, patterns={"tasks": ["tags"]}), tmp_path, Known())
+    jobs = list(study.jobs())
+    assert "describe_patterns" in {job.rule for job in jobs}
+    for job in jobs:
         back = Job.of(study.parameters(job), job.inputs, job.outputs, Machine())
         assert (back.stage, back.settings) == (job.stage, job.settings)
         assert {name: len(requests) for name, requests in back.wanted.items()} == {
@@ -505,3 +510,71 @@ def test_every_rule_has_a_builder_and_no_builder_lacks_a_rule() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in rules)
     named = re.findall(r"^(?:rule|use rule \w+ as) (\w+)", code, re.MULTILINE)
     assert set(named) - {"prune"} == set(BUILDERS)
+
+
+# -- what the keys of a config mean for what is run -------------------------------------------------------------------
+
+
+def variants(config: dict[str, Any], task: str) -> dict[str, list[int]]:
+    study = Study(config_of(config), "nowhere")
+    return {variant.path: seeds for variant, seeds in study.variants("tiny", task).items()}
+
+
+def test_grids_take_from_run_what_they_leave_out() -> None:
+    grids = {"more": {"tasks": ["tags"], "constants": ["zeros"], "seeds": [5]}}
+    assert variants(TINY | {"grids": grids}, "animals") == variants(TINY, "animals")
+    more = {"original": [1, 5], "zeros/lambda-0/kept-1of2": [5], "zeros/all": [5, 1]}
+    assert variants(TINY | {"grids": grids}, "tags") == variants(TINY, "tags") | more
+
+
+def test_without_a_contextless_floor_only_what_grids_name_is_run() -> None:
+    grid = {"average/lambda-0/kept-1of2": [1], "average/all": [1]}
+    assert variants(TINY, "tags") == {"original": [1], "zeros/all": [1]} | grid
+    assert variants(TINY | {"contextless": False}, "tags") == {"original": [1]} | grid
+    replaced = TINY | {"contextless": False, "run": TINY["run"] | {"fractions": ["1/2"]}}
+    assert variants(replaced, "tags").keys() == {"average/lambda-0/kept-1of2"}
+
+
+def test_grids_with_fractions_between_none_and_all_heads_have_a_figure(tmp_path: Path) -> None:
+    grids = {"between": {"title": "aa", "tasks": ["tags"]}, "ends": {"fractions": [0, 1]}}
+    study = study_of(edited(grids=grids), tmp_path, Known())
+    drawn = {name: grid_drawn(study, name) for name in study.grids}
+    assert drawn == {"score_by_fraction": True, "between": True, "ends": False}
+
+
+def test_without_replaced_heads_nothing_is_averaged(tmp_path: Path) -> None:
+    rules = {job.rule for job in study_of(edited(run__fractions=["1"]), tmp_path, Known()).jobs()}
+    assert "probe" in rules and not rules & {"average", "train_lambda", "rank"}
+
+
+def test_further_splits_count_only_if_they_are_scored(tmp_path: Path) -> None:
+    def texts(**changes: Any) -> dict[str, Any]:
+        study = study_of(edited(**ON_HUB, **changes), tmp_path, Known())
+        return study.job("prepare_texts", corpus="texts").settings.recorded()
+
+    more = {"corpora__texts__more_validation": ["test"]}
+    assert texts(**more) == texts()
+    assert texts(**more, score_validation="all")["corpus"]["more_validation"] == ["test"]
+
+
+def test_a_task_that_is_streamed_stores_no_hidden_states(tmp_path: Path) -> None:
+    jobs = study_of(edited(tasks__tags__features="stream"), tmp_path, Known()).jobs()
+    stored = [job.main for job in jobs if job.rule == "hidden_states"]
+    assert stored and not any("words" in path or "tags" in path for path in stored)
+
+
+def test_the_page_tells_what_is_run_in_the_keys_of_a_config(tmp_path: Path) -> None:
+    unused = {"tasks__unused": CONFIG["tasks"]["tags"], "corpora__unused": CONFIG["corpora"]["words"]}
+    more = edited(grids={"tags": {"tasks": ["tags"]}}, models__unused={"hub": "a/b"}, **unused)
+    shown = study_of(more, tmp_path, Known()).job("page").settings.config
+    assert (list(shown["models"]), list(shown["tasks"])) == (["m"], ["mood", "tags"])
+    assert list(shown["corpora"]) == ["texts", "words"]
+    assert Config(**(shown | {"models": more["models"]})).analyses == config_of(more).analyses
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_setting_that_may_be_left_out_has_a_default(stage):
+    """Jobs get their settings without those that are None, and have to read them again."""
+    fields = STAGES[stage].model_fields
+    optional = {name for name, field in fields.items() if type(None) in get_args(field.annotation)}
+    assert not {name for name in optional if fields[name].is_required()}

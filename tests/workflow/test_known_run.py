@@ -1,4 +1,4 @@
-"""The config of the known decoder, really run from start to page: what comes out is what was predicted by hand."""
+"""The configs of the known decoder and encoder, really run with few texts: results are those predicted by hand."""
 
 import json
 import math
@@ -8,6 +8,7 @@ import pytest
 from benchmarks.known import auroc
 from papa.data.generated import generate
 from papa.data.generated.known import INDUCTION
+from papa.data.generated.looking import LOOKUP
 from papa.data.generated.recall import WORDS
 from papa.files import read_table
 
@@ -60,3 +61,33 @@ def test_all_heads_but_one_are_claimed(results):
     assert [own["task"] for own in lines["score_by_fraction", "average"]["without"]] == ["Texts without repeats"]
     assert "9 heads" in claims["sentence"] or "9 of" in claims["sentence"]
     assert "induction" in (results / "report/index.html").read_text()
+
+
+# -- the encoder -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lookup(results_of):
+    def shorten(config):
+        config["run"] |= {"fractions": ["1", "1/10", "0"], "seeds": [1, 2]}
+        config["corpora"]["twice"]["rows"] = {"train": 1000, "validation": 200}
+        del config["grids"]
+
+    return results_of("known-lookup", shorten)
+
+
+def test_without_attention_that_depends_on_the_input_one_half_is_lost_and_the_other_is_not(lookup):
+    rows = read_table(lookup / "tables/summary.parquet").to_pandas().query("main").set_index(["kept", "subset"])
+    original, last, none = (rows.loc[kept] for kept in (10, 1, 0))
+    assert original["mean"].min() > 0.98 and last["mean"].min() > 0.98  # the lookup head alone is enough
+    assert original.loc[["lookup", "position"], "contextless"].between(0.4, 0.6).all()  # zeros destroy both halves
+    averages = none[none["constant"] == "average"]
+    assert averages.loc["lookup", "mean"] < 0.6 and averages.loc["position", "mean"] > 0.95
+    assert averages.loc["lookup", "loss"] > 0.85 and abs(averages.loc["position", "loss"]) < 0.1
+
+
+def test_all_heads_but_the_lookup_head_are_claimed(lookup):
+    assert auroc(lookup / "models/lookup/tasks/twice/average/lambda-0/order.parquet", [LOOKUP]) == 1
+    (line,) = json.loads((lookup / "tables/claims.json").read_text())["lines"]
+    assert line["replaceable"] == 9
+    assert "lookup" in (lookup / "report/index.html").read_text()

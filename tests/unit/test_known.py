@@ -124,12 +124,13 @@ def test_the_stock_model_knows_what_comes_again_and_nothing_else(stock, tokenize
         assert nats[:-told].tolist() == pytest.approx([UNIFORM] * (len(nats) - told), abs=1e-4)
 
 
-def test_it_is_one_model_wherever_it_is_made(monkeypatch, tmp_path):
-    model = ModelId(name="tiny", known="induction")
-    digests = [weights_digest(model, Machine.current())]
-    assert place_of(model, Machine.current()) == str(known_model("induction")) and model.origin == "known induction"
+@pytest.mark.parametrize("name", KNOWN)
+def test_it_is_one_model_wherever_it_is_made(name, monkeypatch, tmp_path):
+    model = ModelId(name="tiny", known=name)
+    digest = weights_digest(model, Machine())
+    assert place_of(model, Machine()) == str(known_model(name)) and model.origin == f"known {name}"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert digests == [weights_digest(model, Machine.current())]
+    assert weights_digest(model, Machine()) == digest
 
 
 def test_unknown_known_models_are_listed():

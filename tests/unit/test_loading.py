@@ -25,9 +25,15 @@ def family(request):
     return request.param
 
 
-def test_loading_from_a_folder(tmp_path, model, inputs):
+@pytest.fixture
+def saved(tmp_path, model):
+    """The folder of the saved model."""
     model.save_pretrained(tmp_path / "tiny")
-    ours = papa.load_model(str(tmp_path / "tiny"), device="cpu")
+    return tmp_path / "tiny"
+
+
+def test_loading_from_a_folder(saved, model, inputs):
+    ours = papa.load_model(saved, device="cpu")
     close(real(ours.hidden_states(inputs), inputs), real(stock_states(model, inputs), inputs))
     counted_positions = type(model).__name__.startswith(("Roberta", "XLMRoberta", "Camembert", "Data2Vec"))
     assert forms.probe_dropout(ours.config) == (0.0 if counted_positions else 0.1)
@@ -36,11 +42,10 @@ def test_loading_from_a_folder(tmp_path, model, inputs):
 
 @only("roberta")
 @pytest.mark.parametrize("collecting", [True, False])
-def test_garbage_is_collected_after_loading_if_it_was_before(tmp_path, model, collecting):
-    model.save_pretrained(tmp_path / "tiny")
+def test_garbage_is_collected_after_loading_if_it_was_before(saved, model, collecting):
     (gc.enable if collecting else gc.disable)()
     try:
-        papa.load_model(str(tmp_path / "tiny"), device="cpu")
+        papa.load_model(saved, device="cpu")
         assert gc.isenabled() == collecting
     finally:
         gc.enable()
@@ -48,25 +53,23 @@ def test_garbage_is_collected_after_loading_if_it_was_before(tmp_path, model, co
 
 @only(*DISTINCT)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_loading_at_half_precision(tmp_path, model, inputs, dtype):
-    model.save_pretrained(tmp_path / "tiny")
-    assert papa.load_model(str(tmp_path / "tiny"), device="cpu", dtype=dtype).hidden_states(inputs).isfinite().all()
+def test_loading_at_half_precision(saved, model, inputs, dtype):
+    assert papa.load_model(saved, device="cpu", dtype=dtype).hidden_states(inputs).isfinite().all()
 
 
 @only("roberta")
-def test_pickled_weights_are_loaded_weights_only_and_that_is_said(tmp_path, model, inputs, caplog):
-    model.save_pretrained(tmp_path / "tiny")
+def test_pickled_weights_are_loaded_weights_only_and_that_is_said(saved, model, inputs, caplog):
     with caplog.at_level(logging.WARNING, logger="papa"):
-        papa.load_model(str(tmp_path / "tiny"), device="cpu")
+        papa.load_model(saved, device="cpu")
         assert not caplog.records
-        (tmp_path / "tiny" / "model.safetensors").unlink()
-        torch.save(model.state_dict(), tmp_path / "tiny" / "pytorch_model.bin")
-        ours = papa.load_model(str(tmp_path / "tiny"), device="cpu")
+        (saved / "model.safetensors").unlink()
+        torch.save(model.state_dict(), saved / "pytorch_model.bin")
+        ours = papa.load_model(saved, device="cpu")
     assert "weights-only" in caplog.text
     close(real(ours.hidden_states(inputs), inputs), real(stock_states(model, inputs), inputs))
-    torch.save([model.config], tmp_path / "tiny" / "pytorch_model.bin")  # objects, not weights
+    torch.save([model.config], saved / "pytorch_model.bin")  # objects, not weights
     with pytest.raises(papa.InputError, match="could not be loaded"):
-        papa.load_model(str(tmp_path / "tiny"), device="cpu")
+        papa.load_model(saved, device="cpu")
 
 
 @pytest.mark.parametrize(("cached", "pickled"), [("model.safetensors.index.json", False), ("pytorch_model.bin", True)])
@@ -92,14 +95,13 @@ def test_weights_of_the_hub_are_looked_up_where_they_were_put(monkeypatch, cache
         (lambda patch: patch.setattr(forms.Form, "tokens", lambda *_: torch.tensor([torch.inf])), "not finite"),
     ],
 )
-def test_a_model_that_would_run_wrong_is_not_loaded(tmp_path, model, monkeypatch, change, message):
-    model.save_pretrained(tmp_path / "tiny")
+def test_a_model_that_would_run_wrong_is_not_loaded(saved, model, monkeypatch, change, message):
     change(monkeypatch)
     if message is None:  # wrong positions of a packed row are found, and the model runs padded
-        assert not papa.load_model(str(tmp_path / "tiny"), device="cpu").form.packed
+        assert not papa.load_model(saved, device="cpu").form.packed
         return
     with pytest.raises(papa.InputError, match=rf"tiny cannot be used: .*{message}"):
-        papa.load_model(str(tmp_path / "tiny"), device="cpu")
+        papa.load_model(saved, device="cpu")
 
 
 @pytest.mark.parametrize("other", ["MegatronBert", "Bloom"])
@@ -134,12 +136,11 @@ def test_what_is_no_place_of_a_model_is_said(tmp_path, model):
 
 
 @only("bert")
-def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path, model):
-    model.save_pretrained(tmp_path / "tiny")
+def test_a_checkpoint_that_lacks_weights_is_refused(saved, model):
     model.config.num_hidden_layers += 1
-    model.config.save_pretrained(tmp_path / "tiny")
+    model.config.save_pretrained(saved)
     with pytest.raises(papa.InputError, match=r"lack 16 tensors of the model, encoder\.layer\.3.* would be random"):
-        papa.load_model(str(tmp_path / "tiny"), device="cpu")
+        papa.load_model(saved, device="cpu")
 
 
 @only("bert")
@@ -209,18 +210,17 @@ def test_a_device_that_torch_does_not_know_is_said_in_a_sentence(device):
 
 
 @only("bert")
-def test_a_device_that_is_not_there_is_said_in_a_sentence(tmp_path, model, monkeypatch):
-    model.save_pretrained(tmp_path / "tiny")
+def test_a_device_that_is_not_there_is_said_in_a_sentence(saved, model, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
     with pytest.raises(papa.InputError, match=r"device is cuda:2, but .* finds 2 CUDA GPUs here .*'0,3'"):
-        papa.load_model(str(tmp_path / "tiny"), device="cuda:2")
+        papa.load_model(saved, device="cuda:2")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     with pytest.raises(papa.InputError, match=r"device is cuda, but .* finds 0 CUDA GPUs here; give auto"):
-        papa.load_model(str(tmp_path / "tiny"), device="cuda")
+        papa.load_model(saved, device="cuda")
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
     with pytest.raises(papa.InputError, match="device is mps"):
-        papa.load_model(str(tmp_path / "tiny"), device="mps")
-    assert papa.load_model(str(tmp_path / "tiny"), device="auto").device.type == "cpu"
+        papa.load_model(saved, device="mps")
+    assert papa.load_model(saved, device="auto").device.type == "cpu"

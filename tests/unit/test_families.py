@@ -167,23 +167,21 @@ def test_heads_that_are_mixed_cannot_be_replaced(model):
         Model(transformers.DebertaModel(model.config))
 
 
-@only("roberta", "xlm-roberta", "camembert", "data2vec")
-def test_positions_behind_that_of_padding_are_slots_to_use(model, ours):
-    assert ours.slots_limit == 47 - 2  # positions 0 and 1 are never those of a token
-    ids = torch.randint(4, VOCABULARY, (2, 45))
+COUNTED = ("roberta", "xlm-roberta", "camembert", "data2vec")  # their positions 0 and 1 are never those of a token
+OTHERS = ("bert", "electra", "deberta", "deberta-far", "ernie", "splinter")
+
+
+@pytest.mark.parametrize(
+    ("family", "slots"), [*((name, 45) for name in COUNTED), *((name, 47) for name in OTHERS)], indirect=["family"]
+)
+def test_every_position_of_a_token_is_a_slot_and_no_other(model, ours, slots):
+    assert ours.slots_limit == slots
+    ids = torch.randint(4, VOCABULARY, (2, slots))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     close(ours.hidden_states(inputs), stock_states(model, inputs))
     longer = {name: torch.cat([values, values[:, :1]], dim=1) for name, values in inputs.items()}
-    with pytest.raises(papa.InputError, match="46 slots, the model has positions for 45"):
+    with pytest.raises(papa.InputError, match=f"{slots + 1} slots, the model has positions for {slots}"):
         ours.hidden_states(longer)
-
-
-@only("electra", "deberta", "deberta-far", "ernie", "splinter")
-def test_other_families_have_a_position_for_every_slot(model, ours):
-    assert ours.slots_limit == 47
-    ids = torch.randint(4, VOCABULARY, (2, 47))
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    close(ours.hidden_states(inputs), stock_states(model, inputs))
 
 
 def byte_tokenizer(name, marks, **options):

@@ -48,22 +48,17 @@ def test_outputs_and_gradients_are_those_of_a_plain_layer(plain, frozen, shape):
     close(outputs_and_gradients(frozen, inputs, upstream, []), expected[:2])
 
 
-def test_processors_without_wide_registers_go_the_plain_way(plain, frozen, wide, monkeypatch):
+@pytest.mark.parametrize("intel", [False, True])
+def test_without_wide_registers_or_for_probes_on_intel_products_go_the_plain_way(
+    plain, frozen, wide, monkeypatch, intel
+):
     met = []
+    monkeypatch.setattr(linear_module, "_intel", lambda: intel)
     monkeypatch.setattr(linear_module, "_by_rows", lambda inputs, layer: met.append(len(inputs)) or layer(inputs))
     inputs = torch.randn(7, 23)
     close(frozen(inputs), plain(inputs))
-    close(linear(inputs, plain.weight, plain.bias), plain(inputs))
-    assert met == ([7, 7] if wide and linear_module._onednn_works() else [])
-
-
-def test_weights_of_probes_go_the_plain_way_on_processors_of_intel(plain, frozen, wide, monkeypatch):
-    met = []
-    monkeypatch.setattr(linear_module, "_intel", lambda: True)
-    monkeypatch.setattr(linear_module, "_by_rows", lambda inputs, layer: met.append(len(inputs)) or layer(inputs))
-    close(frozen(torch.ones(7, 23)), plain(torch.ones(7, 23)))
-    close(linear(torch.ones(5, 23), plain.weight, plain.bias), plain(torch.ones(5, 23)))
-    assert met == ([7] if wide and linear_module._onednn_works() else [])
+    close(linear(inputs[:5], plain.weight, plain.bias), plain(inputs[:5]))
+    assert met == (([7] if intel else [7, 5]) if wide and linear_module._onednn_works() else [])
 
 
 @pytest.mark.parametrize(

@@ -153,12 +153,6 @@ def test_replacements_that_cannot_be_right_are_refused(ours, inputs, constants, 
         ours.hidden_states(inputs, constants, **options)
 
 
-def test_slots_beyond_the_positions_are_refused(ours):
-    ids = torch.full((1, 53), 5)
-    with pytest.raises(papa.InputError, match="53 slots, the model has positions for 47"):
-        ours.hidden_states({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-
-
 def test_a_batch_that_is_no_dict_is_said(ours, inputs):
     with pytest.raises(papa.InputError, match="a str was given; several batches are a list of such dicts"):
         [ours.pack(batch) for batch in inputs]

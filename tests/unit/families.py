@@ -67,9 +67,7 @@ def letters_tokenizer():
     fast = Tokenizer(WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
     fast.pre_tokenizer = Whitespace()
     fast.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=fast, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", unk_token="[UNK]"

@@ -5,41 +5,25 @@ Each test still gets a model that shares no weight and no state with another. A 
 """
 
 import hashlib
+import sys
 
 import torch
 
-from papa.data import packed
-from papa.model import (
-    attention,
-    check,
-    deberta,
-    forms,
-    linear,
-    model,
-    projections,
-    raw_inputs,
-    reference,
-    replacement,
-    settling,
-)
+from papa.model import forms, linear, model
 from papa.model.projections import PrunedProjection
 from papa.model.replacement import Keep
 
 SMALL_MODEL = 1_000_000
 """A model with more parameters is always checked."""
-MODULES = (
-    *(attention, check, deberta, forms, linear, model, packed, projections),
-    *(raw_inputs, reference, replacement, settling),
-)
-OWNERS = [
-    *MODULES,
-    *(
-        value
-        for module in MODULES
-        for value in vars(module).values()
-        if isinstance(value, type) and value.__module__ == module.__name__
-    ),
-]
+PARTS = ("papa.model.", "papa.data.packed")
+
+
+def parts_of_models():
+    """The values of the modules that a model is made of, and of their classes: owner, name and value."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(PARTS)]
+    values = [(module, value) for module in modules for value in vars(module).values()]
+    classes = [value for module, value in values if isinstance(value, type) and value.__module__ == module.__name__]
+    return [(owner, name, value) for owner in (*modules, *classes) for name, value in vars(owner).items()]
 
 
 class SettledModels:
@@ -47,7 +31,7 @@ class SettledModels:
 
     def __init__(self):
         self.settle, self.remembered, self.checked = model.settle, {}, 0
-        self.parts = [(owner, name, value) for owner in OWNERS for name, value in vars(owner).items()]
+        self.parts = parts_of_models()
 
     def __call__(self, full, session):
         usual = all(

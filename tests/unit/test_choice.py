@@ -459,7 +459,7 @@ CONFIG = {
     "run": {"models": ["m"], "tasks": ["t"], "fractions": ["1", "0"]},
     "models": {"m": {"random": "gpt2"}},
     "corpora": {
-        "q": {"files": {"train": "a.jsonl", "validation": "b.jsonl"}, "first": "f", "choices": "c", "slots": 32},
+        "q": {"files": {"train": "a.jsonl", "validation": "b.jsonl"}, "first": "f", "choices": "c", "slots": 32}
     },
     "tasks": {"t": {"corpus": "q", "label": "l", "metric": METRIC} | HOW},
 }

@@ -16,16 +16,7 @@ from tiny import CONFIG, REPOSITORY
 
 from papa.config.measures import METRICS, TARGETS, TEXT, WORD, check_metric
 from papa.config.reading import check_yaml, config_of, read_config, schema
-from papa.config.settings import (
-    Config,
-    Corpus,
-    Machine,
-    Metric,
-    OrderName,
-    Task,
-    check_files,
-    fraction,
-)
+from papa.config.settings import Config, Corpus, Machine, Metric, OrderName, Task, check_files, fraction
 from papa.config.variant import ORDERS
 from papa.errors import InputError
 
@@ -424,17 +415,10 @@ def test_a_file_changes_and_what_is_read_from_it(tmp_path):
     assert read_config(path, device="cpu", hub_mirror="/m").machine.device == "cpu"
 
 
-def bomb(block):
+def bomb(block, first="x"):
     """YAML of 9 levels, each with nine aliases of the level below."""
-    levels = [f"l0: &l0 {block.format(', '.join('x' * 9))}"]
-    levels += [f"l{n}: &l{n} {block.format(', '.join([f'*l{n - 1}'] * 9))}" for n in range(1, 10)]
-    return "\n".join(levels).encode()
-
-
-def merge_bomb():
-    """YAML of 9 levels, each of which merges the level below nine times."""
-    levels = [f"l{n}: &l{n} {{<<: [{', '.join([f'*l{n - 1}'] * 9)}]}}" for n in range(1, 10)]
-    return "\n".join(["l0: &l0 {a: 1}", *levels]).encode()
+    levels = [", ".join([first] * 9), *(", ".join([f"*l{level}"] * 9) for level in range(9))]
+    return "\n".join(f"l{level}: &l{level} {block.format(text)}" for level, text in enumerate(levels)).encode()
 
 
 @pytest.mark.parametrize(
@@ -446,15 +430,12 @@ def merge_bomb():
         (b"name: a\n---\nname: b", "cannot be read as YAML .*single document"),
         (b"name: 2020-99-99", "cannot be read as YAML .*month"),
         (b"name: a\nrun: {}\nname: b", "contains the key 'name' twice .*, in line 1 and in line 3; keep one"),
-        (
-            b"models:\n  a: {path: b}\n  a: {path: c}",
-            "contains the key 'a' twice .*, in line 2 and in line 3",
-        ),
+        (b"models:\n  a: {path: b}\n  a: {path: c}", "contains the key 'a' twice .*, in line 2 and in line 3"),
         (b"name: a\nrun: &run\n- *run\n", "has a block in line 2 that contains itself by an alias"),
         (b"a: &a {b: &b {c: *a}}", "has a block in line 1 that contains itself by an alias"),
         (bomb("[{}]"), "stands for more than 100,000 values"),
         (bomb("{{a: [{}]}}"), "stands for more than 100,000 values"),
-        (merge_bomb(), "stands for more than 100,000 values"),
+        (bomb("{{<<: [{}]}}", "{a: 1}"), "stands for more than 100,000 values"),
         (b"run: {seeds: [1:30]}", 'contains 1:30 in line 1, which YAML reads as 90; write "1:30" if text is meant'),
         (b"corpora:\n  a: {slots: 020}", "contains 020 in line 2, which YAML reads as 16"),
         (b"margin: 1:30.5", "contains 1:30.5 in line 1, which YAML reads as 90.5"),

@@ -43,10 +43,7 @@ def test_mixing_of_one_changes_nothing_and_of_zero_replaces_all(ours, inputs, ma
         ours.hidden_states(inputs, matrices, mixing=ones), ours.hidden_states(inputs), atol=1e-4, rtol=0
     )
     torch.testing.assert_close(
-        ours.hidden_states(inputs, matrices, mixing=0 * ones),
-        ours.hidden_states(inputs, matrices),
-        atol=1e-4,
-        rtol=0,
+        ours.hidden_states(inputs, matrices, mixing=0 * ones), ours.hidden_states(inputs, matrices), atol=1e-4, rtol=0
     )
 
 

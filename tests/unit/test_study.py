@@ -282,7 +282,7 @@ def test_a_new_version_of_a_stage_makes_its_artefacts_again(results: Path, monke
     study = study_of(CONFIG, results, Known())
     assert to_do(study) == OF_LAMBDA | RESULTS
     assert set(study.freshness.outdated().values()) == {
-        "it was made by stage lambda, version 1; this is lambda, version 99",
+        "it was made by stage lambda, version 1; this is lambda, version 99"
     }
 
 

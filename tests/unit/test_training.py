@@ -382,24 +382,21 @@ def test_the_optimiser_takes_the_steps_of_torch():
     assert all(values.grad is None for values in ours)
 
 
-def test_what_is_kept_of_an_epoch_is_finite_too():
-    weight = torch.nn.Parameter(torch.ones(3))
-    kept = iter([{"validation": torch.ones(2)}, {"validation": torch.tensor([1.0, torch.inf])}])
-    own = TrainingTask("fitting", [weight], 5, lambda rows: weight.sum(), lambda epoch: None, lambda: next(kept))
-    with pytest.raises(Diverged, match="The score is not finite in epoch 2 of fitting") as error:
-        fit(own, training(), 1)
-    assert error.value.good == 1
+def test_scores_and_learned_weights_are_finite_too():
+    weight = torch.nn.Parameter(torch.full((3,), 1e30))
+    kept = iter([{"validation": torch.ones(2)}, {"validation": torch.tensor([1.0, torch.inf])}, {}])
 
+    def fitted(loss, how):
+        task = TrainingTask("fitting", [weight], 5, loss, lambda epoch: None, lambda: next(kept))
+        with pytest.raises(Diverged) as error:
+            fit(task, how, 1)
+        return error.value
 
-def test_what_is_learned_is_finite_too():
-    weight, kept = torch.nn.Parameter(torch.full((3,), 1e30)), iter([{}])
-
-    def loss(rows):  # finite, and without a finite gradient
-        return (weight - weight).sqrt().sum()
-
-    own = TrainingTask("fitting", [weight], 5, loss, lambda epoch: None, lambda: next(kept))
-    with pytest.raises(Diverged, match=r"The learned weights are not finite in epoch 1 of fitting"):
-        fit(own, training(batch_size=5), 1)
+    score = fitted(lambda rows: weight.sum(), training())
+    assert "The score is not finite in epoch 2 of fitting" in str(score) and score.good == 1
+    # a loss that is finite, and has no finite gradient
+    learned = fitted(lambda rows: (weight - weight).sqrt().sum(), training(batch_size=5))
+    assert "The learned weights are not finite in epoch 1 of fitting" in str(learned)
     assert next(kept) == {} and bool(weight.isfinite().all())
 
 

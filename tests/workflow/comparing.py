@@ -8,12 +8,7 @@ from papa.files import read_json, read_provenance, read_table, read_tensors
 from papa.method.averages import ConstantMatrices
 from papa.method.hidden import check_part
 
-READERS = {
-    ".parquet": read_table,
-    ".json": read_json,
-    ".safetensors": read_tensors,
-    ".h5": ConstantMatrices.load,
-}
+READERS = {".parquet": read_table, ".json": read_json, ".safetensors": read_tensors, ".h5": ConstantMatrices.load}
 BY_BYTES = (".json", ".safetensors", ".hidden", ".h5", ".md", ".tex")
 DRAWN = (".svg", ".png", ".html")
 PASSING = (".log", ".benchmark.tsv", "/.lock", "/.outdated", "/.models")

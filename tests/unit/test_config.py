@@ -357,11 +357,6 @@ def test_lines_are_the_column_text(corpus, first):
     assert Corpus(**corpus).first == first
 
 
-def test_files_and_rows_by_split():
-    corpus = Corpus(files={"train": "a.txt", "validation": "b.txt"}, rows={"train": 7, "validation": 5})
-    assert corpus.files["validation"] == "b.txt" and corpus.rows["train"] == 7
-
-
 def test_a_task_without_label_is_masked():
     assert Task(**MASKED, title="a").target.decoder is False and Task(**CONFIG["tasks"]["tags"]).target is WORD
 
@@ -390,6 +385,7 @@ def test_metrics_fit_what_is_labelled():
         check_metric("bleu", TEXT)
     with pytest.raises(InputError, match="f1 needs two labels, but there are 3"):
         check_metric("f1", TEXT, ["a", "b", "c"])
+    check_metric("entity_f1", WORD, ["O", "B-PER", "I-PER", "E-X-Y", "S-LOC"])
     with pytest.raises(InputError, match=r"entity_f1 needs labels O, .* but there is 'X'"):
         check_metric("entity_f1", WORD, ["O", "B-X", "X"])
 

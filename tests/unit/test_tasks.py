@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from papa.config.job import Job
-from papa.config.measures import WORD, check_metric
 from papa.config.settings import Corpus
 from papa.config.stages import LabelsOf, SubsetsOf, TextsOf
 from papa.data.prepare import prepare_labels, prepare_subsets, prepare_texts
@@ -431,7 +430,3 @@ def test_the_same_texts_have_the_same_fingerprint_from_any_form(tmp_path: Path) 
         texts_of(Corpus(files={"train": file, "validation": file}, first="text"), tmp_path)
         fingerprints.add(provenance_of(read_table(tmp_path / "texts.parquet"))["fingerprint"])
     assert len(fingerprints) == 1
-
-
-def test_entity_tags_are_accepted() -> None:
-    check_metric("entity_f1", WORD, ["O", "B-PER", "I-PER", "E-X-Y", "S-LOC"])

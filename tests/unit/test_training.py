@@ -179,14 +179,6 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_state(tiny, corpus, data):
     assert not (corpus / "run.json").exists() and not (corpus / "run.safetensors").exists()
 
 
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_labels_of_other_texts_are_refused(corpus, data):
-    splits, table = Tokens.read(data["tokens"]), read_table(data["labels"])
-    write_table(table, corpus / "other.parquet", {"fingerprint": "other", "label_names": ["low", "high"]})
-    with pytest.raises(papa.DamagedArtefact, match=r"other\.parquet is made of other texts"):
-        GoldLabels.read(splits, corpus / "other.parquet")
-
-
 def test_outcomes_are_what_the_written_probe_makes_of_each_example(tiny, corpus, data, metric, loaded):
     """A row for each example or labelled word: what is right is read off the labels, the rest by hand off the probe."""
     jobs.probe(tiny, corpus / "run.json", metric, variant="zeros/all", **data)

@@ -1,4 +1,4 @@
-"""Read columns of a source as texts, words, choices or classes by name; refuse what is none of these, and say why."""
+"""Columns of a source, read as texts, words, choices or names of classes; an error says what does not fit."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 Value = str | int | None
 MISSING = ("-1", "-100")
-"""Marks of an unknown label: -1 in the test splits of GLUE, -100 for words that a loss skips."""
+"""Labels that mean "unknown": -1 in the test splits of GLUE, -100 for words that a loss skips."""
 TRUTH = ("false", "true")
 INVISIBLE = "[\\s\u200b-\u200d\u2060\ufeff]+"
 """Pattern of spaces and of characters without width."""
 
 
 def class_name(text: str) -> str:
-    """Return the name of a class without invisible characters around it, and with accents encoded in one way."""
+    """Return the name of a class in normal form, without invisible characters around it."""
     return unicodedata.normalize("NFC", re.sub(f"^{INVISIBLE}|{INVISIBLE}$", "", text))
 
 
 def alike(names: Iterable[str]) -> list[list[str]]:
-    """Return groups of different names that a reader would not distinguish: "Yes" and "yes", "1" and "1.0"."""
+    """Return groups of names that a reader would not distinguish, such as "Yes" and "yes", or "1" and "1.0"."""
     groups: dict[str, list[str]] = {}
     for name in names:
-        seen = unicodedata.normalize("NFKC", name).casefold()
-        key = "".join(letter for letter in seen if unicodedata.category(letter) != "Cf")
+        folded = unicodedata.normalize("NFKC", name).casefold()
+        key = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
         with suppress(ValueError):
             key = str(float(key))
         groups.setdefault(key, []).append(name)
@@ -46,13 +46,13 @@ def alike(names: Iterable[str]) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a split, which messages call `where`. Every row is checked; messages count rows from 0."""
+    """The columns of a split, called `where` in errors. Every row is checked; errors count rows from 0."""
 
     where: str
     rows: SourceRows
 
     def texts(self, name: str, blank: bool = False) -> list[str]:
-        """Return texts [row]; they may be empty only with `blank`."""
+        """Return texts [row]; with `blank`, they may be empty."""
         column = self._column(name)
         if not _is_string(column.type):
             raise self._wrong_type(name, column.type, "a text in each row")
@@ -72,7 +72,7 @@ class Columns:
         return words
 
     def choices(self, names: str | Sequence[str]) -> list[list[str]]:
-        """Return choices [row][choice] from a column of lists, or from a column for each; none may be empty."""
+        """Return choices [row][choice] from one column of lists, or from a column for each choice."""
         if not isinstance(names, str):
             return [list(row) for row in zip(*map(self.texts, names), strict=True)]
         choices = self._lists_of_choices(names, "text")
@@ -83,11 +83,11 @@ class Columns:
     def right(
         self, name: str, names: str | Sequence[str], choices: Sequence[Sequence[str]], listed: Sequence[str] | None
     ) -> tuple[str, list[int]]:
-        """Return how the labels of a column are read, and the index of the right choice [row].
+        """Return the form of the labels in a column, and the index of the right choice [row].
 
-        If the column of choices, `names`, has labels, a label is one of these. Otherwise it is one of the names that
-        the task has `listed`, in the order of the choices. Without such names it is a number from 0. In a column of
-        strings it may also be the text of a choice or a letter from A; the form that fits most rows is taken.
+        If the column of choices, `names`, has labels with its texts, a label is one of them. Otherwise it is one of the
+        names that the task has `listed`, in the order of the choices. Without such names it is a number from 0. A
+        string may also be the text of a choice or a letter from A; the form that fits most rows is used.
         """
         values = [_text(row[0]) for row in self._values(name, None, "label")]
         most = range(max(map(len, choices), default=0))
@@ -117,14 +117,13 @@ class Columns:
         return best, indices[best]
 
     def _has_labels(self, name: str) -> bool:
-        """Return whether a column of choices has labels with their texts."""
         from pyarrow import types
 
         data_type = self._column(name).type
         return bool(types.is_struct(data_type)) and data_type.get_field_index("label") >= 0
 
     def _lists_of_choices(self, name: str, part: str) -> list[list[str]]:
-        """Return the list in each row of a column; of a structure {text, label}, the list under `part`."""
+        """Return the list in each row of a column; if rows are {text, label}, the list under `part`."""
         import pyarrow.compute as pc
         from pyarrow import types
 
@@ -139,16 +138,15 @@ class Columns:
         return choices
 
     def class_names(self, name: str) -> list[str] | None:
-        """Return the names of the numbered classes of a column, in order, as the data describes them."""
+        """Return the names that the data gives to the numbered classes of a column, in order."""
         return self.rows.class_names.get(name)
 
     def classes(
         self, name: str, listed: Sequence[str] | None, words: Sequence[Sequence[str]] | None
     ) -> list[list[str]]:
-        """Return names of classes [row][word]; each row has a single name if there are no `words`.
+        """Return names of classes [row][word]; without `words`, each row has a single name.
 
-        `listed` are the names in the task. Numbers without class names are positions in this list, unless it lists
-        numbers.
+        A number without a class name is a position in the names that the task has `listed`, unless these are numbers.
         """
         values = self._values(name, words, "label")
         names = self.class_names(name)
@@ -167,7 +165,7 @@ class Columns:
         return named
 
     def subsets(self, name: str, words: Sequence[Sequence[str]] | None) -> list[str] | list[list[str]]:
-        """Return names of subsets [row], or [row][word] if the column has lists; empty for what is in no subset."""
+        """Return names of subsets [row], or [row][word] if the column has lists; an empty name means no subset."""
         by_word = words is not None and _is_list(self._column(name).type)
         values = self._values(name, words if by_word else None, "subset")
         named = [[_name_of(value, self.class_names(name)) for value in row] for row in values]
@@ -175,7 +173,7 @@ class Columns:
         return named if by_word else [row[0] for row in named]
 
     def _values(self, name: str, words: Sequence[Sequence[str]] | None, what: str) -> list[list[Value]]:
-        """Return strings, whole numbers or truth values [row][word]; a single one per row if there are no `words`."""
+        """Return strings, whole numbers or truth values [row][word]; without `words`, each row has a single one."""
         column = self._column(name)
         is_list = _is_list(column.type)
         if is_list != (words is not None) or not _is_class(column.type.value_type if is_list else column.type):
@@ -208,7 +206,7 @@ class Columns:
         )
 
     def _refuse_unprintable(self, names: Sequence[Sequence[str]], column: str, what: str) -> None:
-        """Refuse names that no figure can show; the library that draws figures would end the process."""
+        """Refuse names with control characters, at which the library that draws figures would end the process."""
         bad = {name for name in set(chain.from_iterable(names)) if UNPRINTABLE.search(name)}
         unprintable = [not bad.isdisjoint(row) for row in names]
         self._refuse(unprintable, f"a control character in a {what} in column {column}")
@@ -227,10 +225,15 @@ class Columns:
 def _is_string(data_type: pa.DataType) -> bool:
     from pyarrow import types
 
-    if types.is_dictionary(data_type):
-        return _is_string(data_type.value_type)
     strings = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
-    return any(is_a(data_type) for is_a in strings)
+    return any(is_a(_values_of(data_type)) for is_a in strings)
+
+
+def _is_class(data_type: pa.DataType) -> bool:
+    from pyarrow import types
+
+    values = _values_of(data_type)
+    return _is_string(values) or bool(types.is_integer(values) or types.is_boolean(values))
 
 
 def _is_list(data_type: pa.DataType) -> bool:
@@ -239,12 +242,10 @@ def _is_list(data_type: pa.DataType) -> bool:
     return any(is_a(data_type) for is_a in (types.is_list, types.is_large_list, types.is_fixed_size_list))
 
 
-def _is_class(data_type: pa.DataType) -> bool:
+def _values_of(data_type: pa.DataType) -> pa.DataType:
     from pyarrow import types
 
-    if types.is_dictionary(data_type):
-        return _is_class(data_type.value_type)
-    return _is_string(data_type) or bool(types.is_integer(data_type) or types.is_boolean(data_type))
+    return _values_of(data_type.value_type) if types.is_dictionary(data_type) else data_type
 
 
 def _is_blank(text: str | None) -> bool:
@@ -256,11 +257,9 @@ def _text(value: Value) -> str:
 
 
 def _places(names: Iterable[str] | None) -> dict[str, int]:
-    """Return the position of each name; of equal names the first."""
-    places: dict[str, int] = {}
-    for place, name in enumerate(names or ()):
-        places.setdefault(_text(name), place)
-    return places
+    """Return the position of each name; the first one of equal names."""
+    texts = [_text(name) for name in names or ()]
+    return {text: texts.index(text) for text in texts}
 
 
 def _is_number(text: str) -> bool:
@@ -274,7 +273,7 @@ def _is_beyond(value: Value, names: Collection[str] | None) -> bool:
 
 
 def _name_of(value: Value, names: Sequence[str] | None) -> str:
-    """Return the name of a class; that of a missing class is empty or negative."""
+    """Return the name of a class; the name of a missing label is empty or negative."""
     if value is None:
         return ""
     if names is not None and isinstance(value, int) and value >= 0:

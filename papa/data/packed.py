@@ -1,12 +1,12 @@
 """The packed row: the real tokens of a batch, one example after another, and the way back to the examples.
 
-Padding never enters the encoder. Linear layers, norms and activations see one row of tokens. Only attention needs to
-know where an example begins and which slots its tokens are in.
+Padding never enters the encoder. Linear layers, norms and activations see one row of tokens. Only attention needs the
+bounds of the examples and the slots of their tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -38,24 +38,19 @@ class Packed:
 
     def to(self, device: torch.device) -> Packed:
         """Return the same batch on `device`."""
-        ids, slots, segments, lengths = (
-            values.to(device, non_blocking=True) for values in (self.ids, self.slots, self.segments, self.lengths)
-        )
-        return Packed(ids, slots, segments, lengths, self.n)
+        return self._each(lambda values: values.to(device, non_blocking=True))
 
     def pinned(self) -> Packed:
         """Return the same batch in memory that a GPU can copy from while it computes."""
-        ids, slots, segments, lengths = (
-            values.pin_memory() for values in (self.ids, self.slots, self.segments, self.lengths)
-        )
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Packed:
+        ids, slots, segments, lengths = map(change, (self.ids, self.slots, self.segments, self.lengths))
         return Packed(ids, slots, segments, lengths, self.n)
 
     @classmethod
     def of(cls, inputs: Mapping[str, Tensor], pad_id: int | None = None) -> Packed:
-        """Pack dense inputs `[example, slot]`; raise `InputError` if ids and mask disagree.
-
-        `pad_id` is the id of padding; without one, the mask is not compared with ids.
-        """
+        """Pack dense inputs `[example, slot]`; raise `InputError` if the mask disagrees with `pad_id`, unless None."""
         ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
         if ids is None or mask is None:
             missing = "input_ids" if ids is None else "attention_mask"
@@ -94,14 +89,14 @@ class Packed:
 class RawBatch(Packed):
     """A batch of pictures or sound: the arguments of the model, and the slots of the tokens that it makes of them.
 
-    These tokens are not words, so `ids` are all 0.
+    These tokens are no words, so all `ids` are 0.
     """
 
     arguments: Mapping[str, Tensor]
 
     @classmethod
     def masked(cls, arguments: Mapping[str, Tensor], mask: Tensor) -> RawBatch:
-        """A batch from the arguments of a model and the mask `[example, slot]` of its tokens."""
+        """Return the batch from the arguments of a model and the mask `[example, slot]` of its tokens."""
         real = mask.bool()
         slots = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)[real]
         zeros = torch.zeros_like(slots)
@@ -116,15 +111,15 @@ class RawBatch(Packed):
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """The layout of a batch, as attention needs it: which tokens belong together, and in which slots they are.
+    """The layout of a batch, as attention needs it: which tokens belong together, and their slots.
 
     Args:
         slots: int64 `[example, place]`, the slot of each key.
-        columns: the same as the model itself counts them: `slots`, or slots that also count padding before the tokens.
-        real: bool of the same shape, whether a place holds a token; None if all do.
+        columns: the slots as the model itself counts them, which may include padding before the tokens.
+        real: bool of the same shape, whether a place has a token; None if all have one.
         n: number of slots in the layout, padding included.
         places: int64 `[token]`, the place of each token of a packed row; None if tokens are in their places.
-        last_queries: number of last places that have a query; None means all.
+        last_queries: number of places that have a query, the last ones; None means all.
         packed: whether the tokens are one row.
     """
 
@@ -139,9 +134,9 @@ class Examples:
 
     @classmethod
     def of_packed(cls, batch: Packed, from_first: bool = False) -> Examples:
-        """Return the examples of a packed row, padded in attention only to the longest.
+        """Return the examples of a packed row; in attention, each is padded to the longest of them.
 
-        With `from_first`, slots are counted from the first token of each example, wherever its padding is.
+        With `from_first`, slots are counted from the first token of each example, also after padding.
         """
         longest, shape = int(batch.lengths.max()), (len(batch.lengths), int(batch.lengths.max()))
         if bool((batch.lengths == longest).all()):
@@ -165,7 +160,7 @@ class Examples:
         return cls(slots, columns, None if real.all() else real, mask.shape[1], last_queries=queries)
 
     def last(self, keys: int) -> Examples:
-        """Return the examples for a layer that sees only the last keys, as the cache of a window keeps them."""
+        """Return the examples for a layer that sees only the last keys, such as one with a sliding window."""
         if self.packed or keys == self.slots.shape[1]:
             return self
         real = None if self.real is None else self.real[:, -keys:]
@@ -173,12 +168,12 @@ class Examples:
 
     @property
     def queries(self) -> int:
-        """Number of places that have a query; they are the last ones."""
+        """Number of places that have a query, the last ones."""
         return self.slots.shape[1] if self.last_queries is None else self.last_queries
 
     @cached_property
     def same_slots(self) -> bool:
-        """Whether all examples have tokens in the same slots, and no padding."""
+        """Whether all examples use the same slots, and no place is empty."""
         return self.real is None and bool((self.columns == self.columns[:1]).all())
 
     @cached_property
@@ -195,7 +190,7 @@ class Examples:
     def spread(self, row: Tensor) -> Tensor:
         """Return `[token, head, channel]` of a row as `[example, head, place, channel]`, without idle tokens.
 
-        An empty place holds a copy of its example's first token, which is never read.
+        An empty place gets a copy of its example's first token, which is never read.
         """
         tokens, heads, channels = row.shape
         to, back = self._selections_of(tokens, heads)
@@ -223,13 +218,13 @@ class Examples:
         return self.spread(tokens if chosen is None else tokens.index_select(1, chosen))
 
     def gather_heads(self, spread: Tensor, tokens: int) -> Tensor:
-        """Return `[example, head, place, channel]` as the model expects it: a packed row, or token before head."""
+        """Return `[example, head, place, channel]` as the model expects it: a packed row, or tokens before heads."""
         if not self.packed:
             return spread.transpose(1, 2).contiguous()  # models view it in other shapes
         return self.gather(spread, tokens).unsqueeze(0)
 
     def _selections_of(self, tokens: int, heads: int) -> tuple[Selection, Selection]:
-        """From rows (token, head) to rows (example, head, place), and back; layers with as many heads share them."""
+        """Return the moves from rows (token, head) to rows (example, head, place) and back, which layers share."""
         if (tokens, heads) not in self._selections:
             examples, places = self.slots.shape
             device, number = self.slots.device, torch.arange(heads, device=self.slots.device)
@@ -251,9 +246,7 @@ class Examples:
 class Selection:
     """A move of rows to other places.
 
-    Args:
-        taken: int64, the row that each place takes.
-        unread: int64, the rows whose places are never read, and which have no gradient.
+    `taken` is the row that moves to each place, and `unread` are rows that are never read and get no gradient, int64.
     """
 
     taken: Tensor
@@ -263,7 +256,7 @@ class Selection:
 class _Moved(torch.autograd.Function):
     """Move rows `[row, channel]` by `there`; `back` moves their gradients.
 
-    For examples of different lengths, selections are several times as fast as copies to places that start at zero.
+    For examples of different lengths, this is several times as fast as copies into zeros.
     """
 
     @staticmethod

@@ -1,6 +1,6 @@
-"""Normalised tables of a corpus (texts) and of a task (labels, subsets), all with the same rows in the same order.
+"""The tables of a corpus (texts) and of a task (labels, subsets), with the same rows in the same order.
 
-Every fault in texts or labels is reported here, before any model runs.
+Every error in texts and labels is reported here, before any model runs.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
@@ -25,6 +25,8 @@ from papa.files import REBUILD, digest_of_table, provenance_of, read_table, writ
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Labels = tuple[dict[str, "pa.Array"], list[str], list[int], str]
+"""Columns of labels, the names of the labels, how often training rows have each, and a line about them."""
 T = TypeVar("T")
 Prepared = TypeVar("Prepared", bound=OfCorpus)
 ALL = "all"
@@ -40,35 +42,34 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PartOfCorpus:
-    """A split of a corpus: the columns with all rows, and the numbers of the rows that are used."""
+    """A split of a corpus: all its rows as columns, the numbers of the used ones, and how many could be used."""
 
     name: str
     columns: Columns
     numbers: list[int]
     available: int
 
-    def taken(self, values: Sequence[T]) -> list[T]:
+    def used(self, values: Sequence[T]) -> list[T]:
+        """Return the values of the used rows, out of those of all rows."""
         return [values[number] for number in self.numbers]
 
 
 def prepare_texts(job: Job[TextsOf]) -> str:
-    """Stage *texts*: write the texts of a corpus as the table `texts`: split, row, and first [, second] or words.
+    """Stage *texts*: write the table `texts` of a corpus: split, row, and first [, second], words or choices.
 
-    A corpus with choices has the question (`first`), if there is one, and the list of `choices`.
-
-    `row` is the number of the row in the source's split, from 0. `train_limit` draws this number of training rows at
-    random: always the same ones, in their order, and a smaller limit draws a subset of a larger one. All rows are
-    checked, whatever `train_limit` is. In a corpus with `blocks`, which is running text, rows without text are skipped
-    and not counted.
+    Choices may have a question, `first`. `row` is the number of the row in the source's split, from 0. `train_limit`
+    draws this number of training rows at random: always the same ones, and a smaller limit draws a subset of a larger
+    one. All rows are checked, also those that are not drawn. In a corpus with `blocks`, which is running text, rows
+    without text are skipped and not counted.
 
     Facts: the fingerprint of the table, the rows used, the rows available, and the rows of each validation split that
     are also in the training split (`shared`).
 
     Returns:
-        The numbers of rows used and shared, in words.
+        A line with the numbers of rows used and shared.
 
     Raises:
-        InputError: A column is unknown or of a wrong type, a split is empty, or a text is.
+        InputError: A column is unknown or of a wrong type, or a split or a text is empty.
     """
     corpus = job.settings.corpus
     parts = _parts(corpus, job.machine)
@@ -82,27 +83,27 @@ def prepare_texts(job: Job[TextsOf]) -> str:
         "shared": shared,
     }
     write_table(table, job.output("texts"), facts, job.trace())
-    said = [f"{len(part.numbers):,} of {count(part.available, f'{part.name} row')}" for part in parts]
+    report = [f"{len(part.numbers):,} of {count(part.available, f'{part.name} row')}" for part in parts]
     for part in parts:
         if number := shared.get(part.name):
-            said.append(f"{count(number, f'{part.name} row')} also in training")
+            report.append(f"{count(number, f'{part.name} row')} also in training")
             log.warning(
                 "Of %s, %s of %d are also in the training split, so a probe may memorise them.",
                 *(part.columns.where, count(number, "row"), len(part.numbers)),
             )
-    return ", ".join(said)
+    return ", ".join(report)
 
 
 def prepare_labels(job: Job[LabelsOf]) -> str:
     """Stage *labels*: write a task's labels as the table `labels`, with the rows of `texts`: split, row, label.
 
+    `label` is an index into the fact `label_names`, or a list with an index for each word if the corpus has `words`.
     Words also have `by_word`, the most frequent label of the word in the training rows, in any context. The fact
-    `train_counts` is the number of training rows with each label.
+    `train_counts` has the number of training rows, or words, with each label.
 
-    `label` is an index into the fact `label_names`, or a list of one index per word if the corpus has `words`. The
-    names are those that the task lists, else the class names in the data, else the sorted distinct values of the
-    training rows. Values and names are matched as text, without spaces around them. Only numbers without class names
-    may be positions in the task's list. The second of two names is the positive class of `f1` (for MRPC "equivalent").
+    The names are those that the task lists, else the class names in the data, else the sorted values of the training
+    rows. Values and names are compared as text, without spaces around them. Only numbers without class names may be
+    positions in the task's list. The second of two names is the positive class of `f1` (for MRPC "equivalent").
 
     In a corpus with choices, `label` is the index of the right choice, and `label_names` are these indices as text.
 
@@ -111,79 +112,80 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
             a label is only in validation rows (unless the task lists it), or the metric does not fit.
         DamagedArtefact: `texts` was made from a different state of the source.
     """
+    settings, column = job.settings, job.settings.label
+    check_metric(settings.metric, settings.corpus.target)
+    parts, table = _with_texts(job, column)
+    read = _labels if settings.corpus.choices is None else _right_choices
+    columns, names, train_counts, report = read(settings, parts, table)
+    rows = table.select(ROW_KEYS)
+    for name, values in columns.items():
+        rows = rows.append_column(name, values)
+    facts = {"label_names": names, "train_counts": train_counts, "column": column}
+    write_table(rows, job.output("labels"), facts | {"fingerprint": digest_of_table(table)}, job.trace())
+    return report
+
+
+def _labels(settings: LabelsOf, parts: Sequence[PartOfCorpus], texts: pa.Table) -> Labels:
     import pyarrow as pa
 
-    corpus, column = job.settings.corpus, job.settings.label
-    check_metric(job.settings.metric, corpus.target)
-    parts, table = _with_texts(job, column)
-    if corpus.choices is not None:
-        return _label_questions(job, corpus.choices, parts, table)
-    words = [part.columns.words(corpus.words) if corpus.words else None for part in parts]
-    listed = _listed_names(job.settings.labels)
-    classes = [part.columns.classes(column, listed, of_part) for part, of_part in zip(parts, words, strict=True)]
+    corpus, column = settings.corpus, settings.label
+    listed = _listed_names(settings.labels)
+    classes = [part.columns.classes(column, listed, _words(corpus, part)) for part in parts]
     names = listed or _names_in_data(parts[0].columns, column) or in_order(_distinct(classes[0]))
     _check_classes(column, listed, parts, classes)
-    check_metric(job.settings.metric, corpus.target, names)
+    check_metric(settings.metric, corpus.target, names)
     for group in alike(names):
         log.warning("Column %s has %s as different labels; if they are the same, fix the data.", column, _few(group))
-
     index = {name: number for number, name in enumerate(names)}
     numbered = [
-        [index[name] for name in row] for part, rows in zip(parts, classes, strict=True) for row in part.taken(rows)
+        [index[name] for name in row] for part, rows in zip(parts, classes, strict=True) for row in part.used(rows)
     ]
+    training_rows = len(parts[0].numbers)
+    occurrences = Counter(chain.from_iterable(numbered[:training_rows]))
+    counts = [occurrences[number] for number in range(len(names))]
     if corpus.words:
-        label = pa.array(numbered, pa.list_(pa.int64()))
+        by_word = _by_word(texts.column("words").to_pylist(), numbered, training_rows, counts)
+        values, list_type = {"label": numbered, "by_word": by_word}, pa.list_(pa.int64())
+        columns = {name: pa.array(lists, list_type) for name, lists in values.items()}
     else:
-        label = pa.array([row[0] for row in numbered], pa.int64())
-    labels = table.select(ROW_KEYS).append_column("label", label)
-    taught = Counter(chain.from_iterable(numbered[: len(parts[0].numbers)]))
-    counts = [taught[number] for number in range(len(names))]
-    if corpus.words:
-        tagged = _by_word(table.column("words").to_pylist(), numbered, len(parts[0].numbers), counts)
-        labels = labels.append_column("by_word", pa.array(tagged, pa.list_(pa.int64())))
-    facts = {"label_names": names, "train_counts": counts, "fingerprint": digest_of_table(table), "column": column}
-    write_table(labels, job.output("labels"), facts, job.trace())
-    return f"{count(table.num_rows, 'row')}, {count(len(names), 'label')} in column {column}"
+        columns = {"label": pa.array([row[0] for row in numbered], pa.int64())}
+    report = f"{count(len(numbered), 'row')}, {count(len(names), 'label')} in column {column}"
+    return columns, names, counts, report
 
 
-def _label_questions(
-    job: Job[LabelsOf], names: str | Sequence[str], parts: Sequence[PartOfCorpus], table: pa.Table
-) -> str:
-    """Write the index of the right choice of each question."""
+def _right_choices(settings: LabelsOf, parts: Sequence[PartOfCorpus], _: pa.Table) -> Labels:
     import pyarrow as pa
 
-    column, listed, numbered = job.settings.label, _listed_names(job.settings.labels), list[list[int]]()
+    column, names = settings.label, settings.corpus.choices or ()
+    listed, numbered = _listed_names(settings.labels), list[list[int]]()
     choices = [part.columns.choices(names) for part in parts]
     forms = {}
     for part, of_part in zip(parts, choices, strict=True):
         form, right = part.columns.right(column, names, of_part, listed)
         forms[part.columns.where] = form
-        numbered.append(part.taken(right))
+        numbered.append(part.used(right))
     if len(set(forms.values())) > 1:
-        said = ", in ".join(f"{where} {form}" for where, form in forms.items())
-        raise InputError(f"Labels in column {column} differ in form (in {said}); write all of them in the same form.")
-    taught = Counter(numbered[0])
-    if len(taught) < 2:
+        several = ", in ".join(f"{where} {form}" for where, form in forms.items())
+        raise InputError(
+            f"Labels in column {column} differ in form (in {several}); write all of them in the same form."
+        )
+    occurrences = Counter(numbered[0])
+    if len(occurrences) < 2:
         raise InputError(
             f"All training rows have the same right choice in column {column}, so a guess would always be right; "
             "leave label out if it is the first choice, and put the right choice first if it is not."
         )
-    most = max(len(row) for rows in choices for row in rows)
-    label = pa.array(list(chain.from_iterable(numbered)), pa.int64())
-    facts = {
-        "label_names": [str(number) for number in range(most)],
-        "train_counts": [taught[number] for number in range(most)],
-        "fingerprint": digest_of_table(table),
-        "column": column,
-    }
-    write_table(table.select(ROW_KEYS).append_column("label", label), job.output("labels"), facts, job.trace())
-    return f"{count(table.num_rows, 'question')}; a label in column {column} is {form}"
+    indices, numbers = range(max(len(row) for rows in choices for row in rows)), list(chain.from_iterable(numbered))
+    report = f"{count(len(numbers), 'question')}; a label in column {column} is {form}"
+    columns = {"label": pa.array(numbers, pa.int64())}
+    return columns, [str(index) for index in indices], [occurrences[index] for index in indices], report
 
 
 def prepare_subsets(job: Job[SubsetsOf]) -> str:
     """Stage *subsets*: write the subsets of examples or words that get a separate score, with the rows of `texts`.
 
-    The table `subsets` has split, row and subset: a name, or a list with a name per word. An empty name is no subset.
+    The table `subsets` has split, row and subset: a name, or a list with a name for each word. Rows and words with an
+    empty name are in no subset.
 
     Raises:
         InputError: The column is unknown or of a wrong type, or a subset has a reserved name.
@@ -195,8 +197,7 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
     parts, table = _with_texts(job, column)
     values: list[str | list[str]] = []
     for part in parts:
-        words = part.columns.words(corpus.words) if corpus.words else None
-        values += part.taken(part.columns.subsets(column, words))
+        values += part.used(part.columns.subsets(column, _words(corpus, part)))
     by_word = any(isinstance(value, list) for value in values)
     if by_word and not all(isinstance(value, list) for value in values):
         raise InputError(f"Column {column} has one subset per word in a split and one per row in another.")
@@ -244,32 +245,38 @@ def _part(corpus: Corpus, split: str, wanted: set[str], mirror: str | None) -> P
 def _texts(corpus: Corpus, parts: Sequence[PartOfCorpus]) -> pa.Table:
     import pyarrow as pa
 
+    def column(read: Callable[[Columns], Sequence[object]], data_type: pa.DataType) -> pa.Array:
+        return pa.array([value for part in parts for value in part.used(read(part.columns))], data_type)
+
     columns = {
         "split": pa.array([part.name for part in parts for _ in part.numbers]),
         "row": pa.array([number for part in parts for number in part.numbers], pa.int64()),
     }
-    if corpus.words:
-        words = [row for part in parts for row in part.taken(part.columns.words(corpus.words))]
-        columns["words"] = pa.array(words, pa.list_(pa.string()))
-    for name, column in {"first": corpus.first, "second": corpus.second}.items():
-        if column:
-            texts = [text for part in parts for text in part.taken(part.columns.texts(column, corpus.blocks))]
-            columns[name] = pa.array(texts, pa.string())
-    if corpus.choices is not None:
-        choices = [row for part in parts for row in part.taken(part.columns.choices(corpus.choices))]
-        columns["choices"] = pa.array(choices, pa.list_(pa.string()))
+    lists = pa.list_(pa.string())
+    if words := corpus.words:
+        columns["words"] = column(lambda split: split.words(words), lists)
+    if first := corpus.first:
+        columns["first"] = column(lambda split: split.texts(first, corpus.blocks), pa.string())
+    if second := corpus.second:
+        columns["second"] = column(lambda split: split.texts(second, corpus.blocks), pa.string())
+    if (choices := corpus.choices) is not None:
+        columns["choices"] = column(lambda split: split.choices(choices), lists)
     return pa.table(columns)
 
 
+def _words(corpus: Corpus, part: PartOfCorpus) -> list[list[str]] | None:
+    return part.columns.words(corpus.words) if corpus.words else None
+
+
 def _shared(texts: pa.Table) -> dict[str, int]:
-    """Count the rows of each further split with the same texts as a training row, up to spaces around them."""
+    """Count the rows of each other split whose texts, without spaces around them, are those of a training row."""
     train: set[bytes] = set()
     shared: dict[str, int] = {}
     for chunk in texts.to_batches(CHUNK):
         splits, _, *columns = (column.to_pylist() for column in chunk.columns)
         for split, *row in zip(splits, *columns, strict=True):
             texts_of_row = [[part.strip() for part in ([text] if isinstance(text, str) else text)] for text in row]
-            key = hashlib.blake2b(repr(texts_of_row).encode(), digest_size=16).digest()  # smaller than the texts
+            key = hashlib.blake2b(repr(texts_of_row).encode(), digest_size=16).digest()  # takes less memory than texts
             if split == "train":
                 train.add(key)
             else:
@@ -278,7 +285,7 @@ def _shared(texts: pa.Table) -> dict[str, int]:
 
 
 def _with_texts(job: Job[Prepared], column: str) -> tuple[list[PartOfCorpus], pa.Table]:
-    """Load the splits with a further column, and the table of texts, which must be the job's `texts`."""
+    """Load the splits with a further column, and the table of texts; refuse a source whose texts have changed."""
     corpus, texts = job.settings.corpus, job.input("texts")
     parts = _parts(corpus, job.machine, column)
     table = _texts(corpus, parts)
@@ -289,13 +296,9 @@ def _with_texts(job: Job[Prepared], column: str) -> tuple[list[PartOfCorpus], pa
 
 
 def _check_source(job: Job[Prepared]) -> None:
-    """Check after reading that the source is still the one whose digest the settings, and so the trace, record.
-
-    Raises:
-        InputError: A file was replaced after the workflow had looked at it.
-    """
+    """Raise `InputError` if the source, which was read, is no longer the one whose digests the settings record."""
     settings = job.settings
-    if not settings.source:  # only the hub knew it
+    if not settings.source:  # only the hub has it
         return
     now = source_digests(settings.corpus, job.machine.hub_mirror)
     changed = next((name for name in settings.source | now if settings.source.get(name) != now.get(name)), None)
@@ -307,7 +310,7 @@ def _check_source(job: Job[Prepared]) -> None:
 def _by_word(
     words: Sequence[Sequence[str]], labels: Sequence[Sequence[int]], taught: int, counts: Sequence[int]
 ) -> list[list[int]]:
-    """Return the most frequent label of every word in the first `taught` rows; for new words, of all words."""
+    """Return the most frequent label of each word in the first `taught` rows; for other words, that of all words."""
     counts_of: dict[str, Counter[int]] = {}
     for row, labels_of_row in zip(words[:taught], labels, strict=False):
         for word, label in zip(row, labels_of_row, strict=True):
@@ -331,9 +334,9 @@ def _names_in_data(columns: Columns, column: str) -> list[str]:
 def _check_classes(
     column: str, listed: Sequence[str] | None, parts: Sequence[PartOfCorpus], classes: Sequence[list[list[str]]]
 ) -> None:
-    """Check that all names are known, training rows have two or more, and no name is only in validation rows."""
+    """Refuse names that are unknown or only in validation rows, and training rows with a single name."""
     train, validation = _distinct(classes[0]), _distinct(chain.from_iterable(classes[1:]))
-    taken = _distinct(parts[0].taken(classes[0]))
+    taken = _distinct(parts[0].used(classes[0]))
     in_data = _names_in_data(parts[0].columns, column)
     unknown = in_order((train | validation).difference(listed or in_data)) if listed or in_data else []
     if listed and unknown:
@@ -353,14 +356,12 @@ def _check_classes(
             part.columns.where for part, rows in zip(parts, classes, strict=True) if unseen[0] in _distinct(rows)
         )
         raise InputError(
-            f"Column {column} contains {_few(unseen)} in {where}, but in no training row: no probe can "
-            "learn that. Use splits with the same labels, or list all names under labels to continue nevertheless."
+            f"Column {column} contains {_few(unseen)} in {where}, but in no training row, so no probe can "
+            "learn it. Use splits with the same labels, or list all names under labels to continue nevertheless."
         )
     if not validation <= taken:
-        untaught = _few(in_order(validation - taken))
-        log.warning(
-            "Column %s contains %s in validation rows, but in no training row used: not learned.", column, untaught
-        )
+        unlearned = _few(in_order(validation - taken))
+        log.warning("Column %s contains %s in validation rows, but in no training row that is used.", column, unlearned)
 
 
 def _distinct(rows: Iterable[Iterable[str]]) -> set[str]:

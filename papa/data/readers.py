@@ -1,4 +1,4 @@
-"""Read the wanted columns of files of rows: Parquet, JSON, CSV, TSV, CoNLL, plain lines."""
+"""Readers of files of rows: Parquet, JSON, CSV, TSV, CoNLL, plain lines."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_CHARACTERS = 2**31 - 1
-"""Most characters of a value in a CSV file; Python's limit is 131,072, which a chapter of a book exceeds."""
+"""Limit of the length of a value in a CSV file; a chapter of a book exceeds Python's limit of 131,072."""
 COMMENT = "# "
 ONE_OBJECT_PER_ROW = "write one object for each row, on a line of its own or in an array"
 
 
 @dataclass(frozen=True)
 class SourceRows:
-    """One split of a corpus.
+    """The rows of a split of a corpus.
 
     Args:
-        table: the columns that were wanted.
-        names: all columns of the source.
-        class_names: for columns of numbered classes, the names of the classes in order.
-        lines: the line of the file at which each row begins, if a row may take several.
+        table: the columns that were requested.
+        names: the names of all columns of the source.
+        class_names: names of classes, in order, for columns of numbered classes.
+        lines: the line of the file at which each row begins, if rows may have several lines.
     """
 
     table: pa.Table
@@ -41,12 +41,12 @@ class SourceRows:
 def read_file(
     path: Path, wanted: Collection[str] | None = None, words: bool = False, columns: Sequence[str] | None = None
 ) -> SourceRows:
-    """Read the rows of a file in their order; the suffix decides the form.
+    """Read the rows of a file in their order; its suffix decides the form.
 
     Args:
         path: A .parquet, .json, .jsonl, .csv, .tsv, .conll or .txt file.
         wanted: Names of the columns to read; all of them if None.
-        words: Whether a .txt is read like a .conll, instead of as a text on each line.
+        words: Whether a .txt file has the form of a .conll file; otherwise each of its lines is a text.
         columns: Names of the columns of a CoNLL file, which has no header.
 
     Raises:
@@ -72,10 +72,7 @@ def read_file(
 
 
 def class_names_of(features: object) -> dict[str, list[str]]:
-    """Return the names of numbered classes in the description that `datasets` keeps of columns, also inside lists.
-
-    Anything that is not such a description has no names.
-    """
+    """Return names of numbered classes, also inside lists, from the description of columns that `datasets` keeps."""
     names = {}
     for column, feature in features.items() if isinstance(features, Mapping) else ():
         while (isinstance(feature, list) and feature) or (isinstance(feature, Mapping) and "feature" in feature):
@@ -95,13 +92,13 @@ def _read_parquet(path: Path, wanted: Collection[str] | None) -> SourceRows:
         try:
             described = json.loads((file.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
             features = described["info"]["features"]
-        except (ValueError, LookupError, TypeError):  # only a hint, and other programs may write something else there
+        except (ValueError, LookupError, TypeError):  # other programs may write something else there
             features = None
     return SourceRows(table, names, class_names_of(features))
 
 
 def _read_json(path: Path, wanted: Collection[str] | None) -> SourceRows:
-    """Read an array of objects, or an object on each line; a key that an object lacks is null there."""
+    """Read an array of objects, or an object on each line; a missing key is null."""
     # newline="\n", because JSON strings may contain other line ends
     with open(path, encoding="utf-8-sig", newline="\n") as lines:
         begin = next((line for line in lines if line.strip()), "")
@@ -130,9 +127,9 @@ def _objects(path: Path, lines: Iterable[str]) -> Iterator[object]:
 
 
 def _read_csv(path: Path, wanted: Collection[str] | None) -> SourceRows:
-    """Read a header line, then rows. Every value stays text, so neither "NA" nor "1984" is converted.
+    """Read a header line, then rows. Every value stays text, also "NA" and "1984".
 
-    Only CSV has quotes: TSV files of this field contain bare quotes, and a tab is never part of a text.
+    Only CSV has quotes: in TSV files a quote is a character like any other.
     """
     csv.field_size_limit(MOST_CHARACTERS)
     with open(path, encoding="utf-8-sig", newline="") as lines:
@@ -171,7 +168,7 @@ def _read_lines(path: Path, _: Collection[str] | None) -> SourceRows:
 
 
 def _read_conll(path: Path, _: Collection[str] | None) -> SourceRows:
-    """Read a word with its tags on each line and blank lines between sentences; skip -DOCSTART- and comments."""
+    """Read sentences with a word and its tags on each line, separated by blank lines."""
     sentences, lines = [], []
     for line, sentence in _sentences(path):
         sentences.append(list(zip(*sentence, strict=True)))
@@ -182,7 +179,7 @@ def _read_conll(path: Path, _: Collection[str] | None) -> SourceRows:
 
 
 def _named(path: Path, rows: SourceRows, columns: Sequence[str]) -> SourceRows:
-    """Rename the columns of a CoNLL file to those in the config of the corpus."""
+    """Give the columns of a CoNLL file the names in the config of the corpus."""
     if rows.table.num_rows and len(columns) != len(rows.names):
         raise InputError(
             f"{path} has {count(len(rows.names), 'column')}, but the corpus names {len(columns)} "
@@ -193,7 +190,7 @@ def _named(path: Path, rows: SourceRows, columns: Sequence[str]) -> SourceRows:
 
 
 def _sentences(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
-    """Yield for each sentence the line of its first word, and the fields of each word."""
+    """Yield the line of each sentence's first word, and the fields of its words; skip -DOCSTART- and comments."""
     sentence: list[list[str]] = []
     begin = 0
     with open(path, encoding="utf-8-sig") as lines:
@@ -243,14 +240,14 @@ def _table(path: Path, columns: Mapping[str, Sequence[object]]) -> pa.Table:
 
 
 def _check_encoding(path: Path) -> None:
-    """Refuse UTF-16, which without a mark at the start passes for UTF-8 with a NUL as every second character."""
+    """Refuse UTF-16, which can also be read as UTF-8 with many NUL characters."""
     with open(path, "rb") as file:
         if b"\0" in file.read(4096):
             raise InputError(f"{path} is not UTF-8 text (it contains NUL bytes, as UTF-16 does); save it as UTF-8.")
 
 
 def _line_of(path: Path) -> str:
-    """Return the first line of a text file that is not UTF-8, in words."""
+    """Return the place of the first line that is not UTF-8, as errors say it."""
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:

@@ -1,14 +1,13 @@
 """Stage *tokens*: the texts of a corpus in the slots of a model, as a table of real tokens in groups of rows.
 
-A group contains about `GROUP` tokens of a split. A job that reads group by group needs memory for a single group,
-whatever the size of the corpus.
+Jobs read group by group, so their memory does not depend on the size of the corpus.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from papa.config.job import Job
 from papa.config.settings import Machine
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 GROUP = 1 << 18
-"""Tokens of a group; the last example may exceed them."""
+"""Tokens of a group, which has rows of one split; the last example may exceed them."""
 Row = tuple[str, int, Placed]
 """Split, number of the row in the split, and the tokens with their slots."""
 
@@ -39,9 +38,9 @@ Row = tuple[str, int, Placed]
 def tokenize_corpus(job: Job[TokensOf]) -> str:
     """Stage *tokens*: lay out the prepared texts of a corpus for a model; write Parquet of real tokens only.
 
-    With `blocks`, the texts of each split are running text, cut into blocks that fill all slots in any style. `row`
-    then counts blocks, and no labels fit. Each choice of a question is a separate example. The choices of a question
-    are consecutive and have the question's `row`; `begin` is the first token of the choice, `characters` its length.
+    With `blocks`, the texts of a split are running text, cut into blocks that fill all slots. `row` then counts blocks,
+    so labels do not fit. Each choice of a question is an example; those of a question are consecutive and have its
+    `row`. `begin` is the first token of the choice, and `characters` is its length.
 
     Raises:
         InputError: The texts cannot be laid out like this, or choices are for a model that is no decoder.
@@ -66,7 +65,7 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
     facts = {
         "model": model.name,
         "sizes": sizes_of_model(model, job.machine),
-        # blocks are not the rows of their texts, so labels and averages of these rows must not fit
+        # labels and averages of the rows of texts do not fit blocks
         "corpus": f"{about['fingerprint']} in blocks" if settings.blocks else about["fingerprint"],
         "rows": about["rows"],
         "rows_available": about["rows_available"],
@@ -87,10 +86,9 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
     sources = sources_of(model, weights_digest(model, job.machine), job.machine)
     if vocabulary := digest_of_vocabulary(model, job.machine, cached_only=False):
         sources["tokenizer"] = vocabulary
-    trace = job.trace(**sources)
-    write_groups(counted(), schema, job.output("tokens"), facts, trace)
-    what = "block" if settings.blocks else "choice" if choices else "example"
-    return f"laid out {count(laid_out, what)}, {total:,} tokens in {settings.slots} slots; {count(cut, what)} cut"
+    write_groups(counted(), schema, job.output("tokens"), facts, job.trace(**sources))
+    unit = "block" if settings.blocks else "choice" if choices else "example"
+    return f"laid out {count(laid_out, unit)}, {total:,} tokens in {settings.slots} slots; {count(cut, unit)} cut"
 
 
 def write_groups(
@@ -107,46 +105,40 @@ def write_groups(
 
 
 def tokenizer_of(model: ModelId, machine: Machine, words: bool = False) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of the model; `words=True` prepares it for texts that are lists of words.
+    """Load the tokenizer of a model, for texts or for lists of `words`.
 
-    Byte-level tokenizers (RoBERTa, Qwen) need an option at load time to put a space before every word.
+    A byte-level tokenizer (RoBERTa, Qwen) puts spaces before words in lists only if it was loaded with an option.
     """
     from transformers import AutoTokenizer
 
-    place, revision = place_of(model, machine), revision_of(model, machine)
+    place, options = place_of(model, machine), {"revision": revision_of(model, machine), "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(place, **options)
         if words and not parts_words(tokenizer):
-            tokenizer = AutoTokenizer.from_pretrained(
-                place, revision=revision, trust_remote_code=False, add_prefix_space=True
-            )
+            tokenizer = AutoTokenizer.from_pretrained(place, add_prefix_space=True, **options)
     except Exception as error:  # malformed files raise more errors than the library documents
         raise not_loaded(model, machine, "tokenizer", error) from error
     return tokenizer
 
 
 def shape_of_model(model: ModelId, machine: Machine) -> tuple[int, int, int]:
-    """Return (layers, heads per layer, heads of keys) from the model's config, without loading weights."""
+    """Return the layers, the heads per layer and the heads of keys per layer, from the model's config."""
     sizes, config = sizes_of_model(model, machine), _config_of(model, machine)
     return sizes["layers"], sizes["heads"], int(getattr(config, "num_key_value_heads", None) or sizes["heads"])
 
 
 def is_decoder(model: ModelId, machine: Machine) -> bool:
-    """Return whether the model's config names a causal language model; its texts are laid out without gaps."""
+    """Return whether the model's config names a causal language model."""
     config = _config_of(model, machine)
     return says_next(config.architectures, getattr(config, "is_decoder", False))
 
 
 def sizes_of_model(model: ModelId, machine: Machine) -> dict[str, int]:
-    """Return sizes from the model's config, without loading weights.
-
-    Returns:
-        Layers with attention, heads in each, sizes of hidden and intermediate states, and size of the vocabulary.
-    """
+    """Return sizes from the model's config; `layers` are those with attention, and `heads` those of a layer."""
     config = _config_of(model, machine)
     try:
         return {
-            "layers": len(_attending(config)) or int(config.num_hidden_layers),
+            "layers": _attending_layers(config) or int(config.num_hidden_layers),
             "heads": int(config.num_attention_heads),
             "hidden": int(config.hidden_size),
             "intermediate": int(getattr(config, "intermediate_size", 4 * config.hidden_size)),
@@ -156,10 +148,10 @@ def sizes_of_model(model: ModelId, machine: Machine) -> dict[str, int]:
         raise not_loaded(model, machine, "config", error) from error
 
 
-def _attending(config: PreTrainedConfig) -> list[str]:
-    """Return the layers with attention of a config that lists the kinds of its layers; empty if it does not."""
-    kinds = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None) or []
-    return [kind for kind in kinds if "attention" in kind and "linear" not in kind]
+def _attending_layers(config: PreTrainedConfig) -> int:
+    """Return the number of layers with attention, if the config lists the types of layers; else 0."""
+    types = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None) or []
+    return sum("attention" in layer_type and "linear" not in layer_type for layer_type in types)
 
 
 def _config_of(model: ModelId, machine: Machine) -> PreTrainedConfig:
@@ -182,43 +174,33 @@ def _schema(words: bool, choices: bool = False) -> pa.Schema:
     return pa.schema(types | dict.fromkeys(numbers, pa.int32()))
 
 
-def _rows(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
-    """Lay out each row of the texts, `CHUNK` at a time."""
+def _chunks(texts: pa.Table) -> Iterator[dict[str, list[Any]]]:
     for chunk in texts.to_batches(CHUNK):
-        columns = dict(zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True))
+        yield dict(zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True))
+
+
+def _rows(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
+    options: dict[str, Any] = settings.model_dump(include={"slots", "style", "segments"})
+    for columns in _chunks(texts):
         first = columns["words"] if "words" in columns else columns["first"]
-        laid_out = place(
-            tokenizer,
-            first,
-            columns.get("second"),
-            slots=settings.slots,
-            style=settings.style,
-            segments=settings.segments,
-        )
+        laid_out = place(tokenizer, first, columns.get("second"), **options)
         yield from zip(columns["split"], columns["row"], laid_out, strict=True)
 
 
 def _choices(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
-    """Lay out each choice after its question."""
-    for chunk in texts.to_batches(CHUNK):
-        columns = dict(zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True))
+    for columns in _chunks(texts):
         laid_out = place_choices(tokenizer, columns.get("first"), columns["choices"], settings.slots)
         for split, row, choices in zip(columns["split"], columns["row"], laid_out, strict=True):
             yield from ((split, row, choice) for choice in choices)
 
 
 def _blocks_of_splits(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
-    """Yield the blocks of each split with the split and the number of the block."""
-    rows = (
-        row
-        for chunk in texts.select(["split", "first"]).to_batches(CHUNK)
-        for row in zip(*(column.to_pylist() for column in chunk.columns), strict=True)
-    )
+    rows = (row for columns in _chunks(texts) for row in zip(columns["split"], columns["first"], strict=True))
     for split, rows_of_split in groupby(rows, key=lambda row: row[0]):
-        blocks = texts_in_blocks(
-            tokenizer, (text for _, text in rows_of_split), settings.slots, settings.style == "contiguous"
-        )
-        for number, block in enumerate(blocks):
+        running = (text for _, text in rows_of_split)
+        for number, block in enumerate(
+            texts_in_blocks(tokenizer, running, settings.slots, settings.style == "contiguous")
+        ):
             yield split, number, block
 
 

@@ -1,4 +1,4 @@
-"""Tokens of a corpus after stage *tokenize*: real tokens only, and their slots."""
+"""The laid-out tokens of a corpus: real tokens only, with their slots."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 def whole_numbers(values: pa.Array) -> Tensor:
-    """Convert an Arrow array of whole numbers without missing values; its type stays."""
+    """Return an Arrow array of whole numbers, none of them missing, as a tensor of the same type."""
     return torch.from_dlpack(values)  # values.to_numpy() would load pandas
 
 
 @dataclass(frozen=True)
 class Questions:
-    """The choices of questions; each is an example, and those of a question are consecutive.
+    """The choices of questions; each choice is an example, and those of a question are consecutive.
 
     Args:
-        question: int64 `[example]`, the question of each choice, numbered from 0.
+        question: int64 `[example]`, the number of each choice's question, from 0.
         begin: int64 `[example]`, the position of each choice's first token in its example.
-        characters: int64 `[example]`, characters of each choice.
-        sizes: int64 `[question]`, choices of each question.
+        characters: int64 `[example]`, the length of each choice.
+        sizes: int64 `[question]`, the number of choices of each question.
     """
 
     question: Tensor
@@ -55,18 +55,22 @@ class Questions:
 
     def choices_of(self, questions: Tensor) -> Tensor:
         """Return the numbers of the choices of some questions, question by question."""
-        sizes = self.sizes[questions]
-        begin = (self.sizes.cumsum(0) - self.sizes)[questions] - (sizes.cumsum(0) - sizes)
-        return torch.arange(int(sizes.sum())) + begin.repeat_interleave(sizes)
+        return _members(self.sizes.cumsum(0) - self.sizes, self.sizes, questions)
+
+
+def _members(begins: Tensor, sizes: Tensor, groups: Tensor) -> Tensor:
+    """Return the numbers of the members of some groups, group by group, from where each begins and its size."""
+    sizes = sizes[groups]
+    shift = begins[groups] - (sizes.cumsum(0) - sizes)
+    return torch.arange(int(sizes.sum())) + shift.repeat_interleave(sizes)
 
 
 class Tokens:
     """Consecutive laid-out examples of a split of a corpus: all of it, or a part.
 
-    An example is a text, or a choice after its question; `questions` then groups them, and is None for texts.
-
-    `offsets[i]:offsets[i+1]` are the tokens of example i in `ids`, `slots`, `segments` and `words` (None for texts),
-    all int32. `rows` is the number of the first example in the tables of the corpus, and the number of examples.
+    An example is a text, or a choice after its question; `questions` is None for texts. `offsets[i]:offsets[i+1]` are
+    the tokens of example i in `ids`, `slots`, `segments` and `words` (None for texts), all int32. `rows` is the number
+    of the first example in the tables of the corpus, and the number of examples.
     """
 
     def __init__(self, table: pa.Table, split: str, first: int, provenance: dict[str, JSON]):
@@ -85,7 +89,7 @@ class Tokens:
 
     @classmethod
     def of(cls, batches: Iterable[Packed], split: str, of_words: bool = False) -> Tokens:
-        """Return examples from batches in one layout, without a file; with `of_words` every token is a word."""
+        """Return the examples of batches with one layout; with `of_words`, every token is a word."""
         import pyarrow as pa
 
         packed = list(batches)
@@ -103,7 +107,7 @@ class Tokens:
 
     @classmethod
     def read(cls, path: PathLike, *splits: str) -> dict[str, Tokens]:
-        """Read the named splits of a tokens file, by default train, validation and the further validation splits."""
+        """Read the named splits of a tokens file, by default all of them."""
         with TokensFile.opened(path) as file:
             return {
                 split: file.split(split) for split in splits or dict.fromkeys(["train", "validation", *file.splits])
@@ -114,9 +118,7 @@ class Tokens:
 
     def tokens_of(self, examples: Tensor) -> Tensor:
         """Return the numbers of the tokens of `examples`, example by example."""
-        lengths = self.lengths[examples]
-        begin = self.offsets[examples] - (lengths.cumsum(0) - lengths)
-        return torch.arange(int(lengths.sum())) + begin.repeat_interleave(lengths)
+        return _members(self.offsets, self.lengths, examples)
 
     def batch(self, examples: Tensor) -> Packed:
         """Return the packed row of `examples`, in this order."""
@@ -127,7 +129,7 @@ class Tokens:
     def batches(self, token_budget: int | Callable[[], int]) -> Iterator[Tensor]:
         """Yield example numbers in batches of at most `token_budget` tokens, sorted by length.
 
-        A function is asked for the budget before every batch, because a budget may shrink meanwhile.
+        If the budget is a function, it is called before every batch, because a budget may shrink.
         """
         budget = token_budget if callable(token_budget) else lambda: token_budget
         order = torch.from_numpy(np.lexsort((self._pattern(), self.lengths.numpy())))
@@ -140,7 +142,7 @@ class Tokens:
         yield order[start:]
 
     def _pattern(self) -> np.ndarray:
-        """Return the sum of slots of each example, which differs between examples that use different slots."""
+        """Return the sum of each example's slots; it nearly always differs if examples use different slots."""
         return np.add.reduceat(self.slots.numpy(), self.offsets[:-1].numpy(), dtype=np.int64)
 
 
@@ -155,7 +157,7 @@ class Group:
 
 
 class TokensFile:
-    """A tokens file that is read in parts; `groups` lists the parts, `splits` the extent of each split."""
+    """A tokens file that is read group by group; `splits` has the extent of each split."""
 
     def __init__(self, file: TableFile):
         if not {"split", "ids", "slots", "segments", "cut"} <= set(file.schema.names):
@@ -163,7 +165,6 @@ class TokensFile:
         self._file, self.provenance = file, file.facts
         self.groups: list[Group] = groups_of(file.metadata)
         self.splits: dict[str, Group] = {}
-        """Each split as a single group."""
         for group in self.groups:
             before = self.splits.get(group.split, Group(group.split, group.first, 0, 0))
             total = before.rows + group.rows, before.tokens + group.tokens
@@ -217,7 +218,7 @@ class TokensFile:
 
 
 def groups_of(metadata: pq.FileMetaData) -> list[Group]:
-    """Return the groups of a tokens file; only its footer is read."""
+    """Return the groups of a tokens file, from its footer."""
     groups, first = [], 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)

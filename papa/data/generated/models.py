@@ -1,7 +1,7 @@
-"""Small models with random weights, one per family: for trying every stage where no pretrained model is at hand.
+"""Small models with random weights, one per family: they run every stage without a pretrained model.
 
-Each has 2 layers of 4 heads and a tokenizer (WordPiece, or byte-level BPE) that was trained on generated sentences. The
-same family is the same model, bit for bit. What is measured on them says nothing about any real model.
+Each has 2 layers of 4 heads and a tokenizer (WordPiece, or byte-level BPE) that is trained on generated sentences. All
+machines make the same model of a family, bit for bit. Its measurements show nothing about pretrained models.
 """
 
 from __future__ import annotations
@@ -35,17 +35,23 @@ SIZES = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "intermediate_size": 64,
-    "initializer_range": 0.2,  # attention that is far from uniform, as trained models have it
+    "initializer_range": 0.2,  # makes attention far from uniform, as in trained models
 }
 VOCABULARY = 600
 RECIPE = 2
-"""Raised whenever the code below makes other models."""
+"""Raise it when the code below makes different models."""
 SEAL = ".sealed"
 """The file in a folder of the cache that contains the digest of all other files."""
+MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+MARKS_OF = {
+    "roberta": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+    "deberta": ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"],
+}
+"""Special tokens of families whose byte-level tokenizer has a class in transformers, in the order of their numbers."""
 
 
 def random_model(family: str) -> Path:
-    """The folder of the random model of `family`, one of `FAMILIES`; made in the user's cache when first asked for."""
+    """Return the folder of the random model of `family`, one of `FAMILIES`; it is made once, in the user's cache."""
     if family not in FAMILIES:
         raise InputError(f"There is no random model {family!r}; there are {', '.join(FAMILIES)}.")
     recipe = [RECIPE, GRAMMAR_VERSION, SLOTS, VOCABULARY, SIZES]
@@ -53,9 +59,9 @@ def random_model(family: str) -> Path:
 
 
 def made_once(name: str, recipe: Sequence[object], make: Callable[[Path], None]) -> Path:
-    """Return the folder of a model in the user's cache; `make` fills it if it is missing or damaged.
+    """Return the folder of a recipe in the user's cache; `make` fills it if it is missing or damaged.
 
-    Each recipe has a folder. A sealed folder is intact while its files have the digest that its seal records.
+    A folder is intact if its files have the digest that its seal records.
     """
     cache = user_cache()
     folder = cache / f"{name}-{hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]}"
@@ -94,7 +100,7 @@ def _make(family: str, folder: Path) -> None:
     import torch
     import transformers
 
-    tokenizer = _TOKENIZERS.get(family, _plain)(family)
+    tokenizer = _word_piece() if family in ("bert", "electra") else _byte_level(family)
     tokenizer.save_pretrained(folder)
     ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     roberta = {"type_vocab_size": 1, "max_position_embeddings": SLOTS + 2, **ends}  # counts from its padding token on
@@ -133,62 +139,45 @@ def _sentences() -> Iterator[str]:
                 yield from rows[column]
 
 
-def _word_piece(_: str) -> PreTrainedTokenizerBase:
+def _word_piece() -> PreTrainedTokenizerBase:
     from transformers import BertTokenizer
 
-    # the trainer of `tokenizers` numbers pieces in another order every time, so the most frequent words are taken here
+    # the trainer of `tokenizers` numbers pieces in a random order, so the most frequent words are the pieces
     words = Counter(word for sentence in _sentences() for word in sentence.split())
     letters = sorted({letter for word in words for letter in word})
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    pieces = [*MARKS, *letters, *(f"##{letter}" for letter in letters)]
     frequent = sorted(words.keys() - set(pieces), key=lambda word: (-words[word], word))
     vocabulary = [*pieces, *frequent[: VOCABULARY - len(pieces)]]
     return BertTokenizer(vocab={piece: number for number, piece in enumerate(vocabulary)}, model_max_length=SLOTS)
 
 
-def _byte_level(name: str) -> Callable[[str], PreTrainedTokenizerBase]:
-    def make(_: str) -> PreTrainedTokenizerBase:
-        import transformers
-        from tokenizers import ByteLevelBPETokenizer
+def _byte_level(family: str) -> PreTrainedTokenizerBase:
+    """Return a byte-level tokenizer, of the family's class if it has one.
 
-        special = {"Roberta": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]}.get(
-            name, ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
-        )
-        trained = ByteLevelBPETokenizer()
-        trained.train_from_iterator(_sentences(), vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
-        model = json.loads(trained.to_str())["model"]
-        made: PreTrainedTokenizerBase = getattr(transformers, f"{name}Tokenizer")(
-            vocab=model["vocab"], merges=[tuple(pair) for pair in model["merges"]], model_max_length=SLOTS
-        )
-        return made
-
-    return make
-
-
-def _plain(family: str) -> PreTrainedTokenizerBase:
-    """A byte-level tokenizer of no family: most decoders' puts no special token anywhere and has none for padding."""
+    Most decoders' tokenizers add no special token, and have none for padding.
+    """
+    import transformers
     from tokenizers import ByteLevelBPETokenizer
     from tokenizers.processors import TemplateProcessing
-    from transformers import PreTrainedTokenizerFast
 
     bare = family in DECODERS and family != "modernbert-decoder"  # which has the tokenizer of its encoder
-    special = ["<|endoftext|>"] if bare else ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trained = ByteLevelBPETokenizer(add_prefix_space=True)
+    special = ["<|endoftext|>"] if bare else MARKS_OF.get(family, MARKS)
+    trained = ByteLevelBPETokenizer(add_prefix_space=family not in MARKS_OF)
     trained.train_from_iterator(_sentences(), vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
-    names = {"bos_token": special[0], "eos_token": special[0], "unk_token": special[0]}
+    tokenizer: PreTrainedTokenizerBase
+    if family in MARKS_OF:
+        model = json.loads(trained.to_str())["model"]
+        vocabulary, merges = model["vocab"], [tuple(pair) for pair in model["merges"]]
+        of_family = getattr(transformers, f"{family.capitalize()}Tokenizer")
+        tokenizer = of_family(vocab=vocabulary, merges=merges, model_max_length=SLOTS)
+        return tokenizer
+    names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), special[0])
     if not bare:
         marks = [(mark, trained.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
         pair = "[CLS] $A [SEP] $B [SEP]" if family == "xlm-roberta" else "[CLS] $A [SEP] $B:1 [SEP]:1"  # one segment
         trained._tokenizer.post_processor = TemplateProcessing("[CLS] $A [SEP]", pair, marks)
         names = {f"{mark[1:-1].lower()}_token": mark for mark in special} | {"bos_token": "[CLS]", "eos_token": "[SEP]"}
-    made: PreTrainedTokenizerBase = PreTrainedTokenizerFast(
+    tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=trained._tokenizer, model_max_length=SLOTS, **names
     )
-    return made
-
-
-_TOKENIZERS: dict[str, Callable[[str], PreTrainedTokenizerBase]] = {
-    "bert": _word_piece,
-    "electra": _word_piece,
-    "roberta": _byte_level("Roberta"),
-    "deberta": _byte_level("Deberta"),
-}
+    return tokenizer

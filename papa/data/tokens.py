@@ -88,15 +88,15 @@ class Tokens:
         self.questions = Questions.of(table) if "begin" in table.column_names else None
 
     @classmethod
-    def of(cls, batches: Iterable[Packed], split: str, of_words: bool = False) -> Tokens:
-        """Return the examples of batches with one layout; with `of_words`, every token is a word."""
+    def of(cls, batches: Iterable[Packed], split: str, as_words: bool = False) -> Tokens:
+        """Return the examples of batches with one layout; with `as_words`, every token is a word."""
         import pyarrow as pa
 
         packed = list(batches)
         flat = {
             name: torch.cat([getattr(batch, name).cpu() for batch in packed]) for name in ("ids", "slots", "segments")
         }
-        flat |= {"words": flat["slots"]} if of_words else {}
+        flat |= {"words": flat["slots"]} if as_words else {}
         lengths = torch.cat([batch.lengths.cpu() for batch in packed])
         offsets = pa.array(torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)]).int().numpy())
         lists = {

@@ -1,7 +1,7 @@
 """The average attention of a model over a corpus, as sums and counts, and its file (paper, Sec. 3.1).
 
-C(l,h)[q,k] is the mean attention of head (l,h) from slot q to slot k. The mean is over the examples that have a token
-in both slots, and 0 if there are none. Sums and counts suffice, and both add up over the parts of a corpus.
+C(l,h)[q,k] is the mean attention of head (l,h) from slot q to slot k, over the examples that have a token in both
+slots. It is 0 if there are none. Its sum and its count add up over the parts of a corpus.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 MEAN_ROUNDING = 1e-6
-"""The distance from [0, 1] that rounding may give a mean of attention."""
+"""The distance from [0, 1] that a rounded mean of attention may have."""
 
 
 @dataclass
@@ -34,12 +34,12 @@ class ConstantMatrices:
     """Sums and counts of attention, or of the outputs of heads.
 
     Args:
-        sum: float64 `[layer, head, query, key]`, the attention of all examples added up. It is `[layer, head, class]`
-            if pairs of slots share a value, and `[layer, head, slot, channel]` for outputs of heads.
-        count: int64 `[query, key]`, how many examples have both slots; or `[class]` or `[slot]`.
-        examples: how many examples were averaged.
+        sum: float64 `[layer, head, query, key]`, the summed attention of all examples. It is `[layer, head, class]` if
+            pairs of slots share a value, and `[layer, head, slot, channel]` for outputs of heads.
+        count: int64 `[query, key]`, the number of examples with both slots; or `[class]` or `[slot]`.
+        examples: number of examples.
         about: facts that identify the averages: model, weights, corpus, slots, style, segments.
-        kind: the kind of constants, one of `papa.config.variant.AVERAGED`, or `resample`.
+        kind: one of `papa.config.variant.AVERAGED`, or `resample`.
         n: number of slots.
     """
 
@@ -55,7 +55,7 @@ class ConstantMatrices:
 
     @property
     def mean(self) -> Tensor:
-        """The average, float32, of the shape of `sum`; 0 where nothing was counted."""
+        """The average, float32, in the shape of `sum`; 0 if the count is 0."""
         mean = torch.empty(self.sum.shape)
         count = self.count.clamp(min=1)
         count = count.view(*count.shape, *(1,) * (self.sum.ndim - 2 - count.ndim))
@@ -69,9 +69,9 @@ class ConstantMatrices:
         return _as_constants(self.mean, self.kind, self.n)
 
     def by_pair(self) -> ConstantMatrices:
-        """Return the averages with an entry for each pair of slots, even if pairs share it.
+        """Return the averages with an entry for each pair of slots.
 
-        Rows of shared entries are normalised, as they are when they are used.
+        Rows of entries that pairs share are normalised, as they are when they replace attention.
 
         Raises:
             InputError: these are averages of the outputs of heads.
@@ -88,14 +88,9 @@ class ConstantMatrices:
         return ConstantMatrices(full * count, count, self.examples, self.about)
 
     def plot(self, layer: int, head: int) -> alt.ConcatChart:
-        """Draw the average of a head: rows are queries, columns are keys, in the slots that are used.
+        """Draw the average of a head, numbered from 0: rows are queries, columns are keys.
 
-        Colours follow the square root of the mean attention, up to the largest of this head. Pairs of slots that no
-        example has are grey.
-
-        Args:
-            layer: number of the layer, counted from 0.
-            head: number of the head, counted from 0.
+        Colours follow the square root of the mean attention. Pairs of slots that no example has are grey.
 
         Raises:
             InputError: there is no such head, or these are averages of the outputs of heads.
@@ -118,11 +113,7 @@ class ConstantMatrices:
         return f"<p>{escape(repr(self)[1:-1])}</p>"
 
     def merge(self, second: ConstantMatrices) -> ConstantMatrices:
-        """Return the average over both sets of examples.
-
-        Raises:
-            InputError: the averages are of different models, layouts or corpora.
-        """
+        """Return the average over both sets of examples; raise `InputError` if model, layout or corpus differ."""
         left, right = ({**averages.about, "kind": averages.kind} for averages in (self, second))
         if self.sum.shape != second.sum.shape or left != right:
             differ = sorted(key for key in left | right if left.get(key) != right.get(key)) or [
@@ -133,7 +124,7 @@ class ConstantMatrices:
         return replace(self, sum=sums, count=counts, examples=self.examples + second.examples, about=dict(self.about))
 
     def save(self, path: PathLike, trace: Trace | None = None) -> None:
-        """Write HDF5: the datasets sum (float64), count (int64) and mean (float32), and the provenance."""
+        """Write HDF5 with the datasets sum (float64), count (int64) and mean (float32)."""
         arrays = {"sum": self.sum.cpu().numpy(), "count": self.count.cpu().numpy(), "mean": self.mean.cpu().numpy()}
         facts = {**self.about, "examples": self.examples, "shape": list(self.sum.shape)}
         facts |= {} if self.kind == "average" else {"kind": self.kind, "n": self.n}
@@ -156,12 +147,7 @@ class ConstantMatrices:
 
     @classmethod
     def load_constants(cls, path: PathLike) -> tuple[Tensor | Matrices | Outputs, dict[str, str]]:
-        """Read only the constants, and `about` with the kind; this needs a fifth of the memory of `load`.
-
-        Raises:
-            InputError: there is no such file.
-            DamagedArtefact: the file is damaged or of another kind.
-        """
+        """Read only the constants, and `about` with the kind, in a fifth of the memory of `load`; errors as there."""
         averages, mean = _read(path, ())
         return _as_constants(mean, averages.kind, averages.n), averages.about | {"kind": averages.kind}
 
@@ -173,7 +159,7 @@ def _as_constants(mean: Tensor, kind: str, slots: int) -> Tensor | Matrices | Ou
 
 
 def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tensor]:
-    """Read averages and their mean; sum and count stay empty unless `names` has them."""
+    """Read averages and their mean; sum and count stay empty unless they are among `names`."""
     if not Path(path).exists():
         raise InputError(f"{path} does not exist; average the attention of a corpus first.")
     try:
@@ -181,17 +167,13 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tenso
         shape, kind = tuple(facts.pop("shape")), str(facts.pop("kind", "average"))
         if kind not in (*AVERAGED, RESAMPLED):
             raise ValueError(f"there are no constants {kind}")
-        slots = int(facts.pop("n", shape[2]))
+        slots, examples = int(facts.pop("n", shape[2])), int(facts.pop("examples"))
         counted = {"mean-output": (slots,)}.get(kind, (entries_of(kind, slots),) if kind in TIED else (slots, slots))
         shapes = {"sum": shape, "mean": shape, "count": counted}
-        fits = len(shape) == 3 if kind in TIED else len(shape) == 4
-        if (
-            not fits
-            or shape[2 : 2 + len(counted)] != counted
-            or any(values.shape != shapes[name] for name, values in arrays.items())
-        ):
+        axes = 3 if kind in TIED else 4
+        fitting = len(shape) == axes and shape[2 : 2 + len(counted)] == counted
+        if not fitting or any(values.shape != shapes[name] for name, values in arrays.items()):
             raise ValueError(f"its datasets are not {list(shape)}")
-        examples = int(facts.pop("examples"))
     except DamagedArtefact:
         raise
     except Exception as error:  # a stranger's file may contain anything

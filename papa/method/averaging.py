@@ -1,4 +1,4 @@
-"""Averaging attention where it arises, batch by batch, so that no matrix is ever collected (paper, Sec. 3.1)."""
+"""Averages of attention, summed batch by batch while the model runs (paper, Sec. 3.1)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,7 @@ from papa.model.model import Batches, Model, check_model, packed_batches
 
 
 class Averaging:
-    """Running sums of attention, or of the outputs of heads, over batches.
-
-    Args:
-        model: the model whose attention is averaged.
-        n: number of slots.
-        kind: see `ConstantMatrices`.
-    """
+    """Running sums of a model's attention, or of the outputs of its heads, over batches with `n` slots."""
 
     def __init__(self, model: Model, n: int, kind: str = "average"):
         self.model, self.n, self.kind, self.examples = model, n, kind, 0
@@ -49,7 +43,7 @@ class Averaging:
             if layer < first:
                 return
             seen = attention @ of.values(None) if self.outputs else attention
-            # add up examples that use the same slots before sending them to those slots
+            # examples that use the same slots are summed first
             summed = seen.sum(0, keepdim=True, dtype=torch.float64) if examples.same_slots else seen.double()
             entries, counted = self._entries(examples)
             values = summed.transpose(1, 2).flatten(2) if self.outputs else summed.permute(0, 2, 3, 1)
@@ -64,7 +58,7 @@ class Averaging:
                 shape = (self.model.layers, self.places, values.shape[-1])
                 self.total = torch.zeros(shape, dtype=torch.float64, device=self.model.device)
             self.total[layer].index_add_(0, entries, values)
-            if pairs is not None:  # last, when nothing can run out of memory: a layer is in with its counts, or not
+            if pairs is not None:  # last, because an error of memory must not leave counts without sums
                 self.count += pairs
             self.added = layer + 1
 
@@ -73,7 +67,7 @@ class Averaging:
         self.examples += len(batch.lengths)
 
     def _entries(self, examples: Examples) -> tuple[Tensor, Tensor | None]:
-        """Return the entries of the sums that slots or pairs of slots go to, and which of them count (None: all)."""
+        """Return the entry of the sums for each slot or pair of slots, and which of these count (None: all)."""
         slots, real = examples.slots[:1] if examples.same_slots else examples.slots, examples.real
         if self.outputs:
             return slots, real
@@ -81,28 +75,27 @@ class Averaging:
         counted = None if real is None else real[:, :, None] & real[:, None, :]
         if self.classes is None:
             return entries, counted
-        if self.model.causal:  # a pair that no query sees would count as a zero of its class
+        if self.model.causal:  # later keys are no zeros of their class; no query sees them
             seen = slots[:, :, None] >= slots[:, None, :]
             counted = seen if counted is None else counted & seen
         return self.classes[entries], counted
 
     def add_group(self, group: Tokens, budget: TokenBudget) -> Iterator[Tensor]:
-        """Add all examples of a group, and yield the numbers of those that are in, batch by batch."""
+        """Add all examples of a group, and yield their numbers batch by batch."""
         return budget.run(self.model, group, lambda _, batch, first: self.add(batch, first), lambda: self.added)
 
     def state(self, groups: int) -> State:
-        """Return the sums over `groups` groups, from which `resume` continues."""
+        """Return the state after this number of groups, for `resume`."""
         return State({"total": self.total, "count": self.count}, {"examples": self.examples, "groups": groups})
 
     def resume(self, state: State) -> int:
-        """Continue from a state; return the number of groups in its sums."""
+        """Continue from a state; return its number of groups."""
         self.total = state.tensors["total"].to(self.count.device)
         self.count.copy_(state.tensors["count"])
         self.examples = state.values["examples"]
         return int(state.values["groups"])
 
     def averages(self) -> ConstantMatrices:
-        """Return the sums and counts of everything that was added."""
         heads, layers = self.model.heads, self.model.layers
         if self.outputs:
             sums, axes = self.total.view(layers, self.n, heads, -1).transpose(1, 2), [self.n]

@@ -1,4 +1,4 @@
-"""The last state of a long job, from which a killed job resumes to the same bits."""
+"""Checkpoints of long jobs: a job that was killed resumes from the last one, and its result is the same, bit by bit."""
 
 from __future__ import annotations
 
@@ -35,16 +35,9 @@ class State:
 class Checkpoint:
     """The last state of the job that makes an artefact, in a hidden file next to it.
 
-    Only the same job uses a state: the same trace, kind of device, versions of libraries, number of threads and token
-    budget. A job that cannot save a state continues without one. A caller that resumes sets `resumed`, the end of the
-    line that reports what the job did.
-
-    Args:
-        artefact: the file that the job makes.
-        trace: the trace of the job.
-        machine: has the minutes between two states, and the token budget.
-        device: the kind of device that it runs on.
-        to_the_end: whether the last state is also kept, for a job that trains more than this.
+    A state is used only by a job with the same trace, kind of device, versions of libraries, number of threads and
+    token budget. A job that cannot save a state continues without one. A caller that resumes sets `resumed`, the end
+    of the line that reports what the job did. With `to_the_end`, the final state is saved too.
     """
 
     def __init__(
@@ -60,7 +53,7 @@ class Checkpoint:
         self._saved = time.monotonic()
 
     def restore(self) -> State | None:
-        """Read the state to resume from; None if there is none, or only one that is damaged or of another job."""
+        """Return the state to resume from; None if there is none, or it is damaged or of another job."""
         if not self.path.exists():
             return None
         try:
@@ -77,9 +70,9 @@ class Checkpoint:
         return State(tensors, facts["values"])
 
     def save(self, state: Callable[[], State], ended: bool = False) -> None:
-        """Write what `state` returns if the last state is old enough, or if the job `ended` and its end is kept.
+        """Save what `state` returns if the last save is old enough, or if the job `ended` and its end is saved too.
 
-        Errors are logged and do no harm.
+        Errors are only logged.
         """
         if time.monotonic() - self._saved < self.seconds and not (ended and self.to_the_end):
             return
@@ -92,7 +85,7 @@ class Checkpoint:
         self._saved = time.monotonic()
 
     def discard(self) -> None:
-        """Delete the state, and what a kill left of a state that was being written."""
+        """Delete the state, also one that was only partly written."""
         partial = self.path.with_name(f".{glob.escape(self.path.name)}.*.partial")
         for path in (self.path, *partial.parent.glob(partial.name)):
             with suppress(OSError):

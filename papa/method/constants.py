@@ -1,4 +1,4 @@
-"""Constants, the matrices that replace attention: read, made or learned (paper, Sec. 3.1, 5.2, Table 1)."""
+"""Constants, which replace attention: averages, matrices that need no text, and learned ones (Sec. 3.1, 5.2)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
 
 
 def _values(kind: str, slots: int) -> Tensor:
-    """Return the value of each class of pairs of slots."""
     if kind == "toeplitz":
         return 1 / (1 + torch.arange(slots))
     return {"zeros": torch.zeros(1), "uniform": torch.ones(1), "identity": torch.tensor([0.0, 1.0])}[kind]
@@ -53,17 +52,9 @@ def _values(kind: str, slots: int) -> Tensor:
 def constants_for(
     constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, JSON]
 ) -> Tensor | Matrices | Outputs:
-    """Return what replaces attention for texts whose tokens have these `facts`.
+    """Return the constants that replace the attention of a model to texts with these `facts`.
 
-    Args:
-        constant: the kind of constants.
-        averages: the file that they are read from; None if they need no text.
-        model: the model whose attention is replaced.
-        facts: corpus, slots and style of the texts.
-
-    Returns:
-        float32 matrices `[layer, head, query, key]`; `Matrices` if entries are tied, `Outputs` if they are outputs of
-        heads.
+    They are read from a file of `averages`, unless they need no text.
 
     Raises:
         InputError: the file has other constants, or was made with other weights, slots, layout or texts.
@@ -89,9 +80,8 @@ def constants_for(
 class TrainedConstants(nn.Module):
     """Constants of the replaced heads, learned with the probe (Sec. 5.2).
 
-    The parameter `matrices` is `[replaced, query, key]`, or `[replaced, class]` if entries are tied; its rows are
-    masked and normalised when they are used. The buffer `heads`, int64 `[replaced, 2]`, has the layer and the head of
-    each matrix. Heads that are not replaced have no matrices.
+    The parameter `matrices` is `[replaced, query, key]`, or `[replaced, class]` if entries are tied. Rows are masked
+    and normalised when they are used. The buffer `heads`, int64 `[replaced, 2]`, has the layer and head of each matrix.
     """
 
     heads: Tensor

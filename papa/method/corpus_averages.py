@@ -1,4 +1,4 @@
-"""The stages that average the attention to a laid-out corpus: in parts, merged, and to single texts."""
+"""The stages that average attention over a laid-out corpus, merge parts of an average, and draw single texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from papa.config.job import Job
 from papa.config.stages import AverageOf, MergeOf, ResampleOf
 from papa.config.variant import WHOLE, parts_of, rows_of
 from papa.data.tokens import Tokens, TokensFile
-from papa.data.weights import sources_of
 from papa.errors import InputError, count
 from papa.files import JSON
 from papa.method.averages import ConstantMatrices
@@ -20,15 +19,15 @@ from papa.method.checkpoints import Checkpoint
 from papa.method.progress import progress
 from papa.method.resampling import resampled_attention
 from papa.model.budget import TokenBudget
-from papa.model.load import model_of
+from papa.model.load import model_of, trace_with
 
 
 def average_corpus(job: Job[AverageOf]) -> str:
-    """Stage *average*: average the attention of a model over the training texts of a corpus, or over a part of them."""
+    """Stage *average*: average the attention of a model over the training texts of a corpus or a part of them."""
     encoding, part = job.settings.model, job.settings.part
     model = model_of(encoding, job.machine)
     budget = TokenBudget(model.token_budget)
-    trace = job.trace(**sources_of(encoding.model, str(model.weights), job.machine))
+    trace = trace_with(job, model)
     checkpoint = Checkpoint(job.output("constants"), trace, job.machine, model.device.type)
     with TokensFile.opened(job.input("tokens")) as file:
         train = file.extent("train")
@@ -60,10 +59,10 @@ def average_corpus(job: Job[AverageOf]) -> str:
 
 
 def merge_averages(job: Job[MergeOf]) -> str:
-    """Stage *merge*: add up the averages over the parts of a corpus.
+    """Stage *merge*: merge the averages over the parts of a corpus.
 
     Raises:
-        InputError: a part is missing, listed twice or of something else.
+        InputError: a part is missing, is there twice, or is of other averages.
     """
     paths = job.inputs["parts"]
     merged: ConstantMatrices | None = None
@@ -83,13 +82,13 @@ def merge_averages(job: Job[MergeOf]) -> str:
 
 
 def resample_attention(job: Job[ResampleOf]) -> str:
-    """Stage *resample*: take the attention to single training texts."""
+    """Stage *resample*: write the attention to single training texts, drawn at random."""
     encoding = job.settings.model
     model = model_of(encoding, job.machine)
     train = Tokens.read(job.input("tokens"), "train")["train"]
     drawn = resampled_attention(model, train)
     drawn.about = {"model": encoding.model.name, "weights": str(model.weights), **_layout(train.provenance)}
-    drawn.save(job.output("constants"), job.trace(**sources_of(encoding.model, str(model.weights), job.machine)))
+    drawn.save(job.output("constants"), trace_with(job, model))
     return f"attention to {count(drawn.examples, 'text')}"
 
 

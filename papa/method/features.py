@@ -1,4 +1,4 @@
-"""The stage that stores hidden states, which every seed and epoch of a probe reads."""
+"""The stage that stores hidden states; every seed and epoch of a probe reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from papa.config.job import Job
 from papa.config.stages import HiddenOf
 from papa.config.variant import Variant, rows_of
 from papa.data.tokens import TokensFile
-from papa.data.weights import sources_of
 from papa.files import write_json
 from papa.method.hidden import Extent, HiddenWriter, writing_hidden
 from papa.method.probes import ProbeSizes
@@ -22,7 +21,7 @@ from papa.method.progress import progress
 from papa.method.states import encoded
 from papa.method.variants import names_of, replaced_by
 from papa.model.budget import TokenBudget
-from papa.model.load import model_of
+from papa.model.load import model_of, trace_with
 from papa.model.model import Model
 from papa.model.replacement import Replacement, replaced_in
 
@@ -31,10 +30,10 @@ def extract_features(job: Job[HiddenOf]) -> str:
     """Stage *hidden*: store all hidden states of a corpus or of a part of it, with the heads of a variant replaced.
 
     Raises:
-        InputError: constants or order belong to another model or layout, the disk is too small, or a value does not fit
+        InputError: constants or order are of another model or layout, the disk is too small, or a value does not fit
             float16.
     """
-    settings, identity = job.settings, job.settings.model.model
+    settings = job.settings
     variant = Variant.parse(settings.variant)
     model = model_of(settings.model, job.machine)
     hidden = job.output("hidden")
@@ -64,12 +63,12 @@ def extract_features(job: Job[HiddenOf]) -> str:
                 "kept": total - len(replaced),
                 "replaced": replaced,
                 **names_of(variant),
-                "model": identity.name,
+                "model": settings.model.model.name,
                 "weights": model.weights,
                 "corpus": facts["corpus"],
             },
             job.output("index"),
-            job.trace(**sources_of(identity, str(model.weights), job.machine)),
+            trace_with(job, model),
         )
     size = os.path.getsize(hidden) / 1e9
     return f"hidden states with {total - len(replaced)} of {total} heads input-dependent, {size:.3g} GB"

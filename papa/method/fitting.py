@@ -1,6 +1,6 @@
 """The one training loop: AdamW without decay, constant rate, gradient norm clipped at 1, shuffled batches (App. B).
 
-Probes and the weights of heads are trained here. A job that is killed resumes from its checkpoint, to the same bits.
+It trains probes, and weights of heads. A job that was killed resumes from its checkpoint, with the same result.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from papa.config.stages import Training
 
 Kept = Mapping[str, Tensor]
-"""The small tensors by name that are kept of an epoch."""
+"""Small tensors by name, which an epoch keeps."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """A finished epoch: its mean loss, and what was kept of it."""
+    """A finished epoch: its mean loss, and the tensors that it keeps."""
 
     loss: float
     kept: Kept
 
 
 class Diverged(InputError):
-    """The loss is no longer finite; it was after each of the first `good` epochs."""
+    """The loss is no longer finite; it was finite in the first `good` epochs."""
 
     good = 0
 
@@ -45,13 +45,13 @@ class TrainingTask:
     """The parameters that are trained, and the loss.
 
     Args:
-        name: how the progress bar and errors call it.
+        name: its name in the progress bar and in errors.
         parameters: the parameters that are trained.
         examples: number of training examples.
         loss: maps the numbers of examples to their mean loss.
         before_epoch: called with the number of each epoch, counted from 1.
-        after_epoch: called after each epoch; returns what is kept of it.
-        enough: decides, from what was kept of the finished epochs, whether training may stop early.
+        after_epoch: called after each epoch; returns the tensors that it keeps.
+        enough: decides, from the tensors that finished epochs keep, whether training may stop early.
     """
 
     name: str
@@ -64,10 +64,7 @@ class TrainingTask:
 
 
 class TrainingState:
-    """The progress of a training. Together with the task, it determines the rest of the training.
-
-    The batches are not part of it: their order follows from the seed and is drawn again.
-    """
+    """The progress of a training, which determines its rest. The order of batches follows from the seed."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
         self.parameters: list[Tensor] = list(parameters)
@@ -82,7 +79,7 @@ class TrainingState:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Step exactly like `torch.optim.AdamW`, whose import of the compiler costs every job a second and 75 MB."""
+        """Step exactly like `torch.optim.AdamW`, which imports the compiler: a second and 75 MB in every job."""
         gradients = [values.grad for values in self.parameters if values.grad is not None]
         settings = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8, "maximize": False}
         update: Callable[..., None] = adamw
@@ -136,7 +133,7 @@ class TrainingState:
 
 
 def _clip(parameters: Sequence[nn.Parameter]) -> None:
-    """Clip the gradient norm at 1 like `torch.nn.utils.clip_grad_norm_`, but leave smaller gradients unmultiplied."""
+    """Clip the gradient norm at 1 like `torch.nn.utils.clip_grad_norm_`, without a factor for smaller gradients."""
     norm = nn.utils.get_total_norm([values.grad for values in parameters if values.grad is not None])
     if not float(norm) + 1e-6 <= 1:
         nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
@@ -150,13 +147,13 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
     """Train on the mean loss of shuffled batches.
 
     Args:
-        task: what is trained.
+        task: the parameters and the loss.
         training: learning rate, batch size and epochs.
         seed: determines the order of the examples.
-        checkpoint: where to resume from; the caller discards it when the result is written.
+        checkpoint: may have a state to resume from; the caller discards it when the result is written.
 
     Raises:
-        Diverged: the loss of an epoch, the parameters or what is kept is not finite. The parameters are then those
+        Diverged: the loss of an epoch, the parameters or what it keeps is not finite. The parameters are then those
             after the last good epoch.
     """
     state, examples = TrainingState(task.parameters, training.learning_rate), task.examples

@@ -28,19 +28,12 @@ LAMBDA_START = {"half": 0.5, "open": 0.95}
 def learn_gates(
     model: Model, constants: Constants, objective: Objective, gating: Gating, checkpoint: Checkpoint | None = None
 ) -> Tensor:
-    """Return λ of every head after each epoch, `[epoch, layer, head]`, learned with the objective's probe.
+    """Learn λ of every head together with the probe of a new objective; return `[epoch, layer, head]`.
 
     Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2). Heads of one
     unit (`ranking.unit`) share one λ. If the loss is that of the model's own head, only λ is learned. The settings may
     start λ open (`LAMBDA_START`), add the mean of all λ times `l1` to the loss, and stop after an epoch that `settled`
     the order of heads.
-
-    Args:
-        model: the frozen model.
-        constants: what replaces attention.
-        objective: has the loss; it must be new and made with the seed of `gating`.
-        gating: how λ is learned.
-        checkpoint: where to resume from.
     """
     matrices = constants if isinstance(constants, Tensor | Matrices | Outputs) else constants.constants
     matrices, units = matrices.to(model.device), units_of(gating.unit, model.heads, model.groups)
@@ -53,14 +46,11 @@ def learn_gates(
     def mixed() -> Replacement:
         return model.replacement(matrices, mixing=lambdas())
 
-    states = StreamedStates(model, mixed, gating.encoder_dropout, direct=gating.direct)
+    states = StreamedStates(model, mixed, gating.encoder_dropout, direct=not objective.target.probed)
     task_loss, rows = objective.loss_on(states), rows_of_part(objective.examples, gating.part)
 
     def loss(examples: Tensor) -> Tensor:
         return task_loss(rows[examples]) + gating.l1 * raw.sigmoid().mean()
-
-    def after_epoch() -> Kept:
-        return {"lambda": lambdas().detach().cpu()}
 
     task = TrainingTask(
         name="learning λ",
@@ -68,7 +58,7 @@ def learn_gates(
         examples=len(rows),
         loss=loss,
         before_epoch=objective.begin,
-        after_epoch=after_epoch,
+        after_epoch=lambda: {"lambda": lambdas().detach().cpu()},
         enough=lambda epochs: gating.settled is not None and order_agreement(epochs) >= gating.settled,
     )
     epochs = fit(task, gating.training, gating.seed, checkpoint)
@@ -86,7 +76,7 @@ def order_agreement(epochs: Sequence[Kept]) -> float:
 
 
 def rows_of_part(examples: int, part: str) -> Tensor:
-    """Return the numbers of the training examples in a part, which is drawn because files are often sorted."""
+    """Return the numbers of the training examples in a part; it is drawn at random, because files are often sorted."""
     rows = torch.arange(examples)
     if part != WHOLE:
         number, parts = map(int, part.split("of"))

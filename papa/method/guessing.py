@@ -1,4 +1,4 @@
-"""The common part of objectives that predict tokens: batches of equal size, and outcomes per text."""
+"""The common part of objectives that predict tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from papa.data.tokens import Tokens
-from papa.method.objective import Batch, Objective
+from papa.method.objective import Batch, Objective, outcomes_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +22,7 @@ DECODED_AT_ONCE = 256
 
 
 class Guessing(Objective):
-    """An objective that predicts tokens, so each scored text has a loss; without labels only one split is scored."""
+    """An objective that predicts tokens. Texts are scored in batches of about equal numbers of tokens."""
 
     model: Model
 
@@ -30,7 +30,7 @@ class Guessing(Objective):
         return self._batch("train", examples)
 
     def scored_splits(self) -> list[str]:
-        """Return the splits whose texts are scored."""
+        """Return the splits that are scored; without labels it is only one."""
         return ["validation"]
 
     def scored(self) -> Iterator[Batch]:
@@ -38,7 +38,7 @@ class Guessing(Objective):
             yield from (self._batch(split, examples) for examples in self._scored_together(split))
 
     def in_order(self, values: Tensor, split: str = "validation") -> Tensor:
-        """Sort values of the texts of a split, `[example, ...]` in the order of `scored`, by the texts' numbers."""
+        """Sort values `[example, ...]` of a split's texts from the order of `scored` to that of the texts."""
         return values[torch.cat(list(self._scored_together(split))).argsort()]
 
     def _scored_together(self, split: str) -> Iterator[Tensor]:
@@ -46,7 +46,7 @@ class Guessing(Objective):
 
     @abstractmethod
     def _batch(self, split: str, examples: Tensor) -> Batch:
-        """Return examples of a split, with the tokens that are predicted as gold."""
+        """Return examples of a split; `gold` are the tokens to be predicted."""
 
 
 def table_of_texts(tokens: Tokens, chosen: Tensor, guessed: Tensor, columns: Mapping[str, Tensor]) -> pa.Table:
@@ -55,20 +55,17 @@ def table_of_texts(tokens: Tokens, chosen: Tensor, guessed: Tensor, columns: Map
     Args:
         tokens: the split.
         chosen: the tokens that are predicted, bool `[token]`.
-        guessed: how often a guess that ignores the text expects each word, `[word]`.
-        columns: outcomes of the texts, `[example]` each.
+        guessed: the counts of words that a guess without the text expects, `[word]`.
+        columns: outcomes `[example]`.
     """
     import pyarrow as pa
 
     text = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)[chosen]
     blind = -(guessed / guessed.sum()).log()[tokens.ids[chosen].long()]
-    sums = torch.zeros(len(tokens), dtype=torch.float64)
     values = {
         "example": torch.arange(len(tokens)),
         "tokens": torch.bincount(text, minlength=len(tokens)),
-        "trivial": sums.index_add(0, text, blind),
+        "trivial": torch.zeros(len(tokens), dtype=torch.float64).index_add(0, text, blind),
         **columns,
     }
-    types = {"example": pa.int32(), "tokens": pa.int32()}
-    arrays = {name: pa.array(column.numpy(), types.get(name, pa.float64())) for name, column in values.items()}
-    return pa.table({"split": pa.array(["validation"] * len(tokens)).dictionary_encode()} | arrays)
+    return outcomes_table("validation", values, {"tokens": pa.int32()}, pa.float64())

@@ -1,6 +1,6 @@
-"""Arrays in HDF5 files: written in one go, and read as if a stranger had made the file.
+"""Arrays in HDF5 files. A file may be from a stranger, so a reader follows no link out of it.
 
-No link is followed out of a file, and no memory is reserved for values that the file cannot contain.
+Nor does a reader reserve memory for more values than the file can contain.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_arrays(path: PathLike, names: Iterable[str]) -> tuple[dict[str, np.ndar
 
     Raises:
         DamagedArtefact: a dataset is not the one that was written.
-        Exception: the file is no HDF5 of papa. A stranger's file can raise anything, so the caller words the error.
+        Exception: the file is no HDF5 of papa. Such a file may raise any error, which the caller has to explain.
     """
     import h5py
 

@@ -1,4 +1,4 @@
-"""The stages that weigh heads, by λ or by another measure, on the training texts of a task; and their files.
+"""The stages that weigh heads on the training texts of a task, by λ or by another measure, and their files.
 
 All weights have one form: a value for each head. Heads with small values are replaced first.
 """
@@ -16,9 +16,8 @@ from papa.config.job import Job
 from papa.config.stages import LEFT_OUT_OF, LambdaOf, WeightsOf
 from papa.config.variant import OBSERVED, ORIGINAL, Constant, Variant
 from papa.data.tokens import Tokens
-from papa.data.weights import sources_of
 from papa.errors import InputError, count
-from papa.files import JSON, PathLike, Trace, write_table
+from papa.files import PathLike, Trace, write_table
 from papa.method.checkpoints import Checkpoint
 from papa.method.constants import constants_for
 from papa.method.fitting import TrainingTask, fit
@@ -29,29 +28,27 @@ from papa.method.objectives import objective_of
 from papa.method.orders import units_of
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates, stored_states
-from papa.model.load import model_of
+from papa.model.load import model_of, trace_with
 from papa.model.model import Model
 from papa.model.replacement import Constants
 
 
 def train_lambda(job: Job[LambdaOf]) -> str:
-    """Stage *train λ*: learn how much each head needs its attention, together with a probe; Parquet per epoch.
+    """Stage *train λ*: learn how much each head needs its attention; Parquet with λ after each epoch.
 
-    See `learn_gates`. The probe is discarded.
+    See `learn_gates`. The probe that is learned with λ is discarded.
     """
-    settings, identity = job.settings, job.settings.model.model
+    settings = job.settings
     split = Tokens.read(job.input("tokens"), "train")
     train, facts = split["train"], split["train"].provenance
-    model, constant = model_of(settings.model, job.machine), Constant.parse(settings.constant)
-    matrices = constants_for(constant, job.maybe("constants"), model, facts)
+    model = model_of(settings.model, job.machine)
+    constants = constants_for(Constant.parse(settings.constant), job.maybe("constants"), model, facts)
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model, settings.seed)
-    trace = job.trace(**sources_of(identity, str(model.weights), job.machine))
+    trace = trace_with(job, model)
     checkpoint = Checkpoint(job.output("lambdas"), trace, job.machine, model.device.type)
-    values = learn_gates(model, matrices, objective, settings, checkpoint)
-    size = model.heads // units_of(settings.unit, model.heads, model.groups)
-    about = {"model": identity.name, "weights": model.weights, "unit_size": size}
-    write_weights(values, job.output("lambdas"), about, facts, trace)
+    values = learn_gates(model, constants, objective, settings, checkpoint)
+    _write_weights(values, job.output("lambdas"), _facts(job, model, train), trace)
     checkpoint.discard()
     low, high = float(values[-1].min()), float(values[-1].max())
     examples = len(rows_of_part(objective.examples, settings.part))
@@ -65,22 +62,22 @@ def train_lambda(job: Job[LambdaOf]) -> str:
 def weigh_heads(job: Job[WeightsOf]) -> str:
     """Stage *weights*: measure how much each head matters; Parquet like that of λ, with one epoch.
 
-    Heads of one unit share a value: that of a common gate, of replacing them together, or their mean.
+    Heads of one unit share a value: that of a common gate, that of replacing them together, or their mean.
 
     Raises:
         InputError: constants are of another model or layout, or a weight is not finite.
     """
     settings, identity = job.settings, job.settings.model.model
     split = Tokens.read(job.input("tokens"), "train")
-    train, facts = split["train"], split["train"].provenance
+    train = split["train"]
     model = model_of(settings.model, job.machine)
     units = units_of(settings.unit, model.heads, model.groups)
-    trace = job.trace(**sources_of(identity, str(model.weights), job.machine))
+    trace = trace_with(job, model)
     checkpoint = Checkpoint(job.output("weights"), trace, job.machine, model.device.type, to_the_end=True)
     constants: Constants = torch.empty(0)
     if settings.constant is not None:
-        constants = constants_for(Constant.parse(settings.constant), job.maybe("constants"), model, facts)
-        constants = constants.to(model.device)
+        constant = Constant.parse(settings.constant)
+        constants = constants_for(constant, job.maybe("constants"), model, train.provenance).to(model.device)
     begin = time.monotonic()
     examples, of_probe = len(train), ""
     if settings.by in OBSERVED:
@@ -90,11 +87,11 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
         loss = _loss_of_heads(job, split, model, checkpoint)
         if settings.training.epochs:
             of_probe = f" after {time.monotonic() - begin:.1f} s of its probe"
-        begin = time.monotonic()
+        begin, examples = time.monotonic(), loss.objective.examples
         if settings.by == "gradient":
             values = loss.gradients(constants, units)
         else:
-            examples = min(loss.examples, LEFT_OUT_OF)
+            examples = min(examples, LEFT_OUT_OF)
             values = loss.left_out(constants, units, LEFT_OUT_OF)
     seconds = f"{time.monotonic() - begin:.1f} s{of_probe}"
     if not bool(values.isfinite().all()):
@@ -103,32 +100,26 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
             "run the model in float32."
         )
     of_heads = values.float().repeat_interleave(model.heads // units, dim=1)  # [layer, head]
-    about = {"model": identity.name, "weights": model.weights, "unit_size": model.heads // units}
-    write_weights(of_heads[None].cpu(), job.output("weights"), about, facts, trace)
+    _write_weights(of_heads[None].cpu(), job.output("weights"), _facts(job, model, train), trace)
     checkpoint.discard()
     low, high = float(values.min()), float(values.max())
     over = f"over {count(examples, 'example')} in {seconds}{checkpoint.resumed}"
     return f"{settings.by} between {low:.3g} and {high:.3g} {over}"
 
 
-def write_weights(
-    values: Tensor, path: PathLike, about: Mapping[str, JSON], facts: Mapping[str, JSON], trace: Trace
-) -> None:
-    """Write weights of heads as Parquet: `epoch` (counted from 1), `layer`, `head`, `value`.
+def _facts(job: Job[LambdaOf] | Job[WeightsOf], model: Model, train: Tokens) -> dict[str, object]:
+    settings, layout = job.settings, {key: train.provenance[key] for key in ("corpus", "slots", "style")}
+    size = model.heads // units_of(settings.unit, model.heads, model.groups)
+    return {"model": settings.model.model.name, "weights": model.weights, "unit_size": size, **layout}
 
-    Args:
-        values: `[epoch, layer, head]`; there is one epoch if nothing is learned.
-        path: of the file.
-        about: the name of the model, its weights, and the size of a unit.
-        facts: facts of the tokens.
-        trace: how the weights were made.
-    """
+
+def _write_weights(values: Tensor, path: PathLike, facts: Mapping[str, object], trace: Trace) -> None:
+    """Write weights of heads `[epoch, layer, head]` as Parquet: `epoch` (counted from 1), `layer`, `head`, `value`."""
     import pyarrow as pa
 
     epoch, layer, head = torch.meshgrid(*map(torch.arange, values.shape), indexing="ij")
     columns = {"epoch": epoch + 1, "layer": layer, "head": head, "value": values}
-    table = pa.table({name: column.flatten().numpy() for name, column in columns.items()})
-    write_table(table, path, {**about, **{key: facts[key] for key in ("corpus", "slots", "style")}}, trace)
+    write_table(pa.table({name: column.flatten().numpy() for name, column in columns.items()}), path, facts, trace)
 
 
 def _loss_of_heads(
@@ -140,8 +131,7 @@ def _loss_of_heads(
         raise InputError(f"The weights {settings.by} follow from a probe, and a probe needs a seed; give one.")
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model, settings.seed)
-    direct = settings.direct
-    if not direct:
+    if objective.target.probed:
         with _states_of_original(job, split, model) as states:
             task = TrainingTask(
                 name="probe of the original",
@@ -154,7 +144,7 @@ def _loss_of_heads(
             fit(task, settings.training, settings.seed, checkpoint)
     objective.probe.eval()
     objective.begin(settings.training.epochs + 1)  # draw masks that the probe has not seen
-    return LossOfHeads(model, objective, train, settings.training.batch_size, settings.seed, direct)
+    return LossOfHeads(model, objective, train, settings.training.batch_size, settings.seed)
 
 
 @contextmanager

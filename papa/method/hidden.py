@@ -1,8 +1,8 @@
 """The store of hidden states: flat files of float16, one for each part of a corpus, each with an index.
 
-A file contains `[token, L+1, hidden]` of the real tokens of its examples, in the order of the laid-out tokens. A
-checksum (CRC-32) of each example follows, and the index has the digest of the checksums. So every example is verified
-wherever reading starts, and no file can be mistaken for another.
+A file contains `[token, L+1, hidden]` of the real tokens of its examples, in the order of the laid-out tokens, and then
+a checksum (CRC-32) of each example. The index has the digest of the checksums. So examples are verified one by one, and
+no file can be mistaken for another.
 """
 
 from __future__ import annotations
@@ -34,13 +34,11 @@ PART_KEYS = ("part", "rows", "first_token", "tokens", "checksums")
 
 @dataclass(frozen=True)
 class Extent:
-    """The rows of a corpus that a file contains.
+    """The rows `begin` to `end` - 1 of a corpus, which a file contains.
 
     Args:
-        begin: the first row.
-        end: the row after the last.
-        first_token: the number of the first token in the corpus.
-        tokens: number of tokens of these rows.
+        first_token: the number of their first token in the corpus.
+        tokens: number of their tokens.
         size: bytes of the hidden states of a token.
     """
 
@@ -52,7 +50,6 @@ class Extent:
 
     @classmethod
     def of(cls, index: Index) -> Extent:
-        """Return the extent of the file with this index."""
         begin, end = index["rows"]
         return cls(begin, end, index["first_token"], index["tokens"], index["layers"] * index["hidden"] * 2)
 
@@ -76,7 +73,7 @@ class HiddenWriter:
         self._written = np.zeros(extent.end - extent.begin, dtype=bool)
 
     def write(self, group: Tokens, first_token: int, examples: Tensor, half: Tensor) -> None:
-        """Write float16 `[token, L+1, hidden]` of `examples` of a group whose first token has number `first_token`."""
+        """Write float16 `[token, L+1, hidden]` of `examples`; the group's first token has number `first_token`."""
         lengths, begins = group.lengths[examples].tolist(), group.offsets[examples].tolist()
         rows = (examples + (group.rows[0] - self._extent.begin)).tolist()
         size, at = self._extent.size, 0
@@ -98,11 +95,7 @@ class HiddenWriter:
 
 @contextmanager
 def writing_hidden(path: PathLike, extent: Extent) -> Iterator[HiddenWriter]:
-    """Open a writer of the rows of an extent; if writing fails, no file is left.
-
-    Raises:
-        InputError: the disk has too little room; this is checked before anything is written.
-    """
+    """Open a writer of the rows of an extent; raise `InputError` if the disk is too small."""
     with replacing(path) as temporary:
         free = shutil.disk_usage(temporary.parent).free
         if extent.bytes > free:
@@ -116,7 +109,7 @@ def writing_hidden(path: PathLike, extent: Extent) -> Iterator[HiddenWriter]:
 
 
 class HiddenStates:
-    """Hidden states on disk, read by example, so memory contains a batch and never a corpus; see `opened`.
+    """Hidden states on disk, which are read example by example; see `opened`.
 
     `index` has the facts that the indices of all parts share.
     """
@@ -153,7 +146,7 @@ class HiddenStates:
     @classmethod
     @contextmanager
     def opened(cls, indices: Sequence[PathLike]) -> Iterator[HiddenStates]:
-        """Open the hidden states of all parts of a corpus, each next to its index, for the length of the block.
+        """Open the hidden states of all parts of a corpus, each next to its index.
 
         Raises:
             DamagedArtefact: a file does not match its index, or the parts are not those of one corpus.
@@ -162,10 +155,9 @@ class HiddenStates:
             yield cls(indices, stack)
 
     def read(self, examples: Tensor, tokens: Tokens, places: Tensor | None = None) -> Tensor:
-        """Return float32 `[token, L+1, hidden]` of the tokens of `examples` of a split, one example after another.
+        """Return float32 `[token, L+1, hidden]` of `examples` of a split, or of the tokens at `places` among theirs.
 
-        If there are `places`, int64, only these tokens among them are returned. Each example is compared with its
-        checksum when it is read for the first time.
+        Each example is compared with its checksum when it is read for the first time.
         """
         lengths = tokens.lengths[examples].tolist()
         begins = (tokens.offsets[examples] + self._first_tokens[tokens.split]).tolist()
@@ -193,14 +185,9 @@ def hidden_file(index: PathLike) -> Path:
 
 
 def check_part(index: PathLike, lengths: Iterable[int] | None = None) -> None:
-    """Check that a file of hidden states matches its index.
+    """Raise `DamagedArtefact` unless the file of hidden states next to an index matches it.
 
-    Args:
-        index: the index next to the file.
-        lengths: number of tokens of each of its examples; if given, every example is compared with its checksum.
-
-    Raises:
-        DamagedArtefact: the file does not match.
+    With the `lengths` of its examples in tokens, each example is compared with its checksum.
     """
     about, path = read_json(index), hidden_file(index)
     checksums, extent = _read_checksums(path, about), Extent.of(about)
@@ -215,7 +202,7 @@ def _damaged(path: PathLike, row: int) -> DamagedArtefact:
 
 
 def _read_checksums(path: PathLike, about: Mapping[str, JSON]) -> np.ndarray:
-    """Read the checksums of a file of hidden states, uint32 `[row]`, and compare them with the index."""
+    """Return the checksums of a file of hidden states, uint32 `[row]`, if they are those of its index."""
     extent = Extent.of(dict(about))
     try:
         with open(path, "rb") as file:
@@ -239,7 +226,7 @@ def _digest(checksums: np.ndarray) -> str:
 
 
 def _write_all(descriptor: int, content: memoryview, place: int) -> None:
-    """Write all of `content`; `os.pwrite` may write less when a disk is nearly full."""
+    """Write all of `content`; `os.pwrite` may write less if the disk is nearly full."""
     while content:
         written = os.pwrite(descriptor, content, place)
         content, place = content[written:], place + written

@@ -1,8 +1,8 @@
-"""Measures of how much each head matters, other than λ; no gate is learned.
+"""Measures of how much each head matters, without learning gates as for λ.
 
-Two follow from a loss, so from a probe that is first trained on the original: `gradient`, the slope of the loss at a
-gate on each head, and `leave-one-out`, the rise of the loss if a head is replaced. Two are seen in attention itself:
-its `variance` around the constant, and the `output-norm` of heads.
+Two need a loss, and so a probe that is first trained on the original. `gradient` is the slope of the loss at a gate on
+each head, and `leave-one-out` is the rise of the loss if a head is replaced. Two need only attention: its `variance`
+around the constant, and the `output-norm` of heads.
 """
 
 from __future__ import annotations
@@ -30,15 +30,9 @@ MeasureRows = Callable[[Layer, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class LossOfHeads:
-    """The loss of a model on the training texts of a task, with a probe that is already trained.
+    """The loss of a model on the training texts of a task, by a trained probe or the model's own head.
 
-    Args:
-        model: the frozen model.
-        objective: has the loss, through its trained probe or the model's own head; its masks are drawn.
-        train: the training texts.
-        batch_size: number of examples in a pass.
-        seed: determines the sample for `left_out`.
-        direct: whether the loss is that of the model's own head.
+    Masks are already drawn. The seed determines the sample for `left_out`.
     """
 
     model: Model
@@ -46,12 +40,10 @@ class LossOfHeads:
     train: Tokens
     batch_size: int
     seed: int
-    direct: bool
 
-    @property
-    def examples(self) -> int:
-        """Number of training examples."""
-        return self.objective.examples
+    def _loss(self, replacement: Callable[[], Replacement]) -> Callable[[Tensor], Tensor]:
+        direct = not self.objective.target.probed
+        return self.objective.loss_on(StreamedStates(self.model, replacement, direct=direct))
 
     def _owners(self, examples: Tensor) -> Tensor:
         """Return, for each text of a batch, the place of its example; every choice of a question is a text."""
@@ -63,18 +55,14 @@ class LossOfHeads:
 
         Head (l, h) uses gate·attention + (1-gate)·constant with gate = 1. Each example has its own gates, so the
         absolute value is that of one example (Michel et al. 2019). All heads of a unit share a gate.
-
-        Args:
-            constants: what would replace attention.
-            units: number of units of a layer.
         """
         open_gates = torch.ones(self.model.layers, self.model.heads)
         mixes = [mix for mix in self.model.replacement(constants, mixing=open_gates) if isinstance(mix, Mix)]
         gates: list[Tensor] = []  # of each layer, [example, head]
         mixed: Replacement = []
-        loss = self.objective.loss_on(StreamedStates(self.model, lambda: mixed, direct=self.direct))
+        loss, examples = self._loss(lambda: mixed), self.objective.examples
         total = torch.zeros(self.model.layers, units, dtype=torch.float64, device=self.model.device)
-        for batch in progress(torch.arange(self.examples).split(self.batch_size), "gradients", self.examples):
+        for batch in progress(torch.arange(examples).split(self.batch_size), "gradients", examples):
             owners = self._owners(batch).to(self.model.device)
             gates[:] = [mix.weights.new_ones(len(owners), self.model.heads).requires_grad_() for mix in mixes]
             mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
@@ -82,21 +70,18 @@ class LossOfHeads:
             slopes = of_texts.new_zeros(len(gates), len(batch), self.model.heads).index_add(1, owners, of_texts)
             # the loss is the mean of a batch, so a slope is divided by the number of its examples
             total += slopes.unflatten(2, (units, -1)).sum(3).abs().sum(1) * len(batch)
-        return total / self.examples
+        return total / examples
 
     def left_out(self, constants: Constants, units: int, at_most: int) -> Tensor:
-        """Return the rise of the loss in nats if one unit is replaced, float64 `[layer, unit]`.
+        """Return the rise of the loss in nats if one of a layer's units is replaced, float64 `[layer, unit]`.
 
-        Args:
-            constants: what replaces attention.
-            units: number of units of a layer.
-            at_most: number of training examples that are drawn, the same ones for all units.
+        The loss is over `at_most` training examples, the same ones for all units.
         """
-        drawn = torch.randperm(self.examples, generator=torch.Generator().manual_seed(self.seed))
+        drawn = torch.randperm(self.objective.examples, generator=torch.Generator().manual_seed(self.seed))
         sample, size = drawn[:at_most].sort().values, self.model.heads // units
 
         def loss_with(replacement: Replacement) -> float:
-            loss = self.objective.loss_on(StreamedStates(self.model, lambda: replacement, direct=self.direct))
+            loss = self._loss(lambda: replacement)
             with torch.inference_mode():
                 return sum(float(loss(batch)) * len(batch) for batch in sample.split(self.batch_size)) / len(sample)
 
@@ -111,7 +96,7 @@ class LossOfHeads:
 
 
 def mean_over_tokens(model: Model, train: Tokens, measure_rows: MeasureRows) -> Tensor:
-    """Return the mean of a measure of attention rows over all tokens of the training texts, float64 `[layer, head]`."""
+    """Return the mean of a measure of attention rows over all tokens of texts, float64 `[layer, head]`."""
     total = torch.zeros(model.layers, model.heads, dtype=torch.float64, device=model.device)
 
     def add(_: Tensor, batch: Packed, __: int) -> None:
@@ -132,9 +117,9 @@ def mean_over_tokens(model: Model, train: Tokens, measure_rows: MeasureRows) -> 
 
 
 def distances_to(replacement: Replacement) -> MeasureRows:
-    """Return the measure of a row's squared distance to the row of the constant, as the example would use it.
+    """Return the measure of an attention row's squared distance from the row of the constant that would replace it.
 
-    `replacement` replaces all heads. If the constant is an output of heads, the distance is that of outputs.
+    `replacement` replaces all heads. If the constant is an output of heads, the distance is between outputs.
     """
     constants = [layer.constant for layer in replacement if isinstance(layer, Replace)]
 

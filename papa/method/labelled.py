@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from papa.config.measures import TEXT, WORD
 from papa.data.tokens import Tokens, whole_numbers
-from papa.files import JSON, PathLike, provenance_of, read_table
+from papa.files import JSON, PathLike, provenance_of
 from papa.method.fitting import Kept
-from papa.method.objective import IGNORED, Batch, Objective, check_labels_belong, columns_by_epoch
+from papa.method.objective import IGNORED, Batch, Objective, columns_by_epoch, labels_file, outcomes_table
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 
 if TYPE_CHECKING:
@@ -25,11 +26,9 @@ EVALUATED_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class GoldLabels:
-    """The right labels of the examples of each split, or of their words.
+    """The right labels of each split, and the names of labels.
 
-    Args:
-        values: int64 by split, indices of names: `[example]`, or `[token]` with IGNORED where a token has no label.
-        names: the names of the labels.
+    `values` are indices of names, int64 by split: `[example]`, or `[token]` with IGNORED for a token without a label.
     """
 
     values: Mapping[str, Tensor]
@@ -37,10 +36,8 @@ class GoldLabels:
 
     @classmethod
     def read(cls, splits: Mapping[str, Tokens], path: PathLike) -> GoldLabels:
-        """Read the labels of all splits from their file; raise `DamagedArtefact` if they are those of other texts."""
-        table, values = read_table(path), {}
-        facts = provenance_of(table)
-        check_labels_belong(path, facts, splits)
+        """Read the labels of all splits; raise `DamagedArtefact` if the file has labels of other texts."""
+        values, table = {}, labels_file(path, splits)
         for split, tokens in splits.items():
             column = table.slice(*tokens.rows).column("label").combine_chunks()
             if tokens.words is None:
@@ -50,39 +47,35 @@ class GoldLabels:
             begin = (lengths.cumsum(0) - lengths).repeat_interleave(tokens.lengths)
             of_tokens = flat[(begin + tokens.words).clamp(0, len(flat) - 1)]
             values[split] = torch.where((tokens.words >= 0) & (of_tokens >= 0), of_tokens, IGNORED)
-        return cls(values, facts["label_names"])
+        return cls(values, provenance_of(table)["label_names"])
 
 
 class Labelled(Objective):
     """One label for each text, or one for each word on its first sub-token.
 
-    Args:
-        splits: the tokens of all splits.
-        sizes: those of the model whose hidden states are read.
-        labels: the right labels.
+    `splits` have the tokens of all splits, and `sizes` are those of the model whose hidden states the probe reads.
     """
 
     probe: SequenceProbe | TokenProbe
 
     def __init__(self, splits: Mapping[str, Tokens], sizes: ProbeSizes, labels: GoldLabels):
         self.splits, self.labels, self.names = splits, labels.values, list(labels.names)
-        self.of_words = splits["train"].words is not None
-        shape = sizes.hidden, len(self.names)
-        if self.of_words:
-            self.probe = TokenProbe(sizes.layers, *shape, sizes.initializer_range)
+        self.target = TEXT if splits["train"].words is None else WORD
+        shape, spread = (sizes.hidden, len(self.names)), sizes.initializer_range
+        if self.target.per_word:
+            self.probe = TokenProbe(sizes.layers, *shape, spread)
         else:
-            self.probe = SequenceProbe(sizes.layers, sizes.slots, *shape, sizes.probe_dropout, sizes.initializer_range)
+            self.probe = SequenceProbe(sizes.layers, sizes.slots, *shape, sizes.probe_dropout, spread)
 
     @property
     def facts(self) -> dict[str, JSON]:
-        """The names of the labels."""
         return {"label_names": self.names}
 
     def batch(self, examples: Tensor) -> Batch:
         return self._batch("train", examples)
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
-        if not len(batch.gold):  # the mean over no word is not a number
+        if not len(batch.gold):  # the mean over no words is not a number
             return 0 * (hidden.sum() + torch.stack([values.sum() for values in self.probe.parameters()]).sum())
         return cross_entropy(self._logits(batch, hidden), batch.gold.to(hidden.device))
 
@@ -104,26 +97,19 @@ class Labelled(Objective):
         for split, tokens in self.splits.items():
             if split == "train":
                 continue
-            labels = self.labels[split]
-            labelled = labels != IGNORED
-            columns = {"example": torch.arange(len(tokens))}
+            labelled, columns = self.labels[split] != IGNORED, {"example": torch.arange(len(tokens))}
             if tokens.words is not None:
-                columns = {
-                    "example": columns["example"].repeat_interleave(tokens.lengths)[labelled],
-                    "word": tokens.words[labelled],
-                }
-            columns |= {"gold": labels[labelled]}
+                of_tokens = columns["example"].repeat_interleave(tokens.lengths)
+                columns = {"example": of_tokens[labelled], "word": tokens.words[labelled]}
+            columns |= {"gold": self.labels[split][labelled]}
             columns |= columns_by_epoch("predicted", [epoch[split] for epoch in epochs])
-            types = {"example": pa.int32(), "word": pa.int32()}
-            arrays = {name: pa.array(values.numpy(), types.get(name, pa.int16())) for name, values in columns.items()}
-            split_column = pa.array([split] * int(labelled.sum())).dictionary_encode()
-            parts.append(pa.table({"split": split_column} | arrays))
+            parts.append(outcomes_table(split, columns, {"word": pa.int32()}, pa.int16()))
         return pa.concat_tables(parts).unify_dictionaries()
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
         tokens, labels = self.splits[split], self.labels[split]
         packed = tokens.batch(examples)
-        if not self.of_words:
+        if not self.target.per_word:
             return Batch(tokens, examples, packed, labels[examples])
         of_tokens = labels[tokens.tokens_of(examples)]
         places = (of_tokens != IGNORED).nonzero().squeeze(1)

@@ -1,4 +1,4 @@
-"""The objectives of a decoder's own head, which predicts every next token: texts, and choices. Nothing is trained."""
+"""The objectives of a decoder's own head, which predicts next tokens: of texts, and of choices. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from papa.config.measures import CHOICE, NEXT
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens, whole_numbers
 from papa.errors import InputError
-from papa.files import JSON, PathLike, provenance_of, read_table
+from papa.files import JSON, PathLike, provenance_of
 from papa.method.fitting import Kept
 from papa.method.guessing import DECODED_AT_ONCE, Guessing, table_of_texts
-from papa.method.objective import IGNORED, Batch, check_labels_belong
+from papa.method.objective import IGNORED, Batch, labels_file, outcomes_table
 from papa.model.model import Model
 
 if TYPE_CHECKING:
@@ -25,15 +26,13 @@ if TYPE_CHECKING:
 class NextTokens(Guessing):
     """Next tokens, predicted from the tokens before them.
 
-    The first token of a text has none before it and is not predicted; every other token is, also special ones.
-
-    Args:
-        splits: the tokens of all splits.
-        model: a causal model with its head.
+    All tokens of a text but the first are predicted, also special ones.
 
     Raises:
         InputError: the model sees later tokens, or no validation text has two tokens.
     """
+
+    target = NEXT
 
     def __init__(self, splits: Mapping[str, Tokens], model: Model):
         _check_causal(model, "log_likelihood needs a decoder, and negative_log_perplexity masks tokens")
@@ -47,9 +46,9 @@ class NextTokens(Guessing):
         return cross_entropy(hidden, batch.gold.to(hidden.device), ignore_index=IGNORED, reduction="sum") / predicted
 
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
-        """Return the summed loss of each text and its divergence from the original, in nats: `[example, 2]`."""
+        """Return the summed loss of each text, and its divergence from the original, in nats: `[example, 2]`."""
         original, gold = self.model.scores(self.model.pack(batch.packed)).float(), batch.gold.to(hidden.device)
-        text = torch.repeat_interleave(batch.packed.lengths).to(hidden.device)
+        text = batch.example_of.to(hidden.device)
         sums = hidden.new_zeros(len(batch.examples), 2, dtype=torch.float64)
         for chunk in torch.arange(len(gold), device=hidden.device).split(DECODED_AT_ONCE):
             rows = chunk[gold[chunk] != IGNORED]
@@ -62,7 +61,7 @@ class NextTokens(Guessing):
     def table(self, epochs: Sequence[Kept]) -> pa.Table:
         """Return a row for each text of the validation split: its predicted tokens, summed loss and divergence.
 
-        `trivial` is the loss of a guess from the counts of tokens in the training texts, each count plus one.
+        `trivial` is the loss of a guess from the counts of tokens in the training texts, each increased by one.
         """
         tokens, train = self.splits["validation"], self.splits["train"]
         words = int(self.model.config.get_text_config().vocab_size)
@@ -81,33 +80,28 @@ class Choices(Guessing):
 
     The likelihood of a choice is that of its tokens after the question. The softmax of the log-likelihoods of a
     question's choices gives their probabilities; the loss is the cross-entropy of the right choice in nats. Training
-    examples are questions; choices are scored one by one.
-
-    Args:
-        splits: the tokens of all splits, which are of choices.
-        model: a causal model with its head.
-        labels: the file of the right choices; without it, the first choice of each question is right.
+    examples are questions, but choices are scored one by one. Without a file of `labels`, the first choice is right.
 
     Raises:
         InputError: the model sees later tokens.
         DamagedArtefact: labels are those of other texts.
     """
 
+    target = CHOICE
+
     def __init__(self, splits: Mapping[str, Tokens], model: Model, labels: PathLike | None):
         _check_causal(model, "choice_accuracy needs a decoder")
         self.splits, self.model, self.probe = splits, model, nn.Identity()
         self.questions = {split: tokens.questions for split, tokens in splits.items() if tokens.questions is not None}
-        self.right = {
-            split: torch.zeros(len(questions), dtype=torch.long) for split, questions in self.questions.items()
-        }
         self.usual: int | None = None
         """The choice that is right most often in training; None without a file of labels."""
-        if labels is not None:
+        if labels is None:
+            self.right = {split: torch.zeros(len(each), dtype=torch.long) for split, each in self.questions.items()}
+        else:
             self.right, self.usual = _right_choices(splits, labels)
 
     @property
     def facts(self) -> dict[str, JSON]:
-        """The numbers of choices as label names, for the question that has most."""
         most = max(int(questions.sizes.max()) for questions in self.questions.values())
         return {"label_names": [str(number) for number in range(most)]}
 
@@ -153,9 +147,7 @@ class Choices(Guessing):
                 "predicted": _predicted(_by_question(likely, questions.sizes), right),
                 "normalised": _predicted(_by_question(likely / questions.characters, questions.sizes), right),
             }
-            types = {"example": pa.int32(), "trivial": pa.float64()}
-            arrays = {name: pa.array(values.numpy(), types.get(name, pa.int16())) for name, values in columns.items()}
-            parts.append(pa.table({"split": pa.array([split] * len(questions)).dictionary_encode()} | arrays))
+            parts.append(outcomes_table(split, columns, {"trivial": pa.float64()}, pa.int16()))
         return pa.concat_tables(parts).unify_dictionaries()
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
@@ -169,7 +161,7 @@ class Choices(Guessing):
         """Return the log-likelihoods of choices in nats, summed over their tokens, `[example]`."""
         gold = batch.gold.to(hidden.device)
         places = (gold != IGNORED).nonzero().squeeze(1)
-        choice = torch.repeat_interleave(batch.packed.lengths).to(hidden.device)[places]
+        choice = batch.example_of.to(hidden.device)[places]
         parts = [cross_entropy(hidden[rows], gold[rows], reduction="none") for rows in places.split(DECODED_AT_ONCE)]
         nats = torch.cat(parts)
         return nats.new_zeros(len(batch.examples)).index_add(0, choice, -nats)
@@ -179,32 +171,23 @@ def _right_choices(splits: Mapping[str, Tokens], labels: PathLike) -> tuple[dict
     """Return the right choice of each question, `[question]` by split, and the one that is right most in training."""
     import pyarrow.compute as pc
 
-    table = read_table(labels)
-    facts = provenance_of(table)
-    check_labels_belong(labels, facts, splits)
+    table = labels_file(labels, splits)
     rows = {split: table.filter(pc.equal(table["split"], split)) for split in splits}
     right = {split: whole_numbers(part.column("label").combine_chunks()).long() for split, part in rows.items()}
-    counts = list(facts["train_counts"])
+    counts = list(provenance_of(table)["train_counts"])
     return right, counts.index(max(counts))
 
 
 def _by_question(values: Tensor, sizes: Tensor) -> Tensor:
-    """Arrange values of choices as `[question, choice]`, -inf where a question has no such choice.
-
-    Args:
-        values: `[example]`, one question after another.
-        sizes: number of choices of each question, `[question]`.
-    """
+    """Return `values` `[example]` as `[question, choice]`, filled with -inf; `sizes` `[question]` are the choices."""
     exists = torch.arange(int(sizes.max())) < sizes[:, None]
     return values.new_full(exists.shape, -torch.inf).masked_scatter(exists.to(values.device), values)
 
 
 def _predicted(likely: Tensor, right: Tensor) -> Tensor:
-    """Return the most likely choice of each question; on a tie of the right choice with another, the other.
+    """Return the choice of each question that is most `likely`, `[question, choice]`; on a tie, a wrong one.
 
-    Args:
-        likely: how likely each choice is, `[question, choice]`.
-        right: the right choice, `[question]`.
+    `right` are the right choices, `[question]`.
     """
     best, wrong = likely.scatter(1, right[:, None], -torch.inf).max(1)
     return torch.where(likely.gather(1, right[:, None]).squeeze(1) > best, right, wrong)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
 from torch.nn.functional import cross_entropy, pad
 
+from papa.config.measures import MASKED
 from papa.data.masking import VALIDATION, Masking, Masks, masked_batch
 from papa.data.tokens import Tokens
 from papa.errors import InputError
@@ -25,26 +26,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NO_TOKEN = -1
-"""The gold of a row that only pads a matrix."""
+"""The gold token of a row of padding."""
 ROWS_MULTIPLE = 64
-"""Masked tokens are padded to a multiple of this, because oneDNN keeps a kernel for every size that it multiplies."""
+"""Masked tokens are padded to a multiple of this, because oneDNN caches a kernel for every size."""
 
 
 class MaskedTokens(Guessing):
     """Masked tokens; those of training texts are drawn again in every epoch, from (seed, epoch).
 
-    Only masked tokens are decoded, at most `DECODED_AT_ONCE` together, because the vocabulary dominates the memory.
-
-    Args:
-        splits: the tokens of all splits.
-        model: the model whose hidden states are read, and whose input embeddings the probe is tied to.
-        masking: how tokens are masked.
-        seed: determines the masks of training texts.
+    The probe is tied to the input embeddings of `model`. Only masked tokens are decoded, at most `DECODED_AT_ONCE`
+    together, because their logits need most of the memory.
 
     Raises:
         InputError: no token of the validation split is masked, or the model has no embeddings of words.
     """
 
+    target = MASKED
     probe: MlmProbe
 
     def __init__(self, splits: Mapping[str, Tokens], model: Model, masking: Masking, seed: int):
@@ -60,11 +57,9 @@ class MaskedTokens(Guessing):
 
     @property
     def facts(self) -> dict[str, JSON]:
-        """The number of masked tokens of the validation split."""
         return {"masked": int(self.masks["validation"].chosen.count_nonzero())}
 
     def begin(self, epoch: int) -> None:
-        """Draw the masks of an epoch."""
         self.masks["train"] = self.masking.draw(self.splits["train"].ids, self.seed, epoch)
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
@@ -73,16 +68,14 @@ class MaskedTokens(Guessing):
 
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the loss of each text in nats, summed over its masked tokens, `[example]`."""
-        assert batch.places is not None
         nats = token_losses(self.probe, hidden, batch.gold).double()
-        text = torch.repeat_interleave(torch.arange(len(batch.examples)), batch.packed.lengths.cpu())
-        return nats.new_zeros(len(batch.examples)).index_add_(0, text[batch.places.cpu()].to(nats.device), nats)
+        return nats.new_zeros(len(batch.examples)).index_add_(0, batch.example_of.to(nats.device), nats)
 
     def table(self, epochs: Sequence[Kept]) -> pa.Table:
         """Return a row for each text of the validation split: masked tokens, their summed loss, and `trivial`.
 
-        `trivial` is the loss of a guess from the counts of tokens in the training texts, each count plus one. Special
-        tokens are never masked, so the guess gives them no share.
+        `trivial` is the loss of a guess from the counts of tokens in the training texts, each increased by one. Special
+        tokens are never masked, so the guess never expects them.
         """
         tokens, masks = self.splits["validation"], self.masks["validation"]
         seen = torch.bincount(self.splits["train"].ids.long(), minlength=self.vocabulary).double()
@@ -121,7 +114,7 @@ def token_losses(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
 def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
     """Return the cross-entropy in nats of `gold` `[masked]` from `hidden` `[masked, L+1, hidden]`, summed over tokens.
 
-    It is differentiable in the probe's parameters and in `hidden`; the embeddings get no gradient.
+    Gradients reach the probe's parameters and `hidden`, not the embeddings.
     """
     idle = ROWS_MULTIPLE - len(gold) % ROWS_MULTIPLE
     states = probe.states(pad(hidden, (0, 0, 0, 0, 0, idle)))
@@ -131,9 +124,9 @@ def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
 
 
 class _TiedCrossEntropy(torch.autograd.Function):
-    """Sum of cross-entropies of a frozen decoder, over tokens whose `gold` is not NO_TOKEN.
+    """The summed cross-entropy of a frozen decoder, over tokens whose `gold` is not NO_TOKEN.
 
-    The forward pass computes the gradients chunk by chunk, so no logits are kept for the backward pass.
+    The forward pass computes the gradients chunk by chunk, so the backward pass needs no logits.
     """
 
     @staticmethod

@@ -1,6 +1,6 @@
-"""Outcomes of predictions, their counts by text or sentence, and how much each of these adds to a score.
+"""Outcomes of predictions, their counts by text or sentence, and the contribution of each unit to a score.
 
-`papa.config.measures` has the metrics, which turn outcomes into counts and summed counts into scores.
+The metrics are in `papa.config.measures`; they turn outcomes into counts, and summed counts into scores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Counts = np.ndarray
-"""The counts of a metric: float64 `[..., unit, count]`, or `[..., count]` when it is summed over units."""
+"""The counts of a metric: float64 `[..., unit, count]`, or `[..., count]` summed over units."""
 
 
 @dataclass(frozen=True)
@@ -48,36 +48,35 @@ class Outcomes:
             raise InputError(f"Labels and predictions must be indices of the {labels} label names.")
 
     def where(self, chosen: np.ndarray) -> Outcomes:
-        """The outcomes of some items, bool `[item]`."""
+        """Return the outcomes of some items, bool `[item]`."""
         return Outcomes(self.gold[chosen], self.predicted[chosen], self.unit[chosen], self.names)
 
     def summed(self, *values: np.ndarray) -> Counts:
-        """Sums over the items of each unit, `[unit, count]`."""
+        """Return the sums of values over the items of each unit, `[unit, count]`."""
         _, place = np.unique(self.unit, return_inverse=True)
         return np.stack([np.bincount(place, column) for column in values], axis=1)
 
 
 def counts_of(metric: str, outcomes: pa.Table, names: Sequence[str], epoch: int | None = None) -> Counts:
-    """The counts of each text, `[text, count]`, from a table of outcomes (`papa.method.objective.OUTCOMES`).
+    """Return the counts of each text, `[text, count]`, from the outcomes of a split (`papa.method.objective.OUTCOMES`).
 
     Args:
         metric: one of `MEASURES`.
         outcomes: the rows of one split.
-        names: the names of the labels; ignored for losses.
-        epoch: the epoch whose outcomes are counted; None stands for the last.
+        names: the names of the labels; losses need none.
+        epoch: the epoch whose outcomes are counted; None means the last.
     """
-    suffix = "" if epoch is None else f"_{epoch}"
     columns = {name: outcomes.column(name).to_numpy() for name in outcomes.column_names if name != "split"}
     measure = MEASURES[metric]
-    counted = f"{measure.column}{suffix}"
-    if "tokens" in columns:
+    counted = measure.column if epoch is None else f"{measure.column}_{epoch}"
+    if not measure.target.labelled:
         return np.stack([columns[counted], columns["tokens"].astype(float)], axis=1)
     gold, predicted, unit = (columns[name].astype(np.int64) for name in ("gold", counted, "example"))
     return measure.counts(Outcomes(gold, predicted, unit, names))
 
 
 def score_of_table(metric: str, outcomes: pa.Table, names: Sequence[str]) -> float:
-    """The score of the validation split in a table of outcomes."""
+    """Return the score of the validation split in a table of outcomes."""
     import pyarrow.compute as pc
 
     counts = counts_of(metric, outcomes.filter(pc.equal(outcomes["split"], "validation")), names)
@@ -85,7 +84,7 @@ def score_of_table(metric: str, outcomes: pa.Table, names: Sequence[str]) -> flo
 
 
 def pseudo_values(measure: Measure, counts: Counts) -> np.ndarray:
-    """Values `[..., unit]` whose mean is the score: how much each unit adds to it (Tukey's jackknife).
+    """Return values `[..., unit]` whose mean is the score: the contribution of each unit (Tukey's jackknife).
 
     Args:
         measure: scores the sums of counts.

@@ -1,4 +1,4 @@
-"""The parts of a study that a notebook calls, on batches and labels in memory."""
+"""Functions for notebooks: λ and probes from batches and labels in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from papa.config.measures import NEXT, TEXT, WORD, check_metric
+from papa.config.measures import check_metric
 from papa.config.stages import Gating, Training
 from papa.data.packed import RawBatch
 from papa.data.prepare import in_order
@@ -26,7 +26,7 @@ from papa.model.model import Batches, Model, check_model, packed_batches
 from papa.model.replacement import Constants, Replacement, check_slots
 
 LabelValues: TypeAlias = Sequence[str] | Sequence[int] | Tensor
-"""A label for each example, one batch after another; or whole numbers `[example, slot]`, -100 where there is none."""
+"""A label for each example of all batches; or whole numbers `[example, slot]`, -100 for slots without a label."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ class Recipe:
         epochs: passes over the training examples.
         seeds: one probe for each; intervals need two or more. A decoder's own head needs none.
         fractions: shares of heads that keep their attention, such as "1/8".
-        metric: metric of the predictions. By default it is accuracy, for labels `[example, slot]` token_accuracy, and
-            without labels log_likelihood.
+        metric: by default accuracy, token_accuracy for labels `[example, slot]`, and log_likelihood without labels.
 
     Raises:
         InputError: a value is not legal.
@@ -93,15 +92,14 @@ def learn_lambda(
 ) -> Tensor:
     """Learn λ, how much each head needs its attention (Sec. 3.2). Heads are ordered by λ.
 
-    λ is learned together with a probe of the labels, which is discarded. Without labels, the loss is that of a
-    decoder's own head.
+    λ is learned together with a probe of the labels, which is discarded. Without labels, the loss is that of next
+    tokens by a decoder's own head.
 
     Args:
         model: a model that `load_model` returned.
         constants: what replaces attention, such as `average_attention` returns.
         batches: inputs `[example, slot]` as `lay_out` returns them, laid out like the texts of the constants.
-        labels: a label for each example, or whole numbers `[example, slot]` with -100 where there is none; None for
-            next tokens.
+        labels: see `LabelValues`; None for next tokens.
         recipe: learning rate, batch size and epochs; by default `Recipe()`.
         seed: determines the probe and the order of the examples.
 
@@ -118,7 +116,7 @@ def learn_lambda(
     torch.manual_seed(seed)
     objective = objective_on(model, splits, right)
     training = (recipe or Recipe()).training
-    gating = Gating(training=training, seed=seed, encoder_dropout=False, direct=not right)
+    gating = Gating(training=training, seed=seed, encoder_dropout=False)
     return learn_gates(model, constants, objective, gating)[-1]
 
 
@@ -136,7 +134,7 @@ def fit_probe(
         states: a model that `load_model` returned, whose hidden states are computed once; or hidden states
             `[example, L+1, slot, hidden]` of all batches as `Model.hidden_states` returns them.
         batches: inputs `[example, slot]` as `lay_out` returns them.
-        labels: a label for each example, or whole numbers `[example, slot]` with -100 where there is none.
+        labels: a label for each example, or whole numbers `[example, slot]`, -100 for slots without a label.
         replacement: what the layers of the model do with their heads, as `Model.replacement` returns it; None
             replaces nothing.
         recipe: learning rate, batch size and epochs; by default `Recipe()`.
@@ -195,12 +193,12 @@ def _dense(hidden: Tensor, tokens: Tokens) -> tuple[States, ProbeSizes]:
 def examples_of(
     model: Model | None, data: Mapping[str, tuple[Batches, LabelValues | None]], caller: str
 ) -> tuple[dict[str, Tokens], GoldLabels | None]:
-    """Return the tokens of each split and their labels, None if there are none.
+    """Return the tokens of each split and their labels, from batches and labels by split, `train` first.
 
     Args:
-        model: the model that runs on them; None if no model runs.
-        data: batches and labels by split, `train` first.
-        caller: the function that needs them, as errors call it.
+        model: the model that runs on them, if any.
+        data: batches and labels; without labels, None.
+        caller: the name of the public function, for errors.
 
     Raises:
         InputError: they cannot be used, or do not fit each other.
@@ -213,8 +211,8 @@ def examples_of(
         several = " and ".join(f"{n} in {split}" for split, n in sizes.items())
         raise InputError(f"The batches have {several} slots; {caller} needs one layout for all of them.")
     labels = {split: values for split, (_, values) in data.items() if values is not None}
-    of_words = any(isinstance(values, Tensor) and values.ndim == 2 for values in labels.values())
-    splits = {split: Tokens.of(batches, split, of_words) for split, batches in packed.items()}
+    per_token = any(isinstance(values, Tensor) and values.ndim == 2 for values in labels.values())
+    splits = {split: Tokens.of(batches, split, per_token) for split, batches in packed.items()}
     if labels and len(labels) < len(data):
         raise InputError(f"Labels were given for {', '.join(labels)} only; give them for all batches or for none.")
     return splits, labels_of(splits, labels) if labels else None
@@ -224,7 +222,7 @@ def labels_of(splits: Mapping[str, Tokens], labels: Mapping[str, LabelValues]) -
     """Return labels as indices of their names, which are the sorted values of the training examples.
 
     Raises:
-        InputError: some example has no label, labels have several forms, or there is only one.
+        InputError: an example has no label, labels have several forms, or all are equal.
     """
     values = {split: _values(tokens, labels[split]) for split, tokens in splits.items()}
     distinct = {split: {value for value in listed if value != IGNORED} for split, listed in values.items()}
@@ -243,7 +241,7 @@ def labels_of(splits: Mapping[str, Tokens], labels: Mapping[str, LabelValues]) -
 
 
 def _values(tokens: Tokens, labels: LabelValues) -> list[str | int]:
-    """Return the labels of a split as a list, `[example]`, or `[token]` if tokens have labels."""
+    """Return the labels of a split as a list, `[example]`, or `[token]` from labels `[example, slot]`."""
     if isinstance(labels, Tensor) and labels.ndim == 2:
         if labels.shape != (len(tokens), tokens.n) or labels.is_floating_point():
             raise InputError(
@@ -270,7 +268,7 @@ def _values(tokens: Tokens, labels: LabelValues) -> list[str | int]:
 
 
 def objective_on(model: Model, splits: Mapping[str, Tokens], labels: GoldLabels | None) -> Objective:
-    """Return the objective of labels, with a new probe; or, without labels, of next tokens by a decoder's own head."""
+    """Return the objective of labels, with a new probe; without labels, that of next tokens by a decoder's own head."""
     if labels is None:
         if not model.causal:
             raise InputError(
@@ -284,10 +282,7 @@ def objective_on(model: Model, splits: Mapping[str, Tokens], labels: GoldLabels 
 
 
 def metric_of(recipe: Recipe, objective: Objective) -> str:
-    """Return the metric of a recipe, or the usual one; raise `InputError` if it does not fit the objective."""
-    target, names = NEXT, None
-    if isinstance(objective, Labelled):
-        target, names = WORD if objective.of_words else TEXT, objective.names
-    metric = recipe.metric or target.usual_metric
-    check_metric(metric, target, names)
+    """Return the metric of a recipe, by default the usual one; raise `InputError` if it does not fit the objective."""
+    metric = recipe.metric or objective.target.usual_metric
+    check_metric(metric, objective.target, objective.facts.get("label_names"))
     return metric

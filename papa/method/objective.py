@@ -1,10 +1,7 @@
-"""The concept of an objective: which tokens it needs of a batch, the loss of a batch, and the outcomes of examples.
+"""The concept of an objective: the loss of a batch, and the outcomes of examples, from which all scores follow.
 
-    objective → fit → Run (outcomes, probe)
-
-All scores follow from outcomes. An objective does not know where hidden states come from: a store, memory, or the model
-(`papa.method.states`). If a decoder's own head takes the place of a probe, the states are logits and nothing is
-trained.
+An objective does not know the origin of hidden states: a store, memory, or the model (`papa.method.states`). If a
+decoder's own head takes the place of a probe, its logits take the place of hidden states, and nothing is trained.
 """
 
 from __future__ import annotations
@@ -21,23 +18,24 @@ from torch import Tensor, nn
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
-from papa.files import JSON, REBUILD, PathLike
+from papa.files import JSON, REBUILD, PathLike, provenance_of, read_table
 from papa.method.checkpoints import Checkpoint
 from papa.method.fitting import Epoch, Kept, TrainingTask, fit
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from papa.config.measures import Target
     from papa.config.stages import Training
 
 OUTCOMES = """
 Columns of outcomes. All have `seed`, the seed of the probe; `split`; and `example`, the number of a row in its split.
-Labels have `gold` and `predicted`, indices of the label names, and labels of words also `word`, the number of the word
-in its row. For questions these are indices of choices; `normalised` is the choice that log-likelihood per character
-predicts, and `trivial` is the score on this question of a guess that does not know it. Masked and next tokens have
-`tokens`, their summed `loss` in nats, and `trivial`, the loss of a guess that ignores the text. Next tokens also have
-`kl`, the summed Kullback-Leibler divergence from the original's predictions, in nats. `predicted` and `loss` are those
-after the last epoch; those after epoch N are called `predicted_N` and `loss_N`.
+Labels have `gold` and `predicted`, indices of the label names; labels of words also have `word`, the number of the word
+in its row. For questions, `gold` and `predicted` are indices of choices; `normalised` is the choice with the highest
+log-likelihood per character, and `trivial` is the score of a guess that ignores the question. Masked and next tokens
+have `tokens`, their number, the summed `loss` in nats, and `trivial`, the loss of a guess that ignores the text. Next
+tokens also have `kl`, the summed Kullback-Leibler divergence from the original's predictions, in nats. `predicted` and
+`loss` are those after the last epoch; those after epoch N are called `predicted_N` and `loss_N`.
 """
 IGNORED = -100
 """The label of a token that has none."""
@@ -45,14 +43,14 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples of a split, and the tokens at which their hidden states are read.
+    """Examples of a split, and the tokens whose hidden states are read.
 
     Args:
         tokens: the split.
         examples: int64 `[example]`, their numbers in the split.
         packed: their packed row, as the model reads it.
         gold: int64, the right labels or tokens: `[example]`, or `[place]` if there are places.
-        places: int64 `[place]`, the tokens of the row whose hidden states are read; None stands for all.
+        places: int64 `[place]`, the tokens of the row whose hidden states are read; None means all.
     """
 
     tokens: Tokens
@@ -60,6 +58,12 @@ class Batch:
     packed: Packed
     gold: Tensor
     places: Tensor | None = None
+
+    @property
+    def example_of(self) -> Tensor:
+        """The place in `examples` of the example of each place, int64 `[place]`."""
+        examples = self.packed.example_of
+        return examples if self.places is None else examples[self.places]
 
 
 States = Callable[[Batch], Tensor]
@@ -69,6 +73,7 @@ States = Callable[[Batch], Tensor]
 class Objective(ABC):
     """A loss and outcomes on the splits of a corpus, and a new probe that is trained for them, if one is needed."""
 
+    target: Target
     probe: nn.Module
     splits: Mapping[str, Tokens]
 
@@ -79,7 +84,7 @@ class Objective(ABC):
 
     @property
     def facts(self) -> dict[str, JSON]:
-        """Facts of the objective that are stored with its outcomes."""
+        """Facts that are stored with outcomes."""
         return {}
 
     def begin(self, epoch: int) -> None:  # noqa: B027  most objectives have the same examples in every epoch
@@ -133,15 +138,9 @@ def fit_objective(
     seed: int,
     checkpoint: Checkpoint | None = None,
 ) -> list[Epoch]:
-    """Train the probe of an objective; each epoch keeps the probe's outcomes of everything that is scored.
+    """Train the modules of a new objective: its probe, and constants. Each epoch keeps the probe's outcomes.
 
-    Args:
-        objective: a new objective, made with this seed.
-        states: hidden states, or logits of the model's own head.
-        modules: the probe, and the constants that are trained with it. Without parameters, nothing is trained.
-        training: learning rate, batch size and epochs.
-        seed: determines the order of the examples.
-        checkpoint: where to resume from.
+    Without parameters, as with the model's own head, nothing is trained. The seed determines the order of examples.
 
     Raises:
         Diverged: see `fit`.
@@ -166,7 +165,20 @@ def columns_by_epoch(name: str, epochs: Sequence[Tensor]) -> dict[str, Tensor]:
     return {name: epochs[-1]} | earlier
 
 
-def check_labels_belong(path: PathLike, facts: Mapping[str, JSON], splits: Mapping[str, Tokens]) -> None:
-    """Raise `DamagedArtefact` if a file of labels, which has these facts, is of other texts than the tokens."""
-    if facts.get("fingerprint") != splits["train"].provenance["corpus"]:
+def outcomes_table(
+    split: str, columns: Mapping[str, Tensor], types: Mapping[str, pa.DataType], usual: pa.DataType
+) -> pa.Table:
+    """Return the outcomes of a split from columns `[row]`, with the `usual` type if `types` has no other."""
+    import pyarrow as pa
+
+    types = {"example": pa.int32(), **types}
+    arrays = {name: pa.array(values.numpy(), types.get(name, usual)) for name, values in columns.items()}
+    return pa.table({"split": pa.array([split] * len(columns["example"])).dictionary_encode()} | arrays)
+
+
+def labels_file(path: PathLike, splits: Mapping[str, Tokens]) -> pa.Table:
+    """Read a file of labels; raise `DamagedArtefact` if they are those of other texts than the tokens."""
+    table = read_table(path)
+    if provenance_of(table).get("fingerprint") != splits["train"].provenance["corpus"]:
         raise DamagedArtefact(f"{path} is made of other texts than these tokens; {REBUILD}.")
+    return table

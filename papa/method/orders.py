@@ -26,9 +26,9 @@ def units_of(unit: Unit, heads: int, groups: int) -> int:
 def rank_heads(job: Job[OrderFromWeights]) -> str:
     """Stage *rank*: order heads by their weights; the head of rank 0 is replaced first.
 
-    `lambda-SEED` starts at the smallest λ after the last epoch, over all layers together; ties go by layer, then head
-    (the paper's order, Sec. 3.2). `lambda-reversed-SEED` is the same backwards. Orders by other weights also start at
-    the smallest.
+    `lambda-SEED` starts with the smallest λ after the last epoch, over all layers; heads with equal λ are in the order
+    of layers, then heads (the paper's order, Sec. 3.2). `lambda-reversed-SEED` is its reverse. Orders by other weights
+    also start with the smallest.
 
     Raises:
         InputError: the order does not follow from weights.
@@ -50,8 +50,8 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
 def order_heads(job: Job[OrderFromModel]) -> str:
     """Stage *order*: write an order that needs no data (Figure 5): by layer, or random.
 
-    `first-layer-first` and `last-layer-first` go head by head within a layer; `random-1`, `random-2`, … are draws of
-    heads at random. A draw follows from its number and the seed only.
+    `first-layer-first` and `last-layer-first` go head by head within a layer. `random-1`, `random-2`, … are random
+    orders, each of which follows from its number and the seed.
 
     Raises:
         InputError: the order follows from weights, or there is no such order.
@@ -80,7 +80,7 @@ def order_heads(job: Job[OrderFromModel]) -> str:
 
 
 def smallest_first(weights: Mapping[Head, float]) -> list[Head]:
-    """Return heads in the order in which they are replaced: smallest weight first, ties by layer, then head."""
+    """Return heads by increasing weight, the order in which they are replaced; equal ones by layer, then head."""
     return sorted(weights, key=lambda head: (weights[head], head))
 
 
@@ -93,11 +93,7 @@ def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, JSON], t
 
 
 def heads_to_replace(order: PathLike, variant: Variant, model: Model) -> list[Head]:
-    """Read an order and return the heads that are replaced when a variant keeps its fraction of units.
-
-    Raises:
-        InputError: the file has another order, or one of another model.
-    """
+    """Return the first heads of an order, which a variant replaces; raise `InputError` if the order does not fit."""
     table = read_table(order)
     facts = provenance_of(table)
     must_agree(order, facts, {"weights": model.weights, "order": variant.order and variant.order.name})
@@ -113,7 +109,7 @@ def heads_to_replace(order: PathLike, variant: Variant, model: Model) -> list[He
 
 
 def check_ranked(ranked: Sequence[Head], model: Model, name: str) -> None:
-    """Raise `InputError` unless an order, which errors call `name`, has each head of a model once."""
+    """Raise `InputError` unless an order, called `name` in errors, has each head of a model once."""
     if sorted(ranked) != [(layer, head) for layer in range(model.layers) for head in range(model.heads)]:
         raise InputError(
             f"{name} does not order the heads of this model, which has {model.layers} layers of {model.heads} heads; "
@@ -122,5 +118,5 @@ def check_ranked(ranked: Sequence[Head], model: Model, name: str) -> None:
 
 
 def heads_replaced(ranked: Sequence[Head], variant: Variant, size: int = 1) -> list[Head]:
-    """Return the first heads of an order, which a variant replaces; a unit has `size` heads."""
+    """Return the first heads of a ranking, which a variant replaces; a unit has `size` heads."""
     return list(ranked[: len(ranked) - size * variant.kept(len(ranked) // size)])

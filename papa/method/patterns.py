@@ -1,13 +1,12 @@
 """Patterns of the average attention of each head: diagonal, on special tokens, concentrated (paper, Sec. 5.1).
 
-The paper counts such heads by eye and gives no formulas; these are ours. All of them look at
+The paper counts such heads by eye and gives no formulas; these are ours. All of them use
 
     S[q,k] = sum[q,k] / count[q,q],
 
-the share of its attention that query slot q spends on key slot k, averaged over the examples that use slot q. S is the
-constant C[q,k] times how often k has a token when q has one. Each row of S is therefore a distribution, whatever the
-lengths of the examples are, and a key that rarely has a token weighs no more than it did. A mean over rows is a mean
-over the tokens of the corpus: row q counts count[q,q] times, and slots that no example uses are left out.
+the share of query slot q's attention that goes to key slot k, averaged over the examples that use slot q. S is the
+constant C[q,k] times the share of these examples that also use slot k. Each row of S is therefore a distribution, for
+any lengths of the examples. A mean over rows is a mean over the tokens of the corpus: row q has weight count[q,q].
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from papa.errors import InputError
 from papa.method.averages import ConstantMatrices
 
 OFFSETS = (-2, -1, 0, 1, 2)
-"""Diagonals that are tried: query slot - key slot; 1 looks at the token before, -1 at the next one."""
+"""Offsets of diagonals, query slot - key slot: 1 is attention to the token before, -1 to the next one."""
 
 COLUMNS = {
     "layer": "int64",
@@ -64,15 +63,15 @@ def measure_patterns(
 
     - `diagonal`: among text tokens, one band gets at least `diagonal_lift` times an even share.
       lift(o) = mean of C[q,q-o] / mean of E[q], both over the text slots q for which q-o is a text slot too, weighted
-      by count[q,q-o]. E[q] = sum of sum[q,k] / sum of count[q,k] over text keys k is what each of them would get if
-      the attention that row q spends on text were spread evenly. `diagonal_lift` is the highest lift and `offset` its o
-      (of `OFFSETS`; the one closest to 0 if several are as high), `diagonal_mass` the mean of C[q,q-o]; null if text
-      gets no attention or has no such slots. A head that spends nearly all on `[CLS]` can thus be diagonal in the
-      rest, as it is to the eye; `diagonal_mass` tells how much that is.
-    - `mostly_special`: the mean over rows of S[q,k], summed over special k, is over `special_mass`. `special_mass` is
-      this sum; `first_mass` its part in slot `special[0]` and `separator_mass` the rest.
-    - `concentrated`: in over `dominant_rows` of the rows one entry of S is over `dominant_entry`. `dominant_rows` is
-      the share of these rows.
+      by count[q,q-o]. E[q] = sum of sum[q,k] / sum of count[q,k] over text keys k: the attention of each key if row q
+      spread its attention to text evenly. `diagonal_lift` is the highest lift, `offset` is its o (of `OFFSETS`, the
+      one closest to 0 if several are equal), and `diagonal_mass` is the mean of C[q,q-o]. They are null if text gets
+      no attention or has no such slots. A head that attends almost only to `[CLS]` can still be diagonal in the rest;
+      `diagonal_mass` shows the size of that rest.
+    - `mostly_special`: the mean over rows of S[q,k], summed over special k, exceeds `special_mass`. `special_mass` is
+      this sum, `first_mass` is its part in slot `special[0]`, and `separator_mass` is the rest.
+    - `concentrated`: the share of rows with an entry of S above `dominant_entry` exceeds `dominant_rows`, which is the
+      name of this share too.
 
     Args:
         constants: the attention of all heads.
@@ -116,9 +115,9 @@ def measure_patterns(
 
 
 def _diagonal(total: Tensor, count: Tensor, text: Tensor) -> tuple[int | None, float | None, float | None]:
-    """Offset, lift and mean attention of the most prominent band in one head; see `measure_patterns`.
+    """Return offset, lift and mean attention of the band with the highest lift in a head; see `measure_patterns`.
 
-    `total` and `count` are float64 `[query, key]`, `text` the slots without special tokens.
+    `total` and `count` are float64 `[query, key]`, and `text` are the slots without special tokens.
     """
     on_text, seen = total[:, text].sum(1), count[:, text].sum(1)
     even = on_text / seen.clamp(min=1)  # E [query]
@@ -132,17 +131,17 @@ def _diagonal(total: Tensor, count: Tensor, text: Tensor) -> tuple[int | None, f
         attention, spread = total[queries, queries - offset].sum(), weight @ even[queries]
         if spread > 0:
             lift = float(attention / spread)
-            # rounding must not make even attention look more diagonal at one offset than at another
+            # of two equal lifts, rounding must not choose
             if best[1] is None or lift > best[1] * (1 + 1e-9):
                 best = offset, lift, float(attention / weight.sum())
     return best
 
 
 def special_slots(tokens: Tokens) -> list[int]:
-    """The slots that contain a special token in every example, in rising order: `[CLS]`'s, then the separators'.
+    """Return the slots with a special token in every example, in rising order: that of `[CLS]`, then of separators.
 
-    The tokens in the first and the last slot are special in every layout. The same separator is also between two texts,
-    in one slot or (RoBERTa) two. A slot is therefore special if every example has one of these ids there.
+    The tokens in the first and the last slot are special in every layout, and the separators between two texts are the
+    same tokens. So a slot is special if every example has one of these tokens in it.
     """
     ends = (tokens.slots == 0) | (tokens.slots == tokens.n - 1)
     special = torch.isin(tokens.ids, tokens.ids[ends].unique())

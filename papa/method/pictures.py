@@ -14,26 +14,20 @@ if TYPE_CHECKING:
     from papa.method.averages import ConstantMatrices
 
 PANELS = 3
-"""The number of panels in a row."""
+"""Panels in a row."""
 RAMP = ["white", "#0072B2", "#00213a"]
 """Colors from no attention to the most."""
-
-
 MAXIMUM_SLOTS = 64
-"""The number of slots that a picture shows at most."""
+"""Slots that a picture shows at most."""
 MINIMUM_USE = 0.02
-"""The share of the examples that must use a slot before a picture of a head shows the slot."""
+"""A picture shows only slots that at least this share of the examples uses."""
 
 
 def drawn_slots(averages: ConstantMatrices, most: int = MAXIMUM_SLOTS) -> list[int]:
-    """The slots that a picture shows, in rising order.
-
-    Args:
-        averages: the attention of all heads.
-        most: how many slots at most; those in most use are shown, and of equals the earlier ones.
+    """Return the slots that a picture shows, in rising order: the `most` used ones, the earlier ones of equals.
 
     Raises:
-        InputError: no example went into the averages.
+        InputError: the averages are over no example.
     """
     uses = averages.count.diagonal().tolist()
     enough = [slot for slot, use in enumerate(uses) if use and use >= MINIMUM_USE * averages.examples]
@@ -43,15 +37,16 @@ def drawn_slots(averages: ConstantMatrices, most: int = MAXIMUM_SLOTS) -> list[i
 
 
 def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]], side: float) -> alt.ConcatChart:
-    """A picture for each head: rows are queries, columns keys, grey is a pair of slots that no example has.
+    """Draw the average attention of some heads: rows are queries, columns are keys.
 
-    Each head has its own scale of colours, from 0 to its largest entry, because a diagonal of 0.2 would vanish next to
-    a [SEP] of 0.9. Colours follow the square root, so more than [CLS] and [SEP] is visible.
+    Each head has a separate scale of colours up to its largest entry, because a diagonal of 0.2 would vanish next to a
+    [SEP] of 0.9. Colours follow the square root, so more than [CLS] and [SEP] is visible. Pairs of slots that no
+    example has are grey.
 
     Args:
         averages: the attention of all heads.
         heads: (layer, head) of each picture, counted from 0.
-        side: about how many pixels wide and high a picture is.
+        side: width and height of a picture, about, in pixels.
 
     Raises:
         InputError: there are no such heads, or no pairs of slots to show.
@@ -69,27 +64,23 @@ def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]], side:
     averages = averages.by_pair()
     slots, mean, seen = drawn_slots(averages), averages.mean, averages.count
     pairs = [(query, key) for query in slots for key in slots if seen[query, key]]
-    cells = pd.DataFrame(
-        {
-            "query": [query for query, _ in pairs],
-            "key": [key for _, key in pairs],
-            "examples": [int(seen[pair]) for pair in pairs],
-        }
-        | {f"{layer}_{head}": [round(float(mean[layer, head, *pair]), 4) for pair in pairs] for layer, head in heads}
-    )
-    # slots are names here and not numbers, so that a slot which is left out takes no place
+    cells = pd.DataFrame(pairs, columns=["query", "key"])
+    cells["examples"] = [int(seen[pair]) for pair in pairs]
+    for layer, head in heads:
+        cells[f"{layer}_{head}"] = [round(float(mean[layer, head, *pair]), 4) for pair in pairs]
+    # slots are names and not numbers, so no space is left for slots that are not shown
     step = 1 + len(slots) // 16
     labelled = [*slots[: -step or None : step], slots[-1]]
     scale = alt.Scale(domain=slots)
     axis = alt.Axis(values=labelled, labelAngle=0, labelOverlap=False, ticks=False, domain=False)
-    side = max(1, round(side / len(slots))) * len(slots)  # cells of a part of a pixel would have seams between them
+    side = max(1, round(side / len(slots))) * len(slots)  # cells have seams unless they are whole pixels
     x = alt.X("key:O", title="key slot", scale=scale, axis=axis)
     y = alt.Y("query:O", title="query slot", scale=scale, axis=axis)
 
     def picture(layer: int, head: int) -> alt.Chart:
         value = f"{layer}_{head}"
         largest = cells[value].max() or 1
-        steps = [largest * part**2 for part in (0, 0.25, 0.5, 0.75, 1)]  # as far from each other on the scale
+        steps = [largest * part**2 for part in (0, 0.25, 0.5, 0.75, 1)]  # equidistant on the scale
         color = alt.Color(
             f"{value}:Q",
             scale=alt.Scale(type="sqrt", range=RAMP, domain=[0, largest / 4, largest], interpolate="rgb"),
@@ -116,7 +107,7 @@ def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]], side:
 
 
 def styled(figure: Any) -> Any:
-    """Give a figure the fonts and lines of all others; the HTML report overrides its colors."""
+    """Give a figure the fonts and lines of all figures; the HTML report overrides its colors."""
     return (
         figure.configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6")
         .configure_title(fontSize=13, subtitleFontSize=11, anchor="start", frame="group")
@@ -125,7 +116,7 @@ def styled(figure: Any) -> Any:
 
 
 def inline(frame: pd.DataFrame) -> alt.InlineData:
-    """The rows of a frame as data of a figure; Altair itself refuses more than 5,000."""
+    """Return the rows of a frame as data of a figure; Altair refuses frames with more than 5,000 rows."""
     import altair as alt
 
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")

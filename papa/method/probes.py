@@ -1,7 +1,7 @@
 """Probes: small classifiers on all hidden states of a frozen encoder (paper, Sec. 4 and its appendix on training).
 
-They read dense hidden states `[example, L+1, slot, hidden]` as `Model.hidden_states` returns them; inside the package
-they read packed ones, `[token, L+1, hidden]`.
+They read dense hidden states `[example, L+1, slot, hidden]`, as `Model.hidden_states` returns them, or packed ones,
+`[token, L+1, hidden]`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProbeSizes:
-    """The sizes of hidden states, and how the model initialises weights and drops out.
+    """The sizes of hidden states, and a model's settings for its probe.
 
     Args:
         layers: number of hidden states of a token: L+1, with the embeddings.
@@ -43,7 +43,6 @@ class ProbeSizes:
 
     @classmethod
     def of(cls, model: Model, slots: int) -> ProbeSizes:
-        """Return the sizes for a model."""
         return cls(model.states, model.hidden, slots, spread_of(model.config), probe_dropout(model.config))
 
 
@@ -69,13 +68,7 @@ class SequenceProbe(nn.Module):
     """
 
     def __init__(
-        self,
-        layers: int,
-        slots: int,
-        hidden: int,
-        labels: int,
-        dropout: float = 0.0,
-        initializer_range: float = 0.02,
+        self, layers: int, slots: int, hidden: int, labels: int, dropout: float = 0.0, initializer_range: float = 0.02
     ):
         super().__init__()
         self.slot_weights = nn.Parameter(torch.full((layers, slots), 1.0 / slots))
@@ -140,21 +133,15 @@ class TokenProbe(nn.Module):
 class MlmProbe(nn.Module):
     """One word per masked token: its L+1 vectors concatenated, then dense, the model's activation, decoder.
 
-    logits = embeddings · activation(dense(hidden)) + bias. The decoder is tied to the model's input embeddings. These
-    stay frozen and belong neither to the probe's parameters nor to its state. `bias` `[vocabulary]`, 0 at the start,
-    is learned. If embeddings and hidden states differ in size (ELECTRA small), a learned projection precedes the
-    decoder.
+    logits = embeddings · activation(dense(hidden)) + bias. The decoder is tied to the model's input embeddings, which
+    are frozen and neither parameters of the probe nor part of its state. `bias` `[vocabulary]` is 0 at the start. If
+    embeddings and hidden states differ in size (ELECTRA small), a learned projection precedes the decoder.
     """
 
     embeddings: Tensor
 
     def __init__(
-        self,
-        layers: int,
-        hidden: int,
-        embeddings: Tensor,
-        activation: str = "gelu",
-        initializer_range: float = 0.02,
+        self, layers: int, hidden: int, embeddings: Tensor, activation: str = "gelu", initializer_range: float = 0.02
     ):
         """Take `embeddings` `[vocabulary, size]` and the `activation` of the model (`activation_of`)."""
         super().__init__()

@@ -1,4 +1,4 @@
-"""Progress bars of long steps on stderr: the terminal in a notebook, the log file in the workflow."""
+"""Progress bars on stderr, which is the terminal, a notebook or the log file of a job."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tqdm.auto import tqdm
 
 
 def progress(batches: Iterable[Tensor], title: str, total: int, begun: int = 0) -> Generator[Tensor, None, None]:
-    """Yield `batches` of example numbers and count their examples, up to `total`, starting at `begun`.
+    """Yield `batches` of example numbers and show how many of `total` examples are done; `begun` were done before.
 
-    The bar moves in a terminal; a log gets a line every half minute.
+    A log gets a line every half minute.
     """
     interactive = sys.stderr.isatty()
     with tqdm(

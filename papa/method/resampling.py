@@ -1,4 +1,4 @@
-"""Attention to single texts, drawn at random: the constant that shows what averaging adds."""
+"""Attention to single texts, drawn at random: a constant that shows the benefit of averaging."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from papa.model.model import Model
 
 
 def resampled_attention(model: Model, train: Tokens, seed: int = 0) -> ConstantMatrices:
-    """Draw a text for each slot, and take the row of that query from the attention to the text.
+    """Draw a text for each slot, and return the matrices whose rows are the attention to these texts.
 
-    A text is drawn from all that have a token in the slot, and all heads use the same text. `count` is 1 in rows that
-    some text has, and `examples` is the number of texts that were drawn.
+    A text is drawn from those that have a token in the slot, the same one for all heads. `count` is 1 in rows that any
+    text has, and `examples` is the number of drawn texts.
     """
     chance = torch.Generator().manual_seed(seed)
     example_of = torch.arange(len(train)).repeat_interleave(train.lengths)

@@ -1,4 +1,4 @@
-"""The runs of a study: the record of each measured point, its file, and the check that runs can be compared."""
+"""The runs of a study: the record of each measured point, its file, and the check that runs are comparable."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ COMMON_FIELDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("task",): (*TRAINING_FIELDS, "corpus", "slots", "style", "segments", "encoder_dropout"),
     ("model", "task"): ("style",),
 }
-"""The fields that all runs of a model, of a task, and of a model on a task have in common."""
+"""The fields that are equal in all runs of a model, of a task, and of a model on a task."""
 DECODER_STYLE = "contiguous"
-"""The style in which decoders lay out texts, whatever style the other models of a task use."""
+"""The layout of decoders, which the other models of a task need not share."""
 
 
 class _Record(BaseModel):
@@ -41,7 +41,7 @@ class SplitCounts(_Record):
 
 
 class Origin(_Record):
-    """The origin of a run: weights, texts, layout and version; None if it is not recorded."""
+    """The origin of a run: weights, texts, layout and version, each None if it is not recorded."""
 
     weights: str | None = None
     corpus: str | None = None
@@ -67,7 +67,7 @@ class Run(_Record):
         rows_available: the same without the limits of the config.
         cut: number of examples of each split that lost tokens.
         curve: mean training loss after each epoch; empty if nothing was trained.
-        provenance: where the run comes from.
+        provenance: the origin of the run.
     """
 
     model: str

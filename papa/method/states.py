@@ -1,4 +1,4 @@
-"""The places that hidden states come from: the model while a probe is trained, memory, or the store."""
+"""The sources of hidden states: the model while a probe is trained, memory, or the store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StreamedStates:
     Args:
         model: the frozen model.
         replacement: returns what the layers of the model do with their heads now.
-        dropout: whether the model drops out while training examples pass.
+        dropout: whether the model uses dropout on training examples.
         rounded: whether hidden states are rounded to float16 like stored ones; they then have no gradient.
         direct: whether the model's own head turns them into logits.
     """
@@ -42,7 +42,7 @@ class StreamedStates:
     direct: bool = False
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return float32 `[place, L+1, hidden]`, or `[token, word]` by the model's own head, on the model's device."""
+        """Return float32 `[place, L+1, hidden]`, or logits `[token, word]`, on the model's device."""
         dropout = self.dropout and batch.tokens.split == "train"
         if self.direct:
             return self.model.scores(self.model.pack(batch.packed), self.replacement(), dropout).float()
@@ -56,13 +56,7 @@ class StreamedStates:
 
 
 class CachedStates:
-    """Hidden states of all splits in memory, rounded like stored ones.
-
-    Args:
-        model: the frozen model.
-        replacement: what its layers do with their heads.
-        splits: the tokens of all splits.
-    """
+    """Hidden states of all splits in memory, rounded like stored ones."""
 
     def __init__(self, model: Model, replacement: Replacement, splits: Mapping[str, Tokens]):
         self.device = model.device
@@ -94,7 +88,7 @@ def encoded(
     budget: TokenBudget,
     store: Callable[[Tensor, Tensor], None],
 ) -> Iterator[Tensor]:
-    """Pass `store` examples and their hidden states, float16 `[token, L+1, hidden]`; yield the examples."""
+    """Call `store` with examples and their hidden states, float16 `[token, L+1, hidden]`; yield the examples."""
 
     def work(examples: Tensor, batch: Packed, _: int) -> None:
         states = model.run(batch, replacement)
@@ -110,7 +104,7 @@ def encoded(
 def stored_states(
     indices: Sequence[str], splits: Mapping[str, Tokens], model: str, variant: Variant
 ) -> Iterator[tuple[States, Mapping[str, JSON]]]:
-    """Open the stored hidden states next to the index of each part; yield them, and the facts of the indices.
+    """Open stored hidden states by the index of each part; yield them, and the facts that the indices share.
 
     Raises:
         DamagedArtefact: they are those of other texts, of another model or of another variant.

@@ -1,7 +1,6 @@
 """Tied constants: kinds of matrices in which all pairs of slots of one class have the same value.
 
-The kinds form a ladder from knowing nothing of the text to knowing which slot attends to which. A kind whose classes
-divide those of another knows everything that the other knows, and one kind of information more.
+The kinds form a ladder. Each kind divides the classes of a simpler one, and so adds one kind of information.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ def _sink(query: Tensor, key: Tensor) -> Tensor:
 
 
 def _by_distance(query: Tensor, key: Tensor) -> Tensor:
-    # the first slot is a class of its own, because models attend to it when nothing else is worth attending to
+    # the first slot is a separate class, because heads attend to it if no other token matters
     return torch.where(key > 0, query - key + len(query), 0)
 
 

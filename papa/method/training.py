@@ -1,7 +1,7 @@
 """The stage that measures a variant: a probe for each seed, its outcomes, and the runs that record them (App. B).
 
-All probes are trained in the same way. They differ in the objective, in where hidden states come from (the store, or
-the model), and in whether constants are trained with the probe.
+All probes are trained in the same way. They differ in the objective, in the source of hidden states (the store or the
+model), and in whether constants are trained with the probe.
 """
 
 from __future__ import annotations
@@ -54,12 +54,11 @@ class Source:
     Args:
         states: returns them, batch by batch.
         sizes: their sizes.
-        heads: number of heads of the model.
-        kept: number of heads that keep their attention.
+        heads, kept: number of heads of the model, and of those that keep their attention.
         weights: digest of the model's weights.
         sources: the model's entries in the trace.
         model: the model, if it computes the states; None if they are stored.
-        trained_constants: makes the constants that are trained with a probe, as they are at the start; or none.
+        trained_constants: returns new constants to be trained with a probe, if any.
     """
 
     states: States
@@ -79,14 +78,7 @@ class Source:
 
 @dataclass(frozen=True)
 class TrainedProbe:
-    """The probe of one seed, and its run.
-
-    Args:
-        run: the record of the measured point.
-        outcomes: the outcomes of every validation example, with the column `seed`.
-        facts: the variant and the labels, which are stored with the outcomes.
-        state: the trained tensors by name.
-    """
+    """The probe of one seed: its run, its outcomes and their facts, and the trained tensors by name."""
 
     run: Run
     outcomes: pa.Table
@@ -101,10 +93,10 @@ class TrainedProbe:
 def train_probe(job: Job[ProbeOf]) -> str:
     """Stage *probe*: train a probe for each seed and record its outcomes of every validation example (Sec. 4).
 
-    It writes the runs as JSON, the outcomes of all validation examples as Parquet, and the probes as safetensors. These
-    contain constants that were trained with a probe, but not the embeddings that a probe of masked tokens is tied to.
-    Probes of other seeds with the same trace stay in the files. The metric only appears in the line for the terminal.
-    If the model's own head takes the place of a probe, nothing is trained, and the file of the probes is empty.
+    It writes the runs as JSON, the outcomes as Parquet, and the probes as safetensors, with constants that were trained
+    with a probe, and without the embeddings that a probe of masked tokens is tied to. Probes of other seeds with the
+    same trace stay in the files. If the model's own head takes the place of a probe, nothing is trained, and the file
+    of the probes is empty.
 
     Raises:
         Diverged: the loss is no longer finite; the state after the last good epoch is kept with the probes.
@@ -119,10 +111,10 @@ def train_probe(job: Job[ProbeOf]) -> str:
         trained, checkpoints = _trained_before(job, trace), dict[int, Checkpoint]()
         for seed in settings.seeds:
             if seed not in trained:
-                # only the identity of a training depends on its seed; a finished probe waits for the other seeds
                 of_seed = replace(trace, settings={**trace.settings, "seed": seed})
                 place = Path(job.output("runs")).with_suffix(f".seed-{seed}")
                 more = seed != settings.seeds[-1]
+                # a finished probe waits in its checkpoint for the other seeds
                 checkpoints[seed] = Checkpoint(place, of_seed, job.machine, source.device, to_the_end=more)
                 trained[seed] = _train(job, splits, source, seed, checkpoints[seed])
     probes = [trained[seed] for seed in sorted(trained)]
@@ -131,7 +123,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
     write_tensors(tensors, job.output("probes"), {}, trace)
     outcomes = pa.concat_tables([probe.outcomes for probe in probes]).unify_dictionaries()
     write_table(outcomes, job.output("outcomes"), probes[-1].facts, trace)
-    # the runs come last, because a reader who finds them expects the other files
+    # runs are written last, because readers of runs expect the other files
     write_runs([probe.run for probe in probes], job.output("runs"), trace)
     for checkpoint in checkpoints.values():
         checkpoint.discard()
@@ -157,15 +149,13 @@ def _train(
         good = Path(job.output("probes")).with_suffix(LAST_GOOD.format(seed=seed))
         write_tensors(_state_of(modules), good, {}, job.trace(**source.sources))
         raise Diverged(f"{error} The state after epoch {error.good} is kept in {good}.") from None
-    variant = Variant.parse(settings.variant)
-    names, facts = names_of(variant), splits["train"].provenance
+    variant, facts = Variant.parse(settings.variant), splits["train"].provenance
+    point: dict[str, JSON] = {"model": settings.model.model.name, "task": settings.task, **names_of(variant)}
+    point |= {"fraction": str(variant.fraction)}
     layout = {key: facts[key] for key in ("corpus", "slots", "style", "segments")}
+    trained = epochs[: settings.training.epochs]
     run = Run(
-        model=settings.model.model.name,
-        task=settings.task,
-        constant=names["constant"],
-        order=names["order"],
-        fraction=str(variant.fraction),
+        **point,
         kept=source.kept,
         heads=source.heads,
         **settings.training.model_dump(),
@@ -173,15 +163,11 @@ def _train(
         rows=SplitCounts(**facts["rows"]),
         rows_available=SplitCounts(**facts["rows_available"]),
         cut=SplitCounts(**{split: tokens.cut for split, tokens in splits.items()}),
-        curve=[
-            {"epoch": number, "loss": epoch.loss}
-            for number, epoch in enumerate(epochs[: settings.training.epochs], start=1)
-        ],
+        curve=[{"epoch": number, "loss": epoch.loss} for number, epoch in enumerate(trained, start=1)],
         provenance=Origin(
             weights=source.weights, **layout, encoder_dropout=settings.encoder_dropout, papa_version=__version__
         ),
     )
-    point = {name: getattr(run, name) for name in ("model", "task", "constant", "order", "fraction")}
     point |= {"weights": source.weights, "corpus": facts["corpus"], **objective.facts}
     outcomes = objective.table([epoch.kept for epoch in epochs])
     outcomes = outcomes.add_column(0, "seed", pa.repeat(pa.scalar(seed, pa.int32()), len(outcomes)))
@@ -189,7 +175,7 @@ def _train(
 
 
 def _trained_before(job: Job[ProbeOf], trace: Trace) -> dict[int, TrainedProbe]:
-    """Read the probes that all outputs of a job contain, by seed, if they have this trace and are intact."""
+    """Return the intact probes by seed that all outputs of a job contain, if the outputs have this trace."""
     import pyarrow.compute as pc
 
     if any(trace_of(path) != trace for path in job.outputs.values()):
@@ -207,7 +193,7 @@ def _trained_before(job: Job[ProbeOf], trace: Trace) -> dict[int, TrainedProbe]:
         states.setdefault(int(seed), {})[name] = values
     facts, rows = provenance_of(outcomes), outcomes.replace_schema_metadata(None)
     by_seed = {seed: rows.filter(pc.equal(rows["seed"], seed)) for seed in states}
-    # a kill between two of the files leaves a seed in only some of them
+    # a job that was killed may have written a seed to only some of the files
     complete = [seed for seed in runs if seed in states and len(by_seed[seed])]
     return {seed: TrainedProbe(runs[seed], by_seed[seed], facts, states[seed]) for seed in complete}
 
@@ -219,17 +205,16 @@ def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]
     with stored_states(indices, splits, settings.model.model.name, Variant.parse(settings.variant)) as (states, index):
         sizes = ProbeSizes(**{field.name: index[field.name] for field in fields(ProbeSizes)})
         trace = trace_of(indices[0])
-        sources = (
-            {name: digest for name, digest in trace.inputs.items() if name in SourceDigests.names} if trace else {}
-        )
+        inputs = trace.inputs if trace else {}
+        sources = {name: digest for name, digest in inputs.items() if name in SourceDigests.names}
         yield Source(states, sizes, index["heads"], index["kept"], index["weights"], sources)
 
 
 @contextmanager
 def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]:
-    """Compute hidden states with the model, rounded to float16 like stored ones.
+    """Compute hidden states with the model, rounded like stored ones if such states could be stored.
 
-    If constants are trained or a task has no labels, hidden states stay float32, because no such states are stored.
+    They stay float32 if constants are trained or the task has no labels.
     """
     settings, tokens = job.settings, splits["train"]
     variant, unlabelled = Variant.parse(settings.variant), job.maybe("labels") is None
@@ -241,7 +226,7 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
     model = model_of(settings.model, job.machine)
     constants, heads = replaced_by(job, model, tokens.provenance)
     fixed, trained = model.replacement(constants, heads), list[TrainedConstants]()
-    replaced = replaced_in(fixed)
+    replaced, total = replaced_in(fixed), model.layers * model.heads
 
     def trained_constants() -> list[TrainedConstants]:
         if variant.trained and constants is not None and not isinstance(constants, Outputs):
@@ -253,13 +238,10 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
 
     rounded = not (variant.trained or unlabelled)
     states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, settings.direct)
-    heads_total = model.layers * model.heads
-    weights = str(model.weights)
-    sources, kept = sources_of(settings.model.model, weights, job.machine), heads_total - len(replaced)
-    sizes = ProbeSizes.of(model, tokens.n)
-    yield Source(states, sizes, heads_total, kept, weights, sources, model, trained_constants)
+    weights, sizes = str(model.weights), ProbeSizes.of(model, tokens.n)
+    sources = sources_of(settings.model.model, weights, job.machine)
+    yield Source(states, sizes, total, total - len(replaced), weights, sources, model, trained_constants)
 
 
 def _state_of(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
-    """Return a copy of the trained tensors of modules."""
     return {name: value.detach().cpu().clone() for module in modules for name, value in module.state_dict().items()}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def names_of(variant: Variant) -> dict[str, str | None]:
-    """Return the names of a variant's constant and order; None for a part that it does not have."""
+    """Return the names of a variant's constant and order; None if it has none."""
     parts = {"constant": variant.constant, "order": variant.order}
     return {key: None if part is None else part.name for key, part in parts.items()}
 
@@ -29,15 +29,9 @@ def names_of(variant: Variant) -> dict[str, str | None]:
 def replaced_by(
     job: Job[HiddenOf] | Job[ProbeOf], model: Model, facts: Mapping[str, JSON]
 ) -> tuple[Tensor | Matrices | Outputs | None, list[Head] | None]:
-    """Return the constants of a job and the heads that use them, as `Model.replacement` takes them.
+    """Return the constants of a job's variant (None if nothing is replaced) and the replaced heads (None for all).
 
-    Args:
-        job: its settings name a variant; it may read `constants` and an `order`.
-        model: the model whose heads are replaced.
-        facts: corpus, slots and style of the texts.
-
-    Returns:
-        The constants as `constants_for` returns them, None if nothing is replaced; and the heads, None for all.
+    `facts` are those of the texts; see `constants_for`.
     """
     variant, order = Variant.parse(job.settings.variant), job.maybe("order")
     if variant.constant is None:

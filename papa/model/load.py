@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
+from papa.config.job import Job
 from papa.config.settings import Machine
 from papa.config.stages import Encoding
-from papa.data.weights import NO_CODE, WEIGHTS, place_of, revision_of, weights_digest
+from papa.data.weights import NO_CODE, WEIGHTS, place_of, revision_of, sources_of, weights_digest
 from papa.errors import InputError, first_line
+from papa.files import Trace
 from papa.model.check import refused
 from papa.model.model import Model
 
@@ -93,6 +95,11 @@ def model_of(encoding: Encoding, machine: Machine) -> Model:
     model.precision, model.weights = getattr(torch, encoding.precision), digest
     model.token_budget = machine.token_budget
     return model
+
+
+def trace_with(job: Job[Any], model: Model) -> Trace:
+    """Return the trace of a job that reads a model; its settings have the encoding as `model`."""
+    return job.trace(**sources_of(job.settings.model.model, str(model.weights), job.machine))
 
 
 @contextmanager

@@ -23,7 +23,7 @@ COLUMNS = {
     "stock": "as it is",
     "half": "half replaced",
     "all": "all replaced",
-    "own": "own attention",
+    "own_attention": "own attention",
     "skipped": "skipped",
 }
 NOTE = (
@@ -67,7 +67,7 @@ def table_of(models: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> Tab
         | {
             "causal": "yes" if check["causal"] else "no",
             "sizes": _sizes(check),
-            **{name: _distance(check[name]) for name in ("stock", "half", "all", "own")},
+            **{name: _distance(check[name]) for name in ("stock", "half", "all", "own_attention")},
             "skipped": "-" if pd.isna(check["skipped"]) else f"{100 * check['skipped']:.0f} %",
         }
         for check in models

@@ -1,8 +1,4 @@
-"""Tools to compare a model with its stock form on one tiny batch, before anything is computed with it.
-
-If attention were not replaced, or positions were not those of the model's code, the numbers would be plausible and
-wrong. The stock model shows what is right.
-"""
+"""Tools to compare a model with its stock form on a tiny batch, before anything is computed with it."""
 
 from __future__ import annotations
 
@@ -20,14 +16,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""Largest allowed distance of hidden states from the stock model's, relative to their norm: a few roundings a layer."""
+"""Limit of the distance of hidden states from the stock model's, relative to their norm: some roundings per layer."""
 
 Padding = Literal["between", "after", "before"]
-"""Where padding is: between the tokens of an example, after them or before them."""
+"""The place of padding: between the tokens of an example, after them or before them."""
 
 
 def tiny_batch(model: PreTrainedModel, padding: Padding) -> Packed:
-    """Return three examples of different lengths with padding in this place."""
+    """Return three examples of different lengths with padding in this place; the last fills all slots."""
     rows = [[1, 1, 0, 0, 0, 0, 1], [1, 1, 1, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1, 1]]
     mask = torch.tensor(rows if padding == "between" else [sorted(row, reverse=padding == "after") for row in rows])
     pad_id = getattr(model.config, "pad_token_id", None)
@@ -38,7 +34,7 @@ def tiny_batch(model: PreTrainedModel, padding: Padding) -> Packed:
 
 
 def distance(states: list[Tensor], expected: list[Tensor]) -> float:
-    """Return the largest distance of states, relative to the norm of the expected one; nan if one is nan."""
+    """Return the largest distance of states, relative to the norm of the expected ones; nan if any is nan."""
     if len(states) != len(expected):
         return float("inf")
     distances = [

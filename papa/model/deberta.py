@@ -1,6 +1,6 @@
-"""Attention of DeBERTa, which transformers does not call by a registered name: modules that replace the stock ones.
+"""Attention of DeBERTa, as modules that replace the stock ones: transformers calls it by no registered name.
 
-Scores come from content and from the distance between two slots. One class is for the first DeBERTa, the other for
+Scores come from content and from the distance between two slots. One class is for the first DeBERTa, another for
 DeBERTa v2 and v3.
 """
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
         DisentangledSelfAttention as DisentangledSelfAttentionV2,
     )
 
-Projected = tuple[Tensor | None, Tensor | None, Tensor]
-"""Queries and keys of the kept heads (None if none is kept) and values of all heads, `[token, head, channel]`."""
+Projected = tuple[Tensor, Tensor, Tensor]
+"""Queries and keys of the kept heads, and values of all heads, `[token, head, channel]`."""
 
 
 class DisentangledAttention(nn.Module, ABC):
-    """The part that all DeBERTas share.
+    """The attention that all DeBERTas share.
 
     Let q and k be the query and key of two tokens, d the distance of their slots, and K and Q the projected embeddings
-    of distances. A head's score is (q·k + q·K[d] + k·Q[d]) / sqrt(channels * terms). Distances come from the original
-    slots, not from the packed row. A replaced head computes no query, no key and no projection of distances.
+    of distances. A head's score is (q·k + q·K[d] + k·Q[d]) / sqrt(channels * terms). Distances are those of the slots,
+    not of places in the packed row. A replaced head computes no query, no key and no projection of distances.
     """
 
     def __init__(self, stock: nn.Module):
@@ -76,34 +76,35 @@ class DisentangledAttention(nn.Module, ABC):
 
     @abstractmethod
     def projections(self) -> tuple[nn.Module | None, nn.Module | None]:
-        """Return the projections of embeddings of distances to keys (for c2p) and to queries (for p2c)."""
+        """Return the projections of distance embeddings to keys (for c2p) and to queries (for p2c)."""
 
     @abstractmethod
     def indices(self, examples: Examples) -> tuple[int, Tensor]:
-        """Return the largest distance, and the number of each pair's distance, `[example or 1, query, key]`."""
+        """Return the span of distances, and the number of each pair's distance, `[example or 1, query, key]`."""
 
     @abstractmethod
     def middle(self, rel_embeddings: Tensor, span: int) -> Tensor:
         """Return the embeddings of the distances -span … span-1, `[distance, hidden]`."""
 
-    def rows(self, blocks: Tensor) -> Tensor:
-        """Return the rows of a weight that belong to these blocks, each of which is one head."""
-        return (blocks[:, None] * self.channels + torch.arange(self.channels, device=blocks.device)).flatten()
-
     def outputs(self, projection: nn.Module, inputs: Tensor, heads: Tensor | None) -> Tensor:
         """Return the outputs of these heads (None: all), `[token, head, channel]`."""
-        outputs = projection(inputs) if heads is None else some_outputs(projection, inputs, self.rows(heads))
+        if heads is None:
+            outputs: Tensor = projection(inputs)
+        elif len(heads):
+            rows = (heads[:, None] * self.channels + torch.arange(self.channels, device=heads.device)).flatten()
+            outputs = some_outputs(projection, inputs, rows)
+        else:
+            return inputs.new_zeros(len(inputs), 0, self.channels)
         return outputs.view(len(inputs), -1, self.channels)
 
     def positions(
         self, rel_embeddings: Tensor | None, kept: Tensor | None, queries: Tensor, keys: Tensor, examples: Examples
     ) -> Tensor | None:
-        """Return what positions add to scaled scores, `[example, kept head, query, key]`; None if nothing."""
+        """Return the terms of distances in scaled scores, `[example, kept head, query, key]`, if there are any."""
         if rel_embeddings is None or not self.relative or not any(self.projections()):
             return None
         span, numbers = self.indices(examples)
-        shape = (*queries.shape[:3], queries.shape[2])  # [example, kept head, query, key]
-        where = numbers[:, None]  # [example or 1, 1, query, key]
+        shape, where = (*queries.shape[:3], queries.shape[2]), numbers[:, None]
         to_keys, to_queries = self._distances(rel_embeddings, kept, span)
         scores = queries.new_zeros(())
         if to_keys is not None:
@@ -126,11 +127,11 @@ class DisentangledAttention(nn.Module, ABC):
 
         if not all(isinstance(source, FrozenLinear) for source in sources if source) or self.pos_dropout.training:
             return project()
-        # nothing here depends on the input, so frozen weights are projected once for all batches
+        # with frozen weights, all batches share these projections
         weights = [weight for source in sources if source for weight in source.parameters()]
         heads = None if kept is None else kept.tolist()
         state = span, heads, [(weight.data_ptr(), weight._version) for weight in weights]
-        # v3 normalises its embeddings of distances in every pass, so only their values identify them
+        # v3 normalises its distance embeddings in every pass, so only their values identify them
         known = self._projected
         if known is None or known[0] != state or not torch.equal(known[1], rel_embeddings):
             with torch.inference_mode(False), torch.no_grad():
@@ -144,22 +145,21 @@ class DisentangledLayer(Layer):
 
     Args:
         module: the attention of the layer.
-        query, key: of the kept heads, `[token, head, channel]`; None if no head is kept.
+        query, key: of the kept heads, `[token, head, channel]`.
         spread_values: of all heads, `[example, head, place, channel]`.
         kept_heads: None means all.
-        rel_embeddings: embeddings of distances, if the model has them.
+        rel_embeddings: distance embeddings, if the model has them.
     """
 
     module: DisentangledAttention
-    query: Tensor | None
-    key: Tensor | None
+    query: Tensor
+    key: Tensor
     spread_values: Tensor
     kept_heads: Tensor | None
     rel_embeddings: Tensor | None
 
     def attending(self, heads: Tensor | None) -> Attending:
         """See `Layer`; queries and keys were computed only for the kept heads."""
-        assert self.query is not None and self.key is not None
         queries, keys = (self.examples.spread(projected) for projected in (self.query, self.key))
         added = self.module.positions(self.rel_embeddings, self.kept_heads, queries, keys, self.examples)
         return Attending(queries, keys, self.module.scaling, self.allowed, added=added)
@@ -191,12 +191,11 @@ class DebertaAttention(DisentangledAttention):
         if kept is None:
             query, key, value = self.in_proj(tokens).view(len(tokens), self.heads, 3, self.channels).unbind(2)
             return query + query_bias, key, value + value_bias
-        # the rows of a head are adjacent: first its query, then its key, then its value
+        # the rows of a head are adjacent: its query, its key, its value
         every = torch.arange(self.heads, device=kept.device)
         outputs = self.outputs(self.in_proj, tokens, torch.cat([3 * kept, 3 * kept + 1, 3 * every + 2]))
         query, key, value = outputs.split([len(kept), len(kept), self.heads], dim=1)
-        value = value + value_bias
-        return (query + query_bias[kept], key, value) if len(kept) else (None, None, value)
+        return query + query_bias[kept], key, value + value_bias
 
     def projections(self) -> tuple[nn.Module | None, nn.Module | None]:
         """See `DisentangledAttention`."""
@@ -213,7 +212,7 @@ class DebertaAttention(DisentangledAttention):
 
 
 class DebertaV2Attention(DisentangledAttention):
-    """DeBERTa v2 and v3: far distances share buckets, and distances may share the projections of tokens."""
+    """DeBERTa v2 and v3: far distances share buckets, and may share the projections of tokens."""
 
     def __init__(self, stock: DisentangledSelfAttentionV2):
         super().__init__(stock)
@@ -227,9 +226,7 @@ class DebertaV2Attention(DisentangledAttention):
 
     def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
         """See `DisentangledAttention`."""
-        query = key = None
-        if kept is None or len(kept):
-            query, key = (self.outputs(projection, tokens, kept) for projection in (self.query_proj, self.key_proj))
+        query, key = (self.outputs(projection, tokens, kept) for projection in (self.query_proj, self.key_proj))
         return query, key, self.outputs(self.value_proj, tokens, None)
 
     def projections(self) -> tuple[nn.Module | None, nn.Module | None]:
@@ -250,7 +247,7 @@ class DebertaV2Attention(DisentangledAttention):
 
 
 def bucketed(distances: Tensor, buckets: int, longest: int) -> Tensor:
-    """Return distances, where those beyond half of the buckets share the other half evenly by their logarithm."""
+    """Return distances, those beyond half of the buckets rounded so that they share the other half, evenly by log."""
     half = buckets // 2
     far = distances.abs().clamp(min=half)
     steps = torch.log(far / half) / torch.log(torch.tensor((longest - 1) / half)) * (half - 1)

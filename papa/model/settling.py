@@ -1,8 +1,7 @@
-"""Settling a model: find the form in which it takes batches, and check it against its stock form.
+"""Settling a model: find the form in which it takes batches, and compare it with its stock form.
 
 If attention were not replaced, or positions were not those of the model's code, the numbers would be plausible and
-wrong. So a model is refused unless it agrees on tiny batches with what transformers computes, and, with heads replaced,
-with the formula.
+wrong. So a model must agree with transformers on tiny batches, and with the formula if heads are replaced.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Stock = tuple[Packed, list[Tensor]]
 
 @dataclass(frozen=True)
 class Settled:
-    """A model that passed its checks.
+    """The results of settling a model.
 
     Args:
         form: the fastest form in which it is right.
@@ -55,11 +54,7 @@ class Settled:
 
 
 def settle(full: PreTrainedModel, session: Session) -> Settled:
-    """Put papa's attention into a model in place, and check it.
-
-    Args:
-        full: the model with its head, if it has one.
-        session: the session of the model.
+    """Put papa's attention into a model, with its head if it has one, in place; and check it.
 
     Raises:
         InputError: the attention of the model cannot be replaced, or a check fails.
@@ -75,12 +70,12 @@ def settle(full: PreTrainedModel, session: Session) -> Settled:
 def settle_plain(
     model: PreTrainedModel, inputs: Mapping[str, Tensor] | None, before: Stock | None
 ) -> tuple[AttentionFacts, bool]:
-    """Check a model in which only the attention is papa's, and which takes batches as its stock form does.
+    """Check a patched model that takes batches as its stock form does.
 
     Args:
-        model: a patched model.
+        model: a model in which only the attention is papa's.
         inputs: a tiny batch, if the model takes no text.
-        before: what the stock model computes with padding before the tokens; None if it does not run so.
+        before: the results of the stock model with padding before the tokens; None if it fails on it.
 
     Returns:
         The facts about its attention, and whether padding may be before the tokens.
@@ -96,14 +91,14 @@ def settle_plain(
 
 
 def stock_of(model: PreTrainedModel, padding: Padding) -> Stock:
-    """Return a tiny batch with padding in this place, and the hidden states that the stock model gives its tokens."""
+    """Return a tiny batch with padding in this place, and its hidden states in the stock model."""
     batch = tiny_batch(model, padding)
     return batch, Form(False).states(model, batch)
 
 
 def stock_with_padding_before(model: PreTrainedModel) -> Stock | None:
-    """Return `stock_of` the model with padding before the tokens; None if it does not run so."""
-    with _at_rest(model), suppress(Exception):  # not every model takes padding there
+    """Return `stock_of` the model with padding before the tokens; None if the model fails on it."""
+    with _at_rest(model), suppress(Exception):
         return stock_of(cast("PreTrainedModel", model.base_model), "before")
     return None
 
@@ -124,13 +119,13 @@ def _stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
         if not all(bool(state.isfinite().all()) for state in stock[padding][1]):
             dtype = next(model.parameters()).dtype
             raise InputError(f"its hidden states are not finite in {dtype}; load it in float32.")
-    with suppress(Exception):  # not every model takes padding there
+    with suppress(Exception):  # some models refuse padding there
         stock["before"] = stock_of(model, "before")
     return stock
 
 
 class _Trial:
-    """A patched model that is being compared with its stock form."""
+    """A patched model that is compared with its stock form."""
 
     def __init__(self, full: PreTrainedModel, session: Session):
         self.full, self.base, self.session = full, cast("PreTrainedModel", full.base_model), session
@@ -162,10 +157,10 @@ class _Trial:
         return Settled(self.form, facts, len(expected), int(expected[-1].shape[-1]), padding_before)
 
     def _choose_form(self, stock: Mapping[Padding, Stock], batch: Packed) -> bool:
-        """Choose the fastest form that is right; return whether it is right with padding before the tokens."""
+        """Choose the fastest form that is right; return whether padding may be before the tokens."""
         problems: dict[Form, str] = {}
         wanted = [stock[padding] for padding in ("after", "before") if padding in stock]
-        # of the forms that are right with padding after the tokens, one that also takes it before them comes first
+        # a form that is also right with padding before the tokens is preferred
         for needed in (wanted, wanted[:1]) if self.facts.causal else ([stock["between"]],):
             for form in forms_of(self.base):
                 self.form = form
@@ -176,7 +171,7 @@ class _Trial:
                     )
                     if form.packed and not (self._keeps_examples_apart(batch) and self._takes_long_rows(batch)):
                         continue
-                except Exception as error:  # a form that is not the model's may fail in any way
+                except Exception as error:  # a wrong form may fail in any way
                     problems[form] = str(error) or type(error).__name__
                     continue
                 if off <= self.tolerance:
@@ -188,9 +183,9 @@ class _Trial:
         raise InputError(f"{problems[Form(False)].removesuffix('.')}.")
 
     def _takes_long_rows(self, batch: Packed) -> bool:
-        """Whether a packed row may have more tokens than the model has positions; raises the model's error if not.
+        """Return True if a packed row may have more tokens than the model has positions; else raise the model's error.
 
-        A model that limits the length of its row says so before it attends.
+        A model that limits the length of its row does so before its first attention.
         """
         limit = slots_limit(self.full.config, self.form)
         if limit > LONG_LAYOUT:
@@ -206,9 +201,9 @@ class _Trial:
         return True
 
     def _keeps_examples_apart(self, batch: Packed) -> bool:
-        """Whether no token of one example feeds another in a packed row, as it would through a convolution.
+        """Return whether no token of a packed row feeds another example, as it would through a convolution.
 
-        Gradients show this exactly, even if the effect is too small to be seen in hidden states.
+        Gradients show this exactly, even if the effect on hidden states is tiny.
         """
         shifts: list[Tensor] = []
 
@@ -228,7 +223,7 @@ class _Trial:
         return len(shifts) == 1 and not bool(feeding[0].reshape(-1, feeding[0].shape[-1])[: len(inside)][~inside].any())
 
     def _identity(self, batch: Packed) -> Tensor:
-        """Constants by which a token attends only to itself, as no softmax over several tokens does."""
+        """Return constants by which a token attends only to itself, as no softmax over several tokens does."""
         shape = self.facts.layers, self.facts.heads, batch.n, batch.n
         return torch.eye(batch.n, device=self.weight.device, dtype=self.weight.dtype).expand(shape)
 
@@ -241,7 +236,7 @@ class _Trial:
                 raise InputError(f"replacing the attention of all heads of layer {layer} changes nothing.")
 
     def check_formula(self, batch: Packed) -> None:
-        """Refuse a model that, with half of its heads replaced, differs from the formula, dense and padded."""
+        """Refuse a model that differs from the dense, padded formula if half of its heads are replaced."""
         if self.base.config.model_type in MODULES:
             return
         padded, (layers, heads) = Form(False), (self.facts.layers, self.facts.heads)
@@ -258,10 +253,10 @@ class _Trial:
             )
 
     def _choose_output(self, batch: Packed) -> None:
-        """Choose the fastest output of pruned projections that gives the same hidden states as the full one."""
+        """Choose the fastest output of pruned projections with the same hidden states as the full output."""
         layers, per_layer = self.facts.layers, self.facts.heads
         every = [(layer, head) for layer in range(layers) for head in range(per_layer)]
-        # other heads in every layer, none of some groups, and once a single head
+        # different heads in each layer, no head of some groups, and once a single head
         chosen = [[(layer, head) for layer, head in every if (head + layer) % step] for step in (2, 3, per_layer)]
         constants = self._identity(batch)
         replacements = [self.replacement(constants, heads) for heads in (*chosen, every)]
@@ -273,7 +268,7 @@ class _Trial:
             return [state for replacement in replacements for state in self.run(batch, replacement)]
 
         expected = states("full")
-        with suppress(Exception):  # a model that counts heads itself cannot take fewer
+        with suppress(Exception):  # some models need all heads
             if distance(states("compact"), expected) <= self.tolerance:
                 return
         if not (off := distance(states("zero-filled"), expected)) <= self.tolerance:
@@ -283,7 +278,7 @@ class _Trial:
 
 @contextmanager
 def _refusing_errors(name: str) -> Iterator[None]:
-    """Turn errors of a model's code into an `InputError`: it may expect more than attention functions promise."""
+    """Turn errors of a model's code into an `InputError`; it may require more of attention functions than papa's do."""
     try:
         yield
     except InputError:
@@ -294,7 +289,7 @@ def _refusing_errors(name: str) -> Iterator[None]:
 
 @contextmanager
 def _at_rest(model: PreTrainedModel) -> Iterator[None]:
-    """Switch off a model's dropout and gradients inside, and restore them."""
+    """Switch off a model's dropout and all gradients inside; restore them afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

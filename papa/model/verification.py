@@ -1,7 +1,4 @@
-"""Verification: does papa compute with a model what the model computes, and with replaced heads what the formula says?
-
-`reference.py` has the formula.
-"""
+"""The check of a model by `papa verify`: distances from the stock model and from the formula of replaced heads."""
 
 from __future__ import annotations
 
@@ -26,22 +23,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verified:
-    """Measurements of a model.
+    """Measurements of a model on a tiny batch. Distances are those of hidden states, relative to their norm.
 
     Args:
         kind: its type, as its config names it.
         form: packed or padded; "refused" if it cannot be used.
-        why: why it is refused.
+        why: the reason of a refusal.
         causal: whether no token sees a later one.
         layers, heads, groups: its sizes; `layers` are those that attend.
         numbers: the layers that attend, as the model itself counts its layers; empty if all do.
-        stock: the largest distance of its hidden states from those of the stock model, relative to their norm.
-        half, all: the same from the reference, with every other head and with all heads replaced; nan without a
+        stock: the distance from the stock model.
+        half, all: the distance from the reference, with every other head and with all heads replaced; nan without a
             reference, because the attention of the model is a module of papa's.
-        own: the distance from the stock model if the constants of all heads are their own attention to the one text
-            that runs; nan if attention does not sum to one, as with sinks, while constants do.
-        skipped: the share of the outputs of projections for queries and keys that is not computed if all heads are
-            replaced.
+        own_attention: the distance from the stock model if each head has, as a constant, its own attention to the only
+            text; nan if attention does not sum to one, as with sinks.
+        skipped: the share of queries and keys that are not computed if all heads are replaced.
     """
 
     kind: str
@@ -55,7 +51,7 @@ class Verified:
     stock: float = float("nan")
     half: float = float("nan")
     all: float = float("nan")
-    own: float = float("nan")
+    own_attention: float = float("nan")
     skipped: float = float("nan")
 
 
@@ -77,32 +73,32 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
         if takes_text(base)
         else raw_batch(base, tiny_raw_inputs(base))
     )
-    distances = {"stock": distance(model.run(batch), padded.states(base, batch))}
     shape = model.layers, model.heads, batch.n, batch.n
     constants = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(model.device, model.dtype)
-    if kind not in MODULES:
-        every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
-        for name, heads in (("half", every[::2]), ("all", every)):
-            with Reference(base, constants, heads, dense(batch)[1]):
-                expected = padded.states(base, batch)
-            distances[name] = distance(model.run(batch, model.replacement(constants, heads)), expected)
+    every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
+    distances = {"stock": distance(model.run(batch), padded.states(base, batch))}
+    for name, heads in {"half": every[::2], "all": every}.items() if kind not in MODULES else ():
+        with Reference(base, constants, heads, dense(batch)[1]):
+            expected = padded.states(base, batch)
+        distances[name] = distance(model.run(batch, model.replacement(constants, heads)), expected)
+    numbers = tuple(number for number in model.numbers if number is not None)
+    all_attend = numbers == tuple(range(len(numbers))) and model.states <= len(numbers) + 1
     return Verified(
         kind,
         str(model.form),
-        "",
-        model.causal,
-        model.layers,
-        model.heads,
-        model.groups,
-        _numbers(model),
-        own=_distance_with_own_attention(model, base, batch),
+        why="",
+        causal=model.causal,
+        layers=model.layers,
+        heads=model.heads,
+        groups=model.groups,
+        numbers=() if all_attend else numbers,
+        own_attention=_distance_with_own_attention(model, base, batch),
         skipped=_skipped_share(model),
         **distances,
     )
 
 
 def _distance_with_own_attention(model: Model, base: PreTrainedModel, batch: Packed) -> float:
-    """Distance from stock on one example if the constants of all heads are their own attention to it."""
     if isinstance(batch, RawBatch):
         single: Packed = raw_batch(base, {name: values[:1] for name, values in batch.arguments.items()})
     else:  # the last example of a tiny batch fills all slots
@@ -114,12 +110,6 @@ def _distance_with_own_attention(model: Model, base: PreTrainedModel, batch: Pac
     if not torch.allclose(constants.sum(-1), torch.ones(()).to(constants), atol=1e-3):
         return float("nan")
     return distance(model.run(single, model.replacement(constants)), Form(False).states(base, single))
-
-
-def _numbers(model: Model) -> tuple[int, ...]:
-    """The layers that attend; empty if all do, or if they have no numbers."""
-    numbers = tuple(number for number in model.numbers if number is not None)
-    return () if numbers == tuple(range(len(numbers))) and model.states <= len(numbers) + 1 else numbers
 
 
 def _skipped_share(model: Model) -> float:

@@ -51,7 +51,7 @@ def order_heads(job: Job[OrderFromModel]) -> str:
     """Stage *order*: write an order that needs no data (Figure 5): by layer, or random.
 
     `first-layer-first` and `last-layer-first` go head by head within a layer. `random-1`, `random-2`, … are random
-    orders, each of which follows from its number and the seed.
+    orders that follow from their number and the seed.
 
     Raises:
         InputError: the order follows from weights, or there is no such order.

@@ -1,8 +1,8 @@
 """Attention in which heads can be replaced: one function for every model that calls its attention by name.
 
-transformers lets a model call a *registered* attention function, after rotary embeddings and norms of queries and keys
-and before the heads of keys are repeated. It also calls a registered mask function, with the rule by which the model
-lets a query see a key. This module registers both as `NAME`. The `Session` of the running model tells them what to do.
+A model of transformers can call a *registered* attention function, after rotary embeddings and norms of queries and
+keys, and before the heads of keys are repeated. It also calls a registered mask function, with its rule for the keys
+that a query sees. This module registers both as `NAME`. The `Session` of the running model says what they do.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from papa.model.replacement import (
 NAME = "papa"
 """The name under which transformers knows the attention function and the mask function."""
 Rule = Callable[..., Any]
-"""Whether a query sees a key: from the number of the example, the head, and the columns of query and key."""
+"""Maps the number of the example, the head, and the columns of query and key to whether the query sees the key."""
 HARMLESS_KEYWORDS = frozenset(
     """is_causal sliding_window output_attentions output_hidden_states use_cache return_dict position_ids
     cache_position deterministic cu_seq_lens_q cu_seq_lens_k max_length_q max_length_k""".split()
 )
-"""Keywords that models hand to attention and that change nothing here: the rule has the windows and the direction."""
+"""Keywords of attention functions that change nothing here; the rule already has windows and causality."""
 
 
 class Observed(Exception):
@@ -51,10 +51,7 @@ class Observed(Exception):
 
 
 class CausalMask(Tensor):
-    """A mask that lets every query see exactly the keys up to its own place.
-
-    Whatever a model makes of it is a plain tensor again.
-    """
+    """A mask by which every query sees exactly the keys up to its place; results of operations are plain tensors."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment] # as in torch's Parameter
 
@@ -67,9 +64,9 @@ class AttentionFacts:
         layers: number of layers that attend.
         heads: heads per layer.
         groups: heads of keys per layer; each serves a group of heads.
-        numbers: the number that the model itself gives to each layer that attends, None if it gives none. Models that
-            mix attention with other layers skip some numbers.
-        causal: whether some rule hides later keys.
+        numbers: the number of each attending layer in the model's code, None if it has none. Models with other layers
+            skip some numbers.
+        causal: whether a rule hides later keys.
     """
 
     layers: int
@@ -80,7 +77,7 @@ class AttentionFacts:
 
     @classmethod
     def of(cls, name: str, session: Session, run: Callable[[], object]) -> AttentionFacts:
-        """Return the facts about the model called `name`, from one pass of it.
+        """Return the facts about the model `name`, which `run` runs once.
 
         Raises:
             InputError: the layers differ, or do not call attention once each in their order.
@@ -120,7 +117,7 @@ class AttentionFacts:
 
 
 def number_of(module: nn.Module) -> int | None:
-    """Return the number that a model gives to the layer of an attention module, if it gives one."""
+    """Return the number of an attention module's layer in the model's code; None if it has none."""
     number = getattr(module, "layer_idx", None)
     return number if isinstance(number, int) and number >= 0 else None
 
@@ -131,13 +128,13 @@ class Session:
 
     Args:
         replacement: what each layer does; empty until the number of layers is known.
-        facts: None until a first pass has shown them.
-        layout_from_attention: whether the model's own mask or attention shows which tokens there are. It does so if
-            the model takes pictures or sound.
-        observer: sees every layer and its attention `[example, head, query, key]`.
+        facts: None until the first pass.
+        layout_from_attention: whether the layout of tokens comes from the model's own mask or attention, as for
+            pictures and sound.
+        observer: called with every layer and its attention `[example, head, query, key]`.
         last_layer: the layer after whose attention an observed pass ends.
         stand_in: computes contexts in place of attention, from module, query, key and value.
-        rule_observer: sees the rule of every mask that the model asks for.
+        rule_observer: called with the rule of every mask.
         examples: the layout of the batch; None outside of a pass.
         called: number of layers that have called attention in this pass.
         lock: held during a pass, because all threads share the session.
@@ -165,7 +162,7 @@ class Session:
 
     @contextmanager
     def over(self, examples: Examples, replacement: Replacement | None = None) -> Iterator[None]:
-        """Let the model run inside over these examples, for once with another replacement if one is passed."""
+        """Let the model run inside over these examples, with this replacement instead of the session's, if not None."""
         with self.lock:
             usual = self.replacement
             self.replacement = usual if replacement is None else replacement
@@ -178,11 +175,11 @@ class Session:
 
     @property
     def awaits_layout(self) -> bool:
-        """Whether the model has yet to show which tokens there are."""
+        """Whether the model has yet to show the layout of its tokens."""
         return self.layout_from_attention and self.examples is None
 
     def take_layout(self, mask: Tensor) -> None:
-        """Take the mask `[example, slot]` by which the model shows which tokens there are."""
+        """Set the layout from a mask `[example, slot]` of the model's tokens."""
         self.examples = Examples.of_mask(mask, from_first=self.causal)
 
     @property
@@ -217,7 +214,7 @@ _running: ContextVar[Session | None] = ContextVar("papa_session", default=None)
 
 @contextmanager
 def running(session: Session) -> Iterator[None]:
-    """Let the model that runs inside follow its session."""
+    """Run a model with its session inside."""
     token = _running.set(session)
     try:
         yield
@@ -234,7 +231,7 @@ def current() -> Session:
 
 
 def registered() -> str:
-    """Register both functions with transformers, and return their name."""
+    """Register both functions in transformers, and return their name."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(NAME, attention)
@@ -260,7 +257,7 @@ def mask(
     session = current()
     if session.awaits_layout:
         if attention_mask is None and mask_function is bidirectional_mask_function:
-            return None  # every token sees every token, and attention shows how many there are
+            return None  # every token sees every token; attention will show their number
         session.take_layout(torch.ones(batch_size, kv_length) if attention_mask is None else attention_mask)
     examples = session.layout
     if not examples.packed and kv_length > examples.slots.shape[1]:
@@ -274,7 +271,7 @@ def mask(
 
 
 def allowed_by(rule: Rule, examples: Examples) -> Tensor | None:
-    """Return the keys that a rule of transformers lets queries see, in the shape of `mask`."""
+    """Return the keys that queries see by a rule of transformers; shapes as in `mask`."""
     from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
     real = None if examples.real is None else examples.real[:, None, None, :]
@@ -286,13 +283,13 @@ def allowed_by(rule: Rule, examples: Examples) -> Tensor | None:
         # places follow each other in the order of slots, and empty places come last
         triangle = torch.ones(places, places, dtype=torch.bool, device=columns.device).tril()[None, None]
         return triangle.as_subclass(CausalMask)
-    # to the model, a packed row is one row, whatever it contains
+    # for the model, a packed row is one example
     rows = torch.arange(len(columns), device=columns.device)[:, None, None]
     rows = torch.zeros_like(rows) if examples.packed else rows
     seen = rule(rows, torch.zeros_like(rows), columns[:, -examples.queries :, None], columns[:, None, :])
     allowed: Tensor = seen.expand(len(columns), examples.queries, places)[:, None]
     allowed = allowed if real is None else allowed & real
-    # a query of padding may see nothing, which has no softmax; its context is never read and has no gradient
+    # a query of padding may see no key, which has no softmax; its context is never read
     return allowed | ~allowed.any(-1, keepdim=True)
 
 
@@ -304,24 +301,24 @@ def attention(
     attention_mask: Tensor | None,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """Attend as the session of the running model says.
+    """Compute the context of a layer, as the session of the running model says.
 
     Args:
         module: the layer's attention.
         query, key, value: `[1, head, token, channel]` of a packed row or `[example, head, slot, channel]`; keys and
             values may have fewer heads, each of which serves a group.
         attention_mask: the result of `mask`, or a mask that the model made itself.
-        more: scaling, dropout and whatever else the model does to scores.
+        more: scaling, dropout and other operations on scores.
 
     Returns:
         `[1, token, head, channel]` or `[example, slot, head, channel]`.
 
     Raises:
-        InputError: the model hands over something unknown, which could not be left out safely.
+        InputError: the model passes an unknown keyword, which may change attention.
     """
     session = current()
     if session.awaits_layout:
-        # in a mask that the model made itself, padding is what no query sees
+        # in a mask that the model made itself, no query sees padding
         seen = key.new_ones(1, 1, 1, key.shape[2]) > 0 if attention_mask is None else visible(attention_mask)
         session.take_layout(seen.flatten(1, 2).any(1).expand(len(key), -1))
     layout = session.layout
@@ -335,7 +332,7 @@ def attention(
         return session.stand_in(module, query, key, value), None
     examples, scoring = layout.last(key.shape[2]), Scoring.of(module, query, attention_mask, more)
     if examples.packed and (scoring.bias is not None or (attention_mask is None and examples.real is not None)):
-        raise InputError(f"{type(module).__name__} adds to its scores what papa cannot take to a packed row.")
+        raise InputError(f"{type(module).__name__} adds terms to its scores that do not fit a packed row.")
     planned = session.replacement[number] if session.replacement else None
     heads = len(planned.kept) + len(planned.heads) if isinstance(planned, Replace) else query.shape[1]
     allowed, values = scoring.allowed, examples.spread_heads(value)
@@ -344,13 +341,13 @@ def attention(
 
 
 def visible(mask: Tensor) -> Tensor:
-    """Return which keys queries see by a mask that is bool or is added to scores."""
+    """Return the keys that queries see by a mask that is bool or is added to scores."""
     return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """How a layer makes attention of products of queries and keys; see `Attending` for the fields."""
+    """The terms that turn products of queries and keys into attention; see `Attending` for the fields."""
 
     scaling: float
     dropout: float
@@ -361,14 +358,14 @@ class Scoring:
 
     @classmethod
     def of(cls, module: nn.Module, query: Tensor, mask: Tensor | None, keywords: Mapping[str, Any]) -> Scoring:
-        """Read the mask and the keywords that a model hands to attention; raise `InputError` if one is unknown."""
+        """Read the mask and the keywords of a call of attention; raise `InputError` if a keyword is unknown."""
         known = {name: value for name, value in keywords.items() if value is not None and name not in HARMLESS_KEYWORDS}
         scaling, dropout = known.pop("scaling", query.shape[-1] ** -0.5), known.pop("dropout", 0.0)
         softcap, sinks, bias = (known.pop(name, None) for name in ("softcap", "s_aux", "position_bias"))
         unknown = [name for name, value in known.items() if value is not False]
         if unknown:
             raise InputError(
-                f"{type(module).__name__} hands {', '.join(unknown)} to its attention, which papa does not know; "
+                f"{type(module).__name__} passes {', '.join(unknown)} to its attention, which papa does not know; "
                 "such a model cannot be used."
             )
         if mask is None or mask.dtype == torch.bool:
@@ -378,7 +375,7 @@ class Scoring:
 
 
 def context_of(session: Session, layer: Layer) -> Tensor:
-    """Return the context of all heads of a layer, `[example, head, place, channel]`, and show it to the observer."""
+    """Return the context of all heads of a layer, `[example, head, place, channel]`; call the observer, if any."""
     if session.observer is None:
         return layer.context(session.replacement[layer.number])
     attention = layer.attending(None).attention()
@@ -390,10 +387,10 @@ def context_of(session: Session, layer: Layer) -> Tensor:
 
 @dataclass(frozen=True)
 class Layer(ABC):
-    """The attention of a layer, which computes only what it is asked for.
+    """The attention of a layer; it computes nothing that no result needs.
 
     Args:
-        number: of the layer.
+        number: number of the layer.
         examples: the layout of the batch.
         allowed: see `restrict`.
         dropout: share of the entries of attention and constants that is dropped.
@@ -435,7 +432,7 @@ class Layer(ABC):
         return replaced_context(restrict(constant, self.examples, self.allowed), values, self.dropout)
 
     def mixed(self, weights: Tensor, constant: LayerConstants) -> Tensor:
-        """Return the context of all heads, each a mixture of its attention (by its weight) and its constant."""
+        """Return the context of all heads, each a mixture of its attention, by its weight, and its constant."""
         heads, values = self.attending(None), self.values(None)
         if isinstance(constant, Outputs):
             attended, outputs = kept_context(heads, values, self.dropout), outputs_at(constant, self.examples)
@@ -444,7 +441,7 @@ class Layer(ABC):
         return mixed_context(weights, constants, heads, values, self.dropout)
 
     def distances(self, attention: Tensor, constant: LayerConstants) -> Tensor:
-        """Return the squared distance of all heads' attention from their constant, `[example, head, query]`."""
+        """Return the squared distances of all heads' attention from their constants, `[example, head, query]`."""
         if isinstance(constant, Outputs):
             actual, expected = attention @ self.values(None), outputs_at(constant, self.examples)
         else:
@@ -457,11 +454,11 @@ class ProjectedLayer(Layer):
     """A layer of a model that calls the registered attention function.
 
     Args:
-        query: as the model gives it, of all heads or only of kept ones.
-        key: as the model gives it, of all groups or only of those that serve kept heads.
+        query: the model's queries, of all heads or only of kept ones.
+        key: the model's keys, of all groups or only of those that serve kept heads.
         grouped_values: `[example, group, place, channel]`.
         heads: number of heads of the layer.
-        scoring: how attention is made of queries and keys.
+        scoring: turns queries and keys into attention.
     """
 
     query: Tensor
@@ -493,7 +490,7 @@ class ProjectedLayer(Layer):
         return for_heads(self.grouped_values, self.group_size, heads)
 
     def _keys_of(self, heads: Tensor) -> Tensor | None:
-        """Where the keys of kept heads are among the computed ones; None if these are exactly theirs."""
+        """Return the places of kept heads' keys among the computed ones; None if no others were computed."""
         groups = heads // self.group_size
         if self.key.shape[1] == self.grouped_values.shape[1]:
             return groups
@@ -506,5 +503,5 @@ def for_heads(grouped: Tensor, group_size: int, heads: Tensor | None) -> Tensor:
         return grouped if group_size == 1 else grouped.repeat_interleave(group_size, dim=1)
     if grouped.is_contiguous():
         return grouped.index_select(1, heads // group_size)
-    # in the order of memory, which is several times as fast as an index of the second dimension
+    # in the order of memory, this is several times as fast
     return grouped.transpose(1, 2).index_select(2, heads // group_size).transpose(1, 2)

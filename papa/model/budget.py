@@ -1,4 +1,4 @@
-"""A pass of a model over a corpus: batches under a budget of tokens, which shrinks if memory runs out."""
+"""A pass of a model over a corpus, in batches with a budget of tokens; if memory runs out, the budget shrinks."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class TokenBudget:
     def run(self, model: Model, group: Tokens, work: Work, done: Callable[[], int] = lambda: 0) -> Iterator[Tensor]:
         """Do `work` on all examples of a group, batch by batch, and yield the numbers of finished examples.
 
-        A batch that does not fit is done in halves, which resume at the layer that `done` returns: the sums of earlier
-        layers are kept. Raises `InputError` if a single example does not fit.
+        A batch that does not fit is halved; both halves resume at the layer that `done` returns. Raise `InputError` if
+        a single example does not fit.
         """
         pinned = model.device.type == "cuda"
 
@@ -48,7 +48,7 @@ class TokenBudget:
                 part, packed, first = left.pop()
                 packed = group.batch(part) if packed is None else packed
                 if not self._fits(model, work, part, packed, first):
-                    # Nothing refers to the tensors of the failed attempt any more.
+                    # nothing refers to the tensors of the failed attempt any more
                     self._halve(model, int(packed.lengths.sum()), len(part))
                     middle = -(-len(part) // 2)
                     left += [(half, None, done()) for half in (part[middle:], part[:middle])]
@@ -64,7 +64,7 @@ class TokenBudget:
     def _halve(self, model: Model, tokens: int, examples: int) -> None:
         if examples == 1:
             raise InputError(
-                f"The memory of {model.device} does not do for one example of {tokens} tokens; "
+                f"The memory of {model.device} is too small for one example of {tokens} tokens; "
                 "take fewer slots, a smaller model or a larger device."
             )
         self.tokens = max(1, tokens // 2)
@@ -72,15 +72,13 @@ class TokenBudget:
         if model.device.type != "cpu":
             torch.accelerator.empty_cache()
         log.warning(
-            "%s is out of memory with %d tokens at once; going on with token_budget %d.",
-            model.device,
-            tokens,
-            self.tokens,
+            "%s is out of memory with %d tokens at once; continuing with token_budget %d.",
+            *(model.device, tokens, self.tokens),
         )
 
 
 def _prefetched(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the same items; a thread makes each while the one before it is used."""
+    """Yield the same items; a thread prepares the next one meanwhile."""
     source = iter(items)
     with ThreadPoolExecutor(1) as worker:
         ahead = worker.submit(next, source, None)

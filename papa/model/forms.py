@@ -1,6 +1,6 @@
 """The forms in which a model takes a batch: as one packed row if that changes nothing, else padded.
 
-No list says how models differ. `settling.py` finds out by trying which positions a model takes.
+There is no list of models; `settling.py` tries the forms.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ MODULES: Mapping[str, Callable[..., DisentangledAttention]] = {
     "deberta": DebertaAttention,
     "deberta-v2": DebertaV2Attention,
 }
-"""Model types that call no attention by its name, and the modules that replace their attention."""
+"""Model types that call no attention function by its name, and the modules that replace their attention."""
 NO_PROBE_DROPOUT = ("camembert", "data2vec-text", "roberta", "xlm-roberta")
 """Model types whose sequence classifiers have no dropout between pooler and output; nor have their probes."""
 RAW_INPUTS = ("pixel_values", "input_features", "input_values")
-"""Names of the arguments by which models of transformers take pictures and sound."""
+"""Arguments of models for pictures and sound."""
 SCALES_ALONG_ROW = "attn_temperature_tuning"
-"""The key of a config that scales queries by their place in the row, whichever example they belong to (Llama 4).
+"""The key of a config that scales queries by their place in the row, even in another example (Llama 4).
 
-The scale starts to grow after thousands of tokens, so a tiny batch cannot reveal it.
+The scale grows only after thousands of tokens, so a tiny batch cannot reveal it.
 """
 Positions = Literal["slot", "rank", "none"]
 
@@ -47,7 +47,7 @@ class Form:
     """The form in which a model takes a batch.
 
     Args:
-        packed: as one row of tokens; else padded, as the stock model does.
+        packed: as one row of tokens; else padded, like the stock model.
         positions: the position id of a token in a packed row: its slot, or its rank among the tokens of its example;
             "none" if the model takes no position ids.
         offset: added to ranks.
@@ -108,7 +108,7 @@ class Form:
 
 
 def forms_of(model: PreTrainedModel) -> Iterator[Form]:
-    """Yield the forms in which a model may be right, the fastest first."""
+    """Yield the forms that may be right for a model, the fastest first."""
     if not takes_text(model) or getattr(model.config.get_text_config(), SCALES_ALONG_ROW, False):
         yield Form(False)
         return
@@ -138,22 +138,18 @@ def _parameters(forward: Callable[..., object]) -> Mapping[str, inspect.Paramete
 
 
 def takes_text(model: PreTrainedModel) -> bool:
-    """Whether a model takes ids of words, and not only pictures or sound."""
+    """Return whether a model takes ids of words, and not only pictures or sound."""
     accepted = accepted_by(model)
     return "input_ids" in accepted or not any(name in accepted for name in RAW_INPUTS)
 
 
 def options_of(model: PreTrainedModel) -> dict[str, bool]:
-    """Return the options of every forward pass, which keep the model from caching keys and values."""
+    """Return the options of every forward pass, which switch off the cache of keys and values."""
     return {"use_cache": False} if "use_cache" in accepted_by(model) else {}
 
 
 def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tensor]:
-    """Return all hidden states of a model, embeddings first, as the model gives them.
-
-    Raises:
-        InputError: the model gives none.
-    """
+    """Return all hidden states of a model, embeddings first; raise `InputError` if it has none."""
     states = getattr(model(**arguments, **options_of(model), output_hidden_states=True), "hidden_states", None)
     if not states:
         raise InputError(f"{type(model).__name__} gives no hidden states.")
@@ -161,7 +157,7 @@ def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tens
 
 
 def slots_limit(config: PreTrainedConfig, form: Form) -> int:
-    """Return the number of slots that a model has positions for; `sys.maxsize` if it has no limit."""
+    """Return the largest number of slots for which a model has positions; `sys.maxsize` if there is no limit."""
     names = ("max_position_embeddings", "n_positions", "n_ctx")
     longest = next((limit for name in names if (limit := getattr(config, name, None))), None)
     return sys.maxsize if longest is None or longest < 0 else int(longest) - form.offset
@@ -179,7 +175,7 @@ def probe_dropout(config: PreTrainedConfig) -> float:
 
 
 def patch(model: PreTrainedModel) -> Callable[[], None]:
-    """Let `model` attend as its session says; return a function that puts everything back.
+    """Put papa's attention into a model; return a function that restores it.
 
     Raises:
         InputError: the attention of the model cannot be replaced.
@@ -197,7 +193,7 @@ def _patch_modules(model: PreTrainedModel, module_class: Callable[..., Disentang
     for name, module in stock.items():
         model.set_submodule(name, module_class(module))
     encoder: Any = next(module for module in model.modules() if hasattr(module, "get_rel_pos"))
-    # the stock encoder makes masks and distances between all tokens of a row, which nothing reads here
+    # the stock encoder computes masks and distances between all tokens of a row, which nothing reads here
     encoder.get_attention_mask, encoder.get_rel_pos = (lambda mask: mask), (lambda *_: None)
 
     def undo() -> None:
@@ -209,16 +205,16 @@ def _patch_modules(model: PreTrainedModel, module_class: Callable[..., Disentang
 
 
 def _patch_by_name(model: PreTrainedModel) -> Callable[[], None]:
-    # a part of a model may have its own config, with another name in it
+    # the config of a part may name another attention
     before = {id(config): (config, config._attn_implementation) for config in _configs_of(model)}
 
     def undo() -> None:
-        for config, name in before.values():  # the whole first, because it hands its name on to its parts
+        for config, name in before.values():  # wholes first, because they overwrite the names of their parts
             config._attn_implementation = name
 
     try:
         model.set_attn_implementation(registered())
-    except Exception as error:  # each model has reasons of its own
+    except Exception as error:  # models refuse with many errors
         undo()
         raise InputError(f"The attention of {type(model).__name__} cannot be replaced: {error}") from error
     if model.config._attn_implementation != NAME:
@@ -228,7 +224,7 @@ def _patch_by_name(model: PreTrainedModel) -> Callable[[], None]:
 
 
 def is_patched(model: PreTrainedModel) -> bool:
-    """Whether papa's attention is in `model` now."""
+    """Return whether a model has papa's attention."""
     return any(config._attn_implementation == NAME for config in _configs_of(model)) or any(
         isinstance(module, DisentangledAttention) for module in model.modules()
     )

@@ -1,11 +1,11 @@
 """Fast linear layers on CPUs.
 
-On CPUs, PyTorch hands linear layers to MKL. With AVX-512, papa uses oneDNN instead, which can store frozen weights in
-the order in which its kernels read them. MKL was measured to be faster without AVX-512. It was also faster on Intel
-CPUs for weights that are not stored in this order, such as those of a probe.
+On CPUs, PyTorch computes linear layers by MKL. With AVX-512, papa uses oneDNN, which can store frozen weights in the
+order in which its kernels read them. In our measurements, MKL was faster without AVX-512. On Intel CPUs it was also
+faster for weights that are not stored in this order, such as those of a probe.
 
-oneDNN's operations are private in torch. Everything here is plain `torch.nn.functional.linear` if they are missing or
-take other arguments, without AVX-512, and for weights that are not float32 on an x86 CPU.
+oneDNN's operations are private in torch. If they are missing or take other arguments, papa uses
+`torch.nn.functional.linear`. It also does so without AVX-512, and for weights that are not float32 on an x86 CPU.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class FrozenLinear(nn.Module):
 
 
 def some_outputs(projection: nn.Module, inputs: Tensor, rows: Tensor) -> Tensor:
-    """Return the outputs `rows` of a projection, `[..., row]`; a linear layer computes no others."""
+    """Return the outputs `rows` of a projection, `[..., row]`; a linear layer computes only these."""
     if isinstance(projection, FrozenLinear):
         outputs: Tensor = projection.only(rows)(inputs)
     elif type(projection) is nn.Linear:
@@ -98,7 +98,7 @@ def freeze_linears(model: nn.Module) -> None:
 
 
 def rounded_up(rows: int) -> int:
-    """Round up to one of few numbers of rows, because oneDNN compiles and caches a kernel for each number."""
+    """Round a number of rows up to one of few, because oneDNN compiles and caches a kernel for each number."""
     if rows <= 64:  # batches of examples, which have few sizes
         return rows
     step = 32 if rows <= 1024 else 256
@@ -149,7 +149,7 @@ def _by_rows(inputs: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
     size = inputs.shape[-1]
     count = inputs.numel() // size
     idle = rounded_up(count) - count
-    if not idle:  # true of packed batches; each cut would cost a copy on the way back
+    if not idle:  # as in packed batches; a cut would cost a copy in the backward pass
         return layer(inputs)
     rows = inputs.reshape(-1, size)
     outputs = layer(torch.cat([rows, rows.new_zeros(idle, size)]))[:count]

@@ -1,8 +1,4 @@
-"""Load a pretrained model, and check it before anything is computed with it.
-
-If attention were not replaced, or positions were not those of the model's code, the numbers would be plausible and
-wrong. `settling.py` compares the stock model and the patched one on tiny batches.
-"""
+"""Pretrained models from folders, the hub or the config of a study."""
 
 from __future__ import annotations
 
@@ -57,11 +53,11 @@ def load_model(
 def stock_model(
     path_or_id: str | os.PathLike[str], revision: str | None = None, device: str = "auto", dtype: Dtype = "float32"
 ) -> PreTrainedModel:
-    """Return the model of transformers, with its head if it is a language model; see `load_model`."""
+    """Return the model as transformers loads it, with its head if it is a language model; see `load_model`."""
     if not isinstance(path_or_id, str | os.PathLike):
         raise InputError(
             f"load_model takes a folder or a hub id, and a {type(path_or_id).__name__} was given; "
-            "papa.Model(model) takes a model that is loaded."
+            "papa.Model(model) takes a loaded model."
         )
     name = os.fspath(path_or_id)
     if dtype not in get_args(Dtype):
@@ -70,7 +66,7 @@ def stock_model(
 
 
 def model_of(encoding: Encoding, machine: Machine) -> Model:
-    """Return the model that a config names, from its place on this machine and on this machine's device.
+    """Return the model that a config names, on this machine's device.
 
     Its weights are float32; it computes in the encoding's precision, by autocast.
 
@@ -82,8 +78,8 @@ def model_of(encoding: Encoding, machine: Machine) -> Model:
     if identity.weights is not None and identity.weights != digest:
         raise InputError(
             f"The weights of model {identity.name} in {place_of(identity, machine)} have SHA-256 {digest}, "
-            f"but those that the workflow began with have {identity.weights}; put those back, or start the workflow "
-            "again, which makes all results of this model with the weights that are there now."
+            f"but those at the start of the workflow had {identity.weights}; restore those, or start the workflow "
+            "again, which rebuilds all results of this model with the new weights."
         )
     device, kept = machine.device, _kept.get()
     key = (digest, place_of(identity, machine), revision_of(identity, machine), device)
@@ -113,10 +109,10 @@ def keeping_models() -> Iterator[None]:
 
 
 def saved(model: object, folder: Path) -> str:
-    """Save a loaded model and the tokenizer from its origin to a folder; return the path of the folder.
+    """Save a loaded model, and the tokenizer from its origin, to a folder; return the path of the folder.
 
     Raises:
-        InputError: it is not a model of transformers, or its tokenizer cannot be loaded.
+        InputError: it is no model of transformers, or its tokenizer cannot be loaded.
     """
     from transformers import AutoTokenizer, PreTrainedModel
 
@@ -128,7 +124,7 @@ def saved(model: object, folder: Path) -> str:
     origin = str(model.name_or_path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(origin, trust_remote_code=False)
-    except Exception as error:  # as many reasons as there are places
+    except Exception as error:  # places fail in many ways
         raise InputError(
             f"The tokenizer of this {type(model).__name__} could not be loaded from {origin!r}; save model and "
             "tokenizer to one folder, and give the folder."
@@ -144,20 +140,20 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     from transformers.utils import logging as loading
 
     verbosity, collecting = loading.get_verbosity(), gc.isenabled()
-    gc.disable()  # importing a model's code makes no garbage, but many objects that take a second to scan
+    gc.disable()  # importing a model's code makes many objects, which take a second to scan, and no garbage
     loading.set_verbosity_error()
     loading.disable_progress_bar()
     try:
         options = {"revision": revision, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(name, **options)
-        # eager, because the config may name a kernel, which is code from the hub; it is passed to the model, because
-        # AutoModel would prefer config.json to our config
+        # eager, because the config may name a kernel, which is code from the hub; the argument is needed, because
+        # AutoModel prefers config.json to our config
         model, report = class_of(config, name).from_pretrained(
             name, config=config, attn_implementation="eager", dtype=dtype, output_loading_info=True, **options
         )
     except InputError:
         raise
-    except Exception as error:  # files can be wrong in more ways than the library has errors for
+    except Exception as error:  # damaged files raise many errors
         raise InputError(
             f"The model {name} could not be loaded ({first_line(error)}); give a hub id that can be reached, "
             f"or a local folder with config.json and model.safetensors. {NO_CODE}"
@@ -170,14 +166,14 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     if missing:
         tensors = "1 tensor" if len(missing) == 1 else f"{len(missing)} tensors"
         raise InputError(
-            f"The weights of {name} lack {tensors} of the model, {missing[0]} first; "
-            "they would be random. Give a checkpoint of the whole model."
+            f"The weights of {name} lack {tensors} of the model, {missing[0]} first, which would be random; "
+            "give a checkpoint of the whole model."
         )
     if _pickled(name, revision):
         log.warning(
             "%s has no safetensors; its pickled weights were loaded weights-only, so that nothing in them is run", name
         )
-    stock: PreTrainedModel = model.to(device, dtype).eval()  # two biases of DeBERTa are left at float32 without this
+    stock: PreTrainedModel = model.to(device, dtype).eval()  # without this, two biases of DeBERTa stay float32
     return stock
 
 
@@ -186,10 +182,10 @@ LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel", "GenerationDecoder", "ForMasked
 
 
 def class_of(config: PreTrainedConfig, name: str) -> Any:
-    """Return the class that loads a checkpoint, with a head only for a language model, and of two stacks the encoder.
+    """Return the class that loads a checkpoint: with the head of a language model, or only the encoder of two stacks.
 
     Raises:
-        InputError: transformers has no class for only the encoder of a model of two stacks.
+        InputError: transformers has no class for the encoder of a model with two stacks.
     """
     import transformers
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForTextEncoding
@@ -240,7 +236,7 @@ def _usable(device: str) -> str:
 
 
 def _pickled(path_or_id: str, revision: str | None) -> bool:
-    """Whether a loaded model came from pickled files; transformers prefers safetensors if there are any."""
+    """Return whether a loaded model came from pickled files; transformers prefers safetensors."""
     safe = [name for name in WEIGHTS if name.startswith("model.safetensors")]
     if Path(path_or_id).is_dir():
         return not any(Path(path_or_id, name).is_file() for name in safe)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
-PADDING_BEFORE = "{name} is right only where padding stands behind the tokens; put padding there."
+PADDING_BEFORE = "{name} is right only with padding after the tokens; put padding there."
 Batches = Iterable[Mapping[str, Tensor] | Packed]
 """Inputs `[example, slot]` as `papa.lay_out` returns them, batch by batch."""
 
@@ -32,12 +32,12 @@ Batches = Iterable[Mapping[str, Tensor] | Packed]
 class Model:
     """A pretrained transformer whose heads can be replaced. Its weights are frozen, and dropout is off by default.
 
-    Its stock form and this one must agree on a tiny batch. That batch also decides whether batches are packed into one
-    row of tokens or padded.
+    It must agree with its stock form on a tiny batch. That batch also decides whether batches are packed into one row
+    of tokens or padded.
 
     `layers`, `heads` (per layer), `groups` (heads of keys), `states` (number of hidden states) and `hidden` are its
     sizes. `numbers` are the layers that attend, as the model itself counts its layers. `slots_limit` is the number of
-    its positions, and `form` the form in which it takes a batch. `causal` means that no token sees a later one, and
+    its positions, and `form` is the form in which it takes a batch. `causal` means that no token sees a later one, and
     `padding_before` that padding may be before the tokens.
 
     Args:
@@ -55,11 +55,11 @@ class Model:
         self.model = cast("PreTrainedModel", model.base_model)
         self.config: PreTrainedConfig = model.config
         if getattr(self.config, "is_encoder_decoder", False) and hasattr(self.model, "decoder"):
-            raise InputError(f"{type(model).__name__} is an encoder with a decoder; load one of the two alone.")
+            raise InputError(f"{type(model).__name__} is an encoder with a decoder; load only one of the two.")
         self.precision = self.dtype
-        """The type in which it computes: that of its weights, or a smaller one by autocast."""
+        """The type of its computations: that of its weights, or a smaller one by autocast."""
         self.token_budget = Machine.token_budget
-        """How many tokens it takes at once, if a function does not say otherwise."""
+        """The number of tokens that it takes at once by default."""
         self.weights: str | None = None
         """SHA-256 of the files with its weights, if `model_of` loaded it."""
         self.session = Session()
@@ -124,7 +124,7 @@ class Model:
     def replacement(
         self, constants: Constants | None = None, heads: Iterable[Head] | None = None, mixing: Tensor | None = None
     ) -> Replacement:
-        """Return what each layer does with these constants, for any batches; see `hidden_states`."""
+        """Return the replacement of heads by constants, for any batches; see `hidden_states`."""
         return replacement_of((self.layers, self.heads), constants, heads, mixing, like=self._weight)
 
     @contextmanager
@@ -153,17 +153,17 @@ class Model:
     def run(self, packed: Packed, replacement: Replacement | None = None, dropout: bool = False) -> list[Tensor]:
         """Return hidden states of a packed batch, embeddings first, as the stock model does: tensors `[token, hidden]`.
 
-        With `dropout`, the model drops as its config says, wherever it dropped when it was trained.
+        With `dropout`, the model uses the dropout of its config, as in its training.
         """
         with self._running(packed, replacement, dropout=dropout):
             return self.form.states(self.model, packed)
 
     def observe(self, packed: Packed, observer: Observer) -> None:
-        """Show `observer` the attention of every layer; the model stops after the last attention."""
+        """Call `observer` with the attention of every layer; the model stops after the last attention."""
         self.watch(packed, lambda layer, attention: observer(layer.number, attention, layer.examples))
 
     def watch(self, packed: Packed, observer: Callable[[Layer, Tensor], None]) -> None:
-        """Show `observer` every layer and its attention; a layer also has values and distances from constants."""
+        """Call `observer` with every layer and its attention."""
         with self._running(packed, None, observer), suppress(Observed):
             self.model(**self.form.arguments(self.model, packed), **options_of(self.model))
 
@@ -230,7 +230,7 @@ class Model:
 
 
 def _padding_of(config: PreTrainedConfig) -> int | None:
-    """Return the id of padding; None if it is also the id of a token, such as the one that ends a text."""
+    """Return the id of padding; None if it is also the id of a special token, such as the one that ends a text."""
     padding = getattr(config, "pad_token_id", None)
     special = [getattr(config, f"{name}_token_id", None) for name in ("bos", "eos", "sep", "unk")]
     ids = [token for tokens in special for token in (tokens if isinstance(tokens, list) else [tokens])]
@@ -238,7 +238,7 @@ def _padding_of(config: PreTrainedConfig) -> int | None:
 
 
 def check_model(value: object) -> Model:
-    """Return `value` if it is a `Model`; else raise `InputError` and say how to get one."""
+    """Return `value` if it is a `Model`; else raise `InputError`."""
     if isinstance(value, Model):
         return value
     raise InputError(
@@ -261,8 +261,8 @@ def packed_batches(model: Model | None, batches: Batches, caller: str) -> Iterat
 
     Args:
         model: the model that will run on them, if any.
-        batches: several, all with the same number of slots.
-        caller: the function that needs the batches, for error messages.
+        batches: all with the same number of slots.
+        caller: the name of the public function, for errors.
 
     Raises:
         InputError: there is no batch, a batch instead of several, or the number of slots changes.

@@ -1,4 +1,4 @@
-"""Replaced attention in a plain model of transformers, which the user calls and which is put back afterwards."""
+"""Replaced attention in a plain model of transformers, which the user calls; the model is restored afterwards."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 def replaced_attention(
     model: PreTrainedModel, constants: Constants, heads: Iterable[Head] | None = None
 ) -> Iterator[PreTrainedModel]:
-    """Run a plain transformers model with the attention of `heads` (None: all) replaced by `constants`.
+    """Run a plain transformers model with the attention of `heads` (None: all) replaced by `constants` (Sec. 3.3).
 
     Inside, call the model as usual, with inputs `[example, slot]` and their attention_mask, padded on either side, or
     let it `generate`. A decoder needs no attention_mask if padding is only after the tokens. Encoders of pictures and
-    sound take their usual arguments. The model is put back on leaving, whatever happened inside. Paper, Sec. 3.3.
+    sound take their usual arguments. The model is always restored afterwards.
 
     Raises:
         InputError: the attention of the model cannot be replaced, or a tiny batch shows that the result differs from
@@ -84,10 +84,10 @@ class _Calls:
         cache, causal = arguments.get("past_key_values"), self.session.causal
         if isinstance(positions, Tensor) and mask is None and bool((positions.diff(dim=-1) < 0).any()):
             raise InputError(
-                "position_ids start anew within a row, as where texts are joined; give each a row of its own."
+                "position_ids restart within a row, as if several texts were joined; give each text a separate row."
             )
         if mask is None and causal and isinstance(ids, Tensor):
-            # padding may only follow the tokens, which do not see it; `generate` drops a mask of ones
+            # tokens do not see padding after them; `generate` leaves out a mask of ones
             mask = ids.new_ones(len(ids), _cached_tokens(cache) + ids.shape[-1])
         if not isinstance(ids, Tensor) or not isinstance(mask, Tensor):
             raise InputError("Call the model with input_ids and attention_mask while its attention is replaced.")
@@ -103,7 +103,7 @@ class _Calls:
         session, layers = self.session, len(self.session.replacement)
         if not session.causal and session.examples is not None:
             check_slots(session.replacement, session.examples.n)
-        session.examples = None  # it is only the layout of this call
+        session.examples = None  # the layout of this call
         if session.called != layers:
             raise InputError(
                 f"{self.name} called attention {session.called} times for {layers} layers; its attention cannot be "

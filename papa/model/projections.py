@@ -1,7 +1,7 @@
-"""Pruned projections: linear layers that skip the outputs which only feed queries and keys of replaced heads.
+"""Pruned projections: linear layers that skip the outputs that feed only queries and keys of replaced heads.
 
-Gradients show which outputs these are, not names. So fused projections, grouped heads, modules that layers share, norms
-over all heads and gates next to queries come out right by themselves.
+Gradients identify these outputs, not names. So fused projections, grouped heads, modules that layers share, norms over
+all heads and gates next to queries need no special treatment.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from papa.model.linear import FrozenLinear
 from papa.model.replacement import Replace
 
 Output = Literal["full", "compact", "zero-filled"]
-"""Outputs of a pruned projection if heads are replaced: all of them, only those that kept heads need (which the model
-then cuts into fewer heads), or these with zeros in place of the others."""
+"""Outputs of a pruned projection if heads are replaced: all outputs, only those that kept heads need (so that the model
+sees fewer heads), or these with zeros for the others."""
 Call = tuple[str, int]
-"""The name of a linear layer, and the number of the next attention after it is called."""
+"""The name of a linear layer, and the number of the next attention after its call."""
 
 
 @dataclass(frozen=True)
 class Feeds:
-    """The uses of the outputs of a linear layer.
+    """The uses of the outputs of a linear layer: whether an output feeds them.
 
-    `other` bool `[output]`: feeds something else than queries and keys; `queries` bool `[head, output]` and `keys` bool
-    `[group, output]`: feeds the query or the key of each.
+    Args:
+        other: anything but queries and keys, bool `[output]`.
+        queries: the query of each head, bool `[head, output]`.
+        keys: the key of each group, bool `[group, output]`.
     """
 
     other: Tensor
@@ -39,7 +41,7 @@ class Feeds:
 
     @property
     def attention_only(self) -> Tensor:
-        """The outputs that feed queries or keys and nothing else, bool `[output]`."""
+        """Whether an output feeds only queries or keys, bool `[output]`."""
         return ~self.other & (self.queries.any(0) | self.keys.any(0))
 
     def needed(self, kept: Tensor) -> Tensor:
@@ -50,7 +52,7 @@ class Feeds:
 
     @property
     def one_block_per_head(self) -> bool:
-        """Whether each head, of queries or of keys, has one block of outputs, all of one size and in order."""
+        """Whether each head, of queries or of keys, has a block of outputs, in order and all of one size."""
         outputs = torch.arange(len(self.other), device=self.other.device)
         feeding = [heads for heads in (self.queries, self.keys) if heads.any()]
         return not self.other.any() and all(
@@ -90,11 +92,11 @@ class PrunedProjection(nn.Module):
         if partial is not None:
             return partial(inputs)
         shape = *inputs.shape[:-1], len(self.full.weight)
-        # expanding one zero is free, but some models depend on how numbers lie in memory
+        # expanding a zero is free, but some models depend on the order in memory
         return inputs.new_zeros(()).expand(shape) if self.output == "compact" else inputs.new_zeros(shape)
 
     def _partial_for(self, layer: int, planned: Replace) -> PartialLinear | None:
-        """Return the part of the layer that is needed; None if nothing is."""
+        """Return the needed part of the layer; None if no output is needed."""
         cached = self._partial.get(layer)
         if cached is None or cached[0] is not planned or cached[1] != self.output:
             feeds = self.feeds[layer]
@@ -106,12 +108,12 @@ class PrunedProjection(nn.Module):
 
 @dataclass(frozen=True)
 class PartialLinear:
-    """Some outputs of a linear layer, on their own or with zeros in place of the others.
+    """Some outputs of a linear layer, with zeros for the others if there are `blocks`.
 
     Args:
         layer: computes only these outputs.
         outputs: number of outputs of the full layer.
-        blocks: int64, the numbers of the blocks of adjacent outputs that are computed; None leaves out the zeros.
+        blocks: int64, the numbers of the blocks of adjacent outputs that are computed.
     """
 
     layer: FrozenLinear
@@ -129,7 +131,7 @@ class PartialLinear:
         # heads are blocks, which are copied faster than single outputs
         edges = (needed[1:] != needed[:-1]).nonzero().squeeze(1) + 1
         size = gcd(len(needed), *edges.tolist())
-        with torch.inference_mode(False):  # made while a probe is scored, perhaps, and used while one learns
+        with torch.inference_mode(False):  # it may be made while a probe is scored, and used while one learns
             blocks = torch.tensor([row // size for row in rows.tolist()[::size]], device=full.weight.device)
         return cls(full.only(rows), len(needed), blocks)
 
@@ -144,12 +146,12 @@ class PartialLinear:
 
 
 def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tensor]) -> None:
-    """Let no linear layer of `model` compute outputs that only replaced heads would use.
+    """Let no linear layer of a model compute outputs that only replaced heads would use.
 
     Args:
-        model: a model whose linear layers are frozen and whose attention is papa's.
-        session: of the model.
-        run: runs the model on a few tokens, nothing replaced, and returns values that depend on all of it.
+        model: has frozen linear layers, and papa's attention.
+        session: the session of the model.
+        run: runs the model on a few tokens, nothing replaced; returns values that depend on all modules.
     """
     linears = {name: module for name, module in model.named_modules() if isinstance(module, FrozenLinear)}
     feeds_of: dict[str, dict[int, Feeds]] = {}
@@ -160,7 +162,7 @@ def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tens
 
 
 def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], Tensor]) -> dict[Call, Feeds]:
-    """Return the uses of the outputs of each linear layer some of whose outputs feed only queries or keys."""
+    """Return the uses of outputs, for all linear layers with outputs that feed only queries or keys."""
     shifts: dict[Call, Tensor] = {}
     repeated: set[Call] = set()
     attended: list[tuple[set[nn.Module], Tensor, Tensor]] = []
@@ -184,7 +186,7 @@ def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], T
         return (weights @ value.repeat_interleave(query.shape[1] // value.shape[1], 1)).transpose(1, 2).contiguous()
 
     def dependencies(values: Tensor, of: list[Tensor]) -> list[Tensor]:
-        """Return on which outputs of each of the shifts `values` depend, bool `[output]`."""
+        """Return, for each of the shifts, which of its outputs the `values` depend on, bool `[output]`."""
         nothing = [torch.zeros(shift.shape[-1], dtype=torch.bool, device=shift.device) for shift in of]
         if not values.requires_grad:
             return nothing
@@ -203,7 +205,7 @@ def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], T
             others = dict(zip(shifts, dependencies(output, list(shifts.values())), strict=True))
             uses = {}
             for layer, (inside, query, key) in enumerate(attended):
-                # modules outside of attention, such as a router of experts, may have uses that these tokens do not show
+                # modules outside of attention, such as a router of experts, may have uses that only other tokens show
                 within = [call for call in shifts if call[1] == layer and linears[call[0]] in inside]
                 calls = [call for call in within if not others[call].all()]
                 if not calls:
@@ -216,7 +218,7 @@ def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], T
                     queries, keys = (torch.stack([uses_of[number] for uses_of in of]) for of in (of_query, of_key))
                     feeds = Feeds(others[call], queries, keys)
                     if call not in repeated and feeds.attention_only.any():
-                        # an output without a visible use is computed all the same
+                        # an output without a visible use is computed nevertheless
                         unseen = ~(feeds.queries.any(0) | feeds.keys.any(0))
                         uses[call] = Feeds(feeds.other | unseen, feeds.queries, feeds.keys)
             return uses

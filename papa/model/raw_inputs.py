@@ -1,4 +1,4 @@
-"""Pictures and sound: the arguments that such models take, and the tokens that they make of them."""
+"""Pictures and sound: the arguments of such models, and the tokens that the models make of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def raw_batch(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> RawBatch:
             model(**arguments)
     except InputError:
         raise
-    except Exception as error:  # inputs can be wrong in as many ways as there are models
+    except Exception as error:  # wrong inputs raise many errors
         shape = list(arguments[name].shape)
         raise InputError(f"{type(model).__name__} cannot run on {name} {shape} ({first_line(error)}).") from error
     finally:
@@ -65,13 +65,13 @@ def stop(*_: object) -> Tensor:
 
 
 def tiny_raw_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Return two pictures, or two sounds of which the second is shorter, in a shape that the model takes.
+    """Return two pictures, or two sounds, the second one shorter, in a shape that the model takes.
 
     Raises:
         InputError: the model takes none of the shapes that papa knows.
     """
     name, weight, chance = raw_input_of(model), next(model.parameters()), torch.Generator().manual_seed(0)
-    problem = f"takes {name}, of which papa knows no shape"
+    problem = f"takes {name} in a shape that papa does not know"
     for shape in _shapes(model, name):
         values = {name: torch.randn(2, *shape, generator=chance).to(weight)}
         masks = [torch.ones(2, length, dtype=torch.long, device=weight.device) for length in dict.fromkeys(shape)]

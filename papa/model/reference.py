@@ -1,6 +1,6 @@
-"""The reference for replaced heads: the formula of Sec. 3.3 once more, dense and padded.
+"""The reference for replaced heads: an independent, dense and padded version of the formula of Sec. 3.3.
 
-It is written independently, as another registered function. It uses no slots, packs nothing and skips nothing.
+It is another registered function, which uses no slots, packs no tokens and skips no outputs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Reference:
         attention_mask: Tensor | None,
         **more: Any,
     ) -> tuple[Tensor, None]:
-        """Compute softmax term by term, then put the constants of the replaced heads in its place."""
+        """Compute softmax attention term by term, and then replace it by constants in the replaced heads."""
         del module
         layer, self.called = self.called, self.called + 1
         groups = query.shape[1] // key.shape[1]
@@ -69,7 +69,7 @@ class Reference:
             seen = attention_mask
         elif attention_mask is not None:
             scores, seen = scores + attention_mask, attention_mask > torch.finfo(attention_mask.dtype).min / 2
-        # only of visible keys: a far higher score of another key would leave nothing of theirs
+        # of visible keys only, because the exponentials of their scores could vanish next to a hidden key's
         highest = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
         weights = torch.where(seen, (scores - highest).exp(), 0)
         total = weights.sum(-1, keepdim=True)

@@ -1,8 +1,8 @@
-"""Replacements of softmax attention: which heads, which constants, and how they are applied to values (Sec. 3.3).
+"""Replacements of softmax attention by constants, which are then applied to values (Sec. 3.3).
 
-Nothing here depends on the family of the model. Let C be the constant of a head, and R the slots of an example's real
-tokens. The head uses C restricted to R x R, each row divided by the sum of its absolute values. A row of zeros stays
-zero.
+Nothing here depends on the type of the model. Let C be the constant of a head, and R the slots of an example's real
+tokens. The head uses C restricted to R x R, with each row divided by the sum of its absolute values. A row of zeros
+stays zero.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from papa.errors import InputError
 Head = tuple[int, int]
 """The number of a layer and the number of a head in it."""
 Observer = Callable[[int, Tensor, Examples], None]
-"""Called with the layer, its attention `[example, head, query, key]` and the examples; rows at padding are
-meaningless."""
+"""Called with the number of a layer, its attention `[example, head, query, key]` and the examples.
+
+Rows of attention at padding are meaningless.
+"""
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """Matrices in which pairs of slots may share an entry, which saves memory.
+    """Matrices in which pairs of slots share entries, to save memory.
 
     Args:
         values: `[..., class]`, the entry of each class of pairs; the leading axes are layers and heads.
@@ -57,7 +59,7 @@ class Matrices:
         return Matrices(self.values.to(like), self.classes.to(like if isinstance(like, torch.device) else like.device))
 
     def at(self, places: Tensor) -> Tensor:
-        """Return the entries `[head, place]` of `[head, class]`; a place counts entries row by row."""
+        """Return the entries at some places, `[head, place]`; places count the entries of a matrix row by row."""
         return self.values.index_select(1, self.classes.flatten().index_select(0, places))
 
 
@@ -83,7 +85,7 @@ class Full:
 
 @dataclass(frozen=True)
 class Outputs:
-    """LayerConstants outputs of heads, `values` `[..., slot, channel]`, which take the place of matrix times values."""
+    """Constant outputs of heads, `values` `[..., slot, channel]`, in place of matrices times values."""
 
     values: Tensor
 
@@ -105,8 +107,8 @@ class HasConstants(Protocol):
 
 
 Constants = Tensor | Matrices | Outputs | HasConstants
-"""Constants of all heads of a model: matrices `[layer, head, query, key]`, with shared entries or without, or outputs
-of heads; or an object that has these as its `constants`."""
+"""Constants of all heads of a model: matrices `[layer, head, query, key]`, also with shared entries, outputs of heads,
+or an object with one of these as `constants`."""
 LayerConstants = Full | Matrices | Outputs
 """The constants of some heads of a layer."""
 
@@ -126,7 +128,7 @@ class Replace:
 
     @cached_property
     def order(self) -> Tensor:
-        """The place of each head if the replaced ones follow the kept ones, `[head]`."""
+        """The place of each head among the kept heads followed by the replaced ones, `[head]`."""
         return torch.cat([self.kept, self.heads]).argsort()
 
 
@@ -139,7 +141,7 @@ class Mix:
 
 
 Replacement = list[Keep | Replace | Mix]
-"""What each layer does with its heads."""
+"""The plan of each layer for its heads."""
 
 
 def replacement_of(
@@ -150,13 +152,13 @@ def replacement_of(
     *,
     like: Tensor | None = None,
 ) -> Replacement:
-    """Return what each layer does with its heads, for a model of `shape` (layers, heads per layer).
+    """Return the replacement for a model of `shape` (layers, heads per layer).
 
     Args:
         constants: see `Constants`; None replaces nothing.
         heads: the replaced (layer, head) pairs; None means all.
         mixing: weights `[layer, head]` in [0, 1] of each head's attention; not together with `heads`.
-        like: a tensor whose device and type the matrices and weights get.
+        like: a tensor with the device and type that constants and weights get.
 
     Raises:
         InputError: the arguments do not fit the shape or each other.
@@ -192,7 +194,7 @@ def _of_layer(constants: LayerConstants, layer: int, heads: Tensor | None = None
 def _checked(constants: Constants, shape: tuple[int, int]) -> LayerConstants:
     """Return the constants of all heads of a model; raise `InputError` unless they fit its shape and are finite.
 
-    Constants that are being learned may be infinite: the training reports where it diverged.
+    Constants that are being learned may be infinite, because the training reports that.
     """
     values = constants if isinstance(constants, Tensor | Matrices | Outputs) else getattr(constants, "constants", None)
     checked: LayerConstants | None = Full(values) if isinstance(values, Tensor) else values
@@ -208,12 +210,12 @@ def _checked(constants: Constants, shape: tuple[int, int]) -> LayerConstants:
         if pairs[0] != pairs[1]:
             raise InputError(f"Constant matrices are square, [query, key]; {pairs} were given.")
     if not checked.values.requires_grad and not _finite(checked.values):
-        raise InputError("The constants contain NaN or infinity, and have to be finite; make them again.")
+        raise InputError("The constants contain NaN or infinity; give finite ones.")
     return checked
 
 
 def _finite(values: Tensor) -> bool:
-    # the extremes are NaN if any value is, and cost no memory
+    # both extremes are NaN if any value is; this needs no memory
     return not values.numel() or all(bool(end.isfinite()) for end in values.aminmax())
 
 
@@ -258,8 +260,8 @@ def restrict(matrices: Full | Matrices, examples: Examples, allowed: Tensor | No
     Args:
         matrices: those of some heads, by slot.
         examples: the slots of their tokens.
-        allowed: bool `[example or 1, head or 1, query or 1, key]`, the keys that are tokens and that the model's rule
-            lets a query see; None if a query sees all keys.
+        allowed: bool `[example or 1, head or 1, query or 1, key]`, the keys that a query sees: tokens that the model's
+            rule allows; None means all.
 
     Raises:
         InputError: a token is in a slot that the constants lack.
@@ -290,13 +292,13 @@ def _slots(constant: LayerConstants, examples: Examples) -> Tensor:
 
 @dataclass(frozen=True)
 class Attending:
-    """Heads that are ready to attend.
+    """Heads with everything that their attention needs.
 
     Args:
         query, key: `[example, head, place, channel]`.
         scaling: factor of the products of queries and keys.
         allowed: bool `[example or 1, head or 1, query or 1, key]`, the keys that a query sees; None means all.
-        causal: whether `allowed` is exactly the places up to that of the query.
+        causal: whether a query sees exactly the places up to its own.
         added: a term of the scaled scores, `[example or 1, head, query, key]`.
         softcap: bound of the scaled scores, by a tanh.
         sinks: `[head]`, the score of a key without a value.
@@ -327,12 +329,12 @@ class Attending:
 
 
 # The functions below return contexts `[example, head, place, channel]` of heads, from values of the same shape.
-# `dropout` is the share of entries that is dropped. As in the published code, it comes after replacing and mixing, so
-# it also drops entries of constants.
+# `dropout` is the share of entries that is dropped. As in the published code, it follows replacing and mixing, so
+# entries of constants are dropped too.
 
 
 def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
-    """Return the context of heads that attend, without storing their attention if torch can avoid that."""
+    """Return the context of heads that attend, by fused attention if torch has it."""
     if heads.softcap is not None or heads.sinks is not None:
         return _dropped(heads.attention(), len(values), dropout) @ values
     if heads.causal and heads.added is None and heads.query.shape[2] == heads.key.shape[2]:
@@ -359,5 +361,5 @@ def mixed_context(weights: Tensor, constants: Tensor, heads: Attending, values: 
 
 
 def _dropped(attention: Tensor, examples: int, dropout: float) -> Tensor:
-    # examples may share constants, but each drops other entries
+    # examples may share constants, but not the dropped entries
     return torch.dropout(attention.expand(examples, -1, -1, -1), dropout, True) if dropout else attention

@@ -124,7 +124,7 @@ def test_an_example_that_does_not_fit_is_an_error(loaded, corpus):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
     scarce = Scarce(loaded, 2)
     averaging = Averaging(scarce, train.n)
-    with pytest.raises(InputError, match=r"does not do for one example of . tokens; take fewer slots"):
+    with pytest.raises(InputError, match=r"is too small for one example of . tokens; take fewer slots"):
         list(averaging.add_group(train, TokenBudget(100)))
 
 
@@ -147,7 +147,7 @@ def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, cap
     monkeypatch.setattr(Model, "run", short)
     with caplog.at_level(logging.WARNING):
         jobs.store(tiny, index, tokens=corpus / "tokens.parquet")
-    assert "going on with token_budget" in caplog.text
+    assert "continuing with token_budget" in caplog.text
     torch.testing.assert_close(states_of(index, train), expected, atol=2e-3, rtol=1e-3)
 
 

@@ -362,11 +362,11 @@ def test_a_model_that_is_wrong_if_padding_stands_before_the_tokens_takes_none_th
     monkeypatch.setattr("papa.model.settling.stock_of", other)
     ours = Model(copy.deepcopy(decoder))
     assert not ours.padding_before and ours.hidden_states(texts()).isfinite().all()
-    with pytest.raises(InputError, match=r"^LlamaModel is right only where padding stands behind the tokens; put"):
+    with pytest.raises(InputError, match=r"^LlamaModel is right only with padding after the tokens; put"):
         ours.hidden_states(texts(left=True))
     with papa.replaced_attention(decoder, constants):
         assert decoder(**texts()).logits.isfinite().all()
-        with pytest.raises(InputError, match=r"^LlamaForCausalLM is right only where padding stands behind"):
+        with pytest.raises(InputError, match=r"^LlamaForCausalLM is right only with padding after"):
             decoder(**texts(left=True))
 
 
@@ -424,7 +424,7 @@ def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(
     expected = model(**given).logits[real]
     with papa.replaced_attention(model, constants, []):
         close(model(given["input_ids"], None, given["attention_mask"]).logits[real], expected)
-        with pytest.raises(InputError, match="position_ids start anew within a row"):
+        with pytest.raises(InputError, match="position_ids restart within a row"):
             model(given["input_ids"][:1], position_ids=torch.arange(SLOTS)[None] % 9)
         with pytest.raises(InputError, match=r"^Attention was asked for outside of a call of the model"):
             model.base_model(**given)

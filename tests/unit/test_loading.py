@@ -153,7 +153,7 @@ def test_a_job_gets_its_model_in_its_precision_and_with_its_weights_alone(tiny, 
         model.embeddings.LayerNorm.bias += 1
     model.save_pretrained(tmp_path / "tiny")
     with pytest.raises(
-        papa.InputError, match=rf"model tiny in .*tiny have SHA-256 (?!{digest}).* with have {digest}; put"
+        papa.InputError, match=rf"model tiny in .*tiny have SHA-256 (?!{digest}).* workflow had {digest}; restore"
     ):
         model_of(Encoding(model=ModelId(name="tiny", weights=digest)), Machine.current())
 

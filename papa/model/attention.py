@@ -306,7 +306,7 @@ def attention(
     Args:
         module: the layer's attention.
         query, key, value: `[1, head, token, channel]` of a packed row or `[example, head, slot, channel]`; keys and
-            values may have fewer heads, each of which serves a group.
+            values may have fewer heads, each for a group of heads.
         attention_mask: the result of `mask`, or a mask that the model made itself.
         more: scaling, dropout and other operations on scores.
 

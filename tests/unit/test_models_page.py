@@ -72,6 +72,5 @@ def test_a_type_is_what_the_page_says(models, kind):
     found = models.check(kind)
     assert found["form"] == listed()[kind], f"{found['why']}; run make models"
     if found["form"] != "refused":
-        assert (
-            max(found[name] for name in ("stock", "half", "all", "own_attention") if found[name] == found[name]) < 1e-4
-        )
+        distances = [found[name] for name in ("stock", "half", "all", "own_attention")]
+        assert max(value for value in distances if value == value) < 1e-4

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -34,26 +33,7 @@ Stock = tuple[Packed, list[Tensor]]
 """A batch, and the hidden states of its tokens in the stock model."""
 
 
-@dataclass(frozen=True)
-class Settled:
-    """The results of settling a model.
-
-    Args:
-        form: the fastest form in which it is right.
-        facts: about its attention.
-        states: number of hidden states, embeddings included.
-        hidden: size of the last hidden state.
-        padding_before: whether padding may be before the tokens.
-    """
-
-    form: Form
-    facts: AttentionFacts
-    states: int
-    hidden: int
-    padding_before: bool
-
-
-def settle(full: PreTrainedModel, session: Session) -> Settled:
+def settle(full: PreTrainedModel, session: Session) -> Trial:
     """Put papa's attention into a model, with its head if it has one, in place; and check it.
 
     Raises:
@@ -64,7 +44,9 @@ def settle(full: PreTrainedModel, session: Session) -> Settled:
     with _refusing_errors(type(model).__name__):
         patch(model)
         freeze_linears(full)
-        return _Trial(full, session).settle(stock)
+        trial = Trial(full, session)
+        trial.settle(stock)
+    return trial
 
 
 def settle_plain(
@@ -81,7 +63,7 @@ def settle_plain(
         The facts about its attention, and whether padding may be before the tokens.
     """
     with _refusing_errors(type(model).__name__), _at_rest(model):
-        trial = _Trial(model, Session())
+        trial = Trial(model, Session())
         batch = tiny_batch(trial.base, "after") if inputs is None else raw_batch(trial.base, inputs)
         facts = trial.read_facts(type(model).__name__, batch)
         trial.check_formula(batch)
@@ -124,8 +106,18 @@ def _stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
     return stock
 
 
-class _Trial:
-    """A patched model that is compared with its stock form."""
+class Trial:
+    """A patched model that is compared with its stock form.
+
+    `form` is the fastest form in which it is right, and `facts` are about its attention. `states` is the number of its
+    hidden states, embeddings included, and `hidden` is the size of the last one. `padding_before` is whether padding
+    may be before the tokens.
+    """
+
+    facts: AttentionFacts
+    states: int
+    hidden: int
+    padding_before: bool
 
     def __init__(self, full: PreTrainedModel, session: Session):
         self.full, self.base, self.session = full, cast("PreTrainedModel", full.base_model), session
@@ -144,17 +136,16 @@ class _Trial:
     def replacement(self, constants: Constants, heads: list[Head]) -> Replacement:
         return replacement_of((self.facts.layers, self.facts.heads), constants, heads, like=self.weight)
 
-    def settle(self, stock: Mapping[Padding, Stock]) -> Settled:
+    def settle(self, stock: Mapping[Padding, Stock]) -> None:
+        """Run all checks, and choose the form of batches and the output of pruned projections."""
         facts = self.read_facts(type(self.base).__name__, stock["after"][0])
         batch, expected = stock["after" if facts.causal else "between"]
-        padding_before = self._choose_form(stock, batch)
+        self.states, self.hidden = len(expected), int(expected[-1].shape[-1])
+        self.padding_before = self._choose_form(stock, batch)
         self._check_effect(batch)
         self.check_formula(batch)
-        prune_projections(
-            self.full, self.session, lambda: torch.cat([state.flatten() for state in self.run(batch)[-1:]])
-        )
+        prune_projections(self.full, self.session, lambda: self.run(batch)[-1])
         self._choose_output(batch)
-        return Settled(self.form, facts, len(expected), int(expected[-1].shape[-1]), padding_before)
 
     def _choose_form(self, stock: Mapping[Padding, Stock], batch: Packed) -> bool:
         """Choose the fastest form that is right; return whether padding may be before the tokens."""

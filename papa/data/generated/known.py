@@ -1,23 +1,23 @@
-"""Small models whose heads are known, because they are written in the weights; papa is tested with them.
+"""Small models with known heads, because their weights are written by hand; papa is tested with them.
 
-`induction` is a GPT-2 with 2 layers of 5 heads that reads the texts `repeats` and `no-repeats` (`recall`). All words
-have equal probability until a word repeats. Then the model is sure that the word after it repeats as well. Its heads:
+`induction` is a GPT-2 with 2 layers of 5 heads that reads the texts `repeats` and `no-repeats` (`recall`). It gives all
+words equal probability until a word repeats. Then it is certain that the word after it repeats too. Its heads:
 
 | layer | head | attends to | writes |
 |---|---|---|---|
 | 0 | 1 | the token before (by position only) | that token |
 | 0 | 3 | the first token (by position only) | numbers that nothing reads |
 | 1 | 2 | the token that follows an earlier copy of this token; without one, the first token | the token attended to |
-| both | remaining even | some tokens more than others, by content | the same, whatever the input |
+| both | remaining even | some tokens more than others, by content | a constant |
 | 1 | odd | all tokens equally | the mean of the tokens, which nothing reads |
 
-A hidden state has parts with a number for each token or position (`TOKEN` and those below it). The last number is
-minus the sum of the rest. The mean of every state is therefore 0, and LayerNorm only divides by the length. The length
-is known, because the number of the present token or position is 1. Attention scores are so different that the softmax
-gives all weight to a single key.
+A hidden state consists of parts with a number for each token or position (`TOKEN` and those below it). The last number
+is minus the sum of the others, so the mean of every state is 0, and LayerNorm only divides by the length. The length is
+known, because the numbers of the present token and position are 1. Attention scores differ so much that the softmax
+gives all weight to one key.
 
-The MLP of the last layer predicts a copied token only if attention to it is at least `ATTENTION_THRESHOLD`. A constant
-that spreads over many positions therefore predicts nothing, rather than a little.
+The MLP of the last layer predicts a copied token only if attention to it is at least `ATTENTION_THRESHOLD`. So a
+constant that spreads over many positions predicts nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ START = "<s>"
 """First token of every text."""
 SLOTS = 1 + LONGEST
 PREVIOUS, FIRST, INDUCTION = (0, 1), (0, 3), (1, 2)
-"""Heads of `induction`, (layer, head), counted from 0; the rest is idle."""
+"""Heads of `induction`, (layer, head), counted from 0; the others are idle."""
 NEEDED = {"induction": (INDUCTION,), "lookup": (looking.LOOKUP,)}
 """Heads of each known model that need their input: no constant can replace them."""
 
@@ -50,7 +50,7 @@ FALLBACK_SCORE = 0.4
 ATTENTION_THRESHOLD = 0.2
 """Least attention to a token for which it is predicted."""
 PREDICTED_LOGIT = 14.0
-"""Logit of a predicted token; the rest has 0."""
+"""Logit of a predicted token; other tokens have 0."""
 
 TOKEN, BEFORE, COPIED, PREDICTED = (slice(begin, begin + 64) for begin in (0, 64, 128, 192))
 POSITION, SPARE, REST = slice(256, 304), slice(304, 319), 319
@@ -59,16 +59,13 @@ nothing reads, and the number that makes the mean 0."""
 
 
 def known_model(name: str) -> Path:
-    """Return the folder of a known model, made in the user's cache at first use; `name` is in `KNOWN`."""
+    """Return the folder of a known model, one of `KNOWN`; it is made once, in the user's cache."""
     if name not in KNOWN:
         raise InputError(f"There is no known model {name!r}; there is {', '.join(KNOWN)}.")
     if name == "lookup":
         return made_once(f"known-{name}", looking.recipe(), looking.make)
-    return made_once(
-        f"known-{name}",
-        [RECIPE, WORDS, SLOTS, SHARP, FALLBACK_SCORE, ATTENTION_THRESHOLD, PREDICTED_LOGIT, WHISPER],
-        _induction,
-    )
+    recipe = [RECIPE, WORDS, SLOTS, SHARP, FALLBACK_SCORE, ATTENTION_THRESHOLD, PREDICTED_LOGIT, WHISPER]
+    return made_once(f"known-{name}", recipe, _induction)
 
 
 def _induction(folder: Path) -> None:
@@ -99,22 +96,22 @@ def _induction(folder: Path) -> None:
 
 
 def _balanced(written: Tensor) -> Tensor:
-    """Set the last number of `written`, `[..., number]`, to minus the sum of the rest."""
+    """Set the last number of `written`, `[..., number]`, to minus the sum of the others."""
     written[..., REST] = -written[..., :REST].sum(-1)
     return written
 
 
 def _weights() -> dict[str, Tensor]:
-    """Return the weights of the decoder by name, except those of LayerNorm, which stay at their defaults."""
+    """Return the weights of the decoder by name, except those of LayerNorm, which keep their defaults."""
     import torch
 
     tokens, positions = torch.eye(TOKENS), torch.eye(SLOTS)
     embedded, placed = torch.zeros(TOKENS, SIZE), torch.zeros(SLOTS, SIZE)
     embedded[:, TOKEN], placed[:, POSITION] = tokens, positions
     weights = {"transformer.wte.weight": _balanced(embedded), "transformer.wpe.weight": _balanced(placed)}
-    # a token, a position and an output of a head are each a 1; heads that attend by content write a single number
+    # a token, a position and the output of a head are a 1 each; heads that attend by content write one number
     states = [(1, 1), (1, 1, 1, 1, 3 * WHISPER), (1, 1, 1, 1, 5 * WHISPER, 1), (1, 1, 1, 1, 5 * WHISPER, 1, 1)]
-    # LayerNorm multiplies such a state by this, as long as nothing is replaced
+    # LayerNorm multiplies such a state by this if nothing is replaced
     scales = [(SIZE / (sum(number**2 for number in state) + sum(state) ** 2)) ** 0.5 for state in states]
     chance = torch.Generator().manual_seed(0)
     for layer in range(LAYERS):
@@ -125,10 +122,7 @@ def _weights() -> dict[str, Tensor]:
         else:
             parts |= {INDUCTION: _induced()}
         name, heads = f"transformer.h.{layer}", list(parts.values())
-        # scores are divided by the root of the size of a head
-        sharp = (SHARP * HEAD_SIZE**0.5) ** 0.5
-        read = [*(sharp * head.query for head in heads), *(sharp * head.key for head in heads)]
-        weights[f"{name}.attn.c_attn.weight"] = torch.cat([*read, *(head.value for head in heads)], 1) / scale
+        weights[f"{name}.attn.c_attn.weight"] = torch.cat(Head.projections(heads), 1) / scale
         weights[f"{name}.attn.c_attn.bias"] = torch.zeros(3 * HEADS * HEAD_SIZE)
         weights[f"{name}.attn.c_proj.weight"] = _balanced(torch.cat([head.output for head in heads]))
         weights[f"{name}.attn.c_proj.bias"] = torch.zeros(SIZE)
@@ -144,19 +138,14 @@ def _previous() -> Head:
     """Return a head that attends to the position before and writes its token."""
     import torch
 
-    head = Head.empty()
-    head.query[POSITION, :SLOTS] = torch.eye(SLOTS).roll(-1, 1)
-    head.query[POSITION, :SLOTS][0] = torch.eye(SLOTS)[0]  # nothing precedes the first position
-    head.key[POSITION, :SLOTS] = torch.eye(SLOTS)
+    head = Head.at_previous(POSITION)
     head.value[TOKEN] = head.output[:, BEFORE] = torch.eye(TOKENS)
     return head
 
 
 def _first() -> Head:
     """Return a head that attends to the first position and writes a 1 that nothing reads."""
-    head = Head.empty()
-    head.query[POSITION, 0] = 1.0
-    head.key[POSITION.start, 0] = 1.0
+    head = Head.at(POSITION, 0)
     head.value[TOKEN, 0] = head.output[0, SPARE.start] = 1.0
     return head
 

@@ -1,12 +1,12 @@
-"""Parts that the known models share: sizes, heads whose behaviour is written in their weights, and the tokenizer.
+"""The parts that known models share: sizes, heads with written weights, and the tokenizer.
 
-A hidden state has parts with a number for each token, each position and so on. The first `TOKENS` numbers are the
-token. Attention scores are so different that the softmax gives all weight to a single key.
+A hidden state consists of parts, such as a number for each token or a number for each position. The first part,
+`TOKENS` numbers, is the token. Attention scores differ so much that the softmax gives all weight to one key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ LAYERS, HEADS, HEAD_SIZE, SIZE = 2, 5, 64, 320
 TOKENS = 64
 SHARP = 60.0
 """Score of the key that a head attends to, above the score of any other key."""
+SHARPENING = (SHARP * HEAD_SIZE**0.5) ** 0.5
+"""Factor of queries and of keys for these scores, which attention divides by the root of the size of a head."""
 WHISPER = 0.2
 """Size of the output of idle heads, relative to that of other heads."""
 
@@ -43,24 +45,37 @@ class Head:
         return cls(query, key, value, torch.zeros(HEAD_SIZE, SIZE))
 
     @classmethod
+    def at(cls, position: slice, slot: int) -> Head:
+        """Return a head that attends to a slot; `position` is the part of a hidden state with the position."""
+        head = cls.empty()
+        head.query[position, 0] = 1.0
+        head.key[position.start + slot, 0] = 1.0
+        return head
+
+    @classmethod
+    def at_previous(cls, position: slice) -> Head:
+        """Return a head that attends to the slot before, and from the first slot to itself."""
+        import torch
+
+        head, slots = cls.empty(), torch.eye(position.stop - position.start)
+        head.query[position, : len(slots)] = slots.roll(-1, 1)
+        head.query[position.start, : len(slots)] = slots[0]
+        head.key[position, : len(slots)] = slots
+        return head
+
+    @classmethod
     def idle(cls, chance: Generator, by_content: bool, position: slice, spare: slice) -> Head:
-        """Return a head whose output is never read.
+        """Return a head whose output, in the part `spare` of hidden states, is never read.
 
-        It attends to all tokens equally and writes the tokens. With `by_content` it attends to some tokens more than to
-        others, and always writes the same.
-
-        Args:
-            chance: source of random numbers.
-            by_content: whether attention depends on content.
-            position: the part of a hidden state that holds the position.
-            spare: the part that nothing reads.
+        It attends to all tokens equally and writes the tokens. With `by_content`, it attends to some tokens more than
+        to others, and its output is constant.
         """
         import torch
 
         head = cls.empty()
         if by_content:
-            for part in (head.query, head.key):  # so that scores differ by about 1
-                part[:TOKENS] = torch.randn(TOKENS, HEAD_SIZE, generator=chance) / (SHARP * HEAD_SIZE**0.5) ** 0.5
+            for part in (head.query, head.key):  # scores differ by about 1
+                part[:TOKENS] = torch.randn(TOKENS, HEAD_SIZE, generator=chance) / SHARPENING
             head.value[position, 0], head.output[0, spare.start + 1] = 1.0, WHISPER
         else:
             unread = slice(spare.start + 2, spare.stop)
@@ -68,16 +83,26 @@ class Head:
             head.output[:, unread] = WHISPER * torch.randn(TOKENS, unread.stop - unread.start, generator=chance)
         return head
 
+    @staticmethod
+    def projections(heads: Sequence[Head]) -> list[Tensor]:
+        """Return the queries, the keys and the values of all heads, each `[number, channel]`."""
+        import torch
+
+        queries, keys = (
+            SHARPENING * torch.hstack(parts) for parts in zip(*((head.query, head.key) for head in heads), strict=True)
+        )
+        return [queries, keys, torch.hstack([head.value for head in heads])]
+
 
 def word_tokenizer(
     numbers: Mapping[str, int], template: tuple[str, str], slots: int, marks: Mapping[str, str]
 ) -> PreTrainedTokenizerBase:
-    """Return a tokenizer that makes each word a token.
+    """Return a tokenizer whose tokens are words.
 
     Args:
         numbers: the token of each word and of each mark.
         template: a single text and a pair, as `tokenizers` writes templates.
-        slots: most tokens of a text.
+        slots: the largest number of tokens of a text.
         marks: special tokens by their names in transformers; `unk_token` is required.
     """
     from tokenizers import Tokenizer

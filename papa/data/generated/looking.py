@@ -1,21 +1,22 @@
 """The known encoder `lookup`: a BERT with 2 layers of 5 heads that detects whether the first word of a text repeats.
 
-Every hidden state of the last layer holds the answer, and any probe can read it. The texts are those of `twice`. Heads:
+Every hidden state of the last layer contains the answer, which any probe can read. The texts are those of `twice`. Its
+heads:
 
 | layer | head | attends to | writes |
 |---|---|---|---|
 | 0 | 1 | the first word (by position only) | that word |
 | 0 | 3 | the second word (by position only) | that word |
-| 1 | 2 | a copy of the first word, from the third word on; without one, [CLS] | the token attended to |
+| 1 | 2 | a copy of the first word, from the third word on; without a copy, [CLS] | the token attended to |
 | 1 | 1 | [CLS] (by position only) | numbers that nothing reads |
 | 1 | 3 | the slot before (by position only); [SEP] in the last slot attends to [CLS] | numbers that nothing reads |
-| both | the rest | some tokens more than others, by content | the same, whatever the input |
+| both | the others | some tokens more than others, by content | a constant |
 
 The MLP of the last layer compares the first word with the second and with the output of the lookup head. The answer is
 "twice" only if the share of the first word in either of them exceeds `ATTENTION_THRESHOLD`.
 
-All states of a layer have nearly the same length: every head writes equally much for any input, and a constant part
-(`BALLAST`) outweighs the output of heads. LayerNorm has this length as its weight, so it leaves states unchanged.
+All states of a layer have nearly the same length: the output of a head has the same length for all inputs, and a
+constant part (`BALLAST`) outweighs it. LayerNorm has this length as its weight, so it leaves states unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ RECIPE = 1
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SLOTS = 32
 FIRST_WORD, SECOND_WORD, START, PREVIOUS, LOOKUP = (0, 1), (0, 3), (1, 1), (1, 3), (1, 2)
-"""Heads, (layer, head), counted from 0; the rest is idle."""
+"""Heads, (layer, head), counted from 0; the others are idle."""
 FALLBACK_SCORE = 0.4
 """Score of [CLS] in the lookup head, relative to the score of a copy of the first word."""
 ATTENTION_THRESHOLD = 0.2
@@ -50,7 +51,7 @@ REST = slice(304, SIZE)
 """Parts of a hidden state: the token, the first and the second word, the copied word, the position, numbers that
 nothing reads, the answer, a constant part, and the numbers that make the mean 0."""
 UNREAD = 10
-"""Numbers that the head that attends to the slot before writes where nothing reads."""
+"""Size of the output of the head that attends to the slot before; nothing reads it."""
 
 
 def recipe() -> list[object]:
@@ -115,16 +116,9 @@ def _weights() -> dict[str, Tensor]:
             known = named.get((layer, head))
             heads.append(Head.idle(chance, True, POSITION, SPARE) if known is None else known)
         name, last = f"encoder.layer.{layer}", layer == LAYERS - 1
-        # scores are divided by the root of the size of a head
-        sharp = (SHARP * HEAD_SIZE**0.5) ** 0.5
-        reads = {
-            "query": [sharp * head.query for head in heads],
-            "key": [sharp * head.key for head in heads],
-            "value": [head.value for head in heads],
-        }
-        for what, weights in reads.items():
-            all_weights[f"{name}.attention.self.{what}.weight"] = torch.cat(weights, 1).T.contiguous()
-            all_weights[f"{name}.attention.self.{what}.bias"] = torch.zeros(SIZE)
+        for projection, weights in zip(("query", "key", "value"), Head.projections(heads), strict=True):
+            all_weights[f"{name}.attention.self.{projection}.weight"] = weights.T.contiguous()
+            all_weights[f"{name}.attention.self.{projection}.bias"] = torch.zeros(SIZE)
         written = _balanced(torch.cat([head.output for head in heads]))
         all_weights[f"{name}.attention.output.dense.weight"] = written.T.contiguous()
         all_weights[f"{name}.attention.output.dense.bias"] = torch.zeros(SIZE)
@@ -147,35 +141,27 @@ def _at(slot: int, part: slice) -> Head:
     """Return a head that attends to a slot and writes its token."""
     import torch
 
-    head = Head.empty()
-    head.query[POSITION, 0] = 1.0
-    head.key[POSITION.start + slot, 0] = 1.0
+    head = Head.at(POSITION, slot)
     head.value[TOKEN] = head.output[:, part] = torch.eye(TOKENS)
     return head
 
 
 def _start() -> Head:
     """Return a head that attends to [CLS] and writes a 1 that nothing reads."""
-    head = Head.empty()
-    head.query[POSITION, 0] = head.key[POSITION.start, 0] = 1.0
+    head = Head.at(POSITION, 0)
     head.value[SPECIAL.index("[CLS]"), 0] = head.output[0, SPARE.start] = 1.0
     return head
 
 
 def _previous(chance: Generator) -> Head:
-    """Return a head that attends to the slot before and writes its token where nothing reads it.
-
-    The first and the last slot attend to the first.
-    """
+    """Return a head that attends to the slot before, and from the last slot to the first; nothing reads its output."""
     import torch
 
-    head = Head.empty()
-    head.query[POSITION, :SLOTS] = torch.eye(SLOTS).roll(-1, 1)
-    head.query[[POSITION.start, POSITION.stop - 1], :SLOTS] = torch.eye(SLOTS)[0]
-    head.key[POSITION, :SLOTS] = torch.eye(SLOTS)
+    head = Head.at_previous(POSITION)
+    head.query[POSITION.stop - 1, :SLOTS] = torch.eye(SLOTS)[0]
     head.value[TOKEN] = torch.eye(TOKENS)
     signs = torch.randn(TOKENS, UNREAD // 2, generator=chance).sign() * WHISPER
-    head.output[:, SPARE.stop - UNREAD : SPARE.stop] = torch.cat([signs, -signs], 1)  # the same length for every token
+    head.output[:, SPARE.stop - UNREAD : SPARE.stop] = torch.cat([signs, -signs], 1)  # all tokens have the same length
     return head
 
 

@@ -1,4 +1,4 @@
-"""Columns of a source, read as texts, words, choices or names of classes; an error says what does not fit."""
+"""Columns of a source, read as texts, words, choices or names of classes."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Columns:
         return choices
 
     def class_names(self, name: str) -> list[str] | None:
-        """Return the names that the data gives to the numbered classes of a column, in order."""
+        """Return the names of a column's numbered classes, in order, if the data has them."""
         return self.rows.class_names.get(name)
 
     def classes(

@@ -1,4 +1,4 @@
-"""The digests of everything that a study reads and papa did not make, as far as this machine has it offline."""
+"""Digests of the models, texts and tables that a study reads, from the files on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models as users name them: by a folder, an installed package (also by its name for pip) or an id on the hub."""
+"""Models as users name them: by a folder, an installed package (or its distribution), or an id on the hub."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from papa.errors import HOW_TO_FETCH, InputError
 
 HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
 SECONDS = 5
-"""The time in which the hub must answer."""
+"""Seconds in which the hub must answer."""
 Facts = dict[str, Any]
 """The content of a model's config.json."""
 
@@ -25,10 +25,10 @@ def named(model: str) -> dict[str, str]:
     """Return the key and the value by which a config names a model: `path`, `package` or `hub`.
 
     Args:
-        model: what a user wrote. A folder comes before a package, and a package before an id on the hub.
+        model: a name by a user. A folder has priority over a package, and a package over an id on the hub.
 
     Raises:
-        InputError: the name can be none of these.
+        InputError: the name fits none of these.
     """
     if os.path.isdir(model):
         return {"path": model}
@@ -42,7 +42,7 @@ def named(model: str) -> dict[str, str]:
 
 
 def package_of(name: str) -> str | None:
-    """Return the installed package with this name, or with a model from the distribution that pip knows by it."""
+    """Return the installed package with this name, or the package with a model in the distribution with this name."""
     if re.fullmatch("[a-z][a-z0-9_]*", name) and importlib.util.find_spec(name):
         return name
     try:
@@ -54,12 +54,12 @@ def package_of(name: str) -> str | None:
 
 
 def is_local(place: str) -> bool:
-    """Whether what should be a folder or a hub id can only be a folder, so that nobody needs to ask the hub."""
+    """Return whether a name cannot be an id on the hub, only a folder."""
     return place.startswith((".", "/", "~")) or re.fullmatch(HUB_ID, place, re.ASCII) is None
 
 
 def facts_in_package(package: str) -> Facts | None:
-    """Read the config.json in an installed package without running its code; None if it has none of a model."""
+    """Read a model's config.json in an installed package, without running the package; None if there is none."""
     spec = importlib.util.find_spec(package)
     for folder in (spec and spec.submodule_search_locations) or []:
         for path in sorted(Path(folder).rglob("config.json"), key=lambda path: len(path.parts)):
@@ -69,7 +69,7 @@ def facts_in_package(package: str) -> Facts | None:
 
 
 def facts_in(folder: str | os.PathLike[str]) -> Facts:
-    """Read the config.json in a folder; raises `InputError` if there is none."""
+    """Read the config.json in a folder; raise `InputError` if there is none."""
     try:
         facts = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -81,7 +81,7 @@ def facts_in(folder: str | os.PathLike[str]) -> Facts:
 
 
 def facts_on_hub(model: str) -> Facts | None:
-    """Look a model's config.json up in the hub's cache, else on the hub; None if the hub cannot be reached.
+    """Read a model's config.json in the hub's cache, else on the hub; None if the hub cannot be reached.
 
     Raises:
         InputError: the hub has no such model.
@@ -109,7 +109,7 @@ def facts_on_hub(model: str) -> Facts | None:
 
 
 def check_on_hub(model: str) -> None:
-    """Raise `InputError` at once, instead of after many tries, if the hub has no such model or cannot be reached."""
+    """Raise `InputError` at once, without retries, if the hub has no such model or cannot be reached."""
     if facts_on_hub(model) is None:
         raise InputError(
             f"{model} is neither a folder here nor an installed package nor in the hub's cache, and the hub cannot be "
@@ -129,7 +129,7 @@ def check_models(config: Config) -> None:
 
 
 def _meant(name: str) -> str:
-    """Ask whether an installed package with a model was meant; empty if none has such a name."""
+    """Suggest an installed package with a model and a similar name; empty if there is none."""
     for close in get_close_matches(name, {installed.name for installed in distributions() if installed.name}, 3, 0.75):
         if (package := package_of(close)) and facts_in_package(package):
             return f"did you mean the installed package {package}?"

@@ -247,7 +247,7 @@ def _check_encoding(path: Path) -> None:
 
 
 def _line_of(path: Path) -> str:
-    """Return the place of the first line that is not UTF-8, as errors say it."""
+    """Return the first line that is not UTF-8, as a part of an error."""
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:

@@ -54,7 +54,7 @@ def describe(corpus: Corpus, split: str) -> str:
 
 
 def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
-    """Return digests of the files that a corpus is read from, as far as this machine has them.
+    """Return digests of a corpus's files on this machine.
 
     Returns:
         The digest of each split for local files. For a dataset in a `mirror` folder, the digest of all its files under
@@ -75,7 +75,7 @@ def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
         return {}
     try:
         check_recorded(folder, corpus.revision, corpus.config)
-    except InputError:  # an artefact made from this folder is not up to date; the job that reads the folder says why
+    except InputError:  # an artefact from this folder is out of date; the job that reads the folder explains the error
         return {"mirror": f"not {corpus.revision}"}
     digests = {str(path.relative_to(folder)): digest_of_file(path) for path in _files_of(folder, corpus.config)}
     return {"mirror": hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()}

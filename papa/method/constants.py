@@ -22,8 +22,8 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
     Their rows are masked and normalised when they are used.
 
     Args:
-        kind: `identity` looks at the slot itself, `toeplitz` at key k from query q in proportion to 1 / (1 + |q - k|),
-            `zeros` at nothing, `uniform` at all slots alike.
+        kind: by `identity`, a slot attends to itself; by `toeplitz`, to key k from query q in proportion to
+            1 / (1 + |q - k|); by `zeros`, to nothing; by `uniform`, to all slots equally.
         layers: layers of the model.
         heads: heads of each layer.
         slots: slots of the layout.

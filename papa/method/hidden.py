@@ -1,8 +1,8 @@
 """The store of hidden states: flat files of float16, one for each part of a corpus, each with an index.
 
-A file contains `[token, L+1, hidden]` of the real tokens of its examples, in the order of the laid-out tokens, and then
-a checksum (CRC-32) of each example. The index has the digest of the checksums. So examples are verified one by one, and
-no file can be mistaken for another.
+A file contains `[token, L+1, hidden]` of real tokens, in the order of the laid-out tokens, and then a checksum (CRC-32)
+of each example. The index has the digest of the checksums. So examples are verified one by one, and no file can be
+mistaken for another.
 """
 
 from __future__ import annotations

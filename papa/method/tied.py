@@ -39,9 +39,9 @@ def classes_of(kind: str, slots: int) -> Tensor:
     """Return the class of each pair of slots in constants of a kind; pairs of one class have the same value.
 
     Args:
-        kind: `zeros` and `uniform` have one class, `identity` has the slot itself and all others, `toeplitz` the
-            distance in either direction, `sink` the first slot and all others, `by-distance` the first slot and, for
-            all others, the distance with its sign.
+        kind: the class depends on nothing (`zeros`, `uniform`), on whether query and key are equal (`identity`), on
+            their distance (`toeplitz`), on whether the key is the first slot (`sink`), or on that and, for other keys,
+            on the distance with its sign (`by-distance`).
         slots: slots of the layout.
 
     Returns:

@@ -93,10 +93,10 @@ class TrainedProbe:
 def train_probe(job: Job[ProbeOf]) -> str:
     """Stage *probe*: train a probe for each seed and record its outcomes of every validation example (Sec. 4).
 
-    It writes the runs as JSON, the outcomes as Parquet, and the probes as safetensors, with constants that were trained
-    with a probe, and without the embeddings that a probe of masked tokens is tied to. Probes of other seeds with the
-    same trace stay in the files. If the model's own head takes the place of a probe, nothing is trained, and the file
-    of the probes is empty.
+    It writes the runs as JSON, the outcomes as Parquet, and the probes as safetensors. A probe's tensors include the
+    constants that were trained with it, but not the embeddings that a probe of masked tokens is tied to. Probes of
+    other seeds with the same trace stay in the files. If the model's own head takes the place of a probe, nothing is
+    trained, and the file of the probes is empty.
 
     Raises:
         Diverged: the loss is no longer finite; the state after the last good epoch is kept with the probes.

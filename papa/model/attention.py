@@ -1,8 +1,8 @@
 """Attention in which heads can be replaced: one function for every model that calls its attention by name.
 
-A model of transformers can call a *registered* attention function, after rotary embeddings and norms of queries and
-keys, and before the heads of keys are repeated. It also calls a registered mask function, with its rule for the keys
-that a query sees. This module registers both as `NAME`. The `Session` of the running model says what they do.
+A model of transformers can call a *registered* attention function: after rotary embeddings and norms, and before the
+heads of keys are repeated. It also calls a registered mask function, with its rule for the keys that a query sees. This
+module registers both as `NAME`. The `Session` of the running model says what they do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from papa.model.replacement import (
 )
 
 NAME = "papa"
-"""The name under which transformers knows the attention function and the mask function."""
+"""Name of the attention function and of the mask function in transformers."""
 Rule = Callable[..., Any]
 """Maps the number of the example, the head, and the columns of query and key to whether the query sees the key."""
 HARMLESS_KEYWORDS = frozenset(

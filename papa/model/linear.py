@@ -58,7 +58,7 @@ class FrozenLinear(nn.Module):
         return self._partial[1]
 
     def ordered(self, transposed: bool = False) -> Tensor:
-        """Return the weight, or its transpose, in the order that oneDNN reads fastest; follows changes of it."""
+        """Return the current weight, or its transpose, in the order that oneDNN reads fastest."""
         state = self.weight.data_ptr(), self.weight._version
         cached = self._ordered.get(transposed)
         if cached is None or cached[0] != state:

@@ -64,7 +64,7 @@ def replaced_attention(
 
 
 class _Calls:
-    """Hooks around each call of a plain model: they read the layout of its batch and check what it did."""
+    """Hooks around each call of a plain model: they read the layout of its batch, and check its calls of attention."""
 
     def __init__(self, model: PreTrainedModel, session: Session, padding_before: bool):
         self.config, self.name = model.config, type(model).__name__

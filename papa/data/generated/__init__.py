@@ -66,7 +66,7 @@ training and 1,210 validation sentences for each label.
 
 
 def generate(name: str, split: str, rows: int, seed: int) -> pd.DataFrame:
-    """Return `rows` examples of a corpus; the same name, split and seed give the same ones, and more rows add to them.
+    """Return the first `rows` examples of a corpus; they follow from name, split and seed.
 
     Args:
         name: a corpus of `NAMES`, `KNOWN_ENCODER_GRAMMARS` or `KNOWN_DECODER_GRAMMARS`.

@@ -88,10 +88,8 @@ class Head:
         """Return the queries, the keys and the values of all heads, each `[number, channel]`."""
         import torch
 
-        queries, keys = (
-            SHARPENING * torch.hstack(parts) for parts in zip(*((head.query, head.key) for head in heads), strict=True)
-        )
-        return [queries, keys, torch.hstack([head.value for head in heads])]
+        queries, keys = torch.hstack([head.query for head in heads]), torch.hstack([head.key for head in heads])
+        return [SHARPENING * queries, SHARPENING * keys, torch.hstack([head.value for head in heads])]
 
 
 def word_tokenizer(

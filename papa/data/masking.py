@@ -1,21 +1,19 @@
-"""Masked tokens: which tokens a probe predicts, and which tokens the model reads in their places (paper, MLM task).
+"""Masks: the tokens that a probe predicts, and those that the model reads in their places (paper, MLM task).
 
 Each token that is not special is chosen independently with probability 0.15. Of the chosen tokens, 80 % become the mask
-token, 10 % a random token, and 10 % stay. Masks are drawn for a whole split at once from (seed, epoch), so they depend
-on neither batches nor machine.
+token, 10 % a random token, and 10 % stay. The masks of a whole split are drawn at once from (seed, epoch), so they
+depend on neither batches nor machine.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from papa.data.packed import Packed
-from papa.data.tokens import Tokens
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,40 +27,17 @@ VALIDATION = (0, 0)
 
 @dataclass(frozen=True)
 class Masks:
-    """Masks of a split.
-
-    Args:
-        ids: `[token]`, the tokens that the model reads.
-        chosen: bool `[token]`, whether a token is to be predicted, even if the model reads it unchanged.
-    """
+    """Masks of a split: the tokens `ids` `[token]` that the model reads, and whether each is predicted, `chosen`."""
 
     ids: Tensor
     chosen: Tensor
 
 
 @dataclass(frozen=True)
-class MaskedBatch:
-    """A batch with masked tokens.
-
-    Args:
-        packed: the batch for the model.
-        places: int64 `[masked]`, positions in the packed row of the tokens to be predicted.
-        gold: int64 `[masked]`, the original tokens at these positions.
-    """
-
-    packed: Packed
-    places: Tensor
-    gold: Tensor
-
-
-@dataclass(frozen=True)
 class Masking:
-    """The tokens of a tokenizer, for masking. Special tokens, also [UNK], are never chosen and never replace a token.
+    """The mask token of a tokenizer, its special tokens, and all other tokens, int64.
 
-    Args:
-        mask_id: the mask token.
-        special: int64 `[special]`.
-        ordinary: int64 `[ordinary]`, the tokens that are not special.
+    Special tokens, also [UNK], are never chosen and never replace a token.
     """
 
     mask_id: int
@@ -91,11 +66,3 @@ class Masking:
         random = self.ordinary[torch.randint(len(self.ordinary), (len(places),), generator=generator)]
         read = torch.where(fate < MASKED, self.mask_id, torch.where(fate < MASKED + RANDOM, random, ids[places]))
         return Masks(ids.index_copy(0, places, read.to(ids.dtype)), chosen)
-
-
-def masked_batch(tokens: Tokens, masks: Masks, examples: Tensor) -> MaskedBatch:
-    """Return the packed row of `examples` with their masks; `masks` are those of the whole split `tokens`."""
-    where = tokens.tokens_of(examples)
-    packed = tokens.batch(examples)
-    places = masks.chosen[where].nonzero().squeeze(1)
-    return MaskedBatch(replace(packed, ids=masks.ids[where].long()), places, packed.ids[places])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +12,7 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differe
 from torch.nn.functional import cross_entropy, pad
 
 from papa.config.measures import MASKED
-from papa.data.masking import VALIDATION, Masking, Masks, masked_batch
+from papa.data.masking import VALIDATION, Masking, Masks
 from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.files import JSON
@@ -84,8 +85,14 @@ class MaskedTokens(Guessing):
         return table_of_texts(tokens, masks.chosen, guessed, columns)
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
-        masked = masked_batch(self.splits[split], self.masks[split], examples)
-        return Batch(self.splits[split], examples, masked.packed, masked.gold, masked.places)
+        return masked_batch(self.splits[split], self.masks[split], examples)
+
+
+def masked_batch(tokens: Tokens, masks: Masks, examples: Tensor) -> Batch:
+    """Return examples of a split, whose masks are `masks`; `gold` are the original tokens at the chosen places."""
+    of_tokens, packed = tokens.tokens_of(examples), tokens.batch(examples)
+    places = masks.chosen[of_tokens].nonzero().squeeze(1)
+    return Batch(tokens, examples, replace(packed, ids=masks.ids[of_tokens].long()), packed.ids[places], places)
 
 
 def _embeddings_of(model: Model) -> Tensor:

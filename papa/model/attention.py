@@ -473,7 +473,6 @@ class ProjectedLayer(Layer):
         return self.heads // self.grouped_values.shape[1]
 
     def attending(self, heads: Tensor | None) -> Attending:
-        """See `Layer`."""
         scoring, some = self.scoring, heads is not None
         # a pruned projection has computed only the kept heads
         queries = self.examples.spread_heads(self.query, heads if self.query.shape[1] == self.heads else None)
@@ -486,7 +485,6 @@ class ProjectedLayer(Layer):
         return Attending(queries, keys, scoring.scaling, scoring.allowed, causal, bias, scoring.softcap, sinks)
 
     def values(self, heads: Tensor | None) -> Tensor:
-        """See `Layer`."""
         return for_heads(self.grouped_values, self.group_size, heads)
 
     def _keys_of(self, heads: Tensor) -> Tensor | None:

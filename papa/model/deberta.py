@@ -165,7 +165,6 @@ class DisentangledLayer(Layer):
         return Attending(queries, keys, self.module.scaling, self.allowed, added=added)
 
     def values(self, heads: Tensor | None) -> Tensor:
-        """See `Layer`."""
         return self.spread_values if heads is None else self.spread_values[:, heads]
 
 
@@ -186,7 +185,6 @@ class DebertaAttention(DisentangledAttention):
         self.longest_span: int = stock.max_relative_positions if stock.relative_attention else 0
 
     def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
-        """See `DisentangledAttention`."""
         query_bias, value_bias = (bias.view(self.heads, self.channels) for bias in (self.q_bias, self.v_bias))
         if kept is None:
             query, key, value = self.in_proj(tokens).view(len(tokens), self.heads, 3, self.channels).unbind(2)
@@ -198,16 +196,13 @@ class DebertaAttention(DisentangledAttention):
         return query + query_bias[kept], key, value + value_bias
 
     def projections(self) -> tuple[nn.Module | None, nn.Module | None]:
-        """See `DisentangledAttention`."""
         return self.pos_proj, self.pos_q_proj
 
     def indices(self, examples: Examples) -> tuple[int, Tensor]:
-        """See `DisentangledAttention`."""
         span = min(examples.n, self.longest_span)
         return span, (examples.distances + span).clamp(0, 2 * span - 1)
 
     def middle(self, rel_embeddings: Tensor, span: int) -> Tensor:
-        """See `DisentangledAttention`."""
         return rel_embeddings[self.longest_span - span : self.longest_span + span]
 
 
@@ -225,24 +220,20 @@ class DebertaV2Attention(DisentangledAttention):
         self.span = int(stock.pos_ebd_size) if self.relative else 0
 
     def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
-        """See `DisentangledAttention`."""
         query, key = (self.outputs(projection, tokens, kept) for projection in (self.query_proj, self.key_proj))
         return query, key, self.outputs(self.value_proj, tokens, None)
 
     def projections(self) -> tuple[nn.Module | None, nn.Module | None]:
-        """See `DisentangledAttention`."""
         key, query = (self.key_proj, self.query_proj) if self.shared else (self.pos_key_proj, self.pos_query_proj)
         return key if "c2p" in self.terms else None, query if "p2c" in self.terms else None
 
     def indices(self, examples: Examples) -> tuple[int, Tensor]:
-        """See `DisentangledAttention`."""
         distances = examples.distances
         if self.buckets > 0 and self.longest > 0:
             distances = bucketed(distances, self.buckets, self.longest)
         return self.span, (distances + self.span).clamp(0, 2 * self.span - 1)
 
     def middle(self, rel_embeddings: Tensor, span: int) -> Tensor:
-        """See `DisentangledAttention`."""
         return rel_embeddings[: 2 * span]
 
 

@@ -75,7 +75,6 @@ class Full:
         return self.values.shape[-1]
 
     def to(self, like: Tensor | torch.device) -> Full:
-        """See `Matrices`."""
         return Full(self.values.to(like))
 
     def at(self, places: Tensor) -> Tensor:

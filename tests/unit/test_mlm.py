@@ -16,12 +16,12 @@ from transformers.activations import ACT2FN
 import papa
 from papa.config.stages import ModelId
 from papa.data.layout import texts_in_blocks
-from papa.data.masking import VALIDATION, Masking, masked_batch
+from papa.data.masking import VALIDATION, Masking
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table, write_table
 from papa.method import masked_tokens
 from papa.method.labelled import GoldLabels
-from papa.method.masked_tokens import MaskedTokens, summed_loss, token_losses
+from papa.method.masked_tokens import MaskedTokens, masked_batch, summed_loss, token_losses
 from papa.method.metrics import score_of_table
 from papa.method.objective import Batch
 from papa.method.probes import MlmProbe, activation_of, spread_of

@@ -172,18 +172,18 @@ class Columns:
         self._refuse_unprintable(named, name, "subset")
         return named if by_word else [row[0] for row in named]
 
-    def _values(self, name: str, words: Sequence[Sequence[str]] | None, what: str) -> list[list[Value]]:
+    def _values(self, name: str, words: Sequence[Sequence[str]] | None, role: str) -> list[list[Value]]:
         """Return strings, whole numbers or truth values [row][word]; without `words`, each row has a single one."""
         column = self._column(name)
         is_list = _is_list(column.type)
         if is_list != (words is not None) or not _is_class(column.type.value_type if is_list else column.type):
-            each = f"a list with one {what} per word" if words is not None else f"one {what}"
+            each = f"a list with one {role} per word" if words is not None else f"one {role}"
             raise self._wrong_type(name, column.type, f"{each} in each row, as strings or whole numbers")
         values = column.to_pylist()
         if words is None:
             return [[value] for value in values]
         unlike = [row is None or len(row) != len(words_of_row) for row, words_of_row in zip(values, words, strict=True)]
-        self._refuse(unlike, f"a list in column {name} without one {what} per word")
+        self._refuse(unlike, f"a list in column {name} without one {role} per word")
         return list(values)
 
     def check(self, names: Iterable[str]) -> None:
@@ -205,19 +205,19 @@ class Columns:
             f"Column {name} of {self.where} contains {data_type}, but it must contain {expected}{advice}."
         )
 
-    def _refuse_unprintable(self, names: Sequence[Sequence[str]], column: str, what: str) -> None:
+    def _refuse_unprintable(self, names: Sequence[Sequence[str]], column: str, role: str) -> None:
         """Refuse names with control characters, at which the library that draws figures would end the process."""
         bad = {name for name in set(chain.from_iterable(names)) if UNPRINTABLE.search(name)}
         unprintable = [not bad.isdisjoint(row) for row in names]
-        self._refuse(unprintable, f"a control character in a {what} in column {column}")
+        self._refuse(unprintable, f"a control character in a {role} in column {column}")
 
-    def _refuse(self, bad: Sequence[bool], what: str) -> None:
+    def _refuse(self, bad: Sequence[bool], fault: str) -> None:
         rows = [number for number, is_bad in enumerate(bad) if is_bad]
         if rows:
             line = f" in line {self.rows.lines[rows[0]]}" if self.rows.lines else ""
             few = f"{rows[0]}{line}" + "".join(f", {row}" for row in rows[1:5]) + (", ..." if len(rows) > 5 else "")
             raise InputError(
-                f"{self.where} has {what} in {len(rows)} of {len(bad)} rows (counted from 0: {few}); fix or remove "
+                f"{self.where} has {fault} in {len(rows)} of {len(bad)} rows (counted from 0: {few}); fix or remove "
                 "these rows (rows from the hub can be saved as local files first)."
             )
 

@@ -166,14 +166,14 @@ def place(
     _check_room(slots, rooms[0] if second is None or contiguous else min(rooms))
 
     for begin in range(0, len(first), CHUNK):
-        ones = _sub_tokens(tokenizer, first[begin : begin + CHUNK], split)
-        twos: Sequence[SubTokens | None] = [None] * len(ones)
+        left = _sub_tokens(tokenizer, first[begin : begin + CHUNK], split)
+        right: Sequence[SubTokens | None] = [None] * len(left)
         if second is not None:
-            twos = _sub_tokens(tokenizer, second[begin : begin + CHUNK], False)
-        for one, two in zip(ones, twos, strict=True):
-            placed = _place_one(template, one, two, rooms, None if contiguous else slots)
-            if two is not None and segments == "published_code" and not contiguous:
-                old = _old_places(template, len(one[0]), len(two[0]), slots)
+            right = _sub_tokens(tokenizer, second[begin : begin + CHUNK], False)
+        for text, partner in zip(left, right, strict=True):
+            placed = _place_text(template, text, partner, rooms, None if contiguous else slots)
+            if partner is not None and segments == "published_code" and not contiguous:
+                old = _old_places(template, len(text[0]), len(partner[0]), slots)
                 placed.segments[:] = [template.second_segment if slot in old else 0 for slot in placed.slots]
             yield placed
 
@@ -198,7 +198,7 @@ def texts_in_blocks(
 
     def blocks(ids: list[int]) -> Iterator[Placed]:
         for begin in range(0, len(ids), room):
-            yield _place_one(template, (ids[begin : begin + room], []), None, rooms, None if contiguous else slots)
+            yield _place_text(template, (ids[begin : begin + room], []), None, rooms, None if contiguous else slots)
 
     while chunk := list(islice(left, CHUNK)):
         waiting += [number for ids, _ in _sub_tokens(tokenizer, chunk, False) for number in ids]
@@ -309,19 +309,19 @@ def _begun(word_of: Sequence[int | None]) -> list[int]:
     return [-1 if word is None or word == last else word for word, last in zip(word_of, before, strict=True)]
 
 
-def _place_one(
-    template: Template, one: SubTokens, two: SubTokens | None, rooms: tuple[int, int], slots: int | None
+def _place_text(
+    template: Template, text: SubTokens, partner: SubTokens | None, rooms: tuple[int, int], slots: int | None
 ) -> Placed:
-    """Place one or two texts between special tokens, the second one from slots/2 on; without `slots`, without gaps."""
-    (ids, words), (second_ids, _) = one, two or ([], [])
+    """Place a text, and the partner of a pair from slots/2 on, between special tokens; without `slots`, without gaps."""
+    (ids, words), (partner_ids, _) = text, partner or ([], [])
     if slots is None:
-        room, second_room = _room_of_each(len(ids), len(second_ids), sum(rooms))
+        room, partner_room = _room_of_each(len(ids), len(partner_ids), sum(rooms))
     else:
-        room, second_room = rooms
-    first, second = ids[:room], second_ids[:second_room]
+        room, partner_room = rooms
+    first, second = ids[:room], partner_ids[:partner_room]
     pieces = [(0, [*template.start, *first], 0)]
     last_segment = 0
-    if two is not None:
+    if partner is not None:
         last_segment = template.second_segment
         begin = len(template.start) + len(first) if slots is None else slots // 2
         pieces += [(begin, template.between, 0), (begin + len(template.between), second, last_segment)]
@@ -334,7 +334,7 @@ def _place_one(
     numbers = [-1] * len(kept)
     if words:
         numbers[len(template.start) : len(template.start) + len(first)] = words[:room]
-    return Placed(kept, where, segments, numbers, len(ids) + len(second_ids) - len(first) - len(second))
+    return Placed(kept, where, segments, numbers, len(ids) + len(partner_ids) - len(first) - len(second))
 
 
 def _room_of_each(first: int, second: int, room: int) -> tuple[int, int]:

@@ -225,17 +225,17 @@ def labels_of(splits: Mapping[str, Tokens], labels: Mapping[str, LabelValues]) -
         InputError: an example has no label, labels have several forms, or all are equal.
     """
     values = {split: _values(tokens, labels[split]) for split, tokens in splits.items()}
-    distinct = {split: {value for value in listed if value != IGNORED} for split, listed in values.items()}
+    distinct = {split: {value for value in each if value != IGNORED} for split, each in values.items()}
     names = in_order(set(map(str, distinct["train"])))
     if len(names) < 2:
         raise InputError(f"All training examples have the label {', '.join(names) or '-100'}; give two or more labels.")
-    for split, some in distinct.items():
-        if unseen := in_order({str(value) for value in some} - set(names)):
+    for split, listed in distinct.items():
+        if unseen := in_order({str(value) for value in listed} - set(names)):
             raise InputError(f"The label {unseen[0]!r} is only in {split}; give labels that training examples have.")
     index = {name: number for number, name in enumerate(names)}
     numbers = {
-        split: torch.tensor([IGNORED if value == IGNORED else index[str(value)] for value in listed])
-        for split, listed in values.items()
+        split: torch.tensor([IGNORED if value == IGNORED else index[str(value)] for value in each])
+        for split, each in values.items()
     }
     return GoldLabels(numbers, names)
 

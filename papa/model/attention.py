@@ -473,14 +473,16 @@ class ProjectedLayer(Layer):
         return self.heads // self.grouped_values.shape[1]
 
     def attending(self, heads: Tensor | None) -> Attending:
-        scoring, some = self.scoring, heads is not None
+        scoring = self.scoring
         # a pruned projection has computed only the kept heads
         queries = self.examples.spread_heads(self.query, heads if self.query.shape[1] == self.heads else None)
         keys = self.examples.spread_heads(self.key, None if heads is None else self._keys_of(heads))
-        keys = keys if some else for_heads(keys, self.group_size, None)
         bias, sinks = scoring.bias, scoring.sinks
-        bias = bias[:, heads] if bias is not None and some and bias.shape[1] > 1 else bias
-        sinks = sinks[heads] if sinks is not None and some else sinks
+        if heads is None:
+            keys = for_heads(keys, self.group_size, None)
+        else:
+            bias = bias[:, heads] if bias is not None and bias.shape[1] > 1 else bias
+            sinks = None if sinks is None else sinks[heads]
         causal = isinstance(scoring.allowed, CausalMask)
         return Attending(queries, keys, scoring.scaling, scoring.allowed, causal, bias, scoring.softcap, sinks)
 

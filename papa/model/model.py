@@ -250,10 +250,10 @@ def check_stock(value: object) -> None:
     """Raise `InputError` unless `value` is a model of transformers."""
     if isinstance(value, nn.Module) and getattr(value, "config", None) is not None:
         return
-    what = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
+    description = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
     if isinstance(value, Model):
-        what = "a papa.Model, whose own methods take constants,"
-    raise InputError(f"A model of transformers is needed, such as AutoModel loads; {what} was given.")
+        description = "a papa.Model, whose own methods take constants,"
+    raise InputError(f"A model of transformers is needed, such as AutoModel loads; {description} was given.")
 
 
 def packed_batches(model: Model | None, batches: Batches, caller: str) -> Iterator[Packed]:

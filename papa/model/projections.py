@@ -30,35 +30,35 @@ class Feeds:
     """The uses of the outputs of a linear layer: whether an output feeds them.
 
     Args:
-        other: anything but queries and keys, bool `[output]`.
+        elsewhere: anything but queries and keys, bool `[output]`.
         queries: the query of each head, bool `[head, output]`.
         keys: the key of each group, bool `[group, output]`.
     """
 
-    other: Tensor
+    elsewhere: Tensor
     queries: Tensor
     keys: Tensor
 
     @property
     def attention_only(self) -> Tensor:
         """Whether an output feeds only queries or keys, bool `[output]`."""
-        return ~self.other & (self.queries.any(0) | self.keys.any(0))
+        return ~self.elsewhere & (self.queries.any(0) | self.keys.any(0))
 
     def needed(self, kept: Tensor) -> Tensor:
         """Return the outputs that are needed if the heads in `kept` attend, bool `[output]`."""
-        kept = kept.to(self.other.device)
+        kept = kept.to(self.elsewhere.device)
         groups = kept // (len(self.queries) // len(self.keys))
-        return self.other | self.queries[kept].any(0) | self.keys[groups].any(0)
+        return self.elsewhere | self.queries[kept].any(0) | self.keys[groups].any(0)
 
     @property
     def one_block_per_head(self) -> bool:
         """Whether each head, of queries or of keys, has a block of outputs, in order and all of one size."""
-        outputs = torch.arange(len(self.other), device=self.other.device)
+        outputs = torch.arange(len(self.elsewhere), device=self.elsewhere.device)
         feeding = [heads for heads in (self.queries, self.keys) if heads.any()]
-        return not self.other.any() and all(
+        return not self.elsewhere.any() and all(
             len(outputs) % len(heads) == 0 and torch.equal(heads, (outputs // (len(outputs) // len(heads))).eq(number))
             for heads in feeding
-            for number in [torch.arange(len(heads), device=self.other.device)[:, None]]
+            for number in [torch.arange(len(heads), device=self.elsewhere.device)[:, None]]
         )
 
 
@@ -220,7 +220,7 @@ def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], T
                     if call not in repeated and feeds.attention_only.any():
                         # an output without a visible use is computed nevertheless
                         unseen = ~(feeds.queries.any(0) | feeds.keys.any(0))
-                        uses[call] = Feeds(feeds.other | unseen, feeds.queries, feeds.keys)
+                        uses[call] = Feeds(feeds.elsewhere | unseen, feeds.queries, feeds.keys)
             return uses
     finally:
         session.stand_in = None

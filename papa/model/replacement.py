@@ -199,9 +199,9 @@ def _checked(constants: Constants, shape: tuple[int, int]) -> LayerConstants:
     checked: LayerConstants | None = Full(values) if isinstance(values, Tensor) else values
     axes = {Full: 4, Matrices: 3, Outputs: 4}.get(type(checked))
     if checked is None or checked.values.ndim != axes or tuple(checked.values.shape[:2]) != shape:
-        what = type(constants).__name__ if checked is None else list(checked.values.shape)
+        form = type(constants).__name__ if checked is None else list(checked.values.shape)
         raise InputError(
-            f"The constants are {what}; this model needs [layer, head, query, key] = "
+            f"The constants are {form}; this model needs [layer, head, query, key] = "
             f"[{shape[0]}, {shape[1]}, slots, slots], or a form of them that papa made for it."
         )
     if not isinstance(checked, Outputs):

@@ -312,7 +312,7 @@ def _begun(word_of: Sequence[int | None]) -> list[int]:
 def _place_text(
     template: Template, text: SubTokens, partner: SubTokens | None, rooms: tuple[int, int], slots: int | None
 ) -> Placed:
-    """Place a text, and the partner of a pair from slots/2 on, between special tokens; without `slots`, without gaps."""
+    """Place a text, and its partner from slots/2 on, between special tokens; without `slots`, leave no gaps."""
     (ids, words), (partner_ids, _) = text, partner or ([], [])
     if slots is None:
         room, partner_room = _room_of_each(len(ids), len(partner_ids), sum(rooms))

@@ -61,9 +61,10 @@ PHRASES = {
 }
 """What papa does not say, and what it says instead."""
 
-DOCSTRINGS_ALLOWED = {"cli": 1, "config": 27, "data": 8, "files": 8, "jobs": 5, "model": 5, "results": 9}
-NAMES_ALLOWED = {"config": 17, "data": 9, "files": 9, "model": 1}
-PHRASES_ALLOWED = {"config": 23, "data": 18, "files": 5, "jobs": 1, "model": 12, "results": 4}
+DOCSTRINGS_ALLOWED = {"cli": 1, "config": 27, "files": 8, "jobs": 5, "results": 9}
+NAMES_ALLOWED = {"config": 17, "files": 9}
+PHRASES_ALLOWED = {"config": 23, "data": 3, "files": 5, "jobs": 1, "results": 4}
+"""Three phrases of the room data are words of generated texts, which cannot change."""
 CLASSES_ALLOWED: set[str] = set()
 MODULES_ALLOWED: set[str] = set()
 

@@ -13,8 +13,8 @@ words equal probability until a word repeats. Then it is certain that the word a
 
 A hidden state consists of parts with a number for each token or position (`TOKEN` and those below it). The last number
 is minus the sum of the others, so the mean of every state is 0, and LayerNorm only divides by the length. The length is
-known, because the numbers of the present token and position are 1. Attention scores differ so much that the softmax
-gives all weight to one key.
+known, because the numbers of the present token and position are 1. The highest attention score is far above the others,
+so the softmax gives all weight to one key.
 
 The MLP of the last layer predicts a copied token only if attention to it is at least `ATTENTION_THRESHOLD`. So a
 constant that spreads over many positions predicts nothing.

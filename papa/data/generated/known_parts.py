@@ -1,7 +1,8 @@
 """The parts that known models share: sizes, heads with written weights, and the tokenizer.
 
 A hidden state consists of parts, such as a number for each token or a number for each position. The first part,
-`TOKENS` numbers, is the token. Attention scores differ so much that the softmax gives all weight to one key.
+`TOKENS` numbers, is the token. The highest attention score is far above the others, so the softmax gives all weight to
+one key.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Averaging:
         counted = None if real is None else real[:, :, None] & real[:, None, :]
         if self.classes is None:
             return entries, counted
-        if self.model.causal:  # later keys are no zeros of their class; no query sees them
+        if self.model.causal:  # no query sees later keys, so they do not count as zeros
             seen = slots[:, :, None] >= slots[:, None, :]
             counted = seen if counted is None else counted & seen
         return self.classes[entries], counted

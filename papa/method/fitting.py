@@ -64,7 +64,7 @@ class TrainingTask:
 
 
 class TrainingState:
-    """The progress of a training, which determines its rest. The order of batches follows from the seed."""
+    """The progress of a training, from which it can resume. The order of batches follows from the seed."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
         self.parameters: list[Tensor] = list(parameters)
@@ -133,7 +133,7 @@ class TrainingState:
 
 
 def _clip(parameters: Sequence[nn.Parameter]) -> None:
-    """Clip the gradient norm at 1 like `torch.nn.utils.clip_grad_norm_`, without a factor for smaller gradients."""
+    """Clip the gradient norm at 1 like `torch.nn.utils.clip_grad_norm_`, but never multiply smaller gradients."""
     norm = nn.utils.get_total_norm([values.grad for values in parameters if values.grad is not None])
     if not float(norm) + 1e-6 <= 1:
         nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)

@@ -24,7 +24,7 @@ MINIMUM_USE = 0.02
 
 
 def drawn_slots(averages: ConstantMatrices, most: int = MAXIMUM_SLOTS) -> list[int]:
-    """Return the slots that a picture shows, in rising order: the `most` used ones, the earlier ones of equals.
+    """Return at most `most` slots for a picture, in rising order: those that most examples use.
 
     Raises:
         InputError: the averages are over no example.

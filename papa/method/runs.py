@@ -53,7 +53,7 @@ class Origin(_Record):
 
 
 class Run(_Record):
-    """One measured point: a model on a task, with some heads replaced. Its outcomes have a file of their own.
+    """One measured point: a model on a task, with some heads replaced. Its outcomes are in a separate file.
 
     Args:
         model, task: their names in the config.

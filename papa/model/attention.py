@@ -43,7 +43,7 @@ HARMLESS_KEYWORDS = frozenset(
     """is_causal sliding_window output_attentions output_hidden_states use_cache return_dict position_ids
     cache_position deterministic cu_seq_lens_q cu_seq_lens_k max_length_q max_length_k""".split()
 )
-"""Keywords of attention functions that change nothing here; the rule already has windows and causality."""
+"""Keywords of attention functions that papa can ignore, because the mask function gets windows and causality."""
 
 
 class Observed(Exception):
@@ -77,7 +77,7 @@ class AttentionFacts:
 
     @classmethod
     def of(cls, name: str, session: Session, run: Callable[[], object]) -> AttentionFacts:
-        """Return the facts about the model `name`, which `run` runs once.
+        """Run the model called `name` once, by `run`, and return the facts about its attention.
 
         Raises:
             InputError: the layers differ, or do not call attention once each in their order.
@@ -162,7 +162,7 @@ class Session:
 
     @contextmanager
     def over(self, examples: Examples, replacement: Replacement | None = None) -> Iterator[None]:
-        """Let the model run inside over these examples, with this replacement instead of the session's, if not None."""
+        """Set the examples, and a replacement if one is passed, for a pass of the model inside."""
         with self.lock:
             usual = self.replacement
             self.replacement = usual if replacement is None else replacement
@@ -387,7 +387,7 @@ def context_of(session: Session, layer: Layer) -> Tensor:
 
 @dataclass(frozen=True)
 class Layer(ABC):
-    """The attention of a layer; it computes nothing that no result needs.
+    """The attention of a layer; it computes only what a result needs.
 
     Args:
         number: number of the layer.
@@ -498,7 +498,7 @@ class ProjectedLayer(Layer):
 
 
 def for_heads(grouped: Tensor, group_size: int, heads: Tensor | None) -> Tensor:
-    """Return the keys or values `[example, head, place, channel]` of heads (None: all), each those of its group."""
+    """Return the keys or values `[example, head, place, channel]` of heads (None: all) from those of their groups."""
     if heads is None:
         return grouped if group_size == 1 else grouped.repeat_interleave(group_size, dim=1)
     if grouped.is_contiguous():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""Limit of the distance of hidden states from the stock model's, relative to their norm: some roundings per layer."""
+"""Limit of the relative distance of hidden states from the stock model's; it allows some rounding in each layer."""
 
 Padding = Literal["between", "after", "before"]
 """The place of padding: between the tokens of an example, after them or before them."""

@@ -238,7 +238,7 @@ class DebertaV2Attention(DisentangledAttention):
 
 
 def bucketed(distances: Tensor, buckets: int, longest: int) -> Tensor:
-    """Return distances, those beyond half of the buckets rounded so that they share the other half, evenly by log."""
+    """Return the buckets of distances: one for each short distance; long ones share the other half, evenly by log."""
     half = buckets // 2
     far = distances.abs().clamp(min=half)
     steps = torch.log(far / half) / torch.log(torch.tensor((longest - 1) / half)) * (half - 1)

@@ -31,7 +31,7 @@ MODULES: Mapping[str, Callable[..., DisentangledAttention]] = {
 }
 """Model types that call no attention function by its name, and the modules that replace their attention."""
 NO_PROBE_DROPOUT = ("camembert", "data2vec-text", "roberta", "xlm-roberta")
-"""Model types whose sequence classifiers have no dropout between pooler and output; nor have their probes."""
+"""Model types whose sequence classifiers, and so their probes, have no dropout before the output."""
 RAW_INPUTS = ("pixel_values", "input_features", "input_values")
 """Arguments of models for pictures and sound."""
 SCALES_ALONG_ROW = "attn_temperature_tuning"

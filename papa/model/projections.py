@@ -27,12 +27,12 @@ Call = tuple[str, int]
 
 @dataclass(frozen=True)
 class Feeds:
-    """The uses of the outputs of a linear layer: whether an output feeds them.
+    """The uses of each output of a linear layer.
 
     Args:
-        elsewhere: anything but queries and keys, bool `[output]`.
-        queries: the query of each head, bool `[head, output]`.
-        keys: the key of each group, bool `[group, output]`.
+        elsewhere: bool `[output]`, whether it feeds anything but queries and keys.
+        queries: bool `[head, output]`, whether it feeds the query of each head.
+        keys: bool `[group, output]`, whether it feeds the key of each group.
     """
 
     elsewhere: Tensor

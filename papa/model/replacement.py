@@ -127,7 +127,7 @@ class Replace:
 
     @cached_property
     def order(self) -> Tensor:
-        """The place of each head among the kept heads followed by the replaced ones, `[head]`."""
+        """The place of each head, `[head]`, in the list of the kept heads and then the replaced ones."""
         return torch.cat([self.kept, self.heads]).argsort()
 
 

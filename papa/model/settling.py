@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 LONG_LAYOUT = 1024
-"""Models with no more positions than this are tried on a packed row of more tokens than they have positions."""
+"""The largest number of positions for which a model is tried on a packed row with more tokens than that."""
 Stock = tuple[Packed, list[Tensor]]
 """A batch, and the hidden states of its tokens in the stock model."""
 

@@ -206,7 +206,7 @@ class Columns:
         )
 
     def _refuse_unprintable(self, names: Sequence[Sequence[str]], column: str, role: str) -> None:
-        """Refuse names with control characters, at which the library that draws figures would end the process."""
+        """Refuse names with control characters, because they crash the library that draws figures."""
         bad = {name for name in set(chain.from_iterable(names)) if UNPRINTABLE.search(name)}
         unprintable = [not bad.isdisjoint(row) for row in names]
         self._refuse(unprintable, f"a control character in a {role} in column {column}")

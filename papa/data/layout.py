@@ -64,7 +64,7 @@ class Template:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> Template:
-        """Return the template that a tokenized pair of texts shows; decoders have few special tokens or none."""
+        """Read the template from a tokenized pair of texts; decoders have few special tokens or none."""
         pair = tokenizer("a", "a", return_special_tokens_mask=True, return_token_type_ids=True)
         tokens, special = pair["input_ids"], pair["special_tokens_mask"]
         ordinary = [place for place, is_special in enumerate(special) if not is_special]
@@ -80,9 +80,10 @@ class Template:
         return cls(tokens[:begin], between, tokens[end:], pair["token_type_ids"][ordinary[-1]])
 
     def rooms(self, slots: int, pairs: bool, contiguous: bool, halved: bool = False) -> tuple[int, int]:
-        """Return the slots for tokens of a first and of a second text; `contiguous` texts share the first number.
+        """Return the numbers of slots for the tokens of a first and of a second text.
 
-        A `halved` layout leaves only the first half of the slots to a single text.
+        If texts are `contiguous`, they share the first number. If a layout is `halved`, a single text gets only the
+        first half of the slots.
         """
         start, between, end = len(self.start), len(self.between), len(self.end)
         if contiguous:

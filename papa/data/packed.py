@@ -50,7 +50,7 @@ class Packed:
 
     @classmethod
     def of(cls, inputs: Mapping[str, Tensor], pad_id: int | None = None) -> Packed:
-        """Pack dense inputs `[example, slot]`; raise `InputError` if the mask disagrees with `pad_id`, unless None."""
+        """Pack dense inputs `[example, slot]`; if `pad_id` is not None, exactly these ids must be masked."""
         ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
         if ids is None or mask is None:
             missing = "input_ids" if ids is None else "attention_mask"

@@ -296,7 +296,7 @@ def _with_texts(job: Job[Prepared], column: str) -> tuple[list[PartOfCorpus], pa
 
 
 def _check_source(job: Job[Prepared]) -> None:
-    """Raise `InputError` if the source, which was read, is no longer the one whose digests the settings record."""
+    """Raise `InputError` if the source, after it was read, has other digests than the settings record."""
     settings = job.settings
     if not settings.source:  # only the hub has it
         return

@@ -24,13 +24,11 @@ def load_rows(
 ) -> SourceRows:
     """Load the rows of one split of a corpus, in the order of the source.
 
-    If there is a mirror folder, hub ids are read from it without a network.
-
     Args:
-        corpus: Where the rows are: on the hub, in local files, or to be generated.
+        corpus: A corpus on the hub, in local files, or to be generated.
         split: One of `corpus.splits`.
         wanted: Names of the columns to read; all of them if None.
-        mirror: The mirror folder.
+        mirror: The mirror folder, from which a corpus of the hub is read without a network.
 
     Raises:
         InputError: The source, the split or the file is missing or cannot be read.

@@ -28,7 +28,7 @@ class Outcomes:
     Args:
         gold: `[item]`, the right label.
         predicted: `[item]`, the predicted label.
-        unit: `[item]`, the number of the text or sentence that an item belongs to, rising.
+        unit: `[item]`, the number of the text or sentence of each item, in rising order.
         names: the names of the labels.
     """
 

@@ -175,7 +175,7 @@ def _train(
 
 
 def _trained_before(job: Job[ProbeOf], trace: Trace) -> dict[int, TrainedProbe]:
-    """Return the finished probes in the outputs of a job, by seed; none if an output has another trace or is damaged."""
+    """Return the finished probes in the outputs of a job, by seed; none if a trace differs or a file is damaged."""
     import pyarrow.compute as pc
 
     if any(trace_of(path) != trace for path in job.outputs.values()):

@@ -1,4 +1,4 @@
-"""The workflow in a folder of its own, a tiny random BERT and a few rows of text to run it on."""
+"""A copy of the workflow, a tiny random BERT, and a few rows of text to run it on."""
 
 import copy
 import json

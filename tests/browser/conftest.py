@@ -41,7 +41,7 @@ def page_without_averages(tmp_path_factory):
     ids=["majority", "random", "one-label", "ceiling"],
 )
 def nothing_to_claim(tmp_path, request):
-    """A page that must claim nothing, with nothing to tell heads apart, and the reason why."""
+    """A report that must claim nothing, with no difference between heads, and the reason."""
     skill, why = request.param
     run = CONFIG["run"] | {"models": ["small"], "constants": ["zeros"], "fractions": ["1", "0"]}
     return address(tmp_path, dict.fromkeys(CONFIG["tasks"], skill), run=run, grids={}), why

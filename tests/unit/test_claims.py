@@ -270,6 +270,7 @@ def test_orders_are_compared_in_pairs() -> None:
     # the second order has three right examples fewer with 8 and with 14 heads replaced, which weigh 7/16 and 4/16
     [pair] = concluded([both], orders=orders)[1]["areas"]
     assert pair["difference"] == pytest.approx(-3 / 160 * 11 / 16) and pair["low"] < pair["difference"] < pair["high"]
+    assert pair["verdict"] == "differs" and 0.01 < pair["p"] < 0.05
 
 
 def test_several_orders_of_lambda_count_as_one_line() -> None:

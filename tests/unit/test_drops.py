@@ -24,7 +24,7 @@ def row(task: str, fraction: str, mean: float, drop: float | None, **columns: An
 
 @pytest.fixture(autouse=True)
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[pd.DataFrame]:
-    """The rows of each figure; figures have tests of their own, which take long."""
+    """The rows of each figure; figures have other tests, which take long."""
     frames: list[pd.DataFrame] = []
     monkeypatch.setattr("papa.results.drops.drop_figure", lambda rows, plots: frames.append(rows) or (None, ""))
     monkeypatch.setattr("papa.results.analysis.save_figure", lambda figure, outputs, plots: None)

@@ -53,16 +53,16 @@ def view_of(rows: Rows, **plots: Any) -> GridView:
     return grid_view(name="figure-2a", title="Figure 2a: BASE", plots=Plots(**plots), **fields)
 
 
-def save(folder: Path, figure: Any, **plots: Any) -> dict[str, Path]:
+def save(folder: Path, figure: Any, forms: Iterable[str] = FIGURE_FORMS, **plots: Any) -> dict[str, Path]:
     """The files of a figure; the job that makes them also writes a table."""
-    files = {form: folder / f"figure.{form}" for form in FIGURE_FORMS}
+    files = {form: folder / f"figure.{form}" for form in forms}
     outputs = {form: str(path) for form, path in files.items()}
     save_figure(figure, {"table": str(folder / "table.parquet")} | outputs, Plots(**plots))
     return files
 
 
-def plot(folder: Path, rows: Rows, **plots: Any) -> dict[str, Path]:
-    return save(folder, grid_figure(pd.DataFrame(rows), view_of(rows, **plots))[0], **plots)
+def plot(folder: Path, rows: Rows, *forms: str, **plots: Any) -> dict[str, Path]:
+    return save(folder, grid_figure(pd.DataFrame(rows), view_of(rows, **plots))[0], forms or FIGURE_FORMS, **plots)
 
 
 def size_of_png(path: Path) -> tuple[int, int]:
@@ -138,7 +138,7 @@ def test_files_show_models_tasks_and_subsets(tmp_path: Path) -> None:
 def test_style_sets_the_size(tmp_path: Path) -> None:
     styles = ((200, 100, 1), (300, 150, 1), (200, 100, 3))
     small, wide, sharp = (
-        size_of_png(plot(tmp_path, curve(), width=width, height=height, scale=scale)["png"])
+        size_of_png(plot(tmp_path, curve(), "png", width=width, height=height, scale=scale)["png"])
         for width, height, scale in styles
     )
     assert (wide[0] - small[0], wide[1] - small[1]) == (100, 50)
@@ -212,7 +212,7 @@ def test_equal_scores_have_an_axis(score: float, tmp_path: Path) -> None:
     assert 0 <= low < high <= 1 and high - low == pytest.approx(0.05)
     # ticks are 0.01 apart, which two digits show
     assert panel.y["axis"]["format"] == ".2f"
-    svg = plot(tmp_path, rows)["svg"].read_text(encoding="utf-8")
+    svg = plot(tmp_path, rows, "svg")["svg"].read_text(encoding="utf-8")
     ticks = [float(text) for text in re.findall(r">(\d\.\d\d)<", svg)]
     assert len(set(ticks)) == len(ticks) >= 4
     assert min(ticks) <= score <= max(ticks) and max(ticks) - min(ticks) < 0.051
@@ -303,7 +303,7 @@ def test_heads_replaced_are_to_scale(tmp_path: Path) -> None:
     assert panel.x["axis"]["values"] == [0, 21, 24] == [point["at"] for point in panel.points]
     assert '[["0", "1"], ["21", "1/8"], ["24", "0"]]' in panel.x["axis"]["labelExpr"]
     assert panel.x["title"] == ["heads replaced (fraction kept below)"]
-    svg = plot(tmp_path, rows)["svg"].read_text(encoding="utf-8")
+    svg = plot(tmp_path, rows, "svg")["svg"].read_text(encoding="utf-8")
     # ticks as they are in the file, with the fraction as a second line of their labels
     ticks = re.findall(r'translate\(([\d.]+),[\d.]+\)"[^>]*><tspan>(\d+)</tspan><tspan[^>]*>([\d/]+)<', svg)
     assert [texts for _, *texts in ticks] == [["0", "1"], ["21", "1/8"], ["24", "0"]]

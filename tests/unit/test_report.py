@@ -304,7 +304,7 @@ def test_the_page_waits_for_all_that_it_shows(study: Study) -> None:
     assert study.jobs()[-1].rule == "page"
 
 
-def test_published_values_stand_beside_ours(tmp_path: Path) -> None:
+def test_published_values_are_next_to_ours(tmp_path: Path) -> None:
     models = CONFIG["models"] | {"small": {"hub": "FacebookAI/roberta-base"}}
     task = CONFIG["tasks"]["second"] | {"published": "sst2"}
     page = Page(text_of(write_results(tmp_path, models=models, **(SMALL | {"tasks": {"second": task}}))))
@@ -323,7 +323,7 @@ def test_models_and_config_are_shown_without_places(page: Page, written: str) ->
     assert "learning_rate: 0.001" in page.text and "token_budget" not in page.text
 
 
-def test_seconds_and_memory_are_those_that_were_left(page: Page) -> None:
+def test_seconds_and_memory_are_those_of_the_benchmark_files(page: Page) -> None:
     jobs = {line[0]: line[1:] for line in page.tables["jobs-0"]}
     # jobs of a task that the config does not have any more do not count
     assert jobs["probe"][:4] == ["16", "2", "4", "300"]
@@ -333,25 +333,28 @@ def test_seconds_and_memory_are_those_that_were_left(page: Page) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", jobs["all"][4]) and jobs["hidden states"][4] == "–"
 
 
-def test_a_seed_that_was_taken_away_counts_in_no_table(study: Study, tmp_path: Path) -> None:
+def test_a_removed_seed_counts_in_no_table(study: Study, tmp_path: Path) -> None:
     """Its runs stay in the files of their variants."""
     job = study.analysis("summary").placed(study.results)
     outputs = {name: str(tmp_path / Path(path).name) for name, path in job.outputs.items()}
     parameters = job.settings.parameters | {"seeds": [[1, 3] for _ in job.settings.parameters["seeds"]]}
-    said = analyse(replace(job, settings=job.settings.model_copy(update={"parameters": parameters}), outputs=outputs))
-    assert said.startswith("32 runs, ")
+    settings = job.settings.model_copy(update={"parameters": parameters})
+    assert analyse(replace(job, settings=settings, outputs=outputs)).startswith("32 runs, ")
     for name in ("runs", "all_outcomes", "curves"):
         assert set(read_table(outputs[name])["seed"].to_pylist()) == {1, 3}
     assert set(read_table(outputs["table"])["seeds"].to_pylist()) == {2}
 
 
-def test_numbers_agree_with_their_nouns(study: Study, tmp_path: Path) -> None:
-    said = write_report(page_job(study))
-    assert said == "2 lines, 4 figures and 4 sets of heads in the HTML report"
+def test_same_results_give_the_same_page(study: Study, written: str) -> None:
+    job = page_job(study)
+    assert write_report(job) == "2 lines, 4 figures and 4 sets of heads in the HTML report"
+    assert Path(job.output("page")).read_text(encoding="utf-8") == written
+
+
+def test_numbers_agree_with_their_nouns(tmp_path: Path) -> None:
     run = SMALL["run"] | {"fractions": ["1", "1/2"], "seeds": [1]}
     task = CONFIG["tasks"]["second"] | {"epochs": 1}
-    small = write_results(tmp_path, {}, run=run, grids={}, tasks={"second": task})
-    job = page_job(small)
+    job = page_job(write_results(tmp_path, {}, run=run, grids={}, tasks={"second": task}))
     assert write_report(job) == "1 line, 1 figure and 1 set of heads in the HTML report"
     words = Page(Path(job.output("page")).read_text(encoding="utf-8")).words
     assert "1 seed" in words and "1 seeds" not in words
@@ -359,7 +362,7 @@ def test_numbers_agree_with_their_nouns(study: Study, tmp_path: Path) -> None:
     assert "Learning curves" not in words  # of one epoch
 
 
-def test_the_page_says_what_made_it(study: Study, written: str) -> None:
+def test_the_report_records_what_made_it(study: Study, written: str) -> None:
     job = page_job(study)
     trace = trace_of(job.output("page"))
     assert trace is not None and trace.stage == "page"
@@ -389,10 +392,6 @@ def test_no_cell_of_a_download_is_a_formula(cell: str, written: str) -> None:
     script = f"{functions}\nprocess.stdout.write(quoted({json.dumps(cell)}));"
     quoted = subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True).stdout
     assert quoted == '"' + written.replace('"', '""') + '"'
-
-
-def test_same_results_give_the_same_page(study: Study, written: str) -> None:
-    assert text_of(study) == written
 
 
 def test_a_damaged_result_is_named_and_nothing_written(study: Study, written: str) -> None:

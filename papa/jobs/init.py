@@ -80,7 +80,10 @@ class Data:
 
 
 class Choice(NamedTuple):
-    """A value of a config with the path of its key and a reason, which may be empty; None is a remark on a block."""
+    """A value of a config, the path of its key, and a reason or an empty text.
+
+    If the value is None, the reason is a comment on the block.
+    """
 
     path: tuple[str, ...]
     value: object
@@ -261,7 +264,7 @@ def _inline(value: object) -> str:
 
 
 def _printable(text: object) -> str:
-    """Replace characters that would steer a terminal or end a comment."""
+    """Replace characters that would control a terminal or end a comment."""
     return UNPRINTABLE.sub("·", str(text))
 
 
@@ -287,7 +290,7 @@ def _task_name(data: Data) -> str:
 
 
 def _first_name(guesses: Sequence[str]) -> str:
-    """Return the first guess that can be a name in tables and paths, as such a name; empty if none can."""
+    """Turn the first suitable guess into a name for tables and paths; empty if none is suitable."""
     for guess in guesses:
         plain = unicodedata.normalize("NFKD", guess).encode("ascii", "ignore").decode().lower()
         name = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:64].strip("-")
@@ -407,7 +410,7 @@ def _not_recognised(columns: Columns, content: str, option: str) -> InputError:
 
 
 def _distinct(values: Sequence[object]) -> int:
-    """Count different values; those inside lists count, not the lists."""
+    """Count different values; of lists, count their members."""
     return len(set(map(str, chain.from_iterable(value if isinstance(value, list) else [value] for value in values))))
 
 

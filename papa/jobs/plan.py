@@ -1,8 +1,8 @@
-"""Estimate before a run what a config needs (jobs, time, memory and disk of each stage) and what it can show.
+"""`papa plan`: estimate before a run what it takes (jobs, time, memory, disk), and how small a loss it can show.
 
-Needs are those of a run without earlier results. The smallest loss of a task is the smallest bound that a run can show.
-It follows from the numbers of probe seeds and validation examples, and from the variation of scores with both. That
-variation is measured if the config was run before, and assumed otherwise.
+Estimates assume that there are no earlier results. The smallest loss of a task follows from the numbers of probe seeds
+and validation examples, and from how scores vary with both. This variation is measured if the config was run before,
+and assumed otherwise.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     from papa.data.readers import SourceRows
 
 SAMPLE = 2000
-"""Number of rows per split in which words are counted."""
+"""Rows of each split in which words are counted."""
 POWER = 0.8
 """Probability that a task without loss is shown to lose less than the smallest loss."""
 SEED_SPREAD = 0.005
 """Assumed standard deviation over probe seeds of original - replaced, as a share of the score's range."""
 DISCORDANT = 0.05
-"""Assumed share of examples whose outcome changes when heads are replaced, the same ones with every seed."""
+"""Assumed share of examples whose outcome changes when heads are replaced; every seed changes the same ones."""
 CONTRIBUTION = 0.2
 """Assumed contribution of attention to a score (original minus context-free floor), as a share of its range."""
 ASSUMED = (
@@ -70,14 +70,14 @@ UNFIT = {
     True: "its config names no decoder of next tokens, which task {task} needs ({metric}).",
     False: "it is a decoder, which cannot predict the masked tokens of task {task}; measure it by log_likelihood.",
 }
-"""Problems of a model with tasks that need a decoder (True), and with tasks that refuse one (False)."""
+"""Why a model does not fit a task: the task needs a decoder (True), or refuses one (False)."""
 TOTAL = dict.fromkeys(("jobs", "sized", "unknown", "seconds", "memory_mb", "disk_mb"), "sum") | {"memory_mb": "max"}
-"""Needs of a stage, and how they follow from those of its jobs."""
+"""How the needs of a stage follow from those of its jobs."""
 PlainValues = dict[str, Any]
 
 
 def plan(config: Config, cores: int) -> PlainValues:
-    """Estimate the needs of a config's jobs. Problems name what cannot run or cannot be estimated.
+    """Estimate the needs of a config's jobs; `problems` are the reasons why something cannot run or be estimated.
 
     Args:
         config: a checked config.
@@ -86,7 +86,7 @@ def plan(config: Config, cores: int) -> PlainValues:
     import pandas as pd
 
     study = Study(config, Path("results", config.name))
-    problems, sizes, rows_of_corpora = _sizes(study)
+    problems, sizes, corpora = _sizes(study)
     jobs, rows, outcomes = study.jobs(), dict[AnyJob, PlainValues](), 0.0
     weighed = {needed for job in jobs if job.rule == "weigh_heads" for needed in job.needed}
     for job in jobs:  # inputs come before the jobs that read them
@@ -106,7 +106,7 @@ def plan(config: Config, cores: int) -> PlainValues:
     frame = pd.DataFrame(rows.values())
     stages = frame.groupby("stage", sort=False).agg(TOTAL | {"depth": "max"})
     if not config.keep_hidden_states and "hidden_states" in stages.index:
-        # running probes read some, the next probes have theirs ready, and others wait for the weights of heads
+        # on the disk are those of running probes, those of the next probes, and those that weights of heads wait for
         stored = frame[frame["stage"] == "hidden_states"]
         most = 2 * cores * stored["disk_mb"].max() + stored[stored["weighed"]]["disk_mb"].sum()
         stages.loc["hidden_states", "disk_mb"] = min(stored["disk_mb"].sum(), most)
@@ -129,7 +129,7 @@ def plan(config: Config, cores: int) -> PlainValues:
         "free_disk_bytes": free,
         "margin": config.margin,
         "power": POWER,
-        "smallest_losses": smallest_losses(study, rows_of_corpora),
+        "smallest_losses": smallest_losses(study, corpora),
     }
 
 
@@ -214,14 +214,14 @@ class Noise:
         return "seeds" if by_examples < SMALLEST_USEFUL_GAIN * by_seeds else "both"
 
 
-def smallest_losses(study: Study, rows: Mapping[str, Mapping[str, int]]) -> list[PlainValues]:
+def smallest_losses(study: Study, corpora: Mapping[str, Mapping[str, Counted]]) -> list[PlainValues]:
     """Return the smallest loss of each task whose heads are replaced, or the reason `why` there is none.
 
     The loss is that of the worst model. `helps` is the best addition for a smaller one.
 
     Args:
         study: the config, and its results if it was run before.
-        rows: number of rows of each split of each corpus, if known.
+        corpora: the rows of each split of the corpora that can be read.
     """
     config, measured = study.config, _noise_measured(study)
     losses = []
@@ -236,7 +236,8 @@ def smallest_losses(study: Study, rows: Mapping[str, Mapping[str, int]]) -> list
         noises = [noise for noise in known if isinstance(noise, Noise)]
         if not known and METRICS[task.metric].bounded:
             noises = [Noise.assumed(seeded=task.target.probed)]
-        counted = None if config.corpora[task.corpus].blocks else rows.get(task.corpus, {}).get("validation")
+        split = None if config.corpora[task.corpus].blocks else corpora.get(task.corpus, {}).get("validation")
+        counted = split and split.rows
         examples = counted or min((noise.examples or 0 for noise in noises), default=0)
         probe_seeds = min(seeds) if task.target.probed else None
         smallest = helps = why = None
@@ -253,13 +254,10 @@ def smallest_losses(study: Study, rows: Mapping[str, Mapping[str, int]]) -> list
         else:
             worst = max(noises, key=lambda noise: noise.smallest(min(seeds), examples))
             smallest, helps = worst.smallest(min(seeds), examples), worst.helps(min(seeds), examples)
-        entry = {
-            "task": name,
-            "title": task.title or name,
-            "seeds": probe_seeds,
-            "examples": counted if why else examples,
-        }
-        losses.append(entry | {"measured": bool(known), "smallest": smallest, "helps": helps, "why": why})
+        entry: PlainValues = {"task": name, "title": task.title or name, "seeds": probe_seeds}
+        entry |= {"examples": counted if why else examples, "measured": bool(known)}
+        entry |= {"smallest": smallest, "helps": helps, "why": why}
+        losses.append(entry)
     return losses
 
 
@@ -320,10 +318,10 @@ def _counts(entry: PlainValues, between: str = ", ") -> str:
 
 
 def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
-    """Return the variation of a config's results on each model and task, or the reason why nothing can be concluded.
+    """Return how a config's results vary on each model and task, or the reason why they allow no conclusion.
 
-    The variation is that of the setting with the smallest loss, whose true loss is nearest to 0. Tasks that were not
-    run, or were run with one seed only, are left out.
+    The variation is that of the setting with the smallest loss, whose true loss is nearest to 0. Tasks without results,
+    or with a single seed, are left out.
     """
     path = study.results / ARTEFACTS["all_outcomes"].path()
     if not path.is_file():
@@ -364,11 +362,8 @@ def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
 # -- needs ------------------------------------------------------------------------------------------------------------
 
 
-def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None], dict[str, dict[str, int]]]:
-    """Return problems of models and corpora, the sizes of each pair of a model and a laid-out corpus, and rows.
-
-    Unknown sizes are None. Rows are the numbers of rows of each split of each corpus.
-    """
+def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None], dict[str, dict[str, Counted]]]:
+    """Return problems, the sizes of each pair of a model and a laid-out corpus (None if unknown), and the corpora."""
     from papa.data.tokenize import is_decoder, sizes_of_model
 
     config = study.config
@@ -405,12 +400,11 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
             sizes[model, layout] = _laid_out(
                 models[model], corpora[corpus], int(slots or settings.slots or 0), settings.blocks
             )
-    rows = {name: {split: counted.rows for split, counted in splits.items()} for name, splits in corpora.items()}
-    return problems, sizes, rows
+    return problems, sizes, corpora
 
 
 class Counted(NamedTuple):
-    """The rows of a split, and the mean number of words of an example. Each of a question's `choices` is an example."""
+    """Rows of a split, mean words of an example, and examples per row: each of a question's `choices` is an example."""
 
     rows: int
     words: float
@@ -475,7 +469,7 @@ def _laid_out(model: Mapping[str, int], splits: Mapping[str, Counted], slots: in
 
 
 def _sizes_of(job: AnyJob, sizes: Mapping[tuple[str, str], Sizes | None]) -> tuple[Sizes | None, bool]:
-    """Return the sizes of the laid-out corpus that a job reads, if any, and whether the job's needs are known."""
+    """Return the sizes of the laid-out corpus that a job reads, if any, and whether the job can be estimated."""
     for needed in reader_of(job).needs.get("tokens", ()):
         corpus = sizes.get((needed.wildcards["model"], needed.wildcards["laid_out"]))
         return corpus, corpus is not None
@@ -488,7 +482,7 @@ def _seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> 
 
 
 def _elapsed(study: Study, rows: Mapping[AnyJob, PlainValues], cores: int) -> float:
-    """Estimate wall-clock seconds: all cores are busy, limited by the longest chain of jobs and by the GPU's jobs."""
+    """Estimate wall-clock seconds, which are bounded by the work of all cores, the GPU and the longest chain of jobs."""
     ends: dict[AnyJob, float] = {}
     busy, gpu = 0.0, 0.0
     for job, row in rows.items():  # inputs come before the jobs that read them

@@ -482,7 +482,7 @@ def _seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> 
 
 
 def _elapsed(study: Study, rows: Mapping[AnyJob, PlainValues], cores: int) -> float:
-    """Estimate wall-clock seconds: the largest of three bounds, by all cores, the GPU, and the longest chain of jobs."""
+    """Estimate wall-clock seconds: the largest bound of all cores, the GPU and the longest chain of jobs."""
     ends: dict[AnyJob, float] = {}
     busy, gpu = 0.0, 0.0
     for job, row in rows.items():  # inputs come before the jobs that read them

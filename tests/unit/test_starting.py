@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from csv import writer
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -212,6 +213,7 @@ def test_the_file_has_a_reason_for_each_choice_and_a_space_between_blocks():
     assert re.findall("\n\n(.*):\n", text) == ["run", "models", "corpora", "tasks"]
     assert "\n  fractions: [1, 1/2, 1/8, 0]\n" in text and "\n    learning_rate: 2.0e-05  # of probes: a first" in text
     assert all(f"# {reason}\n" in text for reason in EXAMPLE.reasons.values())
+    assert Path(re.findall(r"# All keys are explained in (.*)\.\n", text)[0]).is_file(), "also if papa is installed"
 
 
 def test_values_of_a_data_set_end_no_comment(here):

@@ -101,7 +101,7 @@ class Comparison:
         self.work, self.threads = work, arguments.threads
 
     def run(self, side: str, step: str = "", threads: int | None = None, **more: Any) -> Measured:
-        """Run one part to its end; raises where it fails."""
+        """Run one part to its end; raise an error if it fails."""
         threads = threads or self.threads
         report = self.work / report_name(side, step, *more.values())
         given = self.settings | {"side": side, "step": step, "report": str(report)} | more
@@ -159,12 +159,12 @@ class Together:
 
 
 def report_name(*parts: Any) -> str:
-    """What the report of a part is called."""
+    """Return the name of the report of a part."""
     return "-".join(["report", *map(str, parts)]).replace("/", "of") + ".json"
 
 
 def in_lanes(seconds: list[float], lanes: int) -> float:
-    """How long jobs take, `lanes` at a time, each next one where a lane is free."""
+    """Return the duration of jobs that run in `lanes`, each in the first free one."""
     free = [0.0] * lanes
     for job in seconds:
         free[free.index(min(free))] += job
@@ -172,7 +172,7 @@ def in_lanes(seconds: list[float], lanes: int) -> float:
 
 
 def compare(comparison: Comparison) -> list[Row]:
-    """Measure both sides of every part, side by side."""
+    """Measure both sides of every part."""
     run, threads = comparison.run, comparison.threads
     run("prepare")
     tokenize = run("project", "tokenize")
@@ -227,7 +227,7 @@ def compare(comparison: Comparison) -> list[Row]:
 
 
 def drawn(rows: list[Row], path: str) -> None:
-    """Draw the seconds of each fraction, of both sides; what was measured at one fraction is said to be."""
+    """Draw the seconds of each fraction, of both sides; mark values that were measured at one fraction."""
     import altair
 
     values = [
@@ -248,7 +248,7 @@ def drawn(rows: list[Row], path: str) -> None:
 
 
 def main() -> None:
-    """Read the arguments, compare, print the table and what was scaled."""
+    """Read the arguments, compare, and print the table and the scaled values."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--mirror", help="folder laid out like the hub that holds nyu-mll/glue; default: the hub itself"

@@ -1,4 +1,4 @@
-"""How often claims are wrong: studies of tasks whose true loss is known, drawn at random and judged as papa judges.
+"""Error rates of claims: simulated studies of tasks with known true loss, judged by papa.
 
     python benchmarks/error_rates.py             # 2,000 studies a case: a quarter of an hour on two free cores
     python benchmarks/error_rates.py --quick     # 200 studies of a few cases: a minute
@@ -38,21 +38,21 @@ MARGIN = 0.1
 LOSSES = (0.0, MARGIN / 2, MARGIN, 2 * MARGIN)
 REPLACED: Setting = ("average", "lambda", "1/2")
 RUNS = pd.DataFrame()
-"""What is told of runs is of no use here: `Study` knows where they stand."""
+"""No facts of runs are needed, because `Study` has their places."""
 LONGEST = 25
 """Words of the longest sentence; the shortest has 3."""
 AT_ONCE = 100
 """Studies that are drawn by one call of a process."""
 TWICE = 20
-"""One study of so many is judged by its intervals too, which takes longer."""
+"""One of this many studies is judged by its intervals too, which takes longer."""
 
 
 @dataclass(frozen=True)
 class World:
-    """A task as it would be found with endless seeds, orders and examples.
+    """A task as a population of seeds, orders and examples.
 
-    A probe is right about an example if a normal number of variance 1 is above a threshold that its seed and order set,
-    so that the share of examples, seeds and orders for which it is right is known exactly.
+    A probe is right about an example if a normal number of variance 1 exceeds a threshold, which depends on seed and
+    order. So the share of examples, seeds and orders for which it is right is known exactly.
 
     Args:
         loss: the true loss of the replaced heads.
@@ -64,7 +64,7 @@ class World:
         shared: how much of what makes an example hard is common to all settings, as a part of the variance.
         kept: how much more of it original and replaced heads have in common.
         noise: how much is different for each probe; the rest is different for each setting.
-        skewed: whether few seeds and orders are much worse than the rest, instead of as many better as worse.
+        skewed: whether few seeds and orders are much worse than the rest, instead of equally many better and worse.
         words: whether examples are sentences, half of what makes their words hard being common to a sentence.
     """
 
@@ -83,7 +83,7 @@ class World:
 
     @cached_property
     def replaced(self) -> tuple[float, float]:
-        """How often probes on replaced heads are right, between original and contextless such that the loss is true."""
+        """Rates of right answers with replaced heads, between original and contextless, with the true loss."""
         first, last = np.array(self.original), np.array(self.contextless)
         if self.loss in (0, 1):
             return self.contextless if self.loss else self.original
@@ -96,7 +96,7 @@ class World:
         return tuple((first + place * (last - first)).tolist())
 
     def score(self, rates: Sequence[float]) -> float:
-        """The score of the whole population for one that is right so often about each class."""
+        """Return the score of the whole population from the rate of right answers about each class."""
         gold, right = np.array([0, 0, 1, 1]), np.array([True, False, True, False])
         shares = np.array([rates[0], 1 - rates[0], rates[1], 1 - rates[1]])
         shares *= np.array([1 - self.majority] * 2 + [self.majority] * 2)
@@ -105,7 +105,7 @@ class World:
 
 
 def counts_of(metric: str, gold: np.ndarray, right: np.ndarray) -> Counts:
-    """What each item adds to a metric, `[..., item, count]`, for two classes."""
+    """Return the counts of each item for a metric, `[..., item, count]`, for two classes."""
     if metric in ("accuracy", "token_accuracy"):
         own = [right, np.ones_like(right)]
     else:
@@ -116,12 +116,12 @@ def counts_of(metric: str, gold: np.ndarray, right: np.ndarray) -> Counts:
             if metric == "matthews_correlation"
             else [pairs[3], predicted, np.broadcast_to(gold == 1, right.shape)]
         )
-    return np.moveaxis(np.stack(own).astype(float), 0, -1)  # items of one count stand together, which is faster
+    return np.moveaxis(np.stack(own).astype(float), 0, -1)  # items of one count are adjacent in memory, which is faster
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured in a study."""
+    """The size of a study."""
 
     seeds: int
     examples: int
@@ -130,7 +130,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Study(Sample):
-    """What a study measured of a task; `places` are those of the runs of each setting."""
+    """The measurements of a study on a task; `places` are those of the runs of each setting."""
 
     places: dict[Setting, pd.DataFrame] = field(default_factory=dict)
 
@@ -140,7 +140,7 @@ class Study(Sample):
 
 @cache
 def places_of(size: Size) -> dict[Setting, pd.DataFrame]:
-    """Where the runs of each setting stand: originals first, then contextless ones, then each order."""
+    """Return the places of the runs of each setting: originals, then contextless ones, then each order."""
     rows = np.arange((2 + size.orders) * size.seeds).reshape(-1, size.seeds)
     return {ORIGINALS: pd.DataFrame(rows[:1]), FLOOR: pd.DataFrame(rows[1:2]), REPLACED: pd.DataFrame(rows[2:])}
 
@@ -223,7 +223,7 @@ class Verdict(NamedTuple):
 
 
 def judged(study: Study, world: World, size: Size, twice: bool = False) -> Verdict:
-    """What papa says of a task, and what the old rule says; `twice` asks for Fieller's interval too."""
+    """Return the conclusions of papa and of the old rule on a task; `twice` adds Fieller's interval."""
     spread = study.spread(ORIGINALS, FLOOR, REPLACED)
     assert spread is not None
     above, below = np.array([0, 1, 0, -1]), np.array([0, 1, -1, 0])
@@ -244,7 +244,7 @@ def judged(study: Study, world: World, size: Size, twice: bool = False) -> Verdi
 
 @dataclass(frozen=True)
 class Case:
-    """Studies of one kind: their tasks, and how much is measured."""
+    """Studies of one kind: their tasks and their size."""
 
     tasks: tuple[World, ...]
     size: Size
@@ -286,25 +286,25 @@ def studied(case: Case, chance: np.random.Generator, twice: bool = False) -> Rat
 
 
 def batch(told: tuple[Case, int, Sequence[int]]) -> np.ndarray:
-    """So many studies of a case, `[study, rate]`, from a seed."""
+    """Return the conclusions of this many studies of a case, `[study, rate]`, from a seed."""
     case, number, seed = told
     chance = np.random.default_rng(seed)
     return np.array([studied(case, chance, study % TWICE == 0) for study in range(number)], float)
 
 
 def rates_of(found: np.ndarray) -> Rates:
-    """How often each is said."""
+    """Return the rate of each conclusion."""
     known = ~np.isnan(found)
     return Rates(*(float(own[ok].mean()) if ok.any() else math.nan for own, ok in zip(found.T, known.T, strict=True)))
 
 
 def at(world: World, *losses: float) -> list[tuple[World, ...]]:
-    """A task alone, with each of these losses."""
+    """Return single tasks with each of these losses."""
     return [(replace(world, loss=loss),) for loss in losses]
 
 
 def guessing(majority: float, right: float) -> tuple[float, float]:
-    """Rates with which nothing is gained over the majority class, though not all is called so."""
+    """Return rates with no gain over the majority class, though not all predictions are that class."""
     return majority * (1 - right) / (1 - majority), right
 
 
@@ -366,7 +366,7 @@ NO_SAY = {
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: what stands in front, and the studies of its columns."""
+    """A row of a table: its heading, and the studies of its columns."""
 
     head: tuple[str, ...]
     cases: tuple[Case, ...]
@@ -374,7 +374,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """A table: its title, what stands in front of rows, and for each column its name, its case and what is told."""
+    """A table: its title, the headings of rows, and the name, case and value of each column."""
 
     title: str
     heads: tuple[str, ...]
@@ -423,7 +423,7 @@ OF_NO_SAY = (("**counts**", 0, "counts"), ("**replaceable**", 0, "claimed"), ("o
 
 
 def sections(quick: bool = False) -> list[Section]:
-    """All tables, or few rows of each."""
+    """Return all tables, or few rows of each."""
     sizes = [Size(seeds, examples) for seeds in (3, 5, 10) for examples in (200, 2000)]
     of_six = list(sizes)
     sizes += [Size(3, 200, 3), Size(3, 2000, 3), Size(5, 2000, 3)]
@@ -474,7 +474,7 @@ def _row(head: tuple[str, ...], size: Size, worlds: Iterable[tuple[World, ...]])
 
 
 def tables(found: Mapping[int, Section], number: int, processes: int) -> Iterator[str]:
-    """The tables as Markdown, one after another, from so many studies of each case."""
+    """Yield the tables as Markdown, from this many studies of each case."""
     with get_context("spawn").Pool(processes, os.nice, (10,)) as pool:
         for place, section in found.items():
             names = (*section.heads, *(name for name, _, _ in section.columns))

@@ -1,7 +1,7 @@
-"""What papa says of a model whose answer is known: which orders find the head that needs its input, and what it claims.
+"""papa's conclusions on models with known answers: the orders that find the head that needs its input, and the claims.
 
     python benchmarks/known.py results/known     # what each head costs, and the AUROC of every order of a run
-    python benchmarks/known.py --studies 200     # claims of studies of new texts: 9 minutes of processor time
+    python benchmarks/known.py --studies 200     # claims of studies of new texts: 9 minutes of CPU time
 
 A run is one of config/known.yaml or config/known-lookup.yaml; what each head costs is printed of the first. A study is
 config/known.yaml with few texts, generated with a seed of its own; its jobs are those of the workflow, one after
@@ -42,11 +42,11 @@ ROWS = {"train": 48, "validation": 32}
 """Texts of a study."""
 STEPS = {"batch_size": 8, "epochs": 2}
 Claim = tuple[int, dict[str, float]]
-"""How many heads a study calls replaceable, and the AUROC of each of its orders."""
+"""The number of heads that a study calls replaceable, and the AUROC of each of its orders."""
 
 
 def auroc(order: PathLike, needed: Collection[tuple[int, int]]) -> float:
-    """How well an order tells heads that need their input from others: 1 if all of these are replaced before those.
+    """The AUROC of an order: 1 if all heads that need their input are replaced last.
 
     Of all pairs of a head (layer, head) in `needed` and one that is not, the share in which the latter goes first.
     """
@@ -62,7 +62,7 @@ def auroc(order: PathLike, needed: Collection[tuple[int, int]]) -> float:
 
 
 def orders(results: Path) -> Iterator[tuple[str, float]]:
-    """Every order of a run of known models: where it lies below its model, and its AUROC."""
+    """Every order of a run of known models: its path below its model, and its AUROC."""
     for name, needed in NEEDED.items():
         folder = results / "models" / name
         for path in sorted([*folder.rglob("order.parquet"), *folder.glob("orders/*.parquet")]):
@@ -70,7 +70,7 @@ def orders(results: Path) -> Iterator[tuple[str, float]]:
 
 
 def costs(results: Path) -> Iterator[tuple[str, float, float]]:
-    """What averages and zeros cost in each head of the decoder alone, in nats a word that comes again."""
+    """The cost of averages and of zeros in each single head of the decoder, in nats per repeated word."""
     folder = known_model("induction")
     model, tokenizer = papa.load_model(folder, device="cpu"), AutoTokenizer.from_pretrained(folder)
     average = papa.ConstantMatrices.load(

@@ -1,4 +1,4 @@
-"""The search for learning rates: at fraction 1, on the training split alone, the same for all fractions afterwards.
+"""The search for learning rates: at fraction 1, on the training split only; all fractions then use the same rate.
 
     python benchmarks/learning_rates.py results/minilm/models/minilm --task cola:cola:matthews_correlation:16
 
@@ -29,7 +29,7 @@ from papa.method.probes import ProbeSizes
 
 
 class Search(NamedTuple):
-    """What is searched for: a task on a corpus, its metric, the batch size, epochs, and the training rows to take."""
+    """A task on a corpus, its metric, the batch size, epochs, and the number of training rows."""
 
     task: str
     corpus: str

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 SECONDS, GIGABYTES = 90, 8
-"""What a type may use of a processor's time and of memory."""
+"""Limits of CPU time and memory for a type."""
 PATIENCE = 600
-"""Seconds that a type may take by the clock, whatever else the machine does."""
+"""Limit of wall-clock seconds for a type."""
 SIZES: Mapping[str, Any] = {
     **dict.fromkeys(("vocab_size",), 97),
     **dict.fromkeys(
@@ -67,14 +67,14 @@ SIZES: Mapping[str, Any] = {
     "num_mel_bins": 8,
     "max_source_positions": 24,
 }
-"""What small models have, by the names that configs use."""
+"""Sizes of small models, by the keys of configs."""
 
 
 MIXED: Mapping[str, Mapping[str, Any]] = {
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
     "minimax_m3_vl_text": {"layer_types": ["full_attention", "minimax_m3_sparse"] * 2},
 }
-"""Layers that checkpoints of a type have, and its config by itself has not."""
+"""Layers that checkpoints of a type have, and its default config has not."""
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 LISTED = ("attn_layer_indices", "layer_types", "mlp_layer_types", "layers_block_type")
 VARIATIONS: tuple[Mapping[str, Any], ...] = (
@@ -122,7 +122,7 @@ def small_config(kind: str, **changed: Any) -> PreTrainedConfig:
 
 
 def _small(said: Mapping[Any, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
-    """What a config, or one inside another, says otherwise to be small."""
+    """Return the changes that make a config, or one inside another, small."""
     told = {name: value for name, value in said.items() if isinstance(name, str)}
     left_open = {name for name, value in told.items() if value is None and (changed.get("open") or name in LISTED)}
     own: dict[str, Any] = {
@@ -216,7 +216,7 @@ def _made(kind: str, config: PreTrainedConfig, text: bool) -> PreTrainedModel:
 
 
 def check(kind: str, text: bool = True) -> dict[str, Any]:
-    """What is found about a type, in this process."""
+    """Return the findings about a type, in this process."""
     from papa.model.verification import verify
 
     try:
@@ -234,7 +234,7 @@ def check(kind: str, text: bool = True) -> dict[str, Any]:
 
 
 def _loads(kind: str) -> bool:
-    """Whether papa loads checkpoints of a type, and not only a half of them that somebody has taken out."""
+    """Return whether papa loads checkpoints of a type, and not only a part of the model."""
     from transformers import AutoConfig
 
     from papa.errors import InputError
@@ -248,7 +248,7 @@ def _loads(kind: str) -> bool:
 
 
 def swept(chosen: list[tuple[str, bool]]) -> Iterator[dict[str, Any]]:
-    """What is found about types, each in a process of its own, which begins with all libraries imported."""
+    """Yield the findings about types, each from a separate process that starts with all libraries imported."""
     import torch
     import transformers.models.auto.modeling_auto  # noqa: F401
 
@@ -281,12 +281,12 @@ def _told(kind: str, text: bool, pipe: Connection) -> None:
 
 
 def failed(kind: str, why: str) -> dict[str, Any]:
-    """What is told of a type of which nothing was found."""
+    """Return the findings about a type that failed."""
     return asdict(Verified(kind, "not made", why))
 
 
 def page_of(found: list[dict[str, Any]]) -> str:
-    """docs/models.md: what can be used, what cannot, and why."""
+    """Return docs/models.md: the types that can be used, and the reasons of refusals."""
     from importlib.metadata import version
 
     from papa.jobs.verify import table_of
@@ -385,9 +385,9 @@ Next: [method.md](method.md) explains what is replaced, [faq.md](faq.md) what a 
 
 
 def resumed(place: Path) -> dict[tuple[str, bool], dict[str, Any]]:
-    """What a sweep that was stopped found, by type and whether it takes text.
+    """Return the findings of a sweep that was stopped, by type and by whether it takes text.
 
-    Nothing if it was of other code or other libraries.
+    They are empty if the sweep was of other code or other libraries.
     """
     if not place.is_file():
         return {}
@@ -413,7 +413,7 @@ def swept_by() -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*")
-    parser.add_argument("--page", type=Path, help="where to write the page; goes on where it was stopped")
+    parser.add_argument("--page", type=Path, help="where to write the page; resumes a sweep that was stopped")
     given = parser.parse_args(sys.argv[1:])
     texts, others = kinds(), kinds_of_no_text()
     named = given.kinds or [*texts, *others]

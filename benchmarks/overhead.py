@@ -1,8 +1,8 @@
-"""What the workflow costs before it computes: planning the paper's grid, a run with nothing to do, a probe's start.
+"""The overhead of the workflow: planning the paper's grid, a run with nothing to do, the start of a probe.
 
     python benchmarks/overhead.py            # runs the demo first where it has not been run: some minutes
 
-Each is measured three times, on a machine that should be otherwise idle; the median is printed beside what is allowed.
+Each is measured three times, on a machine that should be otherwise idle; the median is printed with its limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The measured parts: each is run alone in a process of its own by compare.py, which gives it one JSON object.
+"""The measured parts: compare.py runs each in a separate process, with one JSON object as its input.
 
 A part reports the seconds of its work (from loading the model on, without the start of Python and its imports) and the
 peak of the process's resident memory.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Settings = dict[str, Any]
 Report = dict[str, Any]
 PROBE = {"runs": "json", "outcomes": "outcomes.parquet", "probes": "safetensors"}
-"""What a probe writes, and the endings of these files."""
+"""The outputs of a probe, and the endings of these files."""
 
 
 def places(work: Path) -> dict[str, Path]:
@@ -170,14 +170,14 @@ def job_of(told: Told, inputs: Mapping[str, Path], outputs: Mapping[str, Path]) 
 
 
 def model_id(settings: Settings) -> ModelId:
-    """Which model both sides run."""
+    """The model that both sides run."""
     from papa.config.stages import ModelId
 
     return ModelId(**settings["model"])
 
 
 def prepare(settings: Settings) -> Callable[[], Report]:
-    """The texts and labels that both sides read; not timed."""
+    """Prepare the texts and labels that both sides read; not timed."""
     from papa.config.settings import Corpus
     from papa.config.stages import LabelsOf, TextsOf
     from papa.data.prepare import prepare_labels, prepare_texts

@@ -1,10 +1,10 @@
-"""How memory and time of the stages grow with a corpus: 1, 2, 4 and 8 times the same number of short sentences.
+"""Memory and time of the stages by the size of a corpus: 1, 2, 4 and 8 times the same number of short sentences.
 
     python benchmarks/stress.py --model FOLDER                  # up to a million sentences; some 20 GB of scratch
     python benchmarks/stress.py --model FOLDER --sentences 10000
 
-Each stage runs alone in a fresh process, as its job would. Peak memory is the largest resident set of that process,
-time is processor time, which other programs on the machine do not disturb. Writes a table to standard output and, with
+Each stage runs in a fresh process, like its job. Peak memory is the largest resident set of that process,
+time is CPU time, which other programs on the machine do not disturb. Writes a table to standard output and, with
 `--figure FILE`, the same as a picture (.svg or .png).
 """
 
@@ -56,7 +56,7 @@ def write_sentences(folder: Path, sentences: int, seed: int = 0) -> None:
 
 
 def run_stage(stage: str, folder: Path, model: str) -> dict[str, Any]:
-    """Run one stage in this process; say what it took."""
+    """Run a stage in this process, and print its time and memory."""
     from papa.config.settings import Machine
 
     job = job_of_stage(stage, folder, Machine(models={"model": {"path": model}}, device="cpu"))
@@ -98,7 +98,7 @@ def job_of_stage(stage: str, folder: Path, machine: Machine) -> AnyJob:
 
 
 def measured(sentences: int, model: str, scratch: Path | None) -> list[dict[str, Any]]:
-    """What each stage takes for so many sentences."""
+    """Measure each stage for this many sentences."""
     rows = []
     with TemporaryDirectory(prefix="papa-stress-", dir=scratch) as folder:
         write_sentences(Path(folder), sentences)
@@ -129,7 +129,7 @@ def draw(rows: list[dict[str, Any]], figure: Path) -> None:
             alt.Color("stage:N", sort=list(STAGES)),
             alt.StrokeDash("stage:N", sort=list(STAGES), legend=None),
         )
-        for name, title in (("megabytes", "peak memory (MB)"), ("seconds", "processor time (s)"))
+        for name, title in (("megabytes", "peak memory (MB)"), ("seconds", "CPU time (s)"))
     ]
     alt.hconcat(*panels).save(figure)
 

@@ -1,8 +1,8 @@
-"""Files that stages hand to each other: intact or absent, with a record of what made them, and checked when read.
+"""Files that stages write and read: intact or absent, with a record of how they were made, and checked when read.
 
-An artefact contains its *provenance* if its format has room for a text: facts about its content, the *trace* of the
-job that made it (stage, version, settings, digests of what it read), and a digest of the facts and the content. The
-digest is one of values, not of bytes: the same values have the same digest, whatever wrote them.
+An artefact contains its *provenance* if its format has room for a text. The provenance has facts about the content,
+the *trace* of the job that made it (stage, version, settings, digests of inputs), and a digest of facts and content.
+The digest is one of values, not of bytes: the same values have the same digest in every file.
 """
 
 from __future__ import annotations
@@ -28,47 +28,45 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PathLike = str | os.PathLike[str]
-JSON = Any
-"""Whatever JSON can contain."""
 KEY = "papa"
-"""What formats with named texts call the provenance."""
+"""Name of the provenance in formats with named texts."""
 REBUILD = "delete it and run the workflow again"
-"""What to do about a damaged file."""
+"""Advice about a damaged file."""
 PAGE = re.compile(r'<meta name="papa-provenance" content="([^"]*)">')
-"""Where a page of HTML has its provenance."""
+"""Pattern of the provenance in an HTML page."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The record in an artefact of what made it: a stage, its settings, and the content of what it read.
+    """The record of how an artefact was made: a stage, its settings, and the content of its inputs.
 
-    Correctness rests on it: an artefact is up to date if its trace is what the config asks for now. For example, λ has
-    the stage "lambda", version 1, settings such as `{"seed": 0, "constant": "average", ...}`, and digests of `tokens`,
+    An artefact is up to date if its trace is the one that the config asks for now. For example, λ has the stage
+    "lambda", version 1, settings such as `{"seed": 0, "constant": "average", ...}`, and digests of `tokens`,
     `labels`, `constants` and `model`. Times of files, paths and the machine are no part of it.
 
     Args:
         stage: the name of the stage.
         version: the version of that stage, which changes when its numbers do.
         settings: the settings of the stage, as JSON.
-        inputs: the digest of the content of each artefact or source that was read, by the name that the stage gives it.
+        inputs: the digest of the content of each input, by the stage's name for it.
     """
 
     stage: str
     version: int
-    settings: Mapping[str, JSON]
+    settings: Mapping[str, Any]
     inputs: Mapping[str, str]
 
     @property
     def request(self) -> str:
-        """Digest of what was asked for: stage, version and settings."""
+        """Digest of stage, version and settings."""
         return digest_of_json([self.stage, self.version, self.settings])
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """What an artefact says of itself: `facts` about its content, its `trace` if a job made it, and its `digest`."""
+    """The record in an artefact: `facts` about its content, the `trace` if a job made it, and the `digest`."""
 
-    facts: Mapping[str, JSON]
+    facts: Mapping[str, Any]
     trace: Trace | None
     digest: str
 
@@ -78,11 +76,11 @@ class Provenance:
 
     @classmethod
     def parse(cls, text: str | bytes | None) -> Provenance:
-        """Read what `text` gave; raises ValueError, KeyError or TypeError where it is something else."""
-        given = json.loads(text or "")
-        if given["traced"] != digest_of_json(given["trace"]):
-            raise ValueError("what it says of how it was made is not what was written")
-        return cls(given["facts"], Trace(**given["trace"]) if given["trace"] else None, given["digest"])
+        """Read the result of `text()`; raises ValueError, KeyError or TypeError if it is something else."""
+        content = json.loads(text or "")
+        if content["traced"] != digest_of_json(content["trace"]):
+            raise ValueError("its trace is not what was written")
+        return cls(content["facts"], Trace(**content["trace"]) if content["trace"] else None, content["digest"])
 
 
 class _Hash(Protocol):
@@ -91,12 +89,12 @@ class _Hash(Protocol):
 
 
 def hashing() -> _Hash:
-    """A new digest of content."""
+    """Return a new digest, to which content is added."""
     return hashlib.blake2b(digest_size=20)
 
 
-def digest_of_json(value: JSON) -> str:
-    """The digest of anything that JSON can contain."""
+def digest_of_json(value: object) -> str:
+    """Return the digest of a value that JSON can contain."""
     digest = hashing()
     digest.update(_json(value).encode())
     return digest.hexdigest()
@@ -104,13 +102,13 @@ def digest_of_json(value: JSON) -> str:
 
 @contextmanager
 def replacing(path: PathLike) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it into place on success, remove it on any error.
+    """Yield a temporary path next to `path`; rename it to `path` on success, remove it on any error.
 
-    A reader therefore sees the old file, the new file or none, never a part of one. What a writer that was killed left
-    of the same file is deleted.
+    A reader therefore sees the old file, the new file or none, never a part of one. Parts of the same file that a
+    killed writer left are deleted.
 
     Raises:
-        InputError: the system does not let the file be written, with its reason.
+        InputError: the file cannot be written, with the system's reason.
     """
     place = Path(path)
     temporary = place.with_name(f".{place.name}.{os.getpid()}.partial")
@@ -134,9 +132,9 @@ def replacing(path: PathLike) -> Iterator[Path]:
 
 
 class TableWriter:
-    """A Parquet file that is written in groups of rows; `write` adds a group."""
+    """A Parquet file that is written in groups of rows."""
 
-    def __init__(self, file: pq.ParquetWriter, facts: Mapping[str, JSON], trace: Trace | None):
+    def __init__(self, file: pq.ParquetWriter, facts: Mapping[str, object], trace: Trace | None):
         self._file, self.facts, self._trace = file, dict(facts), trace
         self._groups: list[str] = []
 
@@ -146,16 +144,16 @@ class TableWriter:
         self._groups.append(digest_of_table(table))
 
     def end(self) -> None:
-        """Write the provenance, with the digest of each group in it; `facts` may have grown until now."""
+        """Write the provenance, with the digest of each group; `facts` may have grown until now."""
         provenance = _sealed({**self.facts, "groups": self._groups}, self._trace, [])
         self._file.add_key_value_metadata({KEY: provenance.text()})
 
 
 @contextmanager
 def writing_table(
-    path: PathLike, schema: pa.Schema, facts: Mapping[str, JSON], trace: Trace | None = None
+    path: PathLike, schema: pa.Schema, facts: Mapping[str, object], trace: Trace | None = None
 ) -> Iterator[TableWriter]:
-    """Write a Parquet file group by group; it is in its place after the block, or nothing of it is."""
+    """Write a Parquet file group by group; it appears after the block, or not at all."""
     import pyarrow.parquet as pq
 
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as file:
@@ -164,14 +162,14 @@ def writing_table(
         writer.end()
 
 
-def write_table(table: pa.Table, path: PathLike, facts: Mapping[str, JSON], trace: Trace | None = None) -> None:
-    """Write `table` as Parquet with `facts` about it (anything JSON can contain), and how it was made."""
+def write_table(table: pa.Table, path: PathLike, facts: Mapping[str, object], trace: Trace | None = None) -> None:
+    """Write `table` as Parquet with `facts` about it, which JSON can contain, and its trace."""
     with writing_table(path, table.schema, facts, trace) as writer:
         writer.write(table)
 
 
 class TableFile:
-    """A Parquet file that is read group by group; `provenance` is known before any row is read."""
+    """A Parquet file that is read group by group; its `provenance` is read first."""
 
     def __init__(self, path: PathLike, file: pq.ParquetFile, provenance: Provenance):
         self.path, self.file, self.provenance = path, file, provenance
@@ -180,19 +178,19 @@ class TableFile:
         self._digests = list(provenance.facts["groups"])
 
     @property
-    def facts(self) -> dict[str, JSON]:
-        """What was said about the content when it was written."""
+    def facts(self) -> dict[str, Any]:
+        """The facts that the table was written with."""
         return {key: value for key, value in self.provenance.facts.items() if key != "groups"}
 
     def group(self, number: int) -> pa.Table:
-        """The rows of a group, held against their digest."""
+        """Return the rows of a group; raises `DamagedArtefact` if they do not have their digest."""
         table = self.file.read_row_group(number, use_threads=False)
         if digest_of_table(table) != self._digests[number]:
             raise DamagedArtefact(f"{self.path} is damaged (its rows are not what was written); {REBUILD}.")
         return table
 
     def read(self, numbers: Iterable[int] | None = None) -> pa.Table:
-        """The rows of some groups, or of all, one after another; `provenance_of` knows the table's facts."""
+        """Return the rows of some groups, by default of all; `provenance_of` returns the facts of this table."""
         import pyarrow as pa
 
         tables = [self.group(number) for number in (range(len(self._digests)) if numbers is None else numbers)]
@@ -202,12 +200,12 @@ class TableFile:
 
 @contextmanager
 def opened_table(path: PathLike) -> Iterator[TableFile]:
-    """A Parquet file to read in parts; raises `DamagedArtefact` where it is missing, damaged or not one of papa."""
+    """Open a Parquet file to read it in parts; raises `DamagedArtefact` if it is missing, damaged or not papa's."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        # pq.read_table would load what reads datasets of many files: 50 MB of every job
+        # pq.read_table would load code for datasets of many files: 50 MB in every job
         with pq.ParquetFile(path) as file:
             provenance = _checked(path, (file.metadata.metadata or {}).get(KEY.encode()), [])
             if len(provenance.facts["groups"]) != file.metadata.num_row_groups:
@@ -218,34 +216,34 @@ def opened_table(path: PathLike) -> Iterator[TableFile]:
 
 
 def read_table(path: PathLike) -> pa.Table:
-    """Read a Parquet file; raises `DamagedArtefact` where it is missing, damaged or not one of papa."""
+    """Read a Parquet file; raises `DamagedArtefact` if it is missing, damaged or not papa's."""
     with opened_table(path) as file:
         return file.read()
 
 
 def digest_of_table(table: pa.Table) -> str:
-    """The digest of column names, types and values; rows that are cut in other chunks have the same."""
+    """Return the digest of column names, types and values, which does not depend on chunks."""
     digest = hashing()
     for name, column in zip(table.column_names, table.columns, strict=True):
-        kind = re.sub(r"<\w+: ", "<", str(column.type))  # Parquet has a name of its own for what lists contain
+        kind = re.sub(r"<\w+: ", "<", str(column.type))  # Parquet renames the values of lists
         digest.update(f"{name} {kind} {len(column)}\n".encode())
         _feed(digest, column.combine_chunks())
     return digest.hexdigest()
 
 
 def _feed(digest: _Hash, values: pa.Array) -> None:
-    """Add the values of an Arrow array to a digest: which are there, how long they are, and what they contain."""
+    """Add the values of an Arrow array to a digest: which are missing, how long they are, and their content."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = values.type
-    if isinstance(values, pa.ChunkedArray):  # what has no chunk, or more bytes than fit one
+    if isinstance(values, pa.ChunkedArray):  # an array without a chunk, or with too many bytes for one
         for chunk in values.chunks:
             _feed(digest, chunk)
     elif pa.types.is_null(kind):
         pass
-    elif pa.types.is_dictionary(kind):  # the texts count, and not how they are numbered
+    elif pa.types.is_dictionary(kind):  # the texts count, not their numbers
         _feed(digest, values.dictionary_decode())
     else:
         if values.null_count:
@@ -266,10 +264,10 @@ def _feed(digest: _Hash, values: pa.Array) -> None:
             digest.update(np.ascontiguousarray(filled.to_numpy(zero_copy_only=False)).tobytes())
 
 
-def footer_of(path: PathLike) -> tuple[dict[str, JSON], dict[str, int]]:
-    """What the footer of a Parquet file tells, its rows unread: the facts, and how many values each column contains.
+def footer_of(path: PathLike) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the facts of a Parquet file and the number of values in each column, without reading rows.
 
-    Of a column of lists these are the values in the lists. Raises FileNotFoundError if there is no file.
+    For a column of lists, these are the values in the lists. Raises FileNotFoundError if there is no file.
     """
     import pyarrow.parquet as pq
 
@@ -283,8 +281,8 @@ def footer_of(path: PathLike) -> tuple[dict[str, JSON], dict[str, int]]:
     return dict(Provenance.parse((footer.metadata or {}).get(KEY.encode())).facts), values
 
 
-def provenance_of(table: pa.Table | TableFile) -> dict[str, JSON]:
-    """The facts that a table, or a file of one, was written with."""
+def provenance_of(table: pa.Table | TableFile) -> dict[str, Any]:
+    """Return the facts that a table was written with."""
     if isinstance(table, TableFile):
         return table.facts
     facts = Provenance.parse((table.schema.metadata or {}).get(KEY.encode())).facts
@@ -295,27 +293,27 @@ def provenance_of(table: pa.Table | TableFile) -> dict[str, JSON]:
 
 
 def write_json(
-    content: Mapping[str, JSON], path: PathLike, trace: Trace | None = None, facts: Mapping[str, JSON] | None = None
+    content: Mapping[str, object], path: PathLike, trace: Trace | None = None, facts: Mapping[str, object] | None = None
 ) -> None:
     """Write `content` as JSON with sorted keys: the same content gives the same bytes. NaN is refused."""
     provenance = _sealed(facts or {}, trace, [_json(content).encode()])
-    told = {**content, KEY: json.loads(provenance.text())}
-    text = json.dumps(told, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    signed = {**content, KEY: json.loads(provenance.text())}
+    text = json.dumps(signed, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     with replacing(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def read_json(path: PathLike) -> dict[str, JSON]:
-    """Read what `write_json` wrote; raises `DamagedArtefact` where it is missing, damaged or something else."""
+def read_json(path: PathLike) -> dict[str, Any]:
+    """Read a file of `write_json`; raises `DamagedArtefact` if it is missing, damaged or something else."""
     content, provenance = _json_of(path)
     _checked(path, provenance, [_json(content).encode()])
     return content
 
 
 def write_tensors(
-    tensors: Mapping[str, Tensor], path: PathLike, facts: Mapping[str, JSON], trace: Trace | None = None
+    tensors: Mapping[str, Tensor], path: PathLike, facts: Mapping[str, object], trace: Trace | None = None
 ) -> None:
-    """Write `tensors` as safetensors with `facts` about them, and how they were made."""
+    """Write `tensors` as safetensors with `facts` about them and their trace."""
     from safetensors.torch import save
 
     provenance = _sealed(facts, trace, _parts_of_tensors(tensors))
@@ -323,8 +321,8 @@ def write_tensors(
         temporary.write_bytes(save(dict(tensors), {KEY: provenance.text()}))
 
 
-def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, JSON]]:
-    """The tensors and facts that `write_tensors` wrote; raises `DamagedArtefact` where a file is something else."""
+def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors and facts of `write_tensors`; raises `DamagedArtefact` if the file is something else."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -336,24 +334,24 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, JSON]]:
     return tensors, dict(_checked(path, text, _parts_of_tensors(tensors)).facts)
 
 
-def provenance_of_arrays(facts: Mapping[str, JSON], trace: Trace | None, arrays: Mapping[str, np.ndarray]) -> str:
-    """The text to write as the attribute `KEY` of an HDF5 file with these `arrays`."""
-    own = {name: digest_of_array(values) for name, values in arrays.items()}
-    return _sealed({**facts, "arrays": own}, trace, []).text()
+def provenance_of_arrays(facts: Mapping[str, object], trace: Trace | None, arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the provenance of an HDF5 file with these `arrays`, to write as its attribute `KEY`."""
+    digests = {name: digest_of_array(values) for name, values in arrays.items()}
+    return _sealed({**facts, "arrays": digests}, trace, []).text()
 
 
-def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, JSON]:
-    """The facts of an HDF5 file, of which some `arrays` were read; raises `DamagedArtefact` where those are others."""
+def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return the facts of an HDF5 file; raises `DamagedArtefact` if these `arrays` are not what was written."""
     facts = dict(_checked(path, text, []).facts)
-    own = facts.pop("arrays", {})
+    digests = facts.pop("arrays", {})
     for name, values in arrays.items():
-        if own.get(name) != digest_of_array(values):
+        if digests.get(name) != digest_of_array(values):
             raise DamagedArtefact(f"{path} is damaged (its {name} is not what was written); {REBUILD}.")
     return facts
 
 
 def digest_of_array(values: np.ndarray) -> str:
-    """The digest of type, shape and values."""
+    """Return the digest of type, shape and values."""
     import numpy as np
 
     digest = hashing()
@@ -363,50 +361,50 @@ def digest_of_array(values: np.ndarray) -> str:
 
 
 def write_page(text: str, path: PathLike, trace: Trace | None = None) -> None:
-    """Write a page of HTML, whose head begins with `<head>`, with its provenance as an element of the head."""
+    """Write an HTML page with its provenance as the first element of `<head>`."""
     provenance = html.escape(_sealed({}, trace, [text.encode()]).text())
     with replacing(path) as temporary:
-        told = text.replace("<head>", f'<head>\n<meta name="papa-provenance" content="{provenance}">', 1)
-        temporary.write_text(told, encoding="utf-8")
+        signed = text.replace("<head>", f'<head>\n<meta name="papa-provenance" content="{provenance}">', 1)
+        temporary.write_text(signed, encoding="utf-8")
 
 
-# -- what an artefact says of itself ----------------------------------------------------------------------------------
+# -- provenance -------------------------------------------------------------------------------------------------------
 
 
 def read_provenance(path: PathLike) -> Provenance | None:
-    """What an artefact says of itself, from where its format has that and without its content; None where it does not.
+    """Return the provenance of an artefact without reading its content; None if it has none or cannot be read.
 
-    A file that cannot be read says nothing. Whether the content is intact is found when that is read.
+    The content is not checked.
     """
     try:
         text = _READERS[Path(path).suffix](path)
         return None if text is None else Provenance.parse(text)
-    except Exception:  # a file can be wrong in more ways than its reader has errors for
+    except Exception:  # a damaged file can make its reader raise any error
         return None
 
 
 def trace_of(path: PathLike) -> Trace | None:
-    """How an artefact was made; None where it does not say."""
-    found = read_provenance(path)
-    return None if found is None else found.trace
+    """Return the trace of an artefact; None if it has none."""
+    provenance = read_provenance(path)
+    return None if provenance is None else provenance.trace
 
 
-def must_agree(path: PathLike, found: Mapping[str, JSON], expected: Mapping[str, JSON]) -> None:
-    """Raise `InputError` if an artefact was made with something else than is expected."""
+def must_agree(path: PathLike, actual: Mapping[str, object], expected: Mapping[str, object]) -> None:
+    """Raise `InputError` if the actual facts of an artefact are not the expected ones."""
     for key, value in expected.items():
-        if str(found.get(key)) != str(value):
+        if str(actual.get(key)) != str(value):
             raise InputError(
-                f"{path} was made with {key} {found.get(key)}, and {value} is asked for; "
-                "make it again for this model and layout."
+                f"{path} was made with {key} {actual.get(key)}, but {value} is needed; rebuild it for this model and "
+                "layout."
             )
 
 
 def digest_of(path: PathLike) -> str:
-    """The digest of an artefact's content, as it says itself; raises `DamagedArtefact` where it does not."""
-    found = read_provenance(path)
-    if found is None:
-        raise DamagedArtefact(f"{path} does not say what is in it: it is damaged or no file of papa; {REBUILD}.")
-    return found.digest
+    """Return the digest of content that an artefact records; raises `DamagedArtefact` if it records none."""
+    provenance = read_provenance(path)
+    if provenance is None:
+        raise DamagedArtefact(f"{path} has no record of its content: it is damaged or no file of papa; {REBUILD}.")
+    return provenance.digest
 
 
 def _text_in_parquet(path: PathLike) -> bytes | None:
@@ -420,8 +418,7 @@ def _text_in_json(path: PathLike) -> str | None:
 
 
 def _text_in_tensors(path: PathLike) -> str | None:
-    metadata: dict[str, str] = _header_of(path).get("__metadata__", {})
-    return metadata.get(KEY)
+    return _header_of(path).get("__metadata__", {}).get(KEY)
 
 
 def _text_in_arrays(path: PathLike) -> str | None:
@@ -433,8 +430,8 @@ def _text_in_arrays(path: PathLike) -> str | None:
 
 def _text_in_page(path: PathLike) -> str | None:
     with open(path, encoding="utf-8") as page:
-        found = PAGE.search(page.read(1 << 20))
-    return html.unescape(found[1]) if found else None
+        match = PAGE.search(page.read(1 << 20))
+    return html.unescape(match[1]) if match else None
 
 
 _READERS = {
@@ -446,13 +443,13 @@ _READERS = {
 }
 
 
-def _sealed(facts: Mapping[str, JSON], trace: Trace | None, parts: Iterable[bytes]) -> Provenance:
-    """A provenance whose digest covers the facts and `parts` of the content; the trace has one of its own in it."""
+def _sealed(facts: Mapping[str, object], trace: Trace | None, parts: Iterable[bytes]) -> Provenance:
+    """Return a provenance whose digest covers the facts and `parts` of the content."""
     facts = json.loads(_json(facts))
     return Provenance(facts, trace, _digest_of(facts, parts))
 
 
-def _digest_of(facts: JSON, parts: Iterable[bytes]) -> str:
+def _digest_of(facts: object, parts: Iterable[bytes]) -> str:
     digest = hashing()
     digest.update(_json(facts).encode())
     for part in parts:
@@ -461,52 +458,48 @@ def _digest_of(facts: JSON, parts: Iterable[bytes]) -> str:
 
 
 def _checked(path: PathLike, text: str | bytes | None, parts: Iterable[bytes]) -> Provenance:
-    """The provenance in `text`, held against the content; raises `DamagedArtefact` where it is of something else."""
+    """Return the provenance in `text`; raises `DamagedArtefact` if the content in `parts` does not have its digest."""
     try:
         provenance = Provenance.parse(text)
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedArtefact(
-            f"{path} does not say what made it: it is damaged or no file of papa; {REBUILD}."
+            f"{path} has no record of how it was made: it is damaged or no file of papa; {REBUILD}."
         ) from error
     if provenance.digest != _digest_of(provenance.facts, parts):
         raise DamagedArtefact(f"{path} is damaged (it is not what was written); {REBUILD}.")
     return provenance
 
 
-def _json_of(path: PathLike) -> tuple[dict[str, JSON], str | None]:
+def _json_of(path: PathLike) -> tuple[dict[str, Any], str | None]:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-        own = content.pop(KEY, None)
+        provenance = content.pop(KEY, None)
     except (ValueError, OSError, AttributeError) as error:
         raise DamagedArtefact(f"{path} cannot be read as JSON ({_reason(error)}); {REBUILD}.") from error
-    return content, None if own is None else _json(own)
+    return content, None if provenance is None else _json(provenance)
 
 
-def _header_of(path: PathLike) -> dict[str, JSON]:
+def _header_of(path: PathLike) -> dict[str, dict[str, str]]:
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        header: dict[str, JSON] = json.loads(file.read(min(size, 1 << 24)))
+        header: dict[str, dict[str, str]] = json.loads(file.read(min(size, 1 << 24)))
     return header
 
 
 def _parts_of_tensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes]:
+    import torch
+
     for name in sorted(tensors):
         values = tensors[name].detach().cpu().contiguous()
         yield f"{name} {values.dtype} {list(values.shape)}\n".encode()
-        yield bytes(values.reshape(-1).view(_torch().uint8).numpy().data) if values.numel() else b""
+        yield bytes(values.reshape(-1).view(torch.uint8).numpy().data) if values.numel() else b""
 
 
-def _torch() -> Any:
-    import torch
-
-    return torch
-
-
-def _json(value: JSON) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 def _reason(error: Exception) -> str:
-    """Why something was refused: in the words of the system if they are its, else the first line of a library's."""
+    """Return the system's reason if it has one, else the first line of a library's message."""
     number = getattr(error, "errno", None)
     return os.strerror(number) if number else first_line(error)

@@ -18,14 +18,13 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
 from papa.config.variant import LADDER, OF, Constant, Order
-from papa.files import JSON
 
 if TYPE_CHECKING:
     from papa.config.job import AnyJob
     from papa.config.study import Study
 
 Inputs = Mapping[str, Sequence["AnyJob"]]
-Parameters = Mapping[str, JSON]
+Parameters = Mapping[str, object]
 
 TABLE = {"table": "table", "markdown": "table_md", "latex": "table_tex"}
 FIGURE = {"svg": "figure_svg", "png": "figure_png", "html": "figure_html"}
@@ -78,7 +77,7 @@ def _summary(*names: str) -> Callable[[Study], Inputs]:
     return lambda study: {name: [study.analysis("summary")] for name in names}
 
 
-def _tasks(study: Study) -> JSON:
+def _tasks(study: Study) -> object:
     tasks = study.config.tasks
     return {
         task: TaskOf(title=tasks[task].title or task, metric=tasks[task].metric).model_dump(mode="json")
@@ -86,7 +85,7 @@ def _tasks(study: Study) -> JSON:
     }
 
 
-def _plots(study: Study) -> JSON:
+def _plots(study: Study) -> object:
     return study.config.plots.model_dump(mode="json")
 
 
@@ -104,21 +103,21 @@ def _weights_of_heads(study: Study) -> Inputs:
     return {"lambdas": study.weights()}
 
 
-def _seeds(study: Study) -> JSON:
+def _seeds(study: Study) -> object:
     return [list(job.settings.seeds) for job in study.probes()]
 
 
-def _grids(study: Study) -> JSON:
+def _grids(study: Study) -> object:
     return [grid_view(study, name).model_dump(mode="json", exclude={"order"}) for name in study.grids]
 
 
-def _weights(study: Study) -> JSON:
+def _weights(study: Study) -> object:
     tasks = study.config.tasks
     about = [about_weights(job) for job in study.weights()]
     return [row | {"title": tasks[row["task"]].title or row["task"]} for row in about]
 
 
-def _fractions_between(study: Study) -> JSON:
+def _fractions_between(study: Study) -> object:
     fractions = dict.fromkeys(fraction for grid in study.grids.values() for fraction in grid.fractions)
     return [fraction for fraction in fractions if fraction not in ("0", "1")]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from papa.config import stages
 from papa.config.job import AnyJob, has_trace
 from papa.config.settings import Corpus
-from papa.files import JSON, Provenance, Trace, digest_of_json, read_provenance
+from papa.files import Provenance, Trace, digest_of_json, read_provenance
 
 if TYPE_CHECKING:
     from papa.config.study import Study
@@ -185,8 +185,8 @@ class SourceDigests:
 
 
 def _compared(
-    asked: Mapping[str, JSON], made: Mapping[str, JSON], facts: Mapping[str, JSON]
-) -> tuple[dict[str, JSON], dict[str, JSON]]:
+    asked: Mapping[str, Any], made: Mapping[str, Any], facts: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of the config and of an artefact with these facts, without what makes no difference between them.
 
     Three differences make none: a limit that all training rows fit, names of labels that the data has in this order
@@ -215,7 +215,7 @@ def _compared(
     return asked, made
 
 
-def _difference(asked: Mapping[str, JSON], made: Mapping[str, JSON], place: str = "") -> str:
+def _difference(asked: Mapping[str, object], made: Mapping[str, object], place: str = "") -> str:
     """Return the first setting that differs, as part of a sentence; empty if none does."""
     for key in sorted(asked.keys() | made.keys()):
         new, old = asked.get(key), made.get(key)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from papa.config import stages
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import Machine
-from papa.files import JSON, Trace, digest_of, digest_of_json
+from papa.files import Trace, digest_of, digest_of_json
 
 S = TypeVar("S", bound=stages.Settings, covariant=True)
 
@@ -51,7 +51,7 @@ class Job(Generic[S]):
     @classmethod
     def of(
         cls,
-        parameters: Mapping[str, JSON],
+        parameters: Mapping[str, Any],
         inputs: Mapping[str, tuple[str, ...]],
         outputs: Mapping[str, str],
         machine: Machine,

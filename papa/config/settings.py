@@ -655,7 +655,7 @@ class Config(Block):
         used += [corpus for grid in grids for name in grid.constants if (corpus := Constant.parse(name).corpus)]
         return list(dict.fromkeys(used))
 
-    def shown(self) -> dict[str, JsonValue]:
+    def shown(self) -> dict[str, object]:
         """Return the keys of everything that is run as the report shows them, without places and limits of machines."""
         content = self.model_dump(mode="json", exclude_none=True, exclude=OF_MACHINES)
         models, tasks = zip(*self.pairs, strict=True)

@@ -7,13 +7,12 @@ before is made again; a comment, or a faster way to the same numbers, reruns not
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from papa.config.settings import Corpus, ModelSettings, Plots, Task
 from papa.config.variant import WHOLE
-from papa.files import JSON
 
 Unit = Literal["head", "group", "layer"]
 """What is replaced at once: a head, the heads that share their keys and values, or all heads of a layer."""
@@ -45,7 +44,7 @@ class Settings(BaseModel):
         """The function that makes the outputs, as module:function."""
         return self.runs
 
-    def recorded(self) -> dict[str, JSON]:
+    def recorded(self) -> dict[str, object]:
         """Return the settings as an artefact records them: as JSON, without places and without default values.
 
         A setting that is new, and whose default gives the old numbers, therefore leaves finished artefacts fresh.
@@ -91,7 +90,7 @@ class ModelId(Settings):
 class OfModel(Settings):
     model: ModelId
 
-    def recorded(self) -> dict[str, JSON]:
+    def recorded(self) -> dict[str, object]:
         return super().recorded() | {"model": self.model.recorded()}
 
 
@@ -109,7 +108,7 @@ class OfEncoding(Settings):
     def threads(self) -> Literal["encoder", "probe"] | None:
         return "encoder"
 
-    def recorded(self) -> dict[str, JSON]:
+    def recorded(self) -> dict[str, object]:
         own = {"name": self.model.model.name, "precision": self.model.precision}
         return super().recorded() | {"model": own}
 
@@ -141,14 +140,14 @@ class OfCorpus(Settings):
     corpus: Corpus
     source: dict[str, str]
 
-    def recorded(self) -> dict[str, JSON]:
+    def recorded(self) -> dict[str, object]:
         """With the formats of files in place of their paths."""
         corpus = {key: value for key, value in self._read().items() if key not in ("slots", "shards", *self.of_rows)}
         if self.corpus.files is not None:
             corpus["files"] = {split: PurePath(path).suffix.lower() for split, path in corpus["files"].items()}
         return super().recorded() | {"corpus": corpus}
 
-    def _read(self) -> dict[str, JSON]:
+    def _read(self) -> dict[str, Any]:
         return self.corpus.model_dump(mode="json", exclude_none=True)
 
 
@@ -377,7 +376,7 @@ class AnalysisOf(Settings):
     name: str
     number: int = 1
     made_by: str
-    parameters: dict[str, JSON]
+    parameters: dict[str, object]
 
     @property
     def stamp(self) -> tuple[str, int]:
@@ -389,7 +388,7 @@ class AnalysisOf(Settings):
         """The function that makes every analysis."""
         return "papa.results.analysis:analyse"
 
-    def recorded(self) -> dict[str, JSON]:
+    def recorded(self) -> dict[str, object]:
         """The parameters."""
         return self.parameters
 
@@ -400,7 +399,7 @@ class PageOf(Settings):
     stage = "page"
     runs = "papa.results.page:write_report"
 
-    config: dict[str, JSON]
+    config: dict[str, object]
 
 
 class FetchOf(Settings):

@@ -27,7 +27,6 @@ from papa.config.variant import (
 )
 from papa.config.wiring import BUILDERS, RULES
 from papa.errors import InputError
-from papa.files import JSON
 
 NOTHING = "(?!)"
 """Pattern that no name matches."""
@@ -252,7 +251,7 @@ class Study:
         """Return the number of threads of a job."""
         return 1 if (kind := job.settings.threads) is None else self.config.threads[kind]
 
-    def parameters(self, job: AnyJob) -> dict[str, JSON]:
+    def parameters(self, job: AnyJob) -> dict[str, object]:
         """Return the settings of a job and the requests of its inputs as plain values: see `Job.of`."""
         return {
             "settings_of": type(job.settings).__name__,

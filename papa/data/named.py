@@ -9,7 +9,6 @@ import re
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, distribution, distributions
 from pathlib import Path
-from typing import Any
 
 from papa.config.settings import Config
 from papa.errors import HOW_TO_FETCH, InputError
@@ -17,7 +16,7 @@ from papa.errors import HOW_TO_FETCH, InputError
 HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
 SECONDS = 5
 """Seconds in which the hub must answer."""
-Facts = dict[str, Any]
+Facts = dict[str, object]
 """The content of a model's config.json."""
 
 

@@ -1,4 +1,4 @@
-"""Readers of files of rows: Parquet, JSON, CSV, TSV, CoNLL, plain lines."""
+"""Readers of files of rows: Parquet, object, CSV, TSV, CoNLL, plain lines."""
 
 from __future__ import annotations
 

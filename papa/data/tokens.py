@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from papa.data.packed import Packed
 from papa.errors import DamagedArtefact, InputError
-from papa.files import JSON, REBUILD, PathLike, TableFile, opened_table
+from papa.files import REBUILD, PathLike, TableFile, opened_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +73,7 @@ class Tokens:
     of the first example in the tables of the corpus, and the number of examples.
     """
 
-    def __init__(self, table: pa.Table, split: str, first: int, provenance: dict[str, JSON]):
+    def __init__(self, table: pa.Table, split: str, first: int, provenance: dict[str, Any]):
         self.split, self.provenance, self.n = split, provenance, int(provenance["slots"])
         self.rows = first, table.num_rows
         lists = {name: table.column(name).combine_chunks() for name in ("ids", "slots", "segments")}

@@ -14,7 +14,7 @@ from pathlib import Path
 from platform import machine, processor
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 import torch
@@ -25,7 +25,6 @@ from papa.config.reading import read_config
 from papa.config.stages import ModelId
 from papa.data.weights import found_at, place_of, revision_of
 from papa.errors import InputError, count, first_line
-from papa.files import JSON
 from papa.model.load import refused, stock_model
 from papa.model.model import Model
 from papa.results.table import Table
@@ -45,7 +44,7 @@ NOTE = (
 )
 
 
-def cost(places: Sequence[str], slots: Sequence[int], device: str = "auto", attention: str = "") -> dict[str, JSON]:
+def cost(places: Sequence[str], slots: Sequence[int], device: str = "auto", attention: str = "") -> dict[str, object]:
     """Measure models in their stock form and with replaced heads.
 
     Args:
@@ -98,7 +97,7 @@ def _models(places: Sequence[str]) -> dict[str, tuple[str, str | None]]:
 
 
 @torch.inference_mode()
-def _of_length(stock: PreTrainedModel, model: Model, n: int) -> list[dict[str, JSON]]:
+def _of_length(stock: PreTrainedModel, model: Model, n: int) -> list[dict[str, object]]:
     base = cast("PreTrainedModel", stock.base_model)
     config = base.config.get_text_config()
     longest = getattr(config, "max_position_embeddings", None)
@@ -116,7 +115,7 @@ def _of_length(stock: PreTrainedModel, model: Model, n: int) -> list[dict[str, J
     forms: dict[str, Callable[[], object]] = {"stock": lambda: base(**inputs), "none": lambda: model.run(packed)}
     forms |= {name: partial(model.run, packed, replacement) for name, replacement in replaced.items()}
     times = _times(forms, model.device)
-    rows: list[dict[str, JSON]] = []
+    rows: list[dict[str, object]] = []
     for name, run in forms.items():
         ratios = [stock / seconds for stock, seconds in zip(times["stock"], times[name], strict=True)]
         row = {"form": name, "operations": _operations(run) / EXAMPLES, "seconds": median(times[name]) / EXAMPLES}
@@ -148,7 +147,7 @@ def _times(forms: Mapping[str, Callable[[], object]], device: torch.device) -> d
     return {name: seconds[1:] for name, seconds in times.items()}
 
 
-def _machine(device: torch.device) -> dict[str, JSON]:
+def _machine(device: torch.device) -> dict[str, object]:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     return {"machine": name, "threads": torch.get_num_threads(), "torch": torch.__version__}
 
@@ -160,7 +159,7 @@ def _processor() -> str:
     return names[0] if names else processor() or machine()
 
 
-def print_cost(measured: Mapping[str, JSON], console: Console) -> None:
+def print_cost(measured: Mapping[str, Any], console: Console) -> None:
     """Print a table for each model, and the machine."""
     frame = pd.DataFrame(measured["models"])
     for name, rows in frame.groupby("model", sort=False):

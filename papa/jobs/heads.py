@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import floor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN
@@ -23,7 +23,7 @@ from papa.config.study import Study
 from papa.config.variant import Constant, Order
 from papa.data.weights import place_of
 from papa.errors import InputError
-from papa.files import JSON, PathLike, provenance_of, read_table, trace_of
+from papa.files import PathLike, provenance_of, read_table, trace_of
 from papa.jobs.start import PLACES
 from papa.results.conclusion import Conclusion
 from papa.results.page import reported_config
@@ -37,7 +37,7 @@ LISTED = 8
 """The most orders that an error message lists."""
 
 
-def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") -> JSON:
+def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") -> dict[str, Any]:
     """Return the heads of one order, in plain values.
 
     Args:
@@ -100,12 +100,12 @@ def _values(results: Path, names: Mapping[str, str]) -> list[list[float]]:
     return values
 
 
-def as_tsv(chosen: Mapping[str, JSON]) -> str:
+def as_tsv(chosen: Mapping[str, Any]) -> str:
     """Return the weights as DuoAttention reads them: a line for each layer, a column for each head, tabs between."""
     return "\n".join("\t".join(f"{value:.6f}" for value in row) for row in chosen["values"])
 
 
-def print_heads(chosen: Mapping[str, JSON], out: Console) -> None:
+def print_heads(chosen: Mapping[str, Any], out: Console) -> None:
     """Print the kept heads of each layer; a dot is a replaced head."""
     about = f"{chosen['model']} on {chosen['task']}, {chosen['constant']} constants, order {chosen['order']}"
     total = len(chosen["kept"]) + len(chosen["replaced"])
@@ -119,7 +119,7 @@ def print_heads(chosen: Mapping[str, JSON], out: Console) -> None:
 # -- a folder for others ----------------------------------------------------------------------------------------------
 
 
-def save_heads(chosen: Mapping[str, JSON], results: PathLike, folder: PathLike) -> Path:
+def save_heads(chosen: Mapping[str, Any], results: PathLike, folder: PathLike) -> Path:
     """Write heads, their constants and a README into a new folder, which can be shared as it is.
 
     Args:
@@ -161,7 +161,7 @@ def save_heads(chosen: Mapping[str, JSON], results: PathLike, folder: PathLike) 
     return place
 
 
-def _card(chosen: Mapping[str, JSON], study: Study, saved: bool) -> str:
+def _card(chosen: Mapping[str, Any], study: Study, saved: bool) -> str:
     """Return the README of a folder of heads, from the template `card.md`."""
     from jinja2 import Environment, StrictUndefined
 

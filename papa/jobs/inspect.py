@@ -12,7 +12,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.measures import METRICS, TARGETS, check_metric
 from papa.config.stages import STAGES
 from papa.errors import DamagedArtefact, InputError, count
-from papa.files import JSON, REBUILD, Trace, opened_table, read_json, read_provenance, read_tensors, trace_of
+from papa.files import REBUILD, Trace, opened_table, read_json, read_provenance, read_tensors, trace_of
 from papa.jobs.resources import size
 from papa.results.conclusion import Conclusion
 
@@ -93,7 +93,9 @@ def _description(path: Path, trace: Trace | None) -> str:
 # -- readers ----------------------------------------------------------------------------------------------------------
 
 
-def _shown(facts: Mapping[str, JSON], columns: Sequence[str], rows: Sequence[Sequence[JSON]], total: int = 0) -> Shown:
+def _shown(
+    facts: Mapping[str, object], columns: Sequence[str], rows: Sequence[Sequence[object]], total: int = 0
+) -> Shown:
     return {"facts": facts, "table": {"columns": columns, "rows": rows, "total": total or len(rows)}}
 
 
@@ -120,7 +122,7 @@ def _table(path: Path, trace: Trace | None) -> Shown:
     return _shown(facts, table.column_names, rows, table.num_rows)
 
 
-def _scores(outcomes: pa.Table, facts: Mapping[str, JSON]) -> dict[str, dict[str, float]]:
+def _scores(outcomes: pa.Table, facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return the mean scores of each split by every metric that fits; outcomes do not name the metric of their task."""
     import pyarrow.compute as pc
 
@@ -302,7 +304,7 @@ def _summary(picture: Shown) -> dict[str, str]:
     }
 
 
-def _print_values(title: str, values: Mapping[str, JSON], out: Console) -> None:
+def _print_values(title: str, values: Mapping[str, object], out: Console) -> None:
     from rich.table import Table
 
     out.print(title, style="bold")

@@ -29,7 +29,7 @@ from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
 from papa.data.named import facts_in
 from papa.errors import InputError
-from papa.files import JSON, PathLike, read_table, replacing
+from papa.files import PathLike, read_table, replacing
 from papa.jobs.init import Data, as_config, choices_of, columns_of, look_at
 from papa.jobs.stage import performed
 from papa.jobs.start import lock, note_places
@@ -139,7 +139,7 @@ class Measured:
         return self.folder / self._study.path(artefact)
 
 
-class Claims(dict[str, JSON]):
+class Claims(dict[str, object]):
     """Conclusions as plain values, which print as a sentence."""
 
     def __str__(self) -> str:
@@ -153,7 +153,7 @@ def measure(
     train: Texts,
     labels: Labels | None = None,
     validation: tuple[Texts, Labels] | Texts | None = None,
-    settings: Mapping[str, JSON] | None = None,
+    settings: Mapping[str, object] | None = None,
     folder: PathLike | None = None,
 ) -> Measured:
     """Measure how much a model needs attention that depends on its input: a whole study, in this process.
@@ -222,7 +222,7 @@ def measure_files(
 def _measured(
     model: str,
     data: Data,
-    settings: Mapping[str, JSON],
+    settings: Mapping[str, object],
     folder: Path,
     temporary: tempfile.TemporaryDirectory[str] | None = None,
 ) -> Measured:
@@ -258,7 +258,7 @@ def _placed(study: Study, job: AnyJob) -> AnyJob:
 # -- the config and the texts -----------------------------------------------------------------------------------------
 
 
-def _config(model: str, data: Data, settings: Mapping[str, JSON]) -> Config:
+def _config(model: str, data: Data, settings: Mapping[str, object]) -> Config:
     """Return the config that `papa init` would write for the same model and texts, with some settings changed."""
     from papa.data.tokenize import is_decoder
 

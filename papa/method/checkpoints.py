@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from papa.errors import InputError
-from papa.files import JSON, PathLike, Trace, digest_of_json, read_tensors, write_tensors
+from papa.files import PathLike, Trace, digest_of_json, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from papa.config.settings import Machine
@@ -29,7 +29,7 @@ class State:
     """The progress of a job: `tensors`, and `values` that JSON can contain."""
 
     tensors: Mapping[str, Tensor]
-    values: Mapping[str, JSON]
+    values: Mapping[str, Any]
 
 
 class Checkpoint:

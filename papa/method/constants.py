@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from papa.config.variant import DATA_FREE, Constant
 from papa.errors import InputError
-from papa.files import JSON, PathLike, must_agree
+from papa.files import PathLike, must_agree
 from papa.method.averages import ConstantMatrices
 from papa.method.tied import classes_of
 from papa.model.model import Model
@@ -50,7 +51,7 @@ def _values(kind: str, slots: int) -> Tensor:
 
 
 def constants_for(
-    constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, JSON]
+    constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, Any]
 ) -> Tensor | Matrices | Outputs:
     """Return the constants that replace the attention of a model to texts with these `facts`.
 

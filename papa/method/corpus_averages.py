@@ -12,7 +12,6 @@ from papa.config.stages import AverageOf, MergeOf, ResampleOf
 from papa.config.variant import WHOLE, parts_of, rows_of
 from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError, count
-from papa.files import JSON
 from papa.method.averages import ConstantMatrices
 from papa.method.averaging import Averaging
 from papa.method.checkpoints import Checkpoint
@@ -92,7 +91,7 @@ def resample_attention(job: Job[ResampleOf]) -> str:
     return f"attention to {count(drawn.examples, 'text')}"
 
 
-def _layout(facts: Mapping[str, JSON]) -> dict[str, str]:
+def _layout(facts: Mapping[str, object]) -> dict[str, str]:
     return {key: str(facts[key]) for key in ("corpus", "style", "segments", "slots")}
 
 

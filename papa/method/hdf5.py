@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from papa.files import JSON, KEY, PathLike, Trace, check_arrays, provenance_of_arrays, replacing
+from papa.files import KEY, PathLike, Trace, check_arrays, provenance_of_arrays, replacing
 
 if TYPE_CHECKING:
     import h5py
@@ -24,7 +24,7 @@ KNOWN_FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
 
 
 def write_arrays(
-    arrays: Mapping[str, np.ndarray], path: PathLike, facts: Mapping[str, JSON], trace: Trace | None = None
+    arrays: Mapping[str, np.ndarray], path: PathLike, facts: Mapping[str, object], trace: Trace | None = None
 ) -> None:
     """Write arrays as compressed datasets, with facts and trace as an attribute."""
     import h5py
@@ -41,7 +41,7 @@ def write_arrays(
         temporary.write_bytes(content.getbuffer())
 
 
-def read_arrays(path: PathLike, names: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, JSON]]:
+def read_arrays(path: PathLike, names: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read the named datasets and the facts of a file.
 
     Raises:

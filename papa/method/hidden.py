@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -24,9 +24,9 @@ from torch import Tensor
 from papa.config.artefacts import ARTEFACTS
 from papa.data.tokens import Group, Tokens
 from papa.errors import DamagedArtefact, InputError
-from papa.files import JSON, REBUILD, PathLike, hashing, read_json, replacing
+from papa.files import REBUILD, PathLike, hashing, read_json, replacing
 
-Index = dict[str, JSON]
+Index = dict[str, Any]
 """The facts in the index of a file."""
 PART_KEYS = ("part", "rows", "first_token", "tokens", "checksums")
 """The facts in which the parts of a corpus differ."""
@@ -201,7 +201,7 @@ def _damaged(path: PathLike, row: int) -> DamagedArtefact:
     return DamagedArtefact(f"{path} is damaged: the hidden states of row {row} are not what was written; {REBUILD}.")
 
 
-def _read_checksums(path: PathLike, about: Mapping[str, JSON]) -> np.ndarray:
+def _read_checksums(path: PathLike, about: Mapping[str, object]) -> np.ndarray:
     """Return the checksums of a file of hidden states, uint32 `[row]`, if they are those of its index."""
     extent = Extent.of(dict(about))
     try:

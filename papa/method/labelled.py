@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from papa.config.measures import TEXT, WORD
 from papa.data.tokens import Tokens, whole_numbers
-from papa.files import JSON, PathLike, provenance_of
+from papa.files import PathLike, provenance_of
 from papa.method.fitting import Kept
 from papa.method.objective import IGNORED, Batch, Objective, columns_by_epoch, labels_file, outcomes_table
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
@@ -68,7 +68,7 @@ class Labelled(Objective):
             self.probe = SequenceProbe(sizes.layers, sizes.slots, *shape, sizes.probe_dropout, spread)
 
     @property
-    def facts(self) -> dict[str, JSON]:
+    def facts(self) -> dict[str, object]:
         return {"label_names": self.names}
 
     def batch(self, examples: Tensor) -> Batch:

@@ -13,7 +13,7 @@ from papa.config.measures import CHOICE, NEXT
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens, whole_numbers
 from papa.errors import InputError
-from papa.files import JSON, PathLike, provenance_of
+from papa.files import PathLike, provenance_of
 from papa.method.fitting import Kept
 from papa.method.guessing import DECODED_AT_ONCE, Guessing, table_of_texts
 from papa.method.objective import IGNORED, Batch, labels_file, outcomes_table
@@ -101,7 +101,7 @@ class Choices(Guessing):
             self.right, self.usual = _right_choices(splits, labels)
 
     @property
-    def facts(self) -> dict[str, JSON]:
+    def facts(self) -> dict[str, object]:
         most = max(int(questions.sizes.max()) for questions in self.questions.values())
         return {"label_names": [str(number) for number in range(most)]}
 

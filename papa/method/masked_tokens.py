@@ -15,7 +15,6 @@ from papa.config.measures import MASKED
 from papa.data.masking import VALIDATION, Masking, Masks
 from papa.data.tokens import Tokens
 from papa.errors import InputError
-from papa.files import JSON
 from papa.method.fitting import Kept
 from papa.method.guessing import DECODED_AT_ONCE, Guessing, table_of_texts
 from papa.method.objective import Batch, columns_by_epoch
@@ -57,7 +56,7 @@ class MaskedTokens(Guessing):
         self.probe = MlmProbe(model.states, model.hidden, embeddings.float(), activation_of(config), spread_of(config))
 
     @property
-    def facts(self) -> dict[str, JSON]:
+    def facts(self) -> dict[str, object]:
         return {"masked": int(self.masks["validation"].chosen.count_nonzero())}
 
     def begin(self, epoch: int) -> None:

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
-from papa.files import JSON, REBUILD, PathLike, provenance_of, read_table
+from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.checkpoints import Checkpoint
 from papa.method.fitting import Epoch, Kept, TrainingTask, fit
 
@@ -83,7 +83,7 @@ class Objective(ABC):
         return len(self.splits["train"])
 
     @property
-    def facts(self) -> dict[str, JSON]:
+    def facts(self) -> dict[str, Any]:
         """Facts that are stored with outcomes."""
         return {}
 

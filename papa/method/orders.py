@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from papa.config.variant import BY_LAMBDA, OBSERVED, PROBED, Order, Variant
 from papa.data.weights import sources_of, weights_digest
 from papa.errors import InputError
-from papa.files import JSON, PathLike, Trace, must_agree, provenance_of, read_table, write_table
+from papa.files import PathLike, Trace, must_agree, provenance_of, read_table, write_table
 
 if TYPE_CHECKING:
     from papa.config.job import Job
@@ -84,7 +84,7 @@ def smallest_first(weights: Mapping[Head, float]) -> list[Head]:
     return sorted(weights, key=lambda head: (weights[head], head))
 
 
-def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, JSON], trace: Trace) -> str:
+def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, object], trace: Trace) -> str:
     import pyarrow as pa
 
     columns = {"rank": range(len(heads)), "layer": [head[0] for head in heads], "head": [head[1] for head in heads]}

@@ -13,8 +13,8 @@ from papa.config.variant import Variant
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact, InputError
-from papa.files import JSON, REBUILD
-from papa.method.hidden import HiddenStates
+from papa.files import REBUILD
+from papa.method.hidden import HiddenStates, Index
 from papa.method.objective import Batch, States
 from papa.method.progress import progress
 from papa.method.variants import names_of
@@ -103,7 +103,7 @@ def encoded(
 @contextmanager
 def stored_states(
     indices: Sequence[str], splits: Mapping[str, Tokens], model: str, variant: Variant
-) -> Iterator[tuple[States, Mapping[str, JSON]]]:
+) -> Iterator[tuple[States, Index]]:
     """Open stored hidden states by the index of each part; yield them, and the facts that the indices share.
 
     Raises:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from papa.config.variant import Variant
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of
 from papa.errors import DamagedArtefact, InputError, count
-from papa.files import JSON, Trace, provenance_of, read_table, read_tensors, trace_of, write_table, write_tensors
+from papa.files import Trace, provenance_of, read_table, read_tensors, trace_of, write_table, write_tensors
 from papa.method.checkpoints import Checkpoint
 from papa.method.constants import TrainedConstants
 from papa.method.fitting import Diverged
@@ -82,7 +82,7 @@ class TrainedProbe:
 
     run: Run
     outcomes: pa.Table
-    facts: Mapping[str, JSON]
+    facts: Mapping[str, Any]
     state: Mapping[str, Tensor]
 
     def score(self, metric: str) -> float:
@@ -150,7 +150,7 @@ def _train(
         write_tensors(_state_of(modules), good, {}, job.trace(**source.sources))
         raise Diverged(f"{error} The state after epoch {error.good} is kept in {good}.") from None
     variant, facts = Variant.parse(settings.variant), splits["train"].provenance
-    point: dict[str, JSON] = {"model": settings.model.model.name, "task": settings.task, **names_of(variant)}
+    point: dict[str, Any] = {"model": settings.model.model.name, "task": settings.task, **names_of(variant)}
     point |= {"fraction": str(variant.fraction)}
     layout = {key: facts[key] for key in ("corpus", "slots", "style", "segments")}
     trained = epochs[: settings.training.epochs]

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from papa.config.variant import Variant
 from papa.errors import InputError
-from papa.files import JSON
 from papa.method.constants import constants_for
 from papa.method.orders import heads_to_replace
 from papa.model.model import Model
@@ -27,7 +26,7 @@ def names_of(variant: Variant) -> dict[str, str | None]:
 
 
 def replaced_by(
-    job: Job[HiddenOf] | Job[ProbeOf], model: Model, facts: Mapping[str, JSON]
+    job: Job[HiddenOf] | Job[ProbeOf], model: Model, facts: Mapping[str, object]
 ) -> tuple[Tensor | Matrices | Outputs | None, list[Head] | None]:
     """Return the constants of a job's variant (None if nothing is replaced) and the replaced heads (None for all).
 

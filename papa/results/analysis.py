@@ -22,7 +22,7 @@ from papa.config.job import Job
 from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf
 from papa.errors import InputError, count
-from papa.files import JSON, PathLike, replacing, write_json, write_table
+from papa.files import PathLike, replacing, write_json, write_table
 from papa.results.table import Table, arrow_of, read_frame, write_pages
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Computed:
 
     rows: pd.DataFrame
     facts: Mapping[str, object] = field(default_factory=dict)
-    more: Mapping[str, tuple[pa.Table, Mapping[str, object]] | dict[str, JSON]] = field(default_factory=dict)
+    more: Mapping[str, tuple[pa.Table, Mapping[str, object]] | dict[str, object]] = field(default_factory=dict)
     title: str = ""
     sentence: str = ""
 

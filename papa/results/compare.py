@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ import pandas as pd
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import Config
 from papa.errors import DamagedArtefact, InputError, count
-from papa.files import JSON, PathLike, provenance_of, read_table, trace_of
+from papa.files import PathLike, provenance_of, read_table, trace_of
 from papa.method.runs import COMMON_FIELDS, SPLITS, TRAINING_FIELDS, read_runs
 from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, status_of
@@ -50,7 +50,7 @@ TEXT_SHOWN = 16
 LINES_SHOWN = 10
 """The lines that are printed of a list of anything but differences."""
 
-Row = dict[str, JSON]
+Row = dict[str, Any]
 Key = tuple[str, str]
 """A model and a task."""
 Parameters = dict[tuple[str, str | None, str], list[object]]
@@ -116,7 +116,7 @@ class Pair:
         )
 
 
-def compare(a: PathLike, b: PathLike, margin: float | None = None) -> dict[str, JSON]:
+def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
     """Return what differs between two results folders, or two tables of outcomes, as plain values.
 
     `rows` has a verdict for each setting that both have; `verdicts` counts them.
@@ -380,7 +380,7 @@ def _differing(left: Results, right: Results) -> list[Row]:
 # -- as people read it ------------------------------------------------------------------------------------------------
 
 
-def print_comparison(result: dict[str, JSON], console: Console) -> None:
+def print_comparison(result: Row, console: Console) -> None:
     """Print the result of `compare`: a sentence, tables of scores, other differences, and how scores were tested."""
     console.print(f"A: {printable(result['a'])}\nB: {printable(result['b'])}\n")
     rows = result["rows"]
@@ -419,7 +419,7 @@ def print_comparison(result: dict[str, JSON], console: Console) -> None:
     console.print(about(result))
 
 
-def headline(result: dict[str, JSON]) -> str:
+def headline(result: Row) -> str:
     """The verdicts in a sentence."""
     compared, verdicts = result["compared"], result["verdicts"]
     if result["same"] == compared:
@@ -434,7 +434,7 @@ def headline(result: dict[str, JSON]) -> str:
     return f"{', '.join(parts)}."
 
 
-def about(result: dict[str, JSON]) -> str:
+def about(result: Row) -> str:
     """The tests that were made, and their margin, in sentences."""
     rows = result["rows"]
     paired = {name: sum(row["paired"] == name for row in rows) for name in (BY_BOTH, BY_EXAMPLE, BY_NOTHING)}
@@ -460,7 +460,7 @@ def about(result: dict[str, JSON]) -> str:
     return printable(" ".join(parts))
 
 
-def _colour(result: dict[str, JSON]) -> str:
+def _colour(result: Row) -> str:
     verdicts = result["verdicts"]
     settled = verdicts[EQUAL] + verdicts[IDENTICAL] == result["compared"]
     return "bold red" if verdicts[DIFFERS] else "bold green" if settled else "bold yellow"

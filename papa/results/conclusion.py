@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from papa.errors import DamagedArtefact
-from papa.files import JSON, REBUILD, PathLike, read_json
+from papa.files import REBUILD, PathLike, read_json
 
 
 def _null_is(number: float) -> BeforeValidator:
@@ -196,13 +196,13 @@ class Conclusion(_Value):
     lines: tuple[LineClaim, ...]
     areas: tuple[AreaDifference, ...]
 
-    def to_json(self) -> dict[str, JSON]:
+    def to_json(self) -> dict[str, object]:
         """Plain values for `claims.json`. What is infinite or not a number is null; an unset field is left out."""
-        content: dict[str, JSON] = json.loads(self.model_dump_json(exclude_unset=True, by_alias=True))
+        content: dict[str, object] = json.loads(self.model_dump_json(exclude_unset=True, by_alias=True))
         return content
 
     @classmethod
-    def of_json(cls, content: Mapping[str, JSON]) -> Conclusion:
+    def of_json(cls, content: Mapping[str, object]) -> Conclusion:
         """The conclusion that `to_json` wrote."""
         return cls.model_validate(content)
 

@@ -13,7 +13,7 @@ import pandas as pd
 from papa.config.measures import MEASURES, Guess, Measure, measure_of
 from papa.config.variant import CONTEXTLESS, ORIGINAL, Order
 from papa.errors import DamagedArtefact
-from papa.files import JSON, REBUILD, PathLike, provenance_of, read_table
+from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.metrics import Counts, Outcomes, pseudo_values
 from papa.results.statistics import Spread
 
@@ -75,7 +75,7 @@ class TaskOutcomes:
     @classmethod
     def of(
         cls,
-        runs: Sequence[tuple[Mapping[str, JSON], pd.DataFrame]],
+        runs: Sequence[tuple[Mapping[str, str], pd.DataFrame]],
         metric: str,
         names: Sequence[str] = (),
         train_counts: Sequence[int] = (),
@@ -333,7 +333,7 @@ def _common(several: Iterable[pd.Index]) -> list[Any]:
 
 
 def assembled(
-    runs: Sequence[tuple[Mapping[str, JSON], PathLike]],
+    runs: Sequence[tuple[Mapping[str, str], PathLike]],
     metrics: Mapping[str, str],
     labels: Mapping[str, PathLike],
     subsets: Mapping[str, PathLike],
@@ -348,7 +348,7 @@ def assembled(
     Raises:
         DamagedArtefact: outcomes belong to another run or to other examples, or labels to other texts.
     """
-    groups: dict[tuple[str, str], list[tuple[Mapping[str, JSON], PathLike]]] = {}
+    groups: dict[tuple[str, str], list[tuple[Mapping[str, str], PathLike]]] = {}
     for record, path in runs:
         groups.setdefault((record["model"], record["task"]), []).append((record, path))
     return [
@@ -357,10 +357,13 @@ def assembled(
 
 
 def _assembled(
-    runs: Sequence[tuple[Mapping[str, JSON], PathLike]], metric: str, labels: PathLike | None, subsets: PathLike | None
+    runs: Sequence[tuple[Mapping[str, str], PathLike]],
+    metric: str,
+    labels: PathLike | None,
+    subsets: PathLike | None,
 ) -> TaskOutcomes:
-    frames = dict[PathLike, tuple[pd.DataFrame, Mapping[str, JSON]]]()
-    outcomes = list[tuple[Mapping[str, JSON], pd.DataFrame]]()
+    frames = dict[PathLike, tuple[pd.DataFrame, Mapping[str, Any]]]()
+    outcomes = list[tuple[Mapping[str, str], pd.DataFrame]]()
     corpus, names = "", tuple[str, ...]()
     for record, path in runs:
         if path not in frames:
@@ -375,7 +378,7 @@ def _assembled(
             corpus, names = facts["corpus"], tuple(facts.get("label_names", ()))
         elif not frame[columns].equals(outcomes[0][1][columns]):
             raise DamagedArtefact(f"{path} has outcomes of other examples than the other runs of its task; {REBUILD}.")
-        outcomes.append((record, frame[frame.columns.intersection(OUTCOME_COLUMNS)] if outcomes else frame))
+        outcomes.append((record, frame[frame.columns.intersection(list(OUTCOME_COLUMNS))] if outcomes else frame))
     joined = TaskOutcomes.of(outcomes, metric, names)
     if labels is not None:
         table = _table_of_texts(labels, corpus)
@@ -414,11 +417,11 @@ def _of_items(table: pa.Table, column: str, items: pd.DataFrame) -> np.ndarray:
     return result
 
 
-def table_of(measured: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str, JSON]]:
+def table_of(measured: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str, object]]:
     """Return all outcomes as one table with `COLUMNS`, and its facts about each task."""
     import pyarrow as pa
 
-    parts, facts, schema = [], dict[str, JSON](), _schema()
+    parts, facts, schema = [], dict[str, object](), _schema()
     for outcomes in measured:
         facts[outcomes.task] = {"label_names": list(outcomes.names), "train_counts": list(outcomes.train_counts)}
         items = {

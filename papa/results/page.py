@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -17,7 +18,7 @@ from papa.config.settings import RUN, Config
 from papa.config.stages import AnalysisOf, PageOf
 from papa.config.study import Study
 from papa.errors import count
-from papa.files import JSON, write_page
+from papa.files import write_page
 from papa.results import claims
 from papa.results.analysis import analysis_of
 from papa.results.attention_patterns import FLAGS
@@ -125,7 +126,7 @@ def write_report(job: Job[PageOf]) -> str:
     return "{}, {} and {} of heads in the HTML report".format(*numbers)
 
 
-def reported_config(recorded: Mapping[str, JSON]) -> Config:
+def reported_config(recorded: Mapping[str, Any]) -> Config:
     """The config that the report records, which has no path of a model; finished results need no model."""
     models = {
         name: model if {"hub", "random", "known"} & model.keys() else {"path": "elsewhere", **model}

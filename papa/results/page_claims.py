@@ -170,11 +170,11 @@ def _margins(grid: GridView, lines: Sequence[LineClaim], margin: float) -> Any:
         opacity=alt.when(clicked).then(alt.value(1)).otherwise(alt.value(1 / 12)),
     )
     rule = alt.Chart(alt.InlineData([{"margin": margin, "text": f"margin {phrases.percent(margin, None)}"}])).encode(x)
-    line, dots = curves(base, tooltips(titles), {"interpolate": "step-after", "strokeWidth": 2}, {"size": 45})
+    curve, dots = curves(base, tooltips(titles), {"interpolate": "step-after", "strokeWidth": 2}, {"size": 45})
     figure = alt.layer(
         rule.mark_rule(strokeDash=[4, 3], color="#000000", opacity=0.6),
         rule.mark_text(align="left", baseline="top", dx=5, fontSize=11).encode(alt.YValue(3), text="text:N"),
-        line.add_params(clicked),
+        curve.add_params(clicked),
         dots.transform_filter("isValid(datum.replaced)"),
         width=3 * grid.plots.width,
         height=1.2 * grid.plots.height,

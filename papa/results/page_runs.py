@@ -14,7 +14,7 @@ from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.config.variant import SEEDED, Constant
 from papa.errors import count
-from papa.files import JSON, opened_table
+from papa.files import opened_table
 from papa.method.runs import read_runs
 from papa.results.grids import has_between
 from papa.results.phrases import constant_name, order_name
@@ -153,7 +153,7 @@ def _date(seconds: float) -> str:
     return NOT_KNOWN if pd.isna(seconds) else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
 
-def config_text(config: Mapping[str, JSON]) -> str:
+def config_text(config: Mapping[str, object]) -> str:
     import yaml
 
     return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=100)

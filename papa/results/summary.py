@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -19,7 +19,7 @@ from papa.config.job import Job
 from papa.config.measures import MEASURES, METRICS
 from papa.config.stages import AnalysisOf, TaskOf
 from papa.errors import InputError, count
-from papa.files import JSON, PathLike, digest_of, provenance_of, read_table, trace_of
+from papa.files import PathLike, digest_of, provenance_of, read_table, trace_of
 from papa.method.metrics import counts_of
 from papa.method.runs import Run, read_runs
 from papa.results.analysis import Analysis, Computed
@@ -181,7 +181,7 @@ def _by_task(paths: Sequence[str]) -> dict[str, str]:
     return {Path(path).parent.name: path for path in paths}
 
 
-def curves_of(runs: Iterable[tuple[Mapping[str, JSON], PathLike]], metrics: Mapping[str, str]) -> pd.DataFrame:
+def curves_of(runs: Iterable[tuple[Mapping[str, Any], PathLike]], metrics: Mapping[str, str]) -> pd.DataFrame:
     """Loss and score of every run after every epoch, with `CURVE_COLUMNS`."""
     import pyarrow.compute as pc
 

@@ -187,13 +187,13 @@ def test_files_of_others_say_nothing(tmp_path: Path) -> None:
     for name in (*FORMATS, "a.html"):
         (tmp_path / name).write_text("{}")
         assert read_provenance(tmp_path / name) is None
-        with pytest.raises(DamagedArtefact, match="does not say what is in it"):
+        with pytest.raises(DamagedArtefact, match="has no record of its content"):
             digest_of(tmp_path / name)
     assert read_provenance(tmp_path / "missing.json") is None
     import pyarrow.parquet as pq
 
     pq.write_table(TABLE, tmp_path / "b.parquet")
-    with pytest.raises(DamagedArtefact, match="does not say what made it"):
+    with pytest.raises(DamagedArtefact, match="has no record of how it was made"):
         read_table(tmp_path / "b.parquet")
 
 

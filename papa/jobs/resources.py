@@ -301,17 +301,16 @@ def _one_pass(job: AnyJob, config: Config, sizes: Sizes, share: float = 1.0, wri
 def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config, sizes: Sizes) -> Needs:
     """Learn a probe, λ or constants, on stored hidden states or through the model, and measure what was learned."""
     target = config.tasks[job.wildcards["task"]].target
-    scores, kind, stored = isinstance(settings, ProbeOf), _kind(settings), "index" in job.needs
-    seeds, epochs = len(settings.seeds) if isinstance(settings, ProbeOf) else 1, settings.training.epochs
-    trained = isinstance(settings, LambdaOf) or (
-        isinstance(settings, ProbeOf) and Variant.parse(settings.variant).trained
-    )
-    learned = scores * (target.probed * sizes.probe + trained * sizes.constants(kind))
-    runs_model = not (stored and scores)
+    probe = settings if isinstance(settings, ProbeOf) else None
+    kind, stored, epochs = _kind(settings), "index" in job.needs, settings.training.epochs
+    seeds = len(probe.seeds) if probe else 1
+    trained = Variant.parse(probe.variant).trained if probe else isinstance(settings, LambdaOf)
+    learned = seeds * (target.probed * sizes.probe + trained * sizes.constants(kind)) if probe else 0
+    runs_model = not (stored and probe)
 
     # tokens that are in memory while something is learned and while it is scored
     batch = sizes.tokens_of(settings.training.batch_size)
-    scored = sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored)) if scores else 0.0
+    scored = sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored)) if probe else 0.0
     backwards = trained or (isinstance(settings, WeightsOf) and settings.by == "gradient")
     activations = max(batch * sizes.layers if backwards else batch, scored)
     if scored and not target.probed:
@@ -322,14 +321,14 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
         memory += _model(job, sizes, activations)
     if target.probed:
         memory += FLOAT * OPTIMISER * sizes.probe + (3 * FLOAT + HALF) * read * sizes.states
-    if trained and scores:
+    if trained and probe:
         memory += FLOAT * (OPTIMISER - 1) * sizes.constants(kind)
-    memory += 2 * FLOAT * seeds * learned  # finished probes wait until all are written, and are once more in the file
+    memory += 2 * FLOAT * learned  # finished probes wait until all are written, and are in memory again as a file
 
     rounds, measured = seeds * epochs, 0.0
     if isinstance(settings, WeightsOf):
         measured = _passes(settings, sizes)
-    elif scores and not target.probed:  # only validation texts, each twice: with heads replaced and as they are
+    elif probe and not target.probed:  # only validation texts, each twice: with heads replaced and as they are
         measured = 2 * sizes.scored / max(sizes.examples, 1)
     passes = rounds * (0 if stored else 3 if trained else 1) + measured
     probed = rounds + measured / 3  # a measurement does not go backwards
@@ -339,8 +338,8 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     operations += 6 * probed * predictions * sizes.probe * target.probed
     steps = rounds * sizes.examples / settings.training.batch_size * target.probed
     waiting = steps * sizes.probe * STEP + rounds * stored * HALF * sizes.states * sizes.tokens / BYTES_A_SECOND
-    outcomes = _outcomes(settings, sizes, epochs) if isinstance(settings, ProbeOf) else 0.0
-    return Needs(memory, operations, waiting, FLOAT * learned * seeds + seeds * outcomes, runs_model)
+    outcomes = seeds * _outcomes(probe, sizes, epochs) if probe else 0.0
+    return Needs(memory, operations, waiting, FLOAT * learned + outcomes, runs_model)
 
 
 def _is_precise(job: AnyJob) -> bool:

@@ -170,6 +170,15 @@ def test_pairs_are_used(tmp_path):
     assert both["verdict"] == DIFFERS and neither["verdict"] == UNKNOWN
 
 
+def test_a_difference_of_originals_does_not_depend_on_the_floor_of_b():
+    right = drawn(0.8, 60, 1)
+    changed = flipped(right, 3)
+    a = outcomes({ORIGINALS: right, FLOOR: flipped(right, 30)})
+    sides = [outcomes({ORIGINALS: changed, FLOOR: floor}) for floor in (flipped(right, 30), changed)]
+    first, second = (_pair(a, b, False).difference(ORIGINALS)[0] for b in sides)
+    assert first.interval() == pytest.approx(second.interval())
+
+
 def test_what_both_sides_share_counts_for_neither():
     """Seeds of two samples, examples in common: two equal models differ in 5 % of comparisons, not more."""
     chance, wrong = np.random.default_rng(3), 0

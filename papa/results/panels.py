@@ -38,7 +38,7 @@ LABEL = 11
 LABELS = ("text", "end", "at", "floor", "color", "thick", "line", "subset")
 PAGE_LEGEND = {"columns": PANELS, "labelFontSize": 12, "labelLimit": 400}
 """The legends of figures that only the HTML report has."""
-Layers = list[alt.Chart]
+Layers = list["alt.Chart"]
 """Layers of an Altair chart."""
 
 

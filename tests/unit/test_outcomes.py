@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,17 @@ def test_words_get_their_marks_and_labels(words: TaskOutcomes) -> None:
     }
     assert words.examples(words.subsets()["new"]) == 2
     assert (words.names, words.train_counts) == (tuple(NAMES), (5, 2, 1))
+
+
+def test_subsets_are_of_validation_examples_and_further_splits_are_parts() -> None:
+    outcomes = labelled({ORIGINALS: [1] * 4}, subset=["a", "", "a", ""])
+    items = outcomes.items.assign(split=["validation", "validation", "more", "more"])
+    parts = {name: part.tolist() for name, part in replace(outcomes, items=items).subsets().items()}
+    assert parts == {
+        ALL: [True, True, False, False],
+        "a": [True, False, False, False],
+        "more": [False, False, True, True],
+    }
 
 
 def test_scores_and_floors_are_those_by_hand(words: TaskOutcomes) -> None:
@@ -154,6 +166,7 @@ def test_weights_are_compared_seed_by_seed_and_task_by_task(tmp_path: Path) -> N
         (UP, {"order": "variance"}),
         (SWAPPED, types | {"order": "variance"}),
         (SWAPPED, types | {"seed": "0"}),
+        (DOWN, {"constant": "zeros", "seed": "1"}),  # another constant is compared with none of these
     )
     stability = stability_of(weights, ("1/2",))
     taus = stability.fillna({"seed": ""}).set_index(["between", "a", "b", "seed"])["tau"].to_dict()

@@ -414,7 +414,7 @@ def test_training_probes_does_not_load_the_compiler():
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
-@pytest.mark.parametrize("size", [0.0, 0.01, 0.16, 1.0, 1e6, float("inf"), float("nan")])
+@pytest.mark.parametrize("size", [0.0, 0.01, 0.16, 0.2, 1.0, 1e6, float("inf"), float("nan")])
 def test_gradients_are_clipped_as_torch_does(size):
     def gradients(clip):
         torch.manual_seed(0)

@@ -256,9 +256,7 @@ def test_the_loss_is_the_cross_entropy_over_the_choices_of_each_question(corpus)
 
 
 @pytest.mark.parametrize("family", DECODERS)
-def test_every_small_decoder_finds_choices_as_likely_as_its_stock_model(
-    family, tmp_path, tmp_path_factory, monkeypatch
-):
+def test_choices_of_every_small_decoder_are_as_likely(family, tmp_path, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
     folder = random_model(family)
     monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"tiny": {"path": str(folder)}}, "device": "cpu"}))

@@ -49,9 +49,7 @@ def test_outputs_and_gradients_are_those_of_a_plain_layer(plain, frozen, shape):
 
 
 @pytest.mark.parametrize("intel", [False, True])
-def test_without_wide_registers_or_for_probes_on_intel_products_go_the_plain_way(
-    plain, frozen, wide, monkeypatch, intel
-):
+def test_registers_and_processors_choose_the_way_of_products(plain, frozen, wide, monkeypatch, intel):
     met = []
     monkeypatch.setattr(linear_module, "_intel", lambda: intel)
     monkeypatch.setattr(linear_module, "_by_rows", lambda inputs, layer: met.append(len(inputs)) or layer(inputs))

@@ -199,9 +199,7 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_page(fold
     assert wrong.exit_code == 2 and "has no column 'no'" in wrong.output
 
 
-def test_heads_are_saved_for_others_with_their_constants_and_a_card_whose_code_runs(
-    study, folder, tokenizer, tmp_path, monkeypatch
-):
+def test_heads_are_saved_with_constants_and_a_card_whose_code_runs(study, folder, tokenizer, tmp_path, monkeypatch):
     found = heads_of(study.folder)
     shared = save_heads(found, study.folder, tmp_path / "shared")
     assert sorted(path.name for path in shared.iterdir()) == ["README.md", "constants.h5", "heads.json", "heads.tsv"]

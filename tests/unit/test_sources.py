@@ -191,9 +191,7 @@ LABEL = {"_type": "ClassLabel", "names": ["no", "yes"]}
         ({"info": {"features": {"label": LABEL | {"names": None}}}}, {}),
     ],
 )
-def test_parquet_keeps_class_names_and_what_is_no_description_names_nothing(
-    tmp_path: Path, described: object, names: dict
-) -> None:
+def test_parquet_keeps_class_names(tmp_path: Path, described: object, names: dict) -> None:
     rows = load_rows(in_file(parquet(tmp_path / "a.parquet", described)), "train")
     assert rows.class_names == names and rows.table.num_rows == 3
 
@@ -614,9 +612,7 @@ def test_a_package_is_named_as_python_or_as_pip_names_it(monkeypatch: pytest.Mon
     assert named("tiny_bert_l2") == {"path": "tiny_bert_l2"}, "a folder comes first"
 
 
-def test_a_name_that_is_nothing_fails_at_once_and_says_what_was_meant(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_name_of_no_model_fails_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import huggingface_hub.constants
     from huggingface_hub.errors import RepositoryNotFoundError
 

@@ -197,9 +197,7 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         ({"precision": "bfloat16"}, OF_LAMBDA | {"average": 2, "hidden_states": 8, "probe": 8} | RESULTS),
     ],
 )
-def test_an_edit_makes_again_what_depends_on_it(
-    results: Path, changes: dict[str, Any], expected: dict[str, int]
-) -> None:
+def test_an_edit_reruns_what_depends_on_it(results: Path, changes: dict[str, Any], expected: dict[str, int]) -> None:
     assert to_do(study_of(edited(**changes), results, Known())) == expected
 
 
@@ -359,9 +357,7 @@ def test_a_mirror_is_only_a_place(results: Path) -> None:
 
 
 @pytest.mark.parametrize("fetched_first", [True, False])
-def test_another_revision_of_data_is_noticed_where_the_mirror_comes_or_goes_too(
-    fetched_first: bool, results: Path
-) -> None:
+def test_another_revision_is_noticed_if_the_mirror_comes_or_goes_too(fetched_first: bool, results: Path) -> None:
     before, after = (Known(), NoMirror()) if fetched_first else (NoMirror(), Known())
     finish(study_of(edited(**ON_HUB, corpora__texts__revision="a"), results, before))
     changed = study_of(edited(**ON_HUB, corpora__texts__revision="b"), results, after)

@@ -21,7 +21,7 @@ from papa.data.sources import source_digests
 from papa.errors import DamagedArtefact, InputError
 from papa.files import digest_of, digest_of_table, provenance_of, read_table, trace_of
 
-Prepare = Callable[..., pa.Table]
+Prepare, Log = Callable[..., pa.Table], pytest.LogCaptureFixture
 TEXT = {"text": ["a", "b", "c"], "label": ["yes", "no", "yes"]}
 WORDS = {"words": [["a", "b"], ["c"]], "tag": [["X", "Y"], ["Y"]]}
 PAIRS = {"text": ["a", "b"], "other": ["x", "y"]}
@@ -222,8 +222,8 @@ def test_blank_lines_of_running_text_are_left_out(tmp_path: Path) -> None:
         ({"text": ["a"]}, {"text": ["b"]}, {"first": "text"}, 0),
     ],
 )
-def test_validation_rows_that_also_stand_in_training_are_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, train: dict, validation: dict, column: dict, shared: int
+def test_validation_rows_that_are_in_training_too_are_counted(
+    tmp_path: Path, caplog: Log, train: dict, validation: dict, column: dict, shared: int
 ) -> None:
     for split, columns in (("train", train), ("validation", validation)):
         pq.write_table(pa.table(columns), tmp_path / f"{split}.parquet")
@@ -236,7 +236,7 @@ def test_validation_rows_that_also_stand_in_training_are_counted(
     assert (found in caplog.text) == (shared > 0)
 
 
-def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare: Prepare, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare: Prepare, caplog: Log) -> None:
     train = {"text": list("abcdefghij"), "label": ["x", "y"] * 4 + ["x", "rare"]}
     validation = {"text": ["a"], "label": ["rare"]}
     with caplog.at_level(logging.WARNING):
@@ -317,9 +317,7 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch: pyte
 @pytest.mark.parametrize(
     "values", [["pos", " pos", "pos\t"], ["pos", "pos\u200b", "\ufeffpos"], ["caf\u00e9", "cafe\u0301", "caf\u00e9"]]
 )
-def test_labels_that_look_the_same_are_one_class(
-    prepare: Prepare, caplog: pytest.LogCaptureFixture, values: list[str]
-) -> None:
+def test_labels_that_look_the_same_are_one_class(prepare: Prepare, caplog: Log, values: list[str]) -> None:
     rows = {"text": list("abcd"), "label": [*values, "neg"]}
     for names in (None, (f" {values[0]}", "neg")):
         table = prepare(rows, labels=names)
@@ -331,9 +329,7 @@ def test_labels_that_look_the_same_are_one_class(
 @pytest.mark.parametrize(
     "pair", [("Yes", "yes"), ("1", "1.0"), ("no", "n\u200bo"), ("fine", "\ufb01ne"), ("strasse", "stra\u00dfe")]
 )
-def test_labels_that_people_take_for_one_are_warned_of(
-    prepare: Prepare, caplog: pytest.LogCaptureFixture, pair: tuple[str, str]
-) -> None:
+def test_a_warning_names_labels_that_look_alike(prepare: Prepare, caplog: Log, pair: tuple[str, str]) -> None:
     prepare({"text": list("abcd"), "label": [*pair, "other", "2"]})
     assert f"{sorted(pair)[0]!r}, {sorted(pair)[1]!r} as different labels" in caplog.text
     assert caplog.text.count("different labels") == 1
@@ -390,16 +386,14 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
         (TEXT | {"label": ["yes", "b", "yes"]}, NO_YES, r"contains 'b', but the class names .* are only no, yes"),
     ],
 )
-def test_bad_input_gets_one_sentence_and_leaves_nothing(
-    prepare: Prepare, tmp_path: Path, train: dict, options: dict, said: str
-) -> None:
+def test_bad_input_leaves_nothing(prepare: Prepare, tmp_path: Path, train: dict, options: dict, said: str) -> None:
     with pytest.raises(InputError, match=said):
         prepare(train, **options)
     assert not (tmp_path / ("subsets.parquet" if "subset" in options else "labels.parquet")).exists()
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_label_in_validation_rows_only(prepare: Prepare, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_label_in_validation_rows_only(prepare: Prepare, caplog: Log) -> None:
     validation = {"text": ["d", "e"], "label": ["no", "maybe"]}
     with pytest.raises(InputError, match=r"contains 'maybe' in .*validation\.parquet, but in no training row"):
         prepare(TEXT, validation)

@@ -69,9 +69,7 @@ def lossy(tiny, corpus, data, metric, constants, loaded):
     return Lossy(loaded, data, corpus / "original.json", papa.ConstantMatrices.load(constants).mean)
 
 
-def test_a_gradient_is_what_the_loss_of_an_example_gives_for_a_little_less_attention(
-    lossy, tiny, corpus, data, constants
-):
+def test_a_gradient_is_the_slope_of_the_loss_of_each_example(lossy, tiny, corpus, data, constants):
     found, about = weighed(tiny, corpus / "gradient-3.parquet", "gradient", BY_PROBE, constants=constants, **data)
     assert about["unit_size"] == 1 and found.shape == (LAYERS, HEADS)
     expected = torch.zeros(LAYERS, HEADS, dtype=torch.float64)

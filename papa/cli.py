@@ -26,7 +26,6 @@ WRONG_INPUT = 2
 NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = 1
 
 app = typer.Typer(
-    help="How much does a pretrained transformer use input-dependent attention?",
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -48,13 +47,13 @@ def _say_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help="How much does a pretrained transformer use input-dependent attention?")
 def papa(
     version: Annotated[
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """How much does a pretrained transformer use input-dependent attention?"""
+    """Define the options of the command itself."""
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""What files there are below the results of a config: the one place where their paths are written.
+"""All files below the results of a config; only this module contains their paths.
 
-Rules, jobs, inspection, tables and the page take paths from here. Adding an artefact is adding a line.
+Rules, jobs, tables and the HTML report read paths from here. A new artefact is a new line.
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ from papa.files import Provenance, Trace, digest_of_json, read_provenance
 if TYPE_CHECKING:
     from papa.config.study import Study
 
-MISSING, FRESH, AGAIN = "missing", "fresh", "is to be made again"
-PRUNED = "its hidden states were deleted, and are to be read again"
-"""Why hidden states are rebuilt although their index is up to date; what was made of them stays."""
-MORE = "it has not all seeds yet"
-"""Why further probes are trained next to finished ones, which stay."""
+MISSING, FRESH, AGAIN = "missing", "fresh", "has to be rebuilt"
+PRUNED = "its hidden states were deleted, and a job has to read them"
+"""The reason to rebuild hidden states whose index is up to date; artefacts made from them stay."""
+MORE = "it lacks some seeds"
+"""The reason to train further probes next to finished ones, which stay."""
 OUTDATED = ".outdated"
 """A file that is newer than every artefact that is out of date."""
 MARGIN = 60.0
@@ -86,7 +86,7 @@ class Freshness:
             return MISSING
         provenance = self._provenance(job.main)
         if provenance is None or provenance.trace is None:
-            return "it does not say how it was made"
+            return "it has no record of how it was made"
         trace, version = provenance.trace, job.settings.stamp[1]
         if (trace.stage, trace.version) != (job.stage, version):
             return (
@@ -107,9 +107,9 @@ class Freshness:
             if name not in now and name not in SourceDigests.names:
                 return f"it was made with {name}, and is now made without it"
         if isinstance(job.settings, stages.ProbeOf):  # a kill may leave some files of each training
-            traces = [beside.trace for path in job.outputs.values() if (beside := self._provenance(path))]
+            traces = [record.trace for path in job.outputs.values() if (record := self._provenance(path))]
             if traces != [trace] * len(job.outputs):
-                return "not all files beside it were made with it"
+                return "not all files of this job were made together"
             if not set(job.settings.seeds) <= set(provenance.facts.get("seeds", ())):
                 return MORE
         return self._pruned(job) or FRESH
@@ -146,52 +146,51 @@ class SourceDigests:
     """Digests of what jobs read and papa did not make. This class knows none; `papa.data.local_digests` reads files."""
 
     names = ("model", "origin", "tokenizer")
-    """What a trace calls the content of a model's files, where they came from, and files of a rare tokenizer."""
+    """Names in a trace: the content of a model's files, their origin, and the files of a rare tokenizer."""
 
     def source(self, corpus: Corpus) -> dict[str, str]:
-        """The digest of what a corpus is read from, by split or name; empty if only the hub knows."""
+        """Return the digests of the files of a corpus, by split or name; empty if only the hub has them."""
         return {}
 
     def model(self, model: stages.ModelId) -> str | None:
-        """The digest of the files of a model; None if they are not on this machine."""
+        """Return the digest of the files of a model; None if they are not on this machine."""
         return None
 
     def weights(self, model: stages.ModelId) -> str | None:
-        """SHA-256 of the weights of a model; None if they are not on this machine."""
+        """Return SHA-256 of the weights of a model; None if they are not on this machine."""
         return None
 
     def vocabulary(self, model: stages.ModelId) -> str:
-        """The digest of the files that only rare tokenizers have; empty if there are none."""
+        """Return the digest of the files that only rare tokenizers have; empty if there are none."""
         return ""
 
     def published(self) -> str:
-        """The digest of the published numbers."""
+        """Return the digest of the published numbers."""
         return ""
 
     def of(self, settings: stages.Settings) -> dict[str, str]:
-        """What the trace of a job with these settings must say of the model that it reads.
+        """Return the inputs of a job's trace that describe its model.
 
-        If the model's files are here, their content counts and their origin does not; else only the origin is known.
+        If the model's files are here, their content counts and their origin does not. Else only the origin is known.
         """
         model = getattr(settings, "model", None)
         model = model.model if isinstance(model, stages.Encoding) else model
         if model is None:
             return {}
-        found = self.model(model)
-        if found is None:
+        digest = self.model(model)
+        if digest is None:
             return {"origin": model.origin}
         more = {"tokenizer": self.vocabulary(model)} if isinstance(settings, stages.TokensOf) else {}
-        return {"model": found, **more}
+        return {"model": digest, **more}
 
 
 def _compared(
     asked: Mapping[str, Any], made: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings of the config and of an artefact with these facts, without what makes no difference between them.
+    """Return the settings of the config and of an artefact with these facts, without differences that do not matter.
 
-    Three differences make none: a limit that all training rows fit, names of labels that the data has in this order
-    anyway, and the revision of a dataset whose content is known on both sides. If it is known on one side only, the
-    revision decides.
+    Three differences do not: a limit that all training rows fit, names of labels that equal those of the data, and the
+    revision of a dataset whose content is known on both sides. If it is known on one side only, the revision decides.
     """
     asked, made = ({**settings} for settings in (asked, made))
     for settings in (asked, made):
@@ -200,8 +199,8 @@ def _compared(
             rows = facts.get("rows_available", {}).get("train")
             if rows is not None and settings["corpus"].get("train_limit", 0) >= rows:
                 del settings["corpus"]["train_limit"]
-    # `made` without names took them from the data; the reverse is not known from names that were listed. Names of
-    # choices are another way to read labels than none.
+    # if no names were listed, the facts have those of the data; if some were, the names in the data are unknown;
+    # and names of choices change how labels are read
     from_data = "labels" not in made and "choices" not in made.get("corpus", {})
     if from_data and asked.get("labels") == facts.get("label_names"):
         asked.pop("labels", None)
@@ -224,5 +223,5 @@ def _difference(asked: Mapping[str, object], made: Mapping[str, object], place: 
                 return inner
         elif new != old:
             sentence = f"{place}{key} is {new}, but it was made with {old}"
-            return sentence if len(sentence) < LONGEST and "[[" not in sentence else f"{place}{key} are others now"
+            return sentence if len(sentence) < LONGEST and "[[" not in sentence else f"{place}{key} have changed"
     return ""

@@ -21,7 +21,7 @@ class Job(Generic[S]):
 
     A job is a plain value, which anything can plan, compare and run. Correctness rests on this: the numbers in the
     outputs depend on the settings and on the content of the inputs, and on nothing else. Both are recorded in the
-    outputs as a `Trace`, so a later plan can tell from the files alone whether the job has to run again.
+    outputs as a `Trace`, so a later plan knows from these files only whether the job has to run again.
 
     For example, `Study.job("train_lambda", model="m", task="t", constant="average", seed="0")` has the inputs `tokens`,
     `labels` and `constants`, and the output `lambdas`, which is models/m/tasks/t/average/lambda-0.parquet.

@@ -192,7 +192,7 @@ def _binary(outcomes: Outcomes) -> Counts:
 
 
 def _confusion(outcomes: Outcomes) -> Counts:
-    """How often each pair of labels occurs, `[unit, gold * predicted]`."""
+    """The count of each pair of labels, `[unit, gold * predicted]`."""
     labels = len(outcomes.names)
     pair = outcomes.gold * labels + outcomes.predicted
     return outcomes.summed(*(pair == number for number in range(labels**2)))

@@ -317,7 +317,7 @@ def with_key_table(page: str) -> str:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise InputError(f"The page lacks the lines {BEGIN} and {END}; put them where the table belongs.")
+        raise InputError(f"This page lacks the lines {BEGIN} and {END}; put them where the table belongs.")
     return f"{before}{BEGIN}\n\n{key_table()}\n\n{END}{after}"
 
 

@@ -1,7 +1,7 @@
-"""The stages: what each of them is told, which is all that its numbers depend on beside its input files.
+"""The settings of each stage; its numbers depend on them and on its input files only.
 
-Each stage has a version. Whoever changes the numbers of a stage raises its version, and everything that the stage made
-before is made again; a comment, or a faster way to the same numbers, reruns nothing.
+Each stage has a version. A change of a stage's numbers raises its version, and all its artefacts are rebuilt. A
+comment, or a faster way to the same numbers, reruns nothing.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from papa.config.settings import Corpus, ModelSettings, Plots, Task
 from papa.config.variant import WHOLE
 
 Unit = Literal["head", "group", "layer"]
-"""What is replaced at once: a head, the heads that share their keys and values, or all heads of a layer."""
+"""The unit that is replaced at once: a head, the heads that share their keys and values, or all heads of a layer."""
 
 
 class Settings(BaseModel):
-    """What a stage is told. `recorded` is what its artefacts say of that, which leaves out where things lie."""
+    """The settings of a stage; its artefacts record them without the places of files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     stage: ClassVar[str] = ""
     version: ClassVar[int] = 1
     runs: ClassVar[str] = ""
-    """The function that makes the outputs, as module:function; it takes the job and returns a line for the terminal."""
+    """The function that makes the outputs, as module:function; it gets the job and returns a line for the terminal."""
     places: ClassVar[frozenset[str]] = frozenset()
-    """Fields that the settings of an artefact leave out: no number depends on them, or its facts have them."""
+    """Fields that artefacts do not record: no number depends on them, or the facts contain them."""
 
     @property
     def threads(self) -> Literal["encoder", "probe"] | None:
-        """Which of the config's numbers of threads a job has; None stands for one thread."""
+        """The key of the job's number of threads in the config; None stands for one thread."""
         return None
 
     @property
@@ -47,8 +47,8 @@ class Settings(BaseModel):
     def recorded(self) -> dict[str, object]:
         """Return the settings as an artefact records them: as JSON, without places and without default values.
 
-        A setting that is new, and whose default gives the old numbers, therefore leaves finished artefacts fresh.
-        Blocks of the config are recorded whole, because the default of a key may change.
+        A new setting whose default keeps the old numbers therefore leaves finished artefacts fresh. Blocks of the
+        config are recorded with all keys, because the default of a key may change.
         """
         fields = type(self).model_fields.items()
         default = {name for name, field in fields if getattr(self, name) == field.get_default()}
@@ -56,7 +56,7 @@ class Settings(BaseModel):
 
 
 class ModelId(Settings):
-    """Which model: by its name in the config, and where its files come from. Its weights are an input, not a setting.
+    """A model: its name in the config and the origin of its files. Its weights are an input, not a setting.
 
     Args:
         weights: SHA-256 of the weights, if they are on this machine when the workflow begins.
@@ -79,7 +79,7 @@ class ModelId(Settings):
 
     @property
     def origin(self) -> str:
-        """Where the model comes from, in one line."""
+        """The origin of the model, in one line."""
         if self.random is not None:
             return f"random {self.random}"
         if self.known is not None:
@@ -95,7 +95,7 @@ class OfModel(Settings):
 
 
 class Encoding(Settings):
-    """A model, and what it computes in."""
+    """A model, and the number format that it computes in."""
 
     model: ModelId
     precision: str = "float32"
@@ -109,12 +109,12 @@ class OfEncoding(Settings):
         return "encoder"
 
     def recorded(self) -> dict[str, object]:
-        own = {"name": self.model.model.name, "precision": self.model.precision}
-        return super().recorded() | {"model": own}
+        model = {"name": self.model.model.name, "precision": self.model.precision}
+        return super().recorded() | {"model": model}
 
 
 class Training(Settings):
-    """How something is trained."""
+    """The training of a probe, λ or constants."""
 
     learning_rate: float
     batch_size: int
@@ -132,16 +132,16 @@ class Training(Settings):
 
 
 class OfCorpus(Settings):
-    """A corpus as it is read. `source` has digests of what it is read from, by split or by name."""
+    """A corpus; `source` has the digests of its files, by split or by name."""
 
     of_rows: ClassVar[tuple[str, ...]] = ()
-    """Keys that say which rows are taken, where the texts that are read with the corpus say so anyway."""
+    """Keys that choose rows, which are not recorded if the texts, an input of the stage, record them."""
 
     corpus: Corpus
     source: dict[str, str]
 
     def recorded(self) -> dict[str, object]:
-        """With the formats of files in place of their paths."""
+        """Return the settings with the formats of files in place of their paths."""
         corpus = {key: value for key, value in self._read().items() if key not in ("slots", "shards", *self.of_rows)}
         if self.corpus.files is not None:
             corpus["files"] = {split: PurePath(path).suffix.lower() for split, path in corpus["files"].items()}
@@ -159,7 +159,7 @@ class TextsOf(OfCorpus):
 
 
 class LabelsOf(OfCorpus):
-    """Stage *labels*: the labels of a task, row by row beside its texts. The metric is only checked against them."""
+    """Stage *labels*: the labels of a task, row by row with its texts. The metric only has to fit them."""
 
     stage = "labels"
     version = 2
@@ -173,7 +173,7 @@ class LabelsOf(OfCorpus):
 
 
 class SubsetsOf(OfCorpus):
-    """Stage *subsets*: which examples or words are also scored apart."""
+    """Stage *subsets*: examples or words that are also scored separately."""
 
     stage = "subsets"
     runs = "papa.data.prepare:prepare_subsets"
@@ -197,7 +197,7 @@ class TokensOf(OfModel):
 class AverageOf(OfEncoding):
     """Stage *average*: the average attention of every head over a corpus, or over a part of it.
 
-    `kind` is what is averaged, one of `AVERAGED`; "average" is attention, slot by slot.
+    `kind` is one of `AVERAGED`; "average" is attention, slot by slot.
     """
 
     stage = "average"
@@ -208,33 +208,33 @@ class AverageOf(OfEncoding):
 
 
 class MergeOf(Settings):
-    """Stage *average*, of a corpus in parts: the sums over all of them."""
+    """Stage *average*, of a corpus in parts: the sums over all parts."""
 
     stage = "average"
     runs = "papa.method.corpus_averages:merge_averages"
 
 
 class ResampleOf(OfEncoding):
-    """Stage *resample*: attention to single texts of a corpus, one for each slot of a query."""
+    """Stage *resample*: attention in single texts of a corpus, one text for each slot of a query."""
 
     stage = "resample"
     runs = "papa.method.corpus_averages:resample_attention"
 
 
 class Gating(Settings):
-    """How λ is learned."""
+    """The training of λ."""
 
     training: Training
     seed: int
     encoder_dropout: bool
     part: str = WHOLE
-    """The part of the training texts that λ is learned from."""
+    """The part of the training texts that λ is learned on."""
     unit: Unit = "head"
-    """What has one λ."""
+    """The unit that has one λ."""
     direct: bool = False
     """Whether the loss is that of the model's own head, on next tokens or choices, and no probe is trained."""
     start: Literal["half", "open"] = "half"
-    """Where λ starts."""
+    """The start of λ."""
     l1: float = 0.0
     """The weight of the mean of all λ in the loss."""
     settled: float | None = None
@@ -242,7 +242,7 @@ class Gating(Settings):
 
 
 class LambdaOf(OfEncoding, Gating):
-    """Stage *lambda*: how much every head needs its own attention, learned with a probe."""
+    """Stage *lambda*: the need of every head for its attention, learned with a probe."""
 
     stage = "lambda"
     runs = "papa.method.head_weights:train_lambda"
@@ -252,13 +252,13 @@ class LambdaOf(OfEncoding, Gating):
 
 
 LEFT_OUT_OF = 1000
-"""Training examples on which *leave-one-out* measures, at most, because it passes over them once for each unit."""
+"""Largest number of training examples for *leave-one-out*, which runs all of them once for each unit."""
 
 
 class WeightsOf(OfEncoding):
-    """Stage *weights*: what every head weighs by another measure than λ, on the training texts of a task.
+    """Stage *weights*: the weight of every head by another measure than λ, on the training texts of a task.
 
-    What a measure does not depend on is None, and is not recorded.
+    A setting that the measure does not depend on is None, and is not recorded.
     """
 
     stage = "weights"
@@ -268,15 +268,15 @@ class WeightsOf(OfEncoding):
     constant: str | None = None
     seed: int | None = None
     training: Training
-    """How the probe is trained that has the loss."""
+    """The training of the probe whose loss is used."""
     encoder_dropout: bool | None = None
-    """Whether the encoder drops while that probe is trained."""
+    """Whether the encoder applies dropout while that probe is trained."""
     unit: Unit = "head"
     direct: bool = False
 
 
 class OrderFromWeights(Settings):
-    """Stage *rank*: heads in an order that is made of their weights."""
+    """Stage *rank*: heads in an order by their weights."""
 
     stage = "rank"
     runs = "papa.method.orders:rank_heads"
@@ -306,11 +306,11 @@ class HiddenOf(OfEncoding):
 
 
 class ProbeOf(OfEncoding):
-    """Stage *probe*: a probe for each seed, trained, and what each makes of every validation example.
+    """Stage *probe*: a trained probe for each seed, and its outcome on every validation example.
 
-    Streamed hidden states are computed when they are read. The metric is only named for the terminal, because all
-    scores are made of outcomes. Probes of further seeds may lie beside those that are asked for. If the task is
-    `direct`, the model's own head takes the place of the probe, and nothing is trained.
+    Streamed hidden states are computed when they are read. The metric is only shown in the terminal, because scores
+    follow from outcomes. The files may also have probes of further seeds. If the task is `direct`, the model's own
+    head replaces the probe, and nothing is trained.
     """
 
     stage = "probe"
@@ -333,7 +333,7 @@ class ProbeOf(OfEncoding):
 
 
 class TaskOf(Settings):
-    """How a task is scored, and what people call it."""
+    """The title of a task and the metric that scores it."""
 
     title: str
     metric: str
@@ -365,7 +365,7 @@ class AnalysisOf(Settings):
     """An analysis of `papa.config.analyses`. Its table records the parameters; they are the fields of its class.
 
     Args:
-        name: its stage, by which tables record it.
+        name: its stage, as its table records it.
         number: the version of that stage.
         made_by: its class, as module:class.
         parameters: the values of the fields of that class.
@@ -385,7 +385,7 @@ class AnalysisOf(Settings):
 
     @property
     def function(self) -> str:
-        """The function that makes every analysis."""
+        """The function that makes any analysis."""
         return "papa.results.analysis:analyse"
 
     def recorded(self) -> dict[str, object]:
@@ -394,7 +394,7 @@ class AnalysisOf(Settings):
 
 
 class PageOf(Settings):
-    """Stage *page*: everything on one page. `config` is what was run, without places."""
+    """Stage *page*: the HTML report. `config` has the keys of everything that was run, without places."""
 
     stage = "page"
     runs = "papa.results.page:write_report"
@@ -403,7 +403,7 @@ class PageOf(Settings):
 
 
 class FetchOf(Settings):
-    """Stage *fetch*: models and corpora of the hub, to be brought into the mirror folder."""
+    """Stage *fetch*: models and corpora to download from the hub to the mirror folder."""
 
     stage = "fetch"
     runs = "papa.data.mirror:fetch"
@@ -416,4 +416,4 @@ _KINDS: list[type[Settings]] = [
     kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Settings)
 ]
 STAGES = {kind.__name__: kind for kind in _KINDS if kind.stage}
-"""What stages are told, by the name of the class."""
+"""The settings of all stages, by the name of the class."""

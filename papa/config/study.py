@@ -1,4 +1,4 @@
-"""What a config runs: the variants of every task, and the jobs that measure them."""
+"""The study of a config: the variants of every task, and the jobs that measure them."""
 
 from __future__ import annotations
 

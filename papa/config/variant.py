@@ -1,6 +1,6 @@
-"""What is replaced in a run: a constant, an order of heads and the fraction that is kept (paper, Sec. 3 and 5).
+"""The replacement in a run: a constant, an order of heads and the fraction that is kept (paper, Sec. 3 and 5).
 
-This is the one place that decides what is legal, and how a variant becomes part of a path.
+This module decides which variants are legal, and which part of a path each has.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from papa.errors import InputError
 DATA_FREE = ("identity", "toeplitz", "zeros", "uniform")
 """Constants that need no text (the paper's Table 1, and the same weight for every token)."""
 AVERAGED = ("average", "sink", "by-distance", "mean-output")
-"""Constants that are averages over texts: of attention, of attention with tied entries, of what heads give."""
+"""Constants that are averages over texts: of attention, of attention with tied entries, of outputs of heads."""
 RESAMPLED = "resample"
 """Attention to single texts, drawn at random."""
 LADDER = ("zeros", "mean-output", "uniform", "sink", "by-distance", "average")
-"""Constants by what they know, from nothing to the paper's."""
+"""Constants by their information about texts, from none to the paper's."""
 STARTS = ("average", "toeplitz", "sink", "by-distance")
 """Constants that can be trained on."""
 TRAINED, OF = "-trained", "average-of-"
 BY_LAMBDA = ("lambda", "lambda-reversed")
 PROBED, OBSERVED = ("gradient", "leave-one-out"), ("variance", "output-norm")
-"""Weights of heads beside λ: those that follow from a loss, and so from a seed, and those that attention itself has."""
+"""Weights of heads other than λ: those from a loss, which depends on a seed, and those from attention itself."""
 SEEDED = (*BY_LAMBDA, *PROBED)
 RANDOM = "random"
 ORDERS = (*BY_LAMBDA, "first-layer-first", "last-layer-first", RANDOM, *PROBED, *OBSERVED)
 DRAWN = (*SEEDED, RANDOM)
-"""Orders of which there are several: one for each seed of the weights that they are made of, or for each draw."""
+"""Orders with a number: the seed of the weights that they are made from, or the draw."""
 
 ORIGINAL, ALL_REPLACED = "original", "all"
 CONTEXTLESS = f"zeros/{ALL_REPLACED}"
-"""The variant in which no token learns of another."""
+"""The context-free floor, in which no token receives information from another."""
 CONSTANT = f"(?:{'|'.join((*DATA_FREE, *AVERAGED, RESAMPLED))}|{OF}[a-z0-9_-]+)"
 """Pattern of constants that are not trained, so that hidden states under them can be stored."""
 ORDER, KEPT = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
 WEIGHTS = f"(?:{'|'.join(PROBED)})-[0-9]+|{'|'.join(OBSERVED)}"
-"""Pattern of the names of weights of heads other than λ, which are those of the orders made of them."""
+"""Pattern of the names of weights of heads other than λ; orders made from them have the same names."""
 OF_CORPUS = f"{ORIGINAL}|{CONSTANT}/{ALL_REPLACED}"
-"""Pattern of variants that depend on texts alone: nothing is replaced, or every head."""
+"""Pattern of variants that depend on texts only: nothing is replaced, or every head."""
 OF_TASK = f"{CONSTANT}/{ORDER}/{KEPT}"
 """Pattern of variants that depend on an order of heads."""
 OF_TRAINED = f"(?:{'|'.join(STARTS)}){TRAINED}/(?:{ALL_REPLACED}|{ORDER}/{KEPT})"
@@ -54,7 +54,7 @@ PART = "[0-9]+of[0-9]+"
 
 @dataclass(frozen=True)
 class Constant:
-    """What takes the place of attention.
+    """The constant that replaces attention.
 
     Args:
         start: what the matrices are, or begin as: one of `DATA_FREE` or `AVERAGED`, or `RESAMPLED`.
@@ -68,7 +68,7 @@ class Constant:
 
     @classmethod
     def parse(cls, name: str) -> Constant:
-        """The constant called `name`: average, average-of-CORPUS, zeros, …, average-trained, …"""
+        """Return the constant called `name`: average, average-of-CORPUS, zeros, …, average-trained, …"""
         if name.startswith(OF) and len(name) > len(OF):
             return cls("average", name.removeprefix(OF))
         start = name.removesuffix(TRAINED)
@@ -81,7 +81,7 @@ class Constant:
 
     @property
     def name(self) -> str:
-        """What the config calls the constant."""
+        """The name of the constant in the config."""
         return self.untrained + TRAINED * self.trained
 
     @property
@@ -91,21 +91,21 @@ class Constant:
 
     @property
     def data_free(self) -> bool:
-        """Whether the matrices follow from their size alone."""
+        """Whether the matrices follow from their size only."""
         return self.start in DATA_FREE
 
     def on(self, corpus: str) -> Constant:
-        """What tasks on `corpus` call the constant: the average of their own texts is the average."""
+        """Return the constant as tasks on `corpus` name it: the average of their own texts is the average."""
         return Constant(self.start, None, self.trained) if self.corpus == corpus else self
 
 
 @dataclass(frozen=True)
 class Order:
-    """In which order heads are replaced.
+    """The order in which heads are replaced.
 
     Args:
         base: one of `ORDERS`.
-        draw: which draw a random order is, counted from 1; or the seed of the weights that the order is made of.
+        draw: the number of a random order, from 1; or the seed of the weights that the order is made from.
     """
 
     base: str
@@ -113,7 +113,7 @@ class Order:
 
     @classmethod
     def parse(cls, name: str) -> Order:
-        """The order called `name`; one that is drawn or has a seed names it: random-1, lambda-0, …"""
+        """Return the order called `name`, with its draw or seed: random-1, lambda-0, …"""
         drawn = re.fullmatch(f"({'|'.join(DRAWN)})-(0|[1-9][0-9]*)", name)
         order = cls(drawn[1], int(drawn[2])) if drawn else cls(name)
         if order.base not in ORDERS or (order.base in DRAWN) != (order.draw is not None) or name == f"{RANDOM}-0":
@@ -125,27 +125,27 @@ class Order:
 
     @property
     def name(self) -> str:
-        """What paths and tables call the order."""
+        """The name of the order in paths and tables."""
         return self.base if self.draw is None else f"{self.base}-{self.draw}"
 
     @property
     def by_lambda(self) -> bool:
-        """Whether the order is made of the λ of a task."""
+        """Whether the order is made from the λ of a task."""
         return self.base in BY_LAMBDA
 
     @property
     def by_weight(self) -> bool:
-        """Whether the order is made of weights of heads that follow from a task: λ, or another."""
+        """Whether the order is made from weights of heads on a task: λ, or others."""
         return self.base in (*SEEDED, *OBSERVED)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is replaced in a run.
+    """The replacement of a run.
 
     Args:
-        constant: what replaces attention; None where nothing is replaced.
-        order: which heads are replaced first; only where some are kept.
+        constant: the constant that replaces attention; None if nothing is replaced.
+        order: the order in which heads are replaced; None unless some heads are kept.
         fraction: the share of heads that keep their own attention.
 
     Raises:
@@ -161,23 +161,21 @@ class Variant:
         if not 0 <= self.fraction <= 1:
             raise InputError(f"The fraction is {self.fraction}, but must lie between 0 and 1.")
         needed = {"constant": self.fraction < 1, "order": 0 < self.fraction < 1}
-        for what, given in (("constant", self.constant), ("order", self.order)):
-            if needed[what] != (given is not None):
-                given_or_not = "none was given" if given is None else f"{given.name} was given"
-                needs = f"needs {'an' if what == 'order' else 'a'} {what}" if needed[what] else f"has no {what}"
-                raise InputError(
-                    f"A variant that keeps the fraction {self.fraction} of the heads {needs}; {given_or_not}."
-                )
+        for part, value in (("constant", self.constant), ("order", self.order)):
+            if needed[part] != (value is not None):
+                actual = "none was given" if value is None else f"{value.name} was given"
+                needs = f"needs {'an' if part == 'order' else 'a'} {part}" if needed[part] else f"has no {part}"
+                raise InputError(f"A variant that keeps the fraction {self.fraction} of the heads {needs}; {actual}.")
 
     @classmethod
     def of(cls, constant: Constant | None, order: Order | None, fraction: Fraction | str) -> Variant:
-        """The variant at a point of a grid, which names a constant and an order even where none is used."""
+        """Return the variant at a point of a grid, which has a constant and an order even if none is used."""
         fraction = Fraction(fraction)
         return cls(constant if fraction < 1 else None, order if 0 < fraction < 1 else None, fraction)
 
     @classmethod
     def parse(cls, path: str) -> Variant:
-        """The variant whose `path` this is; raises `InputError` where it is none.
+        """Return the variant with this `path`; raises `InputError` if there is none.
 
         >>> Variant.parse("average/lambda-0/kept-1of8").fraction
         Fraction(1, 8)
@@ -194,7 +192,7 @@ class Variant:
 
     @property
     def path(self) -> str:
-        """The part of a path that says what is replaced."""
+        """The part of a path that names the replacement."""
         if self.constant is None:
             return ORIGINAL
         if self.order is None:
@@ -203,21 +201,21 @@ class Variant:
 
     @property
     def of_corpus(self) -> bool:
-        """Whether hidden states depend on texts alone, and so are shared by all tasks on them."""
+        """Whether hidden states depend on texts only, so all tasks on them share these states."""
         return self.order is None
 
     @property
     def trained(self) -> bool:
-        """Whether constants are trained with the probe, so that hidden states cannot be stored."""
+        """Whether constants are trained with the probe, so hidden states cannot be stored."""
         return self.constant is not None and self.constant.trained
 
     def kept(self, heads: int) -> int:
-        """How many of `heads` keep their own attention, rounded down."""
+        """Return the number of `heads` that keep their attention, rounded down."""
         return floor(self.fraction * heads)
 
 
 def entries_of(kind: str, slots: int) -> int:
-    """How many entries of its own the matrix of a head has in constants of a kind: fewer than slots² if some are tied.
+    """Return the number of free entries in a head's matrix: fewer than slots² if some are tied.
 
     >>> entries_of("by-distance", 1024), entries_of("average", 1024)
     (2048, 1048576)
@@ -227,12 +225,12 @@ def entries_of(kind: str, slots: int) -> int:
 
 
 def parts_of(shards: int) -> list[str]:
-    """The names of all parts of a corpus: "1of2", "2of2"."""
+    """Return the names of all parts of a corpus: "1of2", "2of2"."""
     return [f"{number}of{shards}" for number in range(1, shards + 1)]
 
 
 def rows_of(part: str, rows: int) -> tuple[int, int]:
-    """The first of `rows` rows that belongs to a part, and the one after its last.
+    """Return the first of `rows` rows in a part, and the row after its last.
 
     Raises:
         InputError: the part has no row.

@@ -1,4 +1,4 @@
-"""How jobs are wired: the settings, inputs and outputs of the jobs of each rule of the workflow."""
+"""The wiring of jobs: the settings, inputs and outputs of the jobs of each rule of the workflow."""
 
 from __future__ import annotations
 

@@ -61,9 +61,9 @@ PHRASES = {
 }
 """What papa does not say, and what it says instead."""
 
-DOCSTRINGS_ALLOWED = {"cli": 1, "config": 27, "files": 8, "jobs": 5, "results": 9}
-NAMES_ALLOWED = {"config": 17, "files": 9}
-PHRASES_ALLOWED = {"config": 23, "data": 3, "files": 5, "jobs": 1, "results": 4}
+DOCSTRINGS_ALLOWED = {"jobs": 1, "results": 9}
+NAMES_ALLOWED: dict[str, int] = {}
+PHRASES_ALLOWED = {"data": 3, "results": 4}
 """Three phrases of the room data are words of generated texts, which cannot change."""
 UNTYPED_ALLOWED = 133
 CLASSES_ALLOWED: set[str] = set()

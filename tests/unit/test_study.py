@@ -323,7 +323,7 @@ def test_files_of_a_variant_go_together(results: Path) -> None:
     assert trace is not None
     write_table(pa.table({"content": ["new"]}), outcomes, {}, replace(trace, inputs={**trace.inputs, "index": "other"}))
     again = study_of(CONFIG, results, Known())
-    assert again.state(job) == "not all files beside it were made with it"
+    assert again.state(job) == "not all files of this job were made together"
     assert to_do(again) == {"probe": 1} | RESULTS
 
 

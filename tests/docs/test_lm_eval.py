@@ -56,13 +56,13 @@ def model():
 
 
 def documents(lengths):
-    """Texts of so many words, each with three continuations of one to three words."""
+    """Texts of these numbers of words, each with three continuations of one to three words."""
     chance = torch.Generator().manual_seed(1)
 
     def drawn(number):
-        return " ".join(WORDS[own] for own in torch.randint(len(WORDS), (number,), generator=chance).tolist())
+        return " ".join(WORDS[word] for word in torch.randint(len(WORDS), (number,), generator=chance).tolist())
 
-    return [{"text": drawn(own), "choices": [drawn(1), drawn(2), drawn(3)], "label": own % 3} for own in lengths]
+    return [{"text": drawn(n), "choices": [drawn(1), drawn(2), drawn(3)], "label": n % 3} for n in lengths]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tasks")
     for name, lengths in {"papa_short": [2, 3, 5, 7, 11, 13, 17, 19] * 4, "papa_long": [29]}.items():
         data = folder / f"{name}.jsonl"
-        data.write_text("\n".join(json.dumps(own) for own in documents(lengths)))
+        data.write_text("\n".join(json.dumps(document) for document in documents(lengths)))
         (folder / f"{name}.yaml").write_text(TASK.format(name=name, data=data))
     return folder
 
@@ -82,15 +82,15 @@ def scored(model, tokenizer, folder, task="papa_short", batch_size=4, max_length
 
     wrapped = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=batch_size, max_length=max_length, device="cpu")
     manager = TaskManager(include_path=str(folder), include_defaults=False)
-    found = lm_eval.simple_evaluate(wrapped, tasks=[task], task_manager=manager, bootstrap_iters=0)
-    samples = sorted(found["samples"][task], key=lambda sample: sample["doc_id"])
+    results = lm_eval.simple_evaluate(wrapped, tasks=[task], task_manager=manager, bootstrap_iters=0)
+    samples = sorted(results["samples"][task], key=lambda sample: sample["doc_id"])
     values = [float(answer[0]) for sample in samples for answer in sample["filtered_resps"]]
-    return torch.tensor(values), found["results"][task]["acc,none"]
+    return torch.tensor(values), results["results"][task]["acc,none"]
 
 
 @pytest.fixture(scope="module")
 def average(model, tokenizer):
-    texts = [own["text"] for own in documents([SLOTS - 1, 19, 17, 13, 11, 7, 5, 3])]
+    texts = [document["text"] for document in documents([SLOTS - 1, 19, 17, 13, 11, 7, 5, 3])]
     inputs = tokenizer(texts, padding="max_length", max_length=SLOTS, return_tensors="pt")
     given = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     return papa.average_attention(papa.Model(copy.deepcopy(model)), [given])
@@ -99,8 +99,8 @@ def average(model, tokenizer):
 def test_heads_that_keep_their_attention_change_no_score(model, tokenizer, folder, average):
     expected, accuracy = scored(model, tokenizer, folder)
     with papa.replaced_attention(model, average, heads=[]):
-        found, again = scored(model, tokenizer, folder)
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+        scores, again = scored(model, tokenizer, folder)
+    torch.testing.assert_close(scores, expected, atol=1e-4, rtol=0)
     assert again == accuracy
 
 
@@ -111,13 +111,13 @@ def test_constants_change_scores_alike_in_batches_of_any_size(model, tokenizer, 
         several, _ = scored(model, tokenizer, folder, batch_size=7)
     torch.testing.assert_close(several, one, atol=1e-4, rtol=0)
     assert (one - expected).abs().max() > 1e-2
-    # the same sums, by papa's own forward pass, without the harness
+    # the same sums, by papa's forward pass, without the harness
     ours = papa.Model(copy.deepcopy(model))
     sums = []
-    for own in documents([2, 3, 5, 7, 11, 13, 17, 19] * 4):
-        begins = len(own["text"].split())
-        for choice in own["choices"]:
-            ids = torch.tensor([tokenizer(f"{own['text']} {choice}")["input_ids"]])
+    for document in documents([2, 3, 5, 7, 11, 13, 17, 19] * 4):
+        begins = len(document["text"].split())
+        for choice in document["choices"]:
+            ids = torch.tensor([tokenizer(f"{document['text']} {choice}")["input_ids"]])
             mask = torch.zeros(1, SLOTS, dtype=torch.long)
             mask[:, : ids.shape[1]] = 1
             inputs = {"input_ids": torch.nn.functional.pad(ids, (0, SLOTS - ids.shape[1])), "attention_mask": mask}

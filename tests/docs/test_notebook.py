@@ -51,7 +51,7 @@ def test_what_is_stored_is_what_it_shows(executed):
     for cell, stored in zip(executed.cells, STORED.cells, strict=True):
         assert cell.source == stored.source
         if cell.cell_type == "code":
-            shown, expected = ([sorted(output.get("data", {})) for output in own.outputs] for own in (cell, stored))
+            shown, expected = ([sorted(output.get("data", {})) for output in part.outputs] for part in (cell, stored))
             assert shown == expected, cell.source
     assert sum("image/png" in output.get("data", {}) for output in outputs(STORED)) == 4
 

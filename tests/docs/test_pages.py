@@ -35,7 +35,7 @@ def test_links_lead_somewhere(page):
         assert place.exists(), f"{page.name} links to {target}, which is not there"
         if heading:
             headings = re.findall("^#+ (.*)", place.read_text(encoding="utf-8"), re.MULTILINE)
-            anchors = [re.sub(r"[^\w -]", "", own.lower()).replace(" ", "-") for own in headings]
+            anchors = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in headings]
             assert heading in anchors, f"{page.name} links to {target}, and {place.name} has no such heading"
 
 
@@ -61,8 +61,8 @@ def test_the_python_of_the_readme_prints_what_it_says(capsys):
     block = re.search("```python\n(.*?)```", text_of("README.md"), re.DOTALL)
     names = {}
     exec(block[1], names)
-    told = re.findall(r"^print\(.*\)  # (.*)$", block[1], re.MULTILINE)
-    assert len(told) == 3 and capsys.readouterr().out.splitlines() == told
+    comments = re.findall(r"^print\(.*\)  # (.*)$", block[1], re.MULTILINE)
+    assert len(comments) == 3 and capsys.readouterr().out.splitlines() == comments
     assert names["hidden"].isfinite().all()
 
 

@@ -132,6 +132,6 @@ def test_pages_are_on_the_site_what_they_are_on_the_web_view(built):
     for name, text in built.items():
         laid_out = (site.BUILD / "pages" / name.replace(".html", ".md")).read_text(encoding="utf-8")
         if "\n::: " not in laid_out:
-            own = Page(text[text.index("<article") : text.index("</article")]).counts
+            counts = Page(text[text.index("<article") : text.index("</article")]).counts
             expected = Page(markdown.render(laid_out)).counts
-            assert {tag: own[tag] for tag in ALIKE} == {tag: expected[tag] for tag in ALIKE}, name
+            assert {tag: counts[tag] for tag in ALIKE} == {tag: expected[tag] for tag in ALIKE}, name

@@ -66,9 +66,9 @@ def test_hidden_states_logits_and_loss(case: SimpleNamespace, variant: str) -> N
     with torch.no_grad():
         hidden_states = case.model(**case.inputs, output_hidden_states=True).hidden_states
         logits = published.logits_of(case.model, case.probe, case.inputs)
-    found = torch.stack(hidden_states, dim=1).transpose(1, 2)[real]
+    states = torch.stack(hidden_states, dim=1).transpose(1, 2)[real]
     wanted = case.expected[f"hidden_states.{variant}"].transpose(1, 2)[real]
-    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+    torch.testing.assert_close(states, wanted, atol=1e-4, rtol=0)
     torch.testing.assert_close(logits, case.expected[f"logits.{variant}"], atol=1e-4, rtol=0)
     loss = functional.cross_entropy(logits, case.expected["input.labels"])
     torch.testing.assert_close(loss, case.expected[f"loss.{variant}"], atol=1e-4, rtol=0)
@@ -78,10 +78,10 @@ def test_gradients_of_the_lambdas(case: SimpleNamespace) -> None:
     give_constants(case, "lambda")
     logits = published.logits_of(case.model, case.probe, case.inputs)
     loss = functional.cross_entropy(logits, case.expected["input.labels"])
-    found = torch.stack(torch.autograd.grad(loss, published.lambdas(case.model)))
+    slopes = torch.stack(torch.autograd.grad(loss, published.lambdas(case.model)))
     wanted = case.expected["lambda.grad"]
-    assert (found - wanted).norm() <= 1e-3 * wanted.norm()
-    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-3)
+    assert (slopes - wanted).norm() <= 1e-3 * wanted.norm()
+    torch.testing.assert_close(slopes, wanted, atol=1e-6, rtol=1e-3)
 
 
 def test_training_moves_probe_and_lambdas_and_nothing_else(case: SimpleNamespace) -> None:

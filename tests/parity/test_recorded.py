@@ -62,8 +62,8 @@ def test_hidden_states_logits_and_losses(case, which):
     encoder, inputs, labels, expected, half = case
     hidden = encoder.hidden_states(inputs, **replacements(expected, half)[which])
     real = inputs["attention_mask"].bool()
-    found, recorded = (states.transpose(1, 2)[real] for states in (hidden, expected[f"hidden_states.{which}"]))
-    torch.testing.assert_close(found, recorded, atol=1e-4, rtol=0)
+    computed, recorded = (states.transpose(1, 2)[real] for states in (hidden, expected[f"hidden_states.{which}"]))
+    torch.testing.assert_close(computed, recorded, atol=1e-4, rtol=0)
     logits = published_probe(expected)(hidden, inputs["attention_mask"])
     torch.testing.assert_close(logits, expected[f"logits.{which}"], atol=1e-4, rtol=0)
     torch.testing.assert_close(cross_entropy(logits, labels), expected[f"loss.{which}"], atol=1e-4, rtol=0)

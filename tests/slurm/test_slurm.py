@@ -43,9 +43,9 @@ class Started:
         """Kill the job of this name on the cluster, once it has its log and so is at work."""
         end = time.monotonic() + SECONDS
         while self.process.poll() is None and time.monotonic() < end:
-            found = [number for number, called in cluster.running().items() if called.startswith(name)]
-            if found and log.exists():
-                cluster.command("scancel", *found)
+            jobs = [number for number, called in cluster.running().items() if called.startswith(name)]
+            if jobs and log.exists():
+                cluster.command("scancel", *jobs)
                 return
             time.sleep(0.2)
         raise AssertionError(f"No job {name} was at work:\n{self.printed.read_text(encoding='utf-8')}")
@@ -91,9 +91,9 @@ def runs(cluster, tmp_path_factory):
 
 
 def files(folder, *forms):
-    found = {str(path.relative_to(folder)): path for form in forms for path in folder.rglob(f"*.{form}")}
-    assert found
-    return found
+    files = {str(path.relative_to(folder)): path for form in forms for path in folder.rglob(f"*.{form}")}
+    assert files
+    return files
 
 
 def test_tables_are_those_of_a_local_run(runs):

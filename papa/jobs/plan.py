@@ -72,7 +72,7 @@ UNFIT = {
 }
 """Why a model does not fit a task: the task needs a decoder (True), or refuses one (False)."""
 TOTAL = dict.fromkeys(("jobs", "sized", "unknown", "seconds", "memory_mb", "disk_mb"), "sum") | {"memory_mb": "max"}
-"""How the needs of a stage follow from those of its jobs."""
+"""Needs of a stage: the sum or the maximum of those of its jobs."""
 PlainValues = dict[str, Any]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -26,9 +25,6 @@ class Guessing(Objective):
 
     model: Model
 
-    def batch(self, examples: Tensor) -> Batch:
-        return self._batch("train", examples)
-
     def scored_splits(self) -> list[str]:
         """Return the splits that are scored; without labels it is only one."""
         return ["validation"]
@@ -43,10 +39,6 @@ class Guessing(Objective):
 
     def _scored_together(self, split: str) -> Iterator[Tensor]:
         return self.splits[split].batches(self.model.token_budget)
-
-    @abstractmethod
-    def _batch(self, split: str, examples: Tensor) -> Batch:
-        """Return examples of a split; `gold` are the tokens to be predicted."""
 
 
 def table_of_texts(tokens: Tokens, chosen: Tensor, guessed: Tensor, columns: Mapping[str, Tensor]) -> pa.Table:

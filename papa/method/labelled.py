@@ -71,9 +71,6 @@ class Labelled(Objective):
     def facts(self) -> dict[str, object]:
         return {"label_names": self.names}
 
-    def batch(self, examples: Tensor) -> Batch:
-        return self._batch("train", examples)
-
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         if not len(batch.gold):  # the mean over no words is not a number
             return 0 * (hidden.sum() + torch.stack([values.sum() for values in self.probe.parameters()]).sum())

@@ -90,9 +90,13 @@ class Objective(ABC):
     def begin(self, epoch: int) -> None:  # noqa: B027  most objectives have the same examples in every epoch
         """Prepare for an epoch, counted from 1."""
 
-    @abstractmethod
     def batch(self, examples: Tensor) -> Batch:
         """Return training examples by their numbers."""
+        return self._batch("train", examples)
+
+    @abstractmethod
+    def _batch(self, split: str, examples: Tensor) -> Batch:
+        """Return examples of a split by their numbers."""
 
     @abstractmethod
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES, Guess, Measure, measure_of
-from papa.config.variant import CONTEXTLESS, ORIGINAL, Order
+from papa.config.variant import ALL_REPLACED, CONTEXTLESS, Order
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.metrics import Counts, Outcomes, pseudo_values
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 ALL = "all"
 """The subset of all validation examples."""
 OUTCOME_COLUMNS = ("predicted", "normalised", "loss", "kl")
-"""The outcome of an item in a run: the predicted label, for questions also the one by scores per character, or a loss
+"""The outcome of an item in a run: the predicted label, for questions also the label by scores per character, or a loss
 and perhaps a divergence from the original."""
 OF_VARIANT = ["constant", "order", "fraction"]
 RUN = [*OF_VARIANT, "seed"]
 """The columns that identify a run of a model and a task."""
 ITEM_COLUMNS = ["split", "example", "word", "gold", "by_word", "tokens", "trivial", "subset"]
-"""The columns of an item, which is a label or a text, that are the same in every run."""
+"""The columns of an item that are the same in every run; an item is a label or a text."""
 COLUMNS = dict.fromkeys(("model", "task", "constant", "order", "fraction"), "string") | {"seed": "int64"}
 COLUMNS |= {"split": "string", "example": "int32", "word": "int32", "gold": "int16", "by_word": "int16"}
 COLUMNS |= {"tokens": "int32", "trivial": "float64", "subset": "string", "predicted": "int16", "loss": "float64"}
@@ -40,12 +40,11 @@ tagger that only knows the most frequent label of each word. `subset` is empty f
 Setting = tuple[str | None, str | None, str]
 """A constant, an order without its draw or seed, and a fraction."""
 ORIGINALS: Setting = (None, None, "1")
-FLOOR: Setting = ("zeros", None, "0")
-assert (ORIGINAL, CONTEXTLESS) == ("original", "zeros/all")
+FLOOR: Setting = (CONTEXTLESS.removesuffix(f"/{ALL_REPLACED}"), None, "0")
 
 
 def is_probed(metrics: pd.Series[str]) -> pd.Series[bool]:
-    """Whether each metric is one of probes, which have seeds; the others are of a model's own head."""
+    """Select the metrics of probes, which have seeds; the others are metrics of a model's own head."""
     return metrics.isin([name for name, measure in MEASURES.items() if measure.target.probed])
 
 
@@ -84,9 +83,7 @@ class TaskOutcomes:
 
         Args:
             runs: the record of each run with its outcomes; all have the same items.
-            metric: the main metric of the task.
-            names: the names of the labels.
-            train_counts: how often each label occurs in the training rows.
+            metric, names, train_counts: as above.
         """
         record, frame = runs[0]
         items = frame[[name for name in ITEM_COLUMNS if name in frame]]
@@ -99,7 +96,7 @@ class TaskOutcomes:
 
     @property
     def readings(self) -> tuple[str, ...]:
-        """The metric of the task, and the metrics that are reported with it."""
+        """The metric of the task, and the metrics reported with it."""
         return measure_of(self.metric).readings
 
     @property
@@ -109,11 +106,11 @@ class TaskOutcomes:
 
     @property
     def probed(self) -> bool:
-        """Whether probes were trained; otherwise the model's own head was measured, and there are no seeds."""
+        """Whether probes were trained; otherwise the outcomes are of the model's own head, and there are no seeds."""
         return MEASURES[self.metric].target.probed
 
     def subsets(self) -> dict[str, np.ndarray]:
-        """The items of each part that is scored, bool `[item]`: all validation examples first, further splits last."""
+        """Select the items of each part that is scored, bool `[item]`: all examples first, further splits last."""
         split = self.items["split"].to_numpy()
         validation = split == "validation"
         parts = {ALL: validation}
@@ -123,7 +120,7 @@ class TaskOutcomes:
         return parts | {name: split == name for name in dict.fromkeys(split) if name != "validation"}
 
     def examples(self, part: np.ndarray) -> int:
-        """The number of texts or sentences in a part."""
+        """Count the texts or sentences in a part."""
         return int(self.items.loc[part, "example"].nunique())
 
     def counts(self, metric: str, part: np.ndarray, values: np.ndarray | None = None) -> Counts:
@@ -144,10 +141,10 @@ class TaskOutcomes:
         return np.stack([measure.counts(run) for run in outcomes])
 
     def _summed(self, part: np.ndarray, values: np.ndarray) -> Counts:
-        """Return values that are sums already, with the number of tokens they are summed over, or 1 for questions."""
+        """Return sums over an item, with the number of its tokens; for questions this number is 1."""
         size = self.items["tokens"].to_numpy(float)[part] if "tokens" in self.items else np.ones(int(part.sum()))
-        there = size > 0
-        return np.stack(np.broadcast_arrays(values[:, part][:, there], size[there]), axis=-1)
+        known = size > 0
+        return np.stack(np.broadcast_arrays(values[:, part][:, known], size[known]), axis=-1)
 
     def trivial(self, metric: str, part: np.ndarray) -> Counts:
         """Return the counts of the best guess that ignores the input, made from the labels of the training rows.
@@ -165,7 +162,7 @@ class TaskOutcomes:
         return self.counts(metric, part, np.full((1, len(self.items)), label))
 
     def guess(self, metric: str) -> Guess:
-        """The best guess that ignores the input."""
+        """Return the best guess that ignores the input."""
         return MEASURES[metric].guess_of(self.names, self.train_counts)
 
     def by_word(self) -> np.ndarray | None:
@@ -174,7 +171,7 @@ class TaskOutcomes:
 
     def settings(self) -> dict[Setting, list[int]]:
         """Return the rows of the runs of each setting."""
-        columns = self.runs[["constant", "order", "fraction"]].astype(object).where(self.runs.notna(), None)
+        columns = self.runs[OF_VARIANT].astype(object).where(self.runs.notna(), None)
         places: dict[Setting, list[int]] = {}
         for place, (constant, order, fraction) in enumerate(columns.to_numpy().tolist()):
             base = None if order is None else Order.parse(order).base
@@ -187,30 +184,21 @@ class TaskOutcomes:
         A model's own head was never trained to read states without attention, and may do worse than a guess that
         ignores the input. Then that guess is the floor.
         """
-        measure = MEASURES[metric]
-        counts, settings = self.counts(metric, part), self.settings()
-        trivial = self.trivial(metric, part)
-        floors = [float(measure.score(trivial.sum(1))[0])]
-        if (tagger := self.by_word()) is not None:
-            floors.append(float(measure.score(self.counts(metric, part, tagger).sum(1))[0]))
-        scores, values, guess = (
-            measure.score(counts.sum(1)),
-            pseudo_values(measure, counts),
-            pseudo_values(measure, trivial)[0],
-        )
-        guessed = not self.probed and FLOOR in settings and bool(scores[settings[FLOOR]].mean() < floors[0])
+        measure, settings = MEASURES[metric], self.settings()
+        counts, trivial, tagger = self.counts(metric, part), self.trivial(metric, part), self.by_word()
+        scores, floor = measure.score(counts.sum(1)), float(measure.score(trivial.sum(1))[0])
         return Sample(
             measure,
             counts,
             scores,
-            values,
-            guess,
+            pseudo_values(measure, counts),
+            pseudo_values(measure, trivial)[0],
             settings,
             self.runs,
-            floors[0],
-            floors[1] if len(floors) > 1 else None,
+            floor,
+            None if tagger is None else float(measure.score(self.counts(metric, part, tagger).sum(1))[0]),
             self.probed,
-            guessed,
+            not self.probed and FLOOR in settings and bool(scores[settings[FLOOR]].mean() < floor),
         )
 
 
@@ -219,7 +207,7 @@ class Sample:
     """Scores of all runs of a model on a part of a task by one metric, with the contribution of each example.
 
     Args:
-        metric: the measure that scores are made by.
+        metric: the measure of the scores.
         counts: `[run, unit, count]`.
         scores: `[run]`.
         values: pseudo-values `[run, unit]`.
@@ -251,18 +239,15 @@ class Sample:
 
     @property
     def floor(self) -> float | None:
-        """The score of the context-free floor, or of the trivial classifier that takes its place; None without any."""
+        """The score of the context-free floor or of the trivial classifier in its place; None if neither is known."""
         return self.trivial if self.guessed else self.mean(FLOOR)
 
     def spread(self, *settings: Setting) -> Spread | None:
-        """Return how the scores of the trivial classifier and of several settings vary together; see `joint_spread`.
-
-        The trivial classifier takes the place of the context-free floor if it scores higher.
-        """
-        return _joint_spread([(self, setting) for setting in settings], self.step, self.guessed)
+        """Return the joint spread of the trivial classifier and of several settings; see `joint_spread`."""
+        return joint_spread([(self, setting) for setting in settings], guess_as_floor=self.guessed)
 
     def runs_of(self, setting: Setting) -> pd.DataFrame:
-        """Return the places of a setting's runs by order (rows) and seed (columns) that every order has."""
+        """Return the places of a setting's runs by order (rows) and by the seeds that every order has (columns)."""
         if setting in self._tables:
             return self._tables[setting]
         runs = self.runs.loc[self.settings[setting]]
@@ -272,7 +257,7 @@ class Sample:
 
     @cached_property
     def step(self) -> float:
-        """How far a unit moves the score if attention decides its outcome."""
+        """The distance by which a unit moves the score if attention decides its outcome."""
         if not {ORIGINALS, FLOOR} <= self.settings.keys():
             return 0.0
         first, second = (self.runs_of(setting) for setting in (ORIGINALS, FLOOR))
@@ -286,29 +271,29 @@ class Sample:
         return float(np.sqrt(np.mean(moved**2))) if len(moved) else 0.0
 
 
-def joint_spread(scores: Sequence[tuple[Sample, Setting]], step: float | None = None) -> Spread | None:
-    """Return how the scores of a trivial classifier and of several settings vary together.
+def joint_spread(
+    scores: Sequence[tuple[Sample, Setting]], step: float | None = None, guess_as_floor: bool = False
+) -> Spread | None:
+    """Return the joint spread of the scores of a trivial classifier and of several settings.
 
-    Quantity 0 is the trivial classifier of the first sample; the others are the settings in their order. Seeds that
-    not all settings have are ignored. So are orders that not all settings of the same order name have. If orders of
+    Quantity 0 is the trivial classifier of the first sample; the others are the settings in their order. Only seeds
+    that all settings have are used, and only orders that all settings of the same order name have. If orders of
     several names were drawn or learned several times, the smallest number of them counts for all.
 
     Args:
         scores: settings, each with the sample that has its runs; all samples are of the same units.
-        step: how far a unit moves a score if attention decides its outcome; by default that of the first sample.
+        step: the distance by which a unit moves a score if attention decides its outcome; by default that of the
+            first sample.
+        guess_as_floor: whether the trivial classifier takes the place of the context-free floor.
 
     Returns:
         None if a setting was not run, or if the settings have no seed or no order in common.
     """
-    return _joint_spread(scores, scores[0][0].step if step is None else step, False)
-
-
-def _joint_spread(scores: Sequence[tuple[Sample, Setting]], step: float, guess_as_floor: bool) -> Spread | None:
     if any(setting not in sample.settings for sample, setting in scores):
         return None
     first = scores[0][0]
-    tables = [sample.runs_of(setting) for sample, setting in scores]
     names = [order for _, (_, order, _) in scores]
+    tables = [sample.runs_of(setting) for sample, setting in scores]
     common = {
         name: _common(table.index for order, table in zip(names, tables, strict=True) if order == name)
         for name in names
@@ -321,11 +306,9 @@ def _joint_spread(scores: Sequence[tuple[Sample, Setting]], step: float, guess_a
     trivial = np.broadcast_to(first.trivial_values, (orders, len(seeds), first.values.shape[1]))
     parts = [trivial]
     for (sample, setting), table in zip(scores, tables, strict=True):
-        if guess_as_floor and setting == FLOOR:
-            parts.append(trivial)
-        else:
-            parts.append(np.broadcast_to(sample.values[table[seeds].to_numpy()[:orders]], trivial.shape))
-    return Spread.of(np.stack(parts), step, first.seeded)
+        values = sample.values[table[seeds].to_numpy()[:orders]]
+        parts.append(trivial if guess_as_floor and setting == FLOOR else np.broadcast_to(values, trivial.shape))
+    return Spread.of(np.stack(parts), first.step if step is None else step, first.seeded)
 
 
 def _common(several: Iterable[pd.Index]) -> list[Any]:
@@ -402,7 +385,7 @@ def _table_of_texts(path: PathLike, corpus: str) -> pa.Table:
 
 
 def _of_items(table: pa.Table, column: str, items: pd.DataFrame) -> np.ndarray:
-    """Return the value of a column for each item: that of its row, or that of its word if rows have lists."""
+    """Return the value of a column for each item: of its row, or of its word if rows have lists."""
     result = np.empty(len(items), object)
     splits = table.column("split").to_pandas().to_numpy(str)
     values = table.column(column).to_pandas().to_numpy(object)
@@ -421,27 +404,25 @@ def table_of(measured: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str, obje
     """Return all outcomes as one table with `COLUMNS`, and its facts about each task."""
     import pyarrow as pa
 
-    parts, facts, schema = [], dict[str, object](), _schema()
+    texts = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema([(name, texts if form == "string" else form) for name, form in COLUMNS.items()])
+    parts, facts = [], dict[str, object]()
     for outcomes in measured:
         facts[outcomes.task] = {"label_names": list(outcomes.names), "train_counts": list(outcomes.train_counts)}
-        items = {
-            name: pa.array(outcomes.items[name], COLUMNS[name], from_pandas=True)
-            for name in ITEM_COLUMNS
-            if name in outcomes.items
-        }
+        columns = outcomes.items.columns.intersection(ITEM_COLUMNS)
+        items = {name: pa.array(outcomes.items[name], COLUMNS[name], from_pandas=True) for name in columns}
         size = len(outcomes.items)
         for place, run in enumerate(outcomes.runs[RUN].astype(object).to_dict("records")):
-            record: dict[str, object] = {"model": outcomes.model, "task": outcomes.task}
-            record |= {str(name): run[name] for name in RUN}
-            columns = {
-                name: pa.repeat(pa.scalar(_or_none(value), COLUMNS[name]), size) for name, value in record.items()
-            }
-            columns |= items | {name: pa.array(values[place]) for name, values in outcomes.values.items()}
-            arrays = {
-                name: columns[name].cast(form) if name in columns else pa.nulls(size, form)
-                for name, form in schema.items()
-            }
-            parts.append(pa.table(arrays))
+            record = {"model": outcomes.model, "task": outcomes.task} | run
+            filled = items | {name: pa.array(values[place]) for name, values in outcomes.values.items()}
+            for name, value in record.items():
+                known = None if pd.isna(value) else value
+                filled[str(name)] = pa.repeat(pa.scalar(known, COLUMNS[str(name)]), size)
+            arrays = [
+                filled[field.name].cast(field.type) if field.name in filled else pa.nulls(size, field.type)
+                for field in schema
+            ]
+            parts.append(pa.table(arrays, schema=schema))
     return pa.concat_tables(parts).combine_chunks(), {"tasks": facts}
 
 
@@ -456,13 +437,13 @@ def measured_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOut
     frame = table.to_pandas(strings_to_categorical=True)
     for (model, task), rows in frame.groupby(["model", "task"], sort=False, observed=True):
         rows = rows.dropna(axis=1, how="all")
-        items = int(rows[["split", "example", *rows.columns.intersection(["word"])]].duplicated().to_numpy().argmax())
-        items = items or len(rows)
-        runs = rows.iloc[::items].reindex(columns=RUN).astype(object).reset_index(drop=True)
-        first = rows.iloc[:items]
-        columns = [name for name in ITEM_COLUMNS if name in first]
-        if "by_word" in columns and first["by_word"].isna().any():
-            columns.remove("by_word")
+        identity = ["split", "example", *rows.columns.intersection(["word"])]
+        size = int(rows[identity].duplicated().to_numpy().argmax()) or len(rows)  # the first item occurs again here
+        runs = rows.iloc[::size].reindex(columns=RUN).astype(object).reset_index(drop=True)
+        items = rows.iloc[:size].reset_index(drop=True)
+        items = items[[name for name in ITEM_COLUMNS if name in items]]
+        if "by_word" in items and items["by_word"].isna().any():
+            items = items.drop(columns="by_word")
         yield TaskOutcomes(
             str(model),
             str(task),
@@ -470,22 +451,6 @@ def measured_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOut
             tuple(facts[str(task)]["label_names"]),
             tuple(facts[str(task)]["train_counts"]),
             runs.where(runs.notna(), None),
-            first[columns]
-            .astype({"split": str, **({"subset": str} if "subset" in columns else {})})
-            .reset_index(drop=True),
-            {name: rows[name].to_numpy().reshape(-1, items) for name in OUTCOME_COLUMNS if name in rows},
+            items.astype({name: str for name in ("split", "subset") if name in items}),
+            {name: rows[name].to_numpy().reshape(-1, size) for name in OUTCOME_COLUMNS if name in rows},
         )
-
-
-def _schema() -> dict[str, pa.DataType]:
-    import pyarrow as pa
-
-    texts = pa.dictionary(pa.int32(), pa.string())
-    return {
-        name: texts if form == "string" else pa.schema([(name, form)]).field(name).type
-        for name, form in COLUMNS.items()
-    }
-
-
-def _or_none(value: object) -> object:
-    return None if value is None or value is pd.NA or value != value else value

@@ -18,7 +18,6 @@ import pandas as pd
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView, TaskOf
 from papa.config.variant import Constant, Order
-from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed
 from papa.results.conclusion import (
@@ -49,7 +48,7 @@ from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Sample, Setting, TaskOu
 from papa.results.phrases import MORE_THAN_ALL, conclusion_of, interval_text, percent
 from papa.results.statistics import Estimate, Interval, holm, together
 from papa.results.summary import is_main, read_summary
-from papa.results.table import Table, read_frame
+from papa.results.table import Table, read_frame, texts
 
 CLAIM_COLUMNS = dict.fromkeys(("grid", "line", "model", "constant", "order", "fraction"), "string")
 CLAIM_COLUMNS |= {"replaced": "int64", "heads": "int64", "tasks": "int64"}
@@ -59,15 +58,14 @@ LEAST_GAIN = 0.005
 """A score that gained more than this in the last quarter of its epochs was not trained to the end."""
 ENDS = {ORIGINALS: "original", FLOOR: "contextless floor"}
 REPLACED = "replaced heads"
-"""The names of runs in `RisingTask`: the two ends that a loss is measured between, and the point that is measured."""
+"""The names of runs in `RisingTask`: the two ends of a loss, and the point between them."""
 
 NOTHING_REPLACED = "No heads are replaced, so there is nothing to conclude."
 
-TITLE = "Claims"
 ABOUT = (
     "Loss: mean over the tasks that count of (original - score) / (original - contextless), with its 95 % interval "
     "over probe seeds, validation examples and, if there are several, orders of heads. Largest bound: the largest of "
-    "the tasks' one-sided 95 % upper bounds. Margin: this number of heads is replaceable at every margin above it, "
+    "the tasks' one-sided 95 % upper bounds. Margin: this number of heads is replaceable at every larger margin, "
     "because the bound of every task that counts is smaller, for this number and every smaller measured number. Tasks "
     f"whose original does not beat both floors are excluded. Above 100 %, {MORE_THAN_ALL}."
 )
@@ -79,9 +77,9 @@ class Line:
 
     Args:
         grid, name: the grid and the name of the line in it.
-        rows: rows of the summary, with main scores on all examples.
+        rows: rows of the summary: main scores on all examples.
         samples: the scores of each task by its metric on all validation examples.
-        parts: rows of the summary of main metrics on subsets, with every head replaced.
+        parts: rows of the summary: main scores on subsets, with every head replaced.
     """
 
     grid: str
@@ -98,10 +96,8 @@ class Line:
     @property
     def steps(self) -> pd.DataFrame:
         """The measured numbers of replaced heads, rising: `fraction` and `replaced`."""
-        steps = self.rows[["fraction", "kept"]].drop_duplicates()
-        steps = steps.assign(replaced=self.heads - steps["kept"])
-        steps = steps[steps["replaced"] > 0].sort_values("replaced", kind="stable")
-        return steps.drop_duplicates("replaced")[["fraction", "replaced"]]
+        steps = self.rows[["fraction"]].assign(replaced=self.heads - self.rows["kept"]).drop_duplicates("replaced")
+        return steps[steps["replaced"] > 0].sort_values("replaced", kind="stable")
 
     @property
     def counting(self) -> list[str]:
@@ -110,11 +106,11 @@ class Line:
         return [task for task in status.index if status[task] == COUNTS and task in self.samples]
 
     def first(self, column: str) -> str | None:
-        """The first value of a column of the rows; None if there is none."""
+        """Return the first value of a column; None if there is none."""
         return next(iter(self.rows[column].dropna()), None)
 
     def setting(self, task: str, fraction: str) -> Setting | None:
-        """The setting that was run for a task at a fraction; None if none was."""
+        """Return the setting that was run for a task at a fraction; None if none was."""
         rows = self.rows[self.rows["task"].eq(task) & self.rows["fraction"].eq(fraction)]
         if rows.empty:
             return None
@@ -122,7 +118,7 @@ class Line:
         return (constant, order, fraction)
 
     def loss(self, fraction: str) -> tuple[Interval, int] | None:
-        """The mean loss over the tasks that count and were run at a fraction, and how many these are."""
+        """Return the mean loss over the tasks that count and were run at a fraction, and the number of these tasks."""
         shares = []
         for task in self.counting:
             setting = self.setting(task, fraction)
@@ -131,10 +127,10 @@ class Line:
         return (mean_of(shares), len(shares)) if shares else None
 
     def widths(self, task: str) -> Weights | None:
-        """The weight of each setting's loss in the area under the loss of a task; None if that was not measured.
+        """Return the weight of each setting's loss in the area under the loss of a task; None if it was not measured.
 
-        The area lies under straight lines through the measured points, along the share of replaced heads, from none,
-        where nothing is lost, to all.
+        The area is under straight lines through the measured points, along the share of replaced heads, from none, at
+        which nothing is lost, to all.
         """
         steps = self.steps
         settings = [self.setting(task, fraction) for fraction in steps["fraction"]]
@@ -142,12 +138,12 @@ class Line:
         if len(x) < 2 or x[-1] != 1:
             return None
         widths = np.diff(x)
-        weights = (np.array([*widths, 0]) + np.array([0, *widths]))[1:] / 2
+        weights = (np.append(widths[1:], 0) + widths) / 2
         known = {setting: float(weight) for setting, weight in zip(settings, weights, strict=True) if setting}
         return known if len(known) == len(settings) else None
 
     def area(self, task: str) -> ContributionShare | None:
-        """The area under the loss of a task; None if it was not measured from none to all."""
+        """Return the area under the loss of a task; None if it was not measured from none to all."""
         widths = self.widths(task)
         return None if widths is None else loss_of(self.samples[task], widths)
 
@@ -162,7 +158,7 @@ class ClaimsAnalysis(Analysis):
     """
 
     columns = CLAIM_COLUMNS
-    title_text = TITLE
+    title_text = "Claims"
     note_text = ABOUT
     in_report = False  # the HTML report opens with claims
 
@@ -171,7 +167,7 @@ class ClaimsAnalysis(Analysis):
     margin: float
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Conclude from `all_outcomes`; all that is concluded is also written as JSON."""
+        """Conclude from `all_outcomes`; the conclusion is also written as JSON."""
         summary = read_summary(job.input("summary"))
         metrics = {name: task.metric for name, task in self.tasks.items()}
         measured = list(measured_in(read_table(job.input("all_outcomes")), metrics))
@@ -182,16 +178,11 @@ class ClaimsAnalysis(Analysis):
         return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=conclusion.sentence)
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return a table for each grid."""
         return tables_of(rows)
-
-    def sentence(self, rows: pd.DataFrame) -> str:
-        """Return how many rows there are; what is concluded needs more than the rows."""
-        return count(len(rows), "claim")
 
 
 def lines_of(grid: GridView, summary: pd.DataFrame, measured: Sequence[TaskOutcomes]) -> list[Line]:
-    """The lines of a grid along which some heads are replaced."""
+    """Return the lines of a grid along which some heads are replaced."""
     rows = rows_of(grid, summary[summary["main"].eq(True)])
     ran = [
         Constant.parse(constant).on(grid.tasks[task]).name if isinstance(constant, str) else None
@@ -214,26 +205,21 @@ def lines_of(grid: GridView, summary: pd.DataFrame, measured: Sequence[TaskOutco
 
 
 def claims_of(lines: Sequence[Line], margin: float, curves: pd.DataFrame) -> tuple[pd.DataFrame, Conclusion]:
-    """The table of claims with `CLAIM_COLUMNS`, and the conclusion."""
+    """Return the table of claims with `CLAIM_COLUMNS`, and the conclusion, whose sentence is about the first grid."""
     claims = [_claim(line, margin, curves) for line in lines]
-    worded: dict[str, list[LineClaim]] = {}
-    sentences: dict[str, list[str]] = {}
-    for grid in dict.fromkeys(claim.grid for claim in claims):
-        groups: dict[tuple[str, str | None], list[LineClaim]] = {}
-        for claim in claims:
-            if claim.grid == grid:
-                groups.setdefault((claim.model, claim.constant), []).append(claim)
-        several = len(groups) > 1
-        sentences[grid] = [conclusion_of(group, margin, several) for group in groups.values()]
-        worded[grid] = [
-            claim.model_copy(update={"sentence": conclusion_of([claim], margin, several)})
-            for claim in claims
-            if claim.grid == grid
-        ]
+    # by grid, and in it by model and constant
+    groups: dict[str, dict[tuple[str, str | None], list[LineClaim]]] = {}
+    for claim in claims:
+        groups.setdefault(claim.grid, {}).setdefault((claim.model, claim.constant), []).append(claim)
+    first = next(iter(groups.values()), {})
+    worded = [
+        claim.model_copy(update={"sentence": conclusion_of([claim], margin, len(groups[claim.grid]) > 1)})
+        for claim in claims
+    ]
     conclusion = Conclusion(
-        sentence=" ".join(next(iter(sentences.values()), [NOTHING_REPLACED])),
+        sentence=" ".join(conclusion_of(group, margin, len(first) > 1) for group in first.values()) or NOTHING_REPLACED,
         margin=margin,
-        lines=tuple(claim for group in worded.values() for claim in group),
+        lines=tuple(worded),
         areas=tuple(_area_differences(lines, margin)),
     )
     rows = [step.model_dump(exclude_unset=True) for claim in claims for step in claim.steps]
@@ -241,7 +227,7 @@ def claims_of(lines: Sequence[Line], margin: float, curves: pd.DataFrame) -> tup
 
 
 def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
-    """What may be claimed of a line, without words."""
+    """Return the claims about a line, without words."""
     tasks, steps, counting = line.rows.drop_duplicates("task"), _steps(line), line.counting
     titles = dict(zip(tasks["task"], tasks["title"], strict=True))
     known = [step for step in steps if step.margin is not None]
@@ -275,7 +261,6 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
 
 
 def _steps(line: Line) -> list[Step]:
-    """The measured numbers of replaced heads, with the bounds that are known."""
     about = {"grid": line.grid, "line": line.name, "model": line.rows["model"].iloc[0], "heads": line.heads}
     about |= {"constant": line.first("constant"), "order": line.first("order")}
     titles = dict(zip(line.rows["task"], line.rows["title"], strict=True))
@@ -300,7 +285,7 @@ def _seeds(line: Line) -> int | None:
 
 
 def _orders(line: Line) -> int:
-    """How many orders of a line's name were drawn or learned."""
+    """Count the orders of a line's name that were drawn or learned."""
     runs = pd.concat([line.samples[task].runs for task in line.rows["task"].unique() if task in line.samples])
     names = runs.loc[runs["constant"].isin(line.rows["ran"].dropna()), "order"].dropna().unique()
     orders = map(Order.parse, names)
@@ -313,7 +298,7 @@ def _excluded(rows: pd.DataFrame) -> list[Exclusion]:
 
 
 def _at_end(line: Line) -> EndLoss | None:
-    """The loss with every head replaced: the mean, of each task that counts, and on subsets."""
+    """Return the loss with every head replaced: the mean, for each task that counts, and on subsets."""
     loss = line.loss("0")
     if loss is None:
         return None
@@ -321,10 +306,10 @@ def _at_end(line: Line) -> EndLoss | None:
     subsets = tuple(
         SubsetLosses(
             subset=str(name),
-            tasks=_losses(rows_of_it[rows_of_it["status"].eq(COUNTS) & rows_of_it["loss"].notna()]),
-            excluded=tuple(_excluded(rows_of_it)),
+            tasks=_losses(part[part["status"].eq(COUNTS) & part["loss"].notna()]),
+            excluded=tuple(_excluded(part)),
         )
-        for name, rows_of_it in line.parts.groupby("subset", sort=False)
+        for name, part in line.parts.groupby("subset", sort=False)
     )
     mean = loss[0]
     return EndLoss(loss=mean.mean, low=mean.low, high=mean.high, tasks=_losses(rows), subsets=subsets)
@@ -336,7 +321,7 @@ def _losses(rows: pd.DataFrame) -> tuple[TaskLoss, ...]:
 
 
 def _area(line: Line) -> Area | None:
-    """The mean area under the loss over the tasks that count, with its interval."""
+    """Return the mean area under the loss over the tasks that count; None if one of them has none."""
     areas = [area for task in line.counting if (area := line.area(task)) is not None]
     if not areas or len(areas) < len(line.counting):
         return None
@@ -345,17 +330,15 @@ def _area(line: Line) -> Area | None:
 
 
 def _area_differences(lines: Sequence[Line], margin: float) -> list[AreaDifference]:
-    """Differences between the areas of two lines of a grid: paired within a model, unpaired between models.
+    """Return differences between areas of two lines of a grid: paired within a model, unpaired between models.
 
-    That two lines differ is corrected for all pairs of a grid (Holm). That they are equal within the margin is judged
-    for each pair by itself.
+    The verdict that two lines differ is corrected for all pairs of a grid (Holm); the verdict that they are equal
+    within the margin is not.
     """
     differences = []
     for grid in dict.fromkeys(line.grid for line in lines):
-        pairs = []
-        for a, b in combinations([line for line in lines if line.grid == grid], 2):
-            if (estimate := _area_difference(a, b)) is not None:
-                pairs.append((a, b, estimate))
+        both = combinations([line for line in lines if line.grid == grid], 2)
+        pairs = [(a, b, estimate) for a, b in both if (estimate := _area_difference(a, b)) is not None]
         corrected = holm([estimate.p() for _, _, estimate in pairs])
         for (a, b, estimate), p in zip(pairs, corrected, strict=True):
             interval, narrow = estimate.interval(), estimate.interval(0.9)
@@ -370,7 +353,7 @@ def _area_differences(lines: Sequence[Line], margin: float) -> list[AreaDifferen
 
 
 def _area_difference(a: Line, b: Line) -> Estimate | None:
-    """Mean over tasks of the area of one line minus that of another; None if either has none."""
+    """Return the mean over tasks of the area of one line minus the area of another; None if either has none."""
     parts, same_model = [], a.rows["model"].iloc[0] == b.rows["model"].iloc[0]
     for task in (task for task in a.counting if task in b.counting):
         estimate: Estimate | None = None
@@ -389,11 +372,11 @@ def _area_difference(a: Line, b: Line) -> Estimate | None:
 
 
 def _rising(line: Line, curves: pd.DataFrame) -> list[RisingTask]:
-    """The tasks with a setting of the line whose probes still gained at the end.
+    """Return the tasks with a setting of the line whose probes still gained at the end.
 
-    The mean over the last quarter of the epochs is higher than over the quarter before, because scores of single epochs
-    go up and down. And the gain is not over: seeds gain on average, and by more than twice the standard error, from the
-    first to the last epoch of that quarter. If the quarter is a single epoch, they gain in that epoch.
+    Scores of single epochs go up and down, so the mean over the last quarter of the epochs has to exceed the mean over
+    the quarter before. And the gain must not be over: from the first to the last epoch of the last quarter, seeds gain
+    on average by more than twice the standard error. If the quarter is a single epoch, they gain in that epoch.
     """
     tasks, setting = [], ["constant", "order", "fraction"]
     for task, title in line.rows[["task", "title"]].drop_duplicates().itertuples(index=False):
@@ -417,7 +400,7 @@ def _rising(line: Line, curves: pd.DataFrame) -> list[RisingTask]:
 
 
 def _role(line: Line, task: str, constant: str, order: str, fraction: str) -> str:
-    """The role of a setting in a line; empty if it belongs to another line."""
+    """Return the role of a setting in a line; empty if it belongs to another line."""
     setting = (constant or None, Order.parse(order).base if order else None, fraction)
     if setting in ENDS:
         return ENDS[setting]
@@ -425,10 +408,10 @@ def _role(line: Line, task: str, constant: str, order: str, fraction: str) -> st
 
 
 def _moved(line: Line, task: str, rising: Sequence[str]) -> str | None:
-    """Whether a loss of a task may be `larger` or `smaller` if what still rises is trained longer; None without a loss.
+    """Return whether longer training may make a loss of a task `larger` or `smaller`; None without a loss.
 
-    A higher floor makes the contribution of attention smaller, so that a loss is a larger share of it. A higher
-    original moves a loss towards 100 %, and a higher score makes it smaller.
+    A higher floor makes attention's contribution smaller, so a loss is a larger share of it. A higher original moves a
+    loss towards 100 %, and a higher score makes it smaller.
     """
     losses = line.rows.loc[line.rows["task"].eq(task), "loss"].dropna()
     if losses.empty:
@@ -442,7 +425,7 @@ def _moved(line: Line, task: str, rising: Sequence[str]) -> str | None:
 
 
 def tables_of(frame: pd.DataFrame) -> list[Table]:
-    """The claims of each grid as people read them."""
+    """Return the claims of each grid."""
     tables = []
     for grid, rows in frame.groupby("grid", sort=False):
         text = pd.DataFrame(
@@ -451,7 +434,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
                 "heads replaced": rows["replaced"].map("{:,}".format) + " of " + rows["heads"].map("{:,}".format),
                 "tasks": rows["tasks"],
                 "loss": rows["loss"].map(percent),
-                "95 % interval": [interval_text(*both) for both in zip(rows["low"], rows["high"], strict=True)],
+                "95 % interval": texts(interval_text, rows, "low", "high"),
                 "largest bound": [percent(bound, upper=True) for bound in rows["bound"]],
                 "of": rows["worst"].fillna("-"),
                 "margin": [percent(margin, upper=True) for margin in rows["margin"]],

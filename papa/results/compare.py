@@ -1,13 +1,14 @@
 """Compare two results: which scores differ, which are equal within a margin, which comparisons are inconclusive.
 
-There is one family of tests: the main metric on all examples of the reported validation split, for every model, task
-and setting that both results have. Subsets and further metrics are left out, because they repeat the same outcomes.
+There is one family of tests: the main metric on all reported validation examples, for every model, task and setting
+that both results have. Subsets and further metrics are left out, because they repeat the same outcomes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from papa.files import PathLike, provenance_of, read_table, trace_of
 from papa.method.runs import COMMON_FIELDS, SPLITS, TRAINING_FIELDS, read_runs
 from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, status_of
-from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, joint_spread, measured_in
+from papa.results.outcomes import ALL, OF_VARIANT, ORIGINALS, Sample, Setting, TaskOutcomes, joint_spread, measured_in
 from papa.results.phrases import percent
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm, together
 from papa.results.table import Table, metric_name, printable
@@ -34,21 +35,21 @@ DIFFERS, DIFFERS_BY_LESS = "differs", "differs, but by less than δ"
 EQUAL, IDENTICAL, UNKNOWN = "equal within δ", "identical", "cannot tell"
 VERDICTS = (DIFFERS, DIFFERS_BY_LESS, EQUAL, IDENTICAL, UNKNOWN)
 BY_BOTH, BY_EXAMPLE, BY_NOTHING = "examples and seeds", "examples", "nothing"
-"""How a difference is paired."""
+"""The pairings of a difference."""
 FALLBACK_MARGIN = 0.01
-"""Fallback δ, as a share of the metric's range. It is used if attention contributes nothing measurable."""
+"""Fallback δ if attention contributes nothing measurable, as a share of the metric's range."""
 FAMILY = "the main metric on all reported validation examples of every model, task and setting that both have"
 OF_MODEL = ("weights", "papa_version", "precision", "heads")
-"""Parameters of a model; all others belong to a model and a task."""
+"""The parameters of a model; all others belong to a model and a task."""
 SAME_ITEMS = ["split", "example", "word", "gold", "tokens"]
 """The columns in which examples must agree to be the same examples."""
 EXAMPLES_ONLY = [source == "examples" for source in SOURCES]
-"""The members of the effect of examples without any interaction."""
+"""The sources of the effect of examples, which is no interaction."""
 OUTCOMES = ARTEFACTS["all_outcomes"].path()
 TEXT_SHOWN = 16
 """The first characters of a digest, or of another long text, that are printed."""
 LINES_SHOWN = 10
-"""The lines that are printed of a list of anything but differences."""
+"""The most lines of a printed list of anything but differences."""
 
 Row = dict[str, Any]
 Key = tuple[str, str]
@@ -64,7 +65,7 @@ class Results:
     Args:
         measured: all outcomes.
         tasks: the `title` and the `metric` of each task.
-        parameters: how the runs were made; empty without run files.
+        parameters: the recorded parameters of the runs; empty without run files.
         margin: the margin of the config; None without claims.
     """
 
@@ -90,10 +91,10 @@ class Pair:
     same_seeds: bool
 
     def difference(self, setting: Setting) -> tuple[Estimate | None, str]:
-        """B - A, and how it is paired; None if the runs of a side have no seed in common.
+        """Estimate B - A and name its pairing; the estimate is None if the runs of a side have no seed in common.
 
         The same examples are paired. So are orders and seeds, if both sides have the same ones and a seed means the
-        same on both. Otherwise the sides are independent samples, and the variance of each is added.
+        same on both. Otherwise the sides are independent samples, and their variances are added.
         """
         if self.same_examples and self.same_seeds and _runs(self.a, setting).keys() == _runs(self.b, setting).keys():
             spread = joint_spread([(self.a, setting), (self.b, setting)])
@@ -107,7 +108,7 @@ class Pair:
         return _paired_by_example(a, b), BY_EXAMPLE
 
     def identical(self, setting: Setting) -> bool:
-        """Whether every example counts the same in all runs of a setting on both sides, so no score can differ."""
+        """Whether every example counts the same in all runs of a setting on both sides."""
         a, b = _runs(self.a, setting), _runs(self.b, setting)
         return (
             self.same_examples
@@ -117,14 +118,14 @@ class Pair:
 
 
 def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
-    """Return what differs between two results folders, or two tables of outcomes, as plain values.
+    """Return the differences between two results folders, or two tables of outcomes, as plain values.
 
     `rows` has a verdict for each setting that both have; `verdicts` counts them.
 
     - `identical`: all outcomes are the same, so there is nothing to test.
     - `differs`: the p of the difference is below 5 %, by Holm's correction over the family.
-    - `equal within δ`: two one-sided tests, against -δ and δ, both have a p below 5 %. These p are corrected in the
-      same way, over all settings that are not identical. A setting can differ and be equal within δ.
+    - `equal within δ`: two one-sided tests, against -δ and δ, both have a p below 5 %, by Holm's correction over all
+      settings that are not identical. A setting can differ and be equal within δ.
     - `cannot tell`: none of these.
 
     `only_a` and `only_b` list settings that one side has. `settings` lists hyperparameters, data, weights and versions
@@ -132,9 +133,9 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
 
     Args:
         a, b: the results.
-        margin: δ as a share of what attention contributes to a task in A, which is the original minus its floor; the
-            margin of A's config by default. If attention contributes nothing measurable to a task of A, δ is 1 % of the
-            metric's range.
+        margin: δ as a share of attention's contribution to a task in A, which is the original minus its floor; by
+            default the margin of A's config. If attention contributes nothing measurable, δ is 1 % of the metric's
+            range.
 
     Raises:
         InputError: a path is no result, a file is damaged, or nothing can be compared.
@@ -203,13 +204,12 @@ def _read(place: Path) -> Results:
             "workflow to the end first."
         )
     measured, tasks = read_outcomes(path)
-    if not path.absolute().as_posix().endswith(f"/{OUTCOMES}"):
+    parsed = ARTEFACTS["all_outcomes"].parsed(path)
+    if parsed is None:
         return Results(measured, tasks, {}, None)
-    folder = path.absolute().parents[1]
-    claims, margin = folder / ARTEFACTS["claims_json"].path(), None
-    if claims.is_file():
-        margin = Conclusion.read(claims).margin
-    return Results(measured, tasks, _parameters(folder), margin)
+    claims = parsed[0] / ARTEFACTS["claims_json"].path()
+    margin = Conclusion.read(claims).margin if claims.is_file() else None
+    return Results(measured, tasks, _parameters(parsed[0]), margin)
 
 
 def _parameters(folder: Path) -> Parameters:
@@ -230,10 +230,10 @@ def _parameters(folder: Path) -> Parameters:
 
 def _common_settings(left: Results, key: Key, right: Results) -> list[Setting]:
     """Return the settings of a model and a task that both results have, scored by the same metric."""
-    if key not in right.measured or left.measured[key].metric != right.measured[key].metric:
+    a, b = left.measured[key], right.measured.get(key)
+    if b is None or a.metric != b.metric:
         return []
-    there = right.measured[key].settings()
-    return [setting for setting in left.measured[key].settings() if setting in there]
+    return [setting for setting in a.settings() if setting in b.settings()]
 
 
 def _described(results: Results) -> str:
@@ -252,8 +252,7 @@ def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], 
     rows = []
     for setting in settings:
         estimate, paired = pair.difference(setting)
-        row: Row = {"model": a.model, "task": a.task, "title": left.tasks[a.task]["title"], "metric": a.metric}
-        row |= dict(zip(("constant", "order", "fraction"), setting, strict=True))
+        row = _about(left, a, setting)
         for side, sample in (("a", pair.a), ("b", pair.b)):
             runs = sample.runs.loc[sample.settings[setting]]
             row |= {side: sample.mean(setting), f"seeds_{side}": int(runs["seed"].nunique())}
@@ -263,8 +262,14 @@ def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], 
     return rows
 
 
+def _about(side: Results, measured: TaskOutcomes, setting: Setting) -> Row:
+    task = measured.task
+    row: Row = {"model": measured.model, "task": task, "title": side.tasks[task]["title"], "metric": measured.metric}
+    return row | dict(zip(OF_VARIANT, setting, strict=True))
+
+
 def _tested(estimate: Estimate | None, delta: float | None) -> Row:
-    """Return a difference with its intervals, the p of no difference, and the p of a difference of δ or more."""
+    """Return a difference with its intervals, its p, and the p of a difference of δ or more."""
     names = ("difference", "low", "high", "low_90", "high_90", "p", "p_equal")
     if estimate is None or not estimate.freedom:
         why = "orders without a common seed" if estimate is None else "one seed, which has no interval"
@@ -290,14 +295,13 @@ def _judge(rows: Sequence[Row]) -> None:
 
 
 def _pair(a: TaskOutcomes, b: TaskOutcomes, same_seeds: bool) -> Pair:
-    parts = [measured.subsets()[ALL] for measured in (a, b)]
+    parts = a.subsets()[ALL], b.subsets()[ALL]
     items = [
-        measured.items.loc[part, [name for name in SAME_ITEMS if name in measured.items]].reset_index(drop=True)
+        measured.items.loc[part, measured.items.columns.intersection(SAME_ITEMS)].reset_index(drop=True).astype(str)
         for measured, part in zip((a, b), parts, strict=True)
     ]
-    same_examples = a.names == b.names and items[0].astype(str).equals(items[1].astype(str))
-    scores_a, scores_b = (measured.sample(measured.metric, part) for measured, part in zip((a, b), parts, strict=True))
-    return Pair(scores_a, scores_b, same_examples, same_seeds)
+    same_examples = a.names == b.names and items[0][sorted(items[0])].equals(items[1][sorted(items[1])])
+    return Pair(a.sample(a.metric, parts[0]), b.sample(b.metric, parts[1]), same_examples, same_seeds)
 
 
 def _runs(sample: Sample, setting: Setting) -> dict[tuple[str, int], int]:
@@ -310,10 +314,10 @@ def _runs(sample: Sample, setting: Setting) -> dict[tuple[str, int], int]:
 def _paired_by_example(a: Spread, b: Spread) -> Estimate:
     """Return B - A, paired by examples only.
 
-    What an example adds to both sides cancels out. Everything else is added as independent variance.
+    The part of an example that both sides share cancels out. Everything else is added as independent variance.
 
     Args:
-        a, b: spreads that have the trivial classifier as their first quantity and the score as their second.
+        a, b: spreads whose first quantity is the trivial classifier and whose second is the score.
     """
     if a.units is None or b.units is None:
         return together([a.estimate([0, 1]), b.estimate([0, 1])], [-1, 1])
@@ -331,7 +335,7 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
 
 
 def _same_seeds(left: Results, right: Results, key: Key) -> bool:
-    """Whether everything that a seed depends on is recorded on both sides, and is the same."""
+    """Whether both sides record everything that a seed depends on, and it is the same."""
     named = [(key[1] if "task" in owners else None, name) for owners, names in COMMON_FIELDS.items() for name in names]
     owners = list(dict.fromkeys(named))
     sides = [[side.parameters.get((key[0], *owner), []) for owner in owners] for side in (left, right)]
@@ -351,17 +355,12 @@ def _delta(sample: Sample, measured: TaskOutcomes, share: float) -> tuple[float 
 
 def _only(side: Results, other_side: Results) -> list[Row]:
     """Return the settings of one side that the other does not have."""
-    rows = []
-    for key, measured in side.measured.items():
-        there: Iterable[Setting] = other_side.measured[key].settings() if key in other_side.measured else ()
-        about: Row = {"model": measured.model, "task": measured.task}
-        about |= {"title": side.tasks[measured.task]["title"], "metric": measured.metric}
-        rows += [
-            about | dict(zip(("constant", "order", "fraction"), setting, strict=True))
-            for setting in measured.settings()
-            if setting not in there
-        ]
-    return rows
+    return [
+        _about(side, measured, setting)
+        for key, measured in side.measured.items()
+        for setting in measured.settings()
+        if key not in other_side.measured or setting not in other_side.measured[key].settings()
+    ]
 
 
 def _differing(left: Results, right: Results) -> list[Row]:
@@ -377,11 +376,11 @@ def _differing(left: Results, right: Results) -> list[Row]:
     ]
 
 
-# -- as people read it ------------------------------------------------------------------------------------------------
+# -- the terminal -----------------------------------------------------------------------------------------------------
 
 
 def print_comparison(result: Row, console: Console) -> None:
-    """Print the result of `compare`: a sentence, tables of scores, other differences, and how scores were tested."""
+    """Print the result of `compare`: a sentence, tables of scores, other differences, and the tests."""
     console.print(f"A: {printable(result['a'])}\nB: {printable(result['b'])}\n")
     rows = result["rows"]
     console.print(headline(result), style=_colour(result))
@@ -392,17 +391,13 @@ def print_comparison(result: Row, console: Console) -> None:
         if lines:
             Table(title, pd.DataFrame(lines), names).print(console)
 
-    def scores(verdicts: Sequence[str], title: str, most: int | None = None) -> None:
-        level = LEVEL if DIFFERS in verdicts else 2 * LEVEL - 1
-        for model in models:
-            chosen = [row for row in rows if row["model"] == model and row["verdict"] in verdicts]
-            cut = "" if most is None or len(chosen) <= most else f", {most} of {len(chosen):,} (--json has all)"
-            of = f" ({model})" if len(models) > 1 else ""
-            show(f"{title}{of}{cut}", [_scores(row, level) for row in sorted(chosen, key=_place)[:most]], 2)
-
-    scores((DIFFERS, DIFFERS_BY_LESS), "Differ")
-    scores((UNKNOWN,), "Inconclusive", LINES_SHOWN)
-    scores((EQUAL,), "Equal within δ", LINES_SHOWN)
+    sections = {"Differ": (DIFFERS, DIFFERS_BY_LESS), "Inconclusive": (UNKNOWN,), "Equal within δ": (EQUAL,)}
+    for (title, verdicts), model in product(sections.items(), models):
+        level, most = (LEVEL, None) if DIFFERS in verdicts else (2 * LEVEL - 1, LINES_SHOWN)
+        chosen = [row for row in rows if row["model"] == model and row["verdict"] in verdicts]
+        cut = "" if most is None or len(chosen) <= most else f", {most} of {len(chosen):,} (--json has all)"
+        of = f" ({model})" if len(models) > 1 else ""
+        show(f"{title}{of}{cut}", [_scores(row, level) for row in sorted(chosen, key=_place)[:most]], 2)
     settings = [
         {"model": row["model"], "task": row["task"] or "", "setting": row["setting"]}
         | {side.upper(): " ".join(map(_value, row[side])) for side in "ab"}
@@ -420,7 +415,7 @@ def print_comparison(result: Row, console: Console) -> None:
 
 
 def headline(result: Row) -> str:
-    """The verdicts in a sentence."""
+    """Return the verdicts in a sentence."""
     compared, verdicts = result["compared"], result["verdicts"]
     if result["same"] == compared:
         everything = not (result["only_a"] or result["only_b"])
@@ -435,15 +430,15 @@ def headline(result: Row) -> str:
 
 
 def about(result: Row) -> str:
-    """The tests that were made, and their margin, in sentences."""
+    """Describe the tests and their margin in sentences."""
     rows = result["rows"]
     paired = {name: sum(row["paired"] == name for row in rows) for name in (BY_BOTH, BY_EXAMPLE, BY_NOTHING)}
     parts = [
         f"Tested: {result['family']}; no subsets, no further metrics.",
         f"Paired by {', '.join(f'{name}: {number:,}' for name, number in paired.items() if number)}.",
         f"Differs: 5 % for {count(result['tested'], 'test')} together (Holm's correction).",
-        f"Equal: two one-sided tests of δ = {percent(result['margin'], None)} of what attention contributes to a task "
-        f"in A ({result['margin_from']}), 5 % for {count(result['tested_equal'], 'test')} together (Holm's "
+        f"Equal: two one-sided tests of δ = {percent(result['margin'], None)} of attention's contribution to a task in "
+        f"A ({result['margin_from']}), 5 % for {count(result['tested_equal'], 'test')} together (Holm's "
         "correction).",
     ]
     titles: dict[tuple[float | None, str], list[str]] = {}
@@ -467,7 +462,7 @@ def _colour(result: Row) -> str:
 
 
 def _place(row: Row) -> tuple[float, float]:
-    """Small p first, and large differences first among equal p."""
+    """Sort small p first, and large differences first among equal p."""
     return (2.0 if row["p"] is None else row["p"], -abs(row["difference"] or 0.0))
 
 
@@ -477,7 +472,7 @@ def _names(row: Row) -> dict[str, str]:
 
 
 def _scores(row: Row, level: float) -> dict[str, str]:
-    """Two scores, their difference with its interval of a level, and the p that decides."""
+    """Return two scores, their difference with its interval of a level, and the p that decides."""
     line, interval = _names(row) | {side.upper(): _number(row[side]) for side in "ab"}, "not tested"
     low, high = ("low", "high") if level == LEVEL else ("low_90", "high_90")
     if row["p"] is not None:

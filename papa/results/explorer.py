@@ -161,5 +161,4 @@ def _by_head(path: PathLike, column: str) -> ByHead:
     rows = read_table(path).to_pandas()
     if "epoch" in rows:
         rows = rows[rows["epoch"] == rows["epoch"].max()]
-    values: ByHead = rows.sort_values(["layer", "head"])[column].round(4).tolist()
-    return values
+    return [round(value, 4) for value in rows.sort_values(["layer", "head"])[column].tolist()]

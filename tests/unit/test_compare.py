@@ -266,7 +266,7 @@ def test_the_printed_tests_are_those_that_were_made(tmp_path):
     assert (comparison["tested"], comparison["tested_equal"], comparison["same"]) == (3, 1, 2)
     words = words_of(comparison)
     assert "Differs: 5 % for 3 tests together (Holm's correction)." in words
-    assert "Equal: two one-sided tests of δ = 10 % of what attention contributes to a task in A" in words
+    assert "Equal: two one-sided tests of δ = 10 % of attention's contribution to a task in A" in words
     assert "5 % for 1 test together (Holm's correction)" in words and "by itself" not in words
 
 
@@ -326,7 +326,7 @@ def test_margins_come_from_claims_the_option_or_the_default(tmp_path):
     ):
         assert (comparison["margin"], comparison["margin_from"]) == (margin, origin)
         assert row_of(comparison)["delta"] == pytest.approx(margin * 0.4, abs=2e-3)
-        words = f"δ = {100 * margin:g} % of what attention contributes to a task in A ({origin})"
+        words = f"δ = {100 * margin:g} % of attention's contribution to a task in A ({origin})"
         assert words in words_of(comparison)
 
 

@@ -297,10 +297,10 @@ def _judge(rows: Sequence[Row]) -> None:
 def _pair(a: TaskOutcomes, b: TaskOutcomes, same_seeds: bool) -> Pair:
     parts = a.subsets()[ALL], b.subsets()[ALL]
     items = [
-        measured.items.loc[part, measured.items.columns.intersection(SAME_ITEMS)].reset_index(drop=True).astype(str)
+        measured.items.loc[part].reindex(columns=SAME_ITEMS).reset_index(drop=True).astype(str)
         for measured, part in zip((a, b), parts, strict=True)
     ]
-    same_examples = a.names == b.names and items[0][sorted(items[0])].equals(items[1][sorted(items[1])])
+    same_examples = a.names == b.names and items[0].equals(items[1])
     return Pair(a.sample(a.metric, parts[0]), b.sample(b.metric, parts[1]), same_examples, same_seeds)
 
 

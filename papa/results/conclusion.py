@@ -1,7 +1,7 @@
-"""A conclusion as typed values: what may be claimed of each line, with losses, exclusions, bounds and differences.
+"""A conclusion as typed values: the claims about each line, with losses, exclusions, bounds and differences.
 
-Stage *claims* makes a `Conclusion` and writes it as `tables/claims.json`. The report, the terminal, `papa inspect`,
-`papa heads` and `papa compare` read it, and `papa.results.phrases` words it.
+Stage *claims* makes a `Conclusion` and writes it as JSON. The report, the terminal, `papa inspect`, `papa heads` and
+`papa compare` read it, and `papa.results.phrases` words it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from papa.files import REBUILD, PathLike, read_json
 
 
 def _null_is(number: float) -> BeforeValidator:
-    """JSON has neither infinity nor NaN: `null` stands for the number that a field has if nothing is known."""
+    """JSON has neither infinity nor NaN, so `null` stands for `number`."""
     return BeforeValidator(lambda value: number if value is None else value)
 
 
@@ -56,7 +56,7 @@ class SubsetLosses(_Value):
 
 
 class EndLoss(_Value):
-    """The loss with every head replaced: the mean over the tasks that count, of each of them, and on subsets."""
+    """The loss with every head replaced: the mean over the tasks that count, for each of them, and on subsets."""
 
     loss: Number
     low: Low
@@ -69,7 +69,7 @@ class RisingTask(_Value):
     """A task whose probes still improved when training ended.
 
     Args:
-        runs: which probes did: the original, the floor, or those with replaced heads.
+        runs: the probes that did: the original, the floor, or probes with replaced heads.
         loss: whether the true loss may be `larger`, `smaller` or either; None if the task has no loss.
     """
 
@@ -82,11 +82,11 @@ class Step(_Value):
     """A measured number of replaced heads.
 
     Args:
-        replaced, heads: how many heads of how many.
-        tasks: how many tasks that count were run with this number.
+        replaced, heads: the number of replaced heads, and of all heads.
+        tasks: the number of tasks that count and were run with this number.
         loss, low, high: their mean loss with its 95 % interval; unset if none has a loss.
-        bound, worst: the largest upper bound of a loss, and the task it belongs to; unset if no task counts.
-        margin: the largest bound up to this number of heads; they are replaceable at every margin above it.
+        bound, worst: the largest upper bound of a loss, and its task; unset if no task counts.
+        margin: the largest bound up to this number of heads, which are replaceable at every larger margin.
     """
 
     grid: str
@@ -115,15 +115,15 @@ class Area(_Value):
 
 
 class LineClaim(_Value):
-    """What may be claimed of a model, a constant and an order.
+    """The claims about a model, a constant and an order.
 
     Args:
         seeds: the smallest number of probe seeds; None if no probe was trained.
-        orders: how many orders results are averaged over.
+        orders: the number of orders that results are averaged over.
         examples: the smallest and the largest number of validation examples; None if there are none.
-        tasks, excluded: the tasks that count, and those that do not.
+        tasks, excluded: the tasks that count, and the excluded tasks.
         ceiling, rising: tasks to be careful with.
-        replaceable: how many heads are replaceable at the margin; None if no task counts.
+        replaceable: the number of heads that are replaceable at the margin; None if no task counts.
         measured: the numbers of replaced heads whose bound is known.
         half_margin: the margin above which half of the heads are replaceable.
         at_end: the loss with every head replaced; None if it was not measured.
@@ -197,18 +197,18 @@ class Conclusion(_Value):
     areas: tuple[AreaDifference, ...]
 
     def to_json(self) -> dict[str, object]:
-        """Plain values for `claims.json`. What is infinite or not a number is null; an unset field is left out."""
+        """Return plain values for JSON. Numbers that are not finite are null; an unset field is left out."""
         content: dict[str, object] = json.loads(self.model_dump_json(exclude_unset=True, by_alias=True))
         return content
 
     @classmethod
     def of_json(cls, content: Mapping[str, object]) -> Conclusion:
-        """The conclusion that `to_json` wrote."""
+        """Return the conclusion that `to_json` wrote."""
         return cls.model_validate(content)
 
     @classmethod
     def read(cls, path: PathLike) -> Conclusion:
-        """Read `claims.json`.
+        """Read a conclusion from its file.
 
         Raises:
             DamagedArtefact: the file is missing, damaged or something else.

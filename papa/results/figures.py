@@ -30,24 +30,24 @@ from papa.results.panels import (
     tooltips,
 )
 from papa.results.phrases import MORE_THAN_ALL, loss_text
-from papa.results.table import metric_name
+from papa.results.table import metric_name, texts
 
 if TYPE_CHECKING:
     import altair as alt
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 OF_SUBSETS = {ALL: COLORS[-1], "position": COLORS[0], "lookup": COLORS[1]}
-"""Colours of subsets if there is only one line; further subsets get the colours that are left."""
+"""Colours of subsets if there is only one line; other subsets get the remaining colours."""
 MAXIMUM_BANDS = 2
 """More curves than this get error bars, because bands would cover each other."""
 
 
 def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, str]:
-    """The figure of a grid's rows, and its alternative text; `figure_note` explains it.
+    """Draw a grid's rows; return the figure and its alternative text.
 
     A task has a panel. With one line, each subset of the examples has a colour. With several, each line has a colour,
     and subsets have dashes. In HTML, a click on an entry of a legend fades all other lines or subsets. A panel
-    needs `usermeta.margin` pixels in addition to its width, for its axis and for the labels at its right.
+    needs `usermeta.margin` pixels in addition to its width, for its axis and for the labels on the right.
     """
     import altair as alt
 
@@ -135,7 +135,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
 
 
 def figure_note(frame: pd.DataFrame) -> str:
-    """The caption of the figure of a grid's rows: axes, intervals, seeds and floors."""
+    """Return the caption of the figure of a grid's rows: axes, intervals, seeds and floors."""
     rows = frame[frame["main"] & frame["mean"].notna()]
     probed = is_probed(rows["metric"])
     shape, intervals = "bars" if len(rows.groupby(CURVE)) > MAXIMUM_BANDS else "bands", list[str]()
@@ -157,7 +157,7 @@ def figure_note(frame: pd.DataFrame) -> str:
 
 
 def _colors(lines: Sequence[str], subsets: Sequence[str]) -> list[str]:
-    """A colour for each line, or for each subset if there is only one line."""
+    """Return a colour for each line, or for each subset if there is only one line."""
     if len(lines) > 1 or len(subsets) == 1:
         return [COLORS[number % len(COLORS)] for number in range(len(lines))]
     known = [OF_SUBSETS.get(subset) for subset in subsets]
@@ -166,11 +166,11 @@ def _colors(lines: Sequence[str], subsets: Sequence[str]) -> list[str]:
 
 
 def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
-    """The points of a figure.
+    """Return the points of a figure.
 
-    `replaced` is the number of heads replaced, or their share if models have different numbers of heads, `whole` is all
-    of them and `edge` the right end of the axis. `at` is where the point is drawn: with error bars, shifted by some
-    pixels. Intervals end where the metric does.
+    `replaced` is the number of heads replaced, or their share if models have different numbers of heads. `whole` is
+    the number (or share) of all heads, and `edge` the right end of the axis. A point is drawn at `at`, which error bars
+    shift by some pixels. Intervals end at the ends of the metric.
     """
     rows = frame[frame["main"] & frame["mean"].notna()]
     points = rows[
@@ -183,7 +183,6 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
     shift = number - number.max() / 2 if len(rows.groupby(CURVE)) > MAXIMUM_BANDS else 0 * number
     whole = 1 if several else rows["heads"]
     replaced = share if several else rows["heads"] - rows["kept"]
-    three = zip(rows["loss"], rows["loss_low"], rows["loss_high"], strict=True)
     return points.assign(
         replaced=replaced,
         whole=whole,
@@ -193,10 +192,9 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
         high=rows["high"].astype("float64").clip(low, high),
         kept=rows["kept"].astype(str) + " of " + rows["heads"].astype(str),
         score=rows["mean"].map("{:.3f}".format),
-        interval=[
-            "none: one seed" if pd.isna(low) else f"{low:.3f} to {high:.3f}"
-            for low, high in zip(rows["low"], rows["high"], strict=True)
-        ],
-        floors=[", ".join(map(short, both)) for both in zip(rows["trivial"], rows["contextless"], strict=True)],
-        lost=[loss_text(*loss) for loss in three],
+        interval=texts(
+            lambda low, high: "none: one seed" if pd.isna(low) else f"{low:.3f} to {high:.3f}", rows, "low", "high"
+        ),
+        floors=texts(lambda *floors: ", ".join(map(short, floors)), rows, "trivial", "contextless"),
+        lost=texts(loss_text, rows, "loss", "loss_low", "loss_high"),
     )

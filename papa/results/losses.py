@@ -1,8 +1,8 @@
 """Losses between two ends: the original, and the context-free floor, a model in which no token sees another.
 
-Loss = (original - score) / (original - floor): the share of attention's contribution to a task that is gone if
-attention may not depend on its input. A task has a loss only if its original beats both the context-free floor and the
-best guess that ignores the input. All losses, areas and steps of the ladder are estimated by `share_of`.
+Loss = (original - score) / (original - floor): the share of attention's contribution to a task that is lost if
+attention cannot depend on its input. A task has a loss only if its original beats both the context-free floor and the
+best guess that ignores the input. `share_of` estimates all losses, areas and steps of the ladder.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class ContributionShare:
     denominator: Sequence[float]
 
     def interval(self) -> Interval:
-        """The share with Fieller's interval."""
+        """Return the share with Fieller's interval."""
         return self.spread.ratio(self.numerator, self.denominator)
 
     def estimate(self) -> Estimate:
-        """The share as an estimate that can be averaged with others."""
+        """Return the share as an estimate that can be averaged with others."""
         return self.spread.share(self.numerator, self.denominator)
 
     def in_scores(self) -> Estimate:
-        """The sum itself, in units of the score."""
+        """Return the sum itself, in units of the score."""
         return self.spread.estimate(self.numerator)
 
     @property
@@ -64,7 +64,7 @@ class ContributionShare:
 
 
 def share_of(sample: Sample, weights: Weights) -> ContributionShare | None:
-    """A sum of scores as a share of attention's contribution; None if some of these were not run together.
+    """Estimate a sum of scores as a share of attention's contribution; None if these were not all run together.
 
     A setting that is both in the sum and in the contribution is a single quantity. So is a setting that two lines have
     in common, such as the model with every head replaced, which is the same in every order.
@@ -78,7 +78,7 @@ def share_of(sample: Sample, weights: Weights) -> ContributionShare | None:
 
 
 def loss_of(sample: Sample, weights: Weights) -> ContributionShare | None:
-    """The weighted sum of the losses of several settings, estimated as a single share."""
+    """Estimate the weighted sum of the losses of several settings as a single share."""
     return share_of(sample, lost(weights))
 
 
@@ -88,7 +88,7 @@ def lost(weights: Weights) -> Weights:
 
 
 def interval_of(sample: Sample, weights: Weights) -> Sequence[float]:
-    """A sum of scores as a share of attention's contribution, with its interval; empty if it is not known."""
+    """Return a sum of scores as a share of attention's contribution, with its interval; empty if it is not known."""
     if weights == CONTRIBUTION:  # all of it, by definition
         return Interval(1.0, 1.0, 1.0, 1.0)
     if not any(weights.values()):
@@ -104,19 +104,18 @@ def difference(minuend: Weights, subtrahend: Weights) -> Weights:
 
 
 def mean_of(shares: Sequence[ContributionShare]) -> Interval:
-    """The mean of shares of several tasks. The interval of a single share is Fieller's."""
+    """Average the shares of several tasks. The interval of a single share is Fieller's."""
     if len(shares) == 1:
         return shares[0].interval()
     return together([share.estimate() for share in shares], [1 / len(shares)] * len(shares)).interval()
 
 
 def losses_of(measured: Iterable[TaskOutcomes]) -> pd.DataFrame:
-    """Floors, losses and their intervals: a row for each model, task, metric, subset and setting, with `LOSS_COLUMNS`.
+    """Return floors, losses and their intervals, with `LOSS_COLUMNS`: a row for each model, task, metric and setting.
 
     `status` is `COUNTS`, or the reason why the task has no loss. `loss_low` and `loss_high` are the 95 % interval,
-    `loss_bound` the one-sided 95 % upper bound. `share_order`, `share_seed` and `share_examples` are the parts that
-    each source has in the variance of original - score. `half` is half of the 95 % interval of a score that no seed
-    varies.
+    `loss_bound` the one-sided 95 % upper bound. `share_order`, `share_seed` and `share_examples` are the parts of each
+    source in the variance of original - score. `half` is half of the 95 % interval of a score without seeds.
     """
     rows = [row for outcomes in measured for row in _rows(outcomes)]
     return pd.DataFrame(
@@ -145,7 +144,7 @@ def _rows(measured: TaskOutcomes) -> Iterator[dict[str, object]]:
 
 
 def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
-    """The loss of a setting, and the parts that each source has in the variance of original - score."""
+    """Return the loss of a setting, and the parts of each source in the variance of original - score."""
     if setting == ORIGINALS or (spread := sample.spread(ORIGINALS, setting)) is None:
         return {}
     parts = spread.estimate([0, 1, -1]).shares
@@ -157,14 +156,14 @@ def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
 
 
 def _half_width(sample: Sample, setting: Setting) -> dict[str, object]:
-    """Half of the interval of a score that no seed varies; with seeds the summary has Student's, as the paper does."""
+    """Return half of the interval of a score without seeds; with seeds the summary has Student's, as in the paper."""
     spread = None if sample.seeded else sample.spread(setting)
     half = spread.estimate([0, 1]).half() if spread is not None and spread.known else np.nan
     return {"half": half}
 
 
 def status_of(sample: Sample, measured: TaskOutcomes, metric: str) -> str:
-    """`COUNTS` if the original beats both floors significantly; else the reason why nothing can be concluded."""
+    """Return `COUNTS` if the original beats both floors significantly; otherwise the reason why it does not count."""
     spread = sample.spread(ORIGINALS, FLOOR)
     original = sample.mean(ORIGINALS)
     if spread is None or original is None:

@@ -54,11 +54,11 @@ GLOSSARY = {
     "Contextless": "the same probe with zeros in place of all attention, so that no token sees another; also "
     "called the context-free floor",
     "Trivial": "the best guess that ignores the input, such as the most frequent class of the training rows",
-    "Loss": "(original − score) / (original − contextless), the share of what attention contributes that is gone; a "
+    "Loss": "(original − score) / (original − contextless), the share of attention's contribution that is lost; a "
     "task is excluded unless its original beats both floors, contextless and trivial, significantly; above 100 %, "
     f"{MORE_THAN_ALL}",
-    "Estimate": "a number with its variance over seeds, orders, examples and what they make together; every interval, "
-    "bound and p follows from one",
+    "Estimate": "a number with its variance over seeds, orders and examples and over their interactions; every "
+    "interval, bound and p follows from one",
     "Margin": "the loss that is accepted, set in the config before the run; k heads are replaceable at a margin if "
     "every task that counts loses less, with k heads replaced and with every smaller measured number (one-sided, "
     "95 %)",
@@ -71,8 +71,7 @@ GLOSSARY = {
 def write_report(job: Job[PageOf]) -> str:
     """Stage *page*: write the HTML report of finished results.
 
-    The same results give the same report, apart from seconds, memory and dates, which are read from the files that the
-    workflow leaves.
+    The same results give the same report, except for seconds, memory and dates, which come from the workflow's files.
 
     Args:
         job: writes `page` two folders below the results.
@@ -127,7 +126,7 @@ def write_report(job: Job[PageOf]) -> str:
 
 
 def reported_config(recorded: Mapping[str, Any]) -> Config:
-    """The config that the report records, which has no path of a model; finished results need no model."""
+    """Return the config that the report records. It has no path of a model, which finished results do not need."""
     models = {
         name: model if {"hub", "random", "known"} & model.keys() else {"path": "elsewhere", **model}
         for name, model in recorded["models"].items()
@@ -136,7 +135,7 @@ def reported_config(recorded: Mapping[str, Any]) -> Config:
 
 
 def section_of(study: Study, job: Job[AnalysisOf], summary: pd.DataFrame) -> Section | None:
-    """The section of a finished analysis; None if the report has none, or if there is nothing to compare."""
+    """Return the section of a finished analysis; None if the report has none, or if there is nothing to compare."""
     analysis = analysis_of(job.settings)
     if not analysis.in_report:
         return None

@@ -24,14 +24,14 @@ from papa.results.table import Table
 
 ABOUT_AREA = (
     "Area: the mean loss along the share of heads that is replaced, from none to all. Difference: the area of the "
-    "first line minus that of the second. Two lines differ if p, corrected for all pairs of an analysis (Holm), is "
+    "first line minus the area of the second. Two lines differ if p, corrected for all pairs of an analysis (Holm), is "
     "below 0.05. Otherwise they are equal within the margin if the 90 % interval lies within it. Each pair is judged "
     "equal by itself, without correction."
 )
 
 
 def facts_of(line: LineClaim, margin: float) -> dict[str, object]:
-    """The facts of a line of the run, each with its interval or a reason, and the tasks to be careful with."""
+    """Return the facts of a line, each with its interval or a reason, and the tasks to be careful with."""
     facts = line.tasks and [
         _fact(f"loss with all {count(line.heads, 'head')} replaced", *_at_end(line)),
         _fact(f"replaceable at a margin of {phrases.percent(margin, None)}", *_replaceable(line)),
@@ -61,7 +61,7 @@ def _at_end(line: LineClaim) -> tuple[str, str]:
 
 
 def _replaceable(line: LineClaim) -> tuple[str, str]:
-    """The number of heads, and the bound that stops the next measured number."""
+    """Return the number of replaceable heads, and the bound that stops the next measured number."""
     if line.replaceable is None:
         return "–", "no number of heads was measured"
     stop = line.stopped_at
@@ -89,7 +89,7 @@ def _area(line: LineClaim) -> tuple[str, str]:
 
 
 def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) -> list[Section]:
-    """The claims of each grid with their curve, differences between areas, and how stable orders are."""
+    """Return the claims of each grid with their curve, and the differences between areas."""
     frame = read_table(study.results / study.path("claims")).to_pandas()
     tables = dict(zip(frame["grid"].unique(), claims.tables_of(frame), strict=True))
     sections = []
@@ -103,7 +103,7 @@ def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) 
             n = f"{span(seeds)} {'seed' if seeds == [1] else 'seeds'}, " if seeds else ""
             n += f"{examples_in(rows_of(grid, summary))}."
             caption = (
-                "How many heads are replaceable, by the loss that is accepted. Dashed: the margin that the config set, "
+                "Number of replaceable heads, by the accepted loss. Dashed: the margin of the config, "
                 f"{phrases.percent(conclusion.margin, None)}. {once(grid)} {n}"
             )
             shown = f"Heads that are replaceable by margin: {count(len(lines), 'line')}"
@@ -132,7 +132,7 @@ def _areas(pairs: Sequence[AreaDifference], titles: Mapping[str, str]) -> Table:
 
 
 def _margins(grid: GridView, lines: Sequence[LineClaim], margin: float) -> Any:
-    """The number of heads that are replaceable at each margin, as steps, and a rule at `margin`."""
+    """Draw the number of heads that are replaceable at each margin, as steps, and a rule at `margin`."""
     import altair as alt
 
     known = {

@@ -1,4 +1,4 @@
-"""The HTML report as text: the template with its content, and the policy that lets only its own scripts run."""
+"""The HTML report as text: the template with its content, and a policy that lets no other scripts run."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ from base64 import b64encode
 from collections.abc import Mapping
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    pass
 from papa.results.page_section import unbroken
 
 PAGES = files("papa.results") / "pages"
 
 
 def rendered(content: Mapping[str, object]) -> str:
-    """The template with `content` in it, and the policy that lets its own scripts run and nothing else."""
+    """Return the template with `content` in it, and a policy that lets only the scripts of the report run."""
     import vl_convert
     from jinja2 import BaseLoader, Environment, StrictUndefined
 
@@ -32,7 +29,7 @@ def rendered(content: Mapping[str, object]) -> str:
         loader=BaseLoader(), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["unbroken"] = unbroken
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # and keys in the order that they have
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # and keys keep their order
     template = environment.from_string(_text("report.html"))
     return template.render(content, scripts=scripts, style=_text("report.css"), policy="; ".join(policy))
 

@@ -79,7 +79,6 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
 
 
 def _setting(constant: str | None, order: str | None, fraction: str) -> str:
-    """The name of a setting in the legend."""
     if not isinstance(constant, str):
         return "original"
     if f"{constant}/all" == CONTEXTLESS and fraction == "0":

@@ -31,7 +31,7 @@ class Section:
         note: how to read the tables.
         figure: a specification of Vega-Lite.
         alternative: the alternative text of the figure.
-        caption: a sentence under the figure, or in place of one.
+        caption: a sentence under the figure, or instead of a figure.
     """
 
     id: str
@@ -44,40 +44,40 @@ class Section:
 
     @property
     def folded(self) -> bool:
-        """Whether the tables are closed at first, because there is a figure or they are long."""
+        """Whether the tables are closed at first: if there is a figure, or if they are long."""
         return self.figure is not None or sum(len(table.lines) for table in self.tables) > MOST_LINES
 
     def drawn(self, chart: alt.TopLevelMixin, alternative: str, caption: str) -> Section:
-        """The section with a figure; the heading of the section takes the place of the figure's title."""
+        """Return the section with a figure; the section's heading replaces the figure's title."""
         specification = {key: value for key, value in chart.to_dict().items() if key != "title"}
         return replace(self, figure=specification, alternative=alternative, caption=caption)
 
 
 def sentence(text: str) -> str:
-    """`text` with a capital and a full stop, unless it is empty."""
+    """Return `text` with a capital and a full stop, unless it is empty."""
     first = text[:1].upper() if text[:1].isascii() else text[:1]  # λ stays small
     return unbroken(f"{first}{text[1:].removesuffix('.')}.") if text else ""
 
 
 def unbroken(text: str) -> str:
-    """`text` whose numbers stay on one line with their %, and have a minus instead of a hyphen."""
+    """Return `text` in which numbers stay on one line with their %, and have a minus instead of a hyphen."""
     return re.sub(r"(?<![\w.])-(?=\.?\d)", "−", text.replace(" %", "\u00a0%"))
 
 
 def examples_in(rows: pd.DataFrame) -> str:
-    """The number of validation examples of the tasks in `rows` of a summary."""
+    """Return the number of validation examples of the tasks in `rows` of a summary."""
     numbers = sorted(rows.loc[is_main(rows), "examples"].unique())
     return f"n = {span(numbers)} validation examples{' per task' if rows['task'].nunique() > 1 else ''}"
 
 
 def span(numbers: Sequence[int]) -> str:
-    """The smallest and the largest of rising numbers, once if they are equal."""
+    """Return the smallest and the largest of rising numbers, once if they are equal."""
     least, most = numbers[0], numbers[-1]
     return f"{most:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def about_subsets(study: Study, rows: pd.DataFrame) -> str:
-    """The origin of the subsets in `rows`, in a sentence; empty if there are none."""
+    """Return the origin of the subsets in `rows`, in a sentence; empty if there are none."""
     columns: dict[str, dict[str, None]] = {}
     further: dict[str, None] = {}
     for task, subset in rows.loc[rows["subset"].ne(ALL), ["task", "subset"]].itertuples(index=False):

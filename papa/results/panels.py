@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, which colour-blind readers can distinguish; without yellow, which vanishes in print."""
 GREY = "#858585"
-"""As far from white paper as from a dark page."""
+"""A grey with the same contrast to white paper and to a dark background."""
 FLOOR_WORDS = {
     "trivial": "the best guess that ignores the input",
-    "contextless": "the same probe with zeros in place of all attention, so that no token learns of another",
+    "contextless": "the same probe with zeros in place of all attention, so no token sees another",
     "by_word": "a tagger that knows the most frequent label of each word",
 }
 MINIMUM_SPAN = 0.05
-"""The smallest range of scores in a panel. In a smaller one noise looks like a fall, and ticks of two digits repeat."""
+"""The smallest range of scores in a panel; in a smaller range noise looks like a fall, and ticks repeat."""
 CURVE = ["line", "subset"]
 LABEL = 11
 """The height of a label on the right of a panel, in pixels."""
@@ -54,36 +54,36 @@ class PanelGrid:
 
 
 def tooltips(titles: Mapping[str, str]) -> list[alt.Tooltip]:
-    """A tooltip that shows these columns as text under these titles."""
+    """Return a tooltip that shows these columns as text under these titles."""
     import altair as alt
 
     return [alt.Tooltip(f"{column}:N", title=title) for column, title in titles.items()]
 
 
 def line_legend(title: str, names: Sequence[str], **look: Any) -> alt.Legend | None:
-    """The legend of lines; None if there is one line only."""
+    """Return the legend of lines; None if there is only one line."""
     import altair as alt
 
     return alt.Legend(title=title, symbolType="stroke", symbolSize=400, **look) if len(names) > 1 else None
 
 
 def percent_axis(ticks: int) -> alt.Axis:
-    """An axis of shares in percent."""
+    """Return an axis of shares in percent."""
     import altair as alt
 
     return alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'", tickCount=ticks)
 
 
 def curves(base: alt.Chart, tooltip: Sequence[alt.Tooltip], line: Mapping[str, Any], dot: Mapping[str, Any]) -> Layers:
-    """A line through the points of a chart, and dots with tooltips."""
+    """Return a line through the points of a chart, and dots with tooltips."""
     return [base.mark_line(**line), base.mark_circle(**dot).encode(tooltip=tooltip)]
 
 
 def panels(rows: pd.DataFrame, draw: Callable[[pd.DataFrame], Layers], look: PanelGrid) -> Any:
-    """One panel for each model and task of `rows`, with the legend below all.
+    """Draw a panel for each model and task of `rows`, with the legend below all.
 
     Args:
-        rows: `model`, `task`, `title` and whatever `draw` reads.
+        rows: `model`, `task`, `title` and the columns that `draw` reads.
         draw: the layers of a panel from its rows.
         look: size and arrangement.
     """
@@ -105,7 +105,7 @@ def panels(rows: pd.DataFrame, draw: Callable[[pd.DataFrame], Layers], look: Pan
 
 
 def words_only(title: str, text: str, width: float) -> Any:
-    """A figure that says in words why there is nothing to draw."""
+    """Return a figure that says in words why there is nothing to draw."""
     import altair as alt
 
     data = alt.Data(values=[{"text": wrap(text, int(width // 6))}])
@@ -114,9 +114,9 @@ def words_only(title: str, text: str, width: float) -> Any:
 
 
 def heads_axis(points: pd.DataFrame, width: float) -> alt.X:
-    """The axis of heads replaced, to scale: ticks where something was measured, the fraction kept below the number.
+    """Return the axis of replaced heads, to scale, with a tick at each measured number and its fraction below.
 
-    Of models with different numbers of heads it shows shares, with ticks where each fraction would be exactly.
+    If models have different numbers of heads, the axis shows shares, with a tick at the exact place of each fraction.
 
     Args:
         points: `fraction`, `replaced`, `whole` and `edge` of all points of a figure.
@@ -144,9 +144,9 @@ def heads_axis(points: pd.DataFrame, width: float) -> alt.X:
 
 
 def tick_rows(places: Sequence[float], letters: Sequence[int]) -> list[int | None]:
-    """The row of each tick's label below an axis: 1 if it would touch another in row 0; None if in both rows.
+    """Return the row of each tick's label below an axis: 1 if it would touch another in row 0; None if in both rows.
 
-    The first and the last of the ticks, which are at `places` in pixels, are served first.
+    The first and the last of the ticks, which are at `places` in pixels, choose first.
     """
     chosen: list[int | None] = [None] * len(places)
     for tick in dict.fromkeys([0, len(places) - 1, *range(len(places))]):
@@ -160,7 +160,7 @@ def tick_rows(places: Sequence[float], letters: Sequence[int]) -> list[int | Non
 
 
 def domain_of(rows: pd.DataFrame) -> list[float]:
-    """From where to where the scores of a panel go: around all that is drawn, within the range of the metric."""
+    """Return the range of scores in a panel: around everything that is drawn, within the range of the metric."""
     metric = MEASURES[rows["metric"].iloc[0]]
     drawn = rows[["mean", "low", "high", *FLOOR_WORDS]].astype("float64")
     low, high = float(drawn.min().min()), float(drawn.max().max())
@@ -170,14 +170,14 @@ def domain_of(rows: pd.DataFrame) -> list[float]:
 
 
 def labels_of(rows: pd.DataFrame, field: str, domain: Sequence[float], height: float) -> pd.DataFrame:
-    """The labels on the right of a panel: its floors, and the names of its curves if there is room for all.
+    """Return the labels on the right of a panel: the floors, and the names of curves if there is room for all.
 
-    Curves are called by their `field`, `line` or `subset`; of several lines only all examples are named. The `text` of
-    a label belongs to the score `end` and is drawn at `y`; `at` is where its line ends.
+    Curves are called by their `field`, `line` or `subset`; with several lines, only curves of all examples are named.
+    The `text` of a label belongs to the score `end` and is drawn at `y`; its leader starts at `at`.
     """
     main = rows[rows["subset"].eq(ALL) | (field == "subset")]
     curves = [curve for _, curve in main.groupby(CURVE, sort=False)]
-    curves.sort(key=lambda curve: curve["mean"].tolist()[::-1])  # those that end together in the order of before
+    curves.sort(key=lambda curve: curve["mean"].tolist()[::-1])  # curves that end together keep the order of before
     named = [
         {"text": "all examples" if last[field] == ALL else last[field], "end": last["mean"], "floor": False, "thick": 1}
         | {key: last[key] for key in ("at", "color", "line", "subset")}
@@ -191,9 +191,9 @@ def labels_of(rows: pd.DataFrame, field: str, domain: Sequence[float], height: f
 
 
 def _floors(points: pd.DataFrame, same: float) -> list[dict[str, object]]:
-    """The floors of a panel: in grey if they differ by no more than `same`, else in the colour of their curve.
+    """Return the floors of a panel: grey if they differ by at most `same`, otherwise in the colour of their curve.
 
-    Lines of one model share a floor; with several models, its label names the model.
+    Lines of one model share a floor; with several models, the label names the model.
     """
     first = points.drop_duplicates(["model", "subset"])
     crowded = points["line"].nunique() > points["model"].nunique()
@@ -213,7 +213,7 @@ def _floors(points: pd.DataFrame, same: float) -> list[dict[str, object]]:
 
 
 def placed(labels: pd.DataFrame, domain: Sequence[float], height: float) -> pd.DataFrame:
-    """Labels with the `y` at which they are drawn: as near to their `end` as possible, without overlap."""
+    """Return labels with the `y` at which they are drawn: as near to their `end` as possible, without overlap."""
     low, high = domain
     rows = labels.sort_values("end", kind="stable")
     places = spread_out((height * (rows["end"] - low) / (high - low)).tolist(), LABEL, height)
@@ -221,7 +221,7 @@ def placed(labels: pd.DataFrame, domain: Sequence[float], height: float) -> pd.D
 
 
 def spread_out(wanted: Sequence[float], gap: float, most: float) -> list[float]:
-    """Places with at least `gap` between them, from 0 to `most`, as near to the rising `wanted` as possible."""
+    """Return places with at least `gap` between them, from 0 to `most`, as near to the rising `wanted` as possible."""
     from scipy.optimize import isotonic_regression
 
     if not wanted:
@@ -235,7 +235,7 @@ def spread_out(wanted: Sequence[float], gap: float, most: float) -> list[float]:
 def leaders(
     labels: alt.Chart, x: alt.X, y: alt.Y, stroke: Any, dash: Sequence[int] = (1, 0)
 ) -> tuple[alt.Chart, alt.Chart]:
-    """From a chart of labels, whose y is the `end` of each: the labels at the right edge, and lines that lead there."""
+    """Return lines that lead to labels at the right edge, and the labels, from a chart whose y is the `end` of each."""
     import altair as alt
 
     leader = labels.mark_rule(x2Offset=9, strokeDash=[*dash]).encode(x, alt.X2(value="width"), alt.Y2("y:Q"), stroke)
@@ -244,11 +244,11 @@ def leaders(
 
 
 def short(score: float) -> str:
-    """A score without its zero: .535."""
+    """Return a score without the leading zero: .535."""
     return "-" if pd.isna(score) else re.sub(r"\b0\.", ".", f"{score:.3f}").replace("-", "−")
 
 
 def around(values: pd.Series[float]) -> list[float]:
-    """An axis that goes beyond all values, and a little farther if they are nearly the same."""
+    """Return the ends of an axis beyond all values, a little farther if they are nearly the same."""
     space = 0.1 * max(0.05, values.max() - values.min())
     return [values.min() - space, values.max() + space]

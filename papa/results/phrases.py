@@ -16,9 +16,9 @@ SUBSETS_NAMED = 4
 """The most subsets that a sentence lists; tables have all of them."""
 
 MORE_THAN_ALL = "more is lost than attention contributes: worse than no context at all"
-"""What a loss above 100 % means."""
+"""The meaning of a loss above 100 %."""
 ABOUT_LOSS = (
-    "Loss: (original - score) / (original - contextless), the share of what attention contributes that is gone. "
+    "Loss: (original - score) / (original - contextless), the share of attention's contribution that is lost. "
     "Contextless: the same probe with zeros in place of all attention, so that no token sees another. Trivial: the "
     "best guess that ignores the input, made from the training rows. A loss is given only if the original beats both "
     "floors (one-sided, 95 %). Its interval is Fieller's, over probe seeds, validation examples and, if there are "
@@ -26,7 +26,7 @@ ABOUT_LOSS = (
 )
 NO_INTERVAL = "no interval, because the contribution of attention is too uncertain"
 FLOOR_NAMES = {"contextless floor": "context-free floor"}
-"""The words for what `claims.json` names otherwise."""
+"""The words for names in the JSON of a conclusion."""
 
 ORDER_PHRASES = {
     "lambda": ("in the order of λ", "averaged over {} orders of λ"),
@@ -39,7 +39,7 @@ ORDER_PHRASES = {
     "variance": ("in the order of variances", ""),
     "output-norm": ("in the order of output norms", ""),
 }
-"""Phrases for a single order of a name and for several; an order that is not listed is called by its name."""
+"""Phrases for a single order and for several of the same name; an order that is not listed is called by its name."""
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -50,11 +50,11 @@ def _finite(*numbers: float | None) -> bool:
 
 
 def percent(share: float | None, decimals: int | None = 0, upper: bool = False) -> str:
-    """A share in percent: "34 %"; "-" if it is not known, and "no bound" if it is infinite.
+    """Return a share in percent: "34 %"; "-" if it is not known, and "no bound" if it is infinite.
 
     Args:
         share: the share, 1 for all.
-        decimals: digits after the point; None for a number that people chose, which is never rounded.
+        decimals: digits after the point; None for a number from a config, which is never rounded.
         upper: whether the share is an upper bound, which is never rounded down.
     """
     if share is None or isnan(share):
@@ -68,7 +68,7 @@ def percent(share: float | None, decimals: int | None = 0, upper: bool = False) 
 
 
 def interval_text(low: float | None, high: float | None) -> str:
-    """An interval of shares: "29 to 40 %"; "-" if it is not known, and "unbounded" if an end is infinite."""
+    """Return an interval of shares: "29 to 40 %"; "-" if it is not known, and "unbounded" if an end is infinite."""
     if low is None or high is None or isnan(low) or isnan(high):
         return "-"
     if not _finite(low, high):
@@ -77,18 +77,18 @@ def interval_text(low: float | None, high: float | None) -> str:
 
 
 def loss_text(loss: float | None, low: float | None, high: float | None) -> str:
-    """A loss with its interval in a table: "34 % (29 to 40)"; "-" if there is none."""
+    """Return a loss with its interval for a table: "34 % (29 to 40)"; "-" if there is none."""
     bounded = _finite(loss, low, high)
     return percent(loss) + (f" ({interval_text(low, high).removesuffix(' %')})" if bounded else "")
 
 
 def mean_text(share: float | None) -> str:
-    """A relative drop, or a mean loss over tasks, in a table: "24.8 %"."""
+    """Return a relative drop, or a mean loss over tasks, for a table: "24.8 %"."""
     return percent(share, decimals=1)
 
 
 def with_interval(low: float, high: float) -> str:
-    """An interval in a sentence, or the reason why there is none."""
+    """Return an interval for a sentence, or the reason why there is none."""
     return f"95 % interval {interval_text(low, high)}" if _finite(low, high) else NO_INTERVAL
 
 
@@ -96,7 +96,7 @@ def with_interval(low: float, high: float) -> str:
 
 
 def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
-    """A constant as people write it. If averages of other corpora are shown too, the average is "own texts"."""
+    """Return a constant's name for readers. Shown with averages of other corpora, the average is of "own texts"."""
     if constant.startswith(OF):
         return f"average, texts of {constant.removeprefix(OF)}"
     if constant == "average" and any(name.startswith(OF) for name in shown_with):
@@ -105,12 +105,12 @@ def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
 
 
 def order_name(order: str) -> str:
-    """An order of heads as people write it: `lambda-reversed` is "λ reversed"."""
+    """Return an order's name for readers: `lambda-reversed` is "λ reversed"."""
     return order.replace("lambda", "λ").replace("-", " ")
 
 
 def in_order(order: str | None, orders: int) -> str:
-    """The order in which heads are replaced, or the number of orders that are averaged over; empty without an order."""
+    """Return the order in which heads are replaced, or the number of averaged orders; empty without an order."""
     if order is None:
         return ""
     single, several = ORDER_PHRASES.get(order, ("", ""))
@@ -120,7 +120,7 @@ def in_order(order: str | None, orders: int) -> str:
 
 
 def constants(name: str | None) -> str:
-    """What replaces heads: "average constants"."""
+    """Return a constant in a sentence: "average constants"."""
     constant = Constant.parse(str(name))
     if constant.start == "zeros":
         return "zeros"
@@ -134,7 +134,7 @@ def constants(name: str | None) -> str:
 
 
 def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str:
-    """What may be concluded from lines of a model and a constant in different orders.
+    """Word the conclusion from lines of a model and a constant in different orders.
 
     Args:
         lines: at least one line.
@@ -152,7 +152,7 @@ def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str
 
 
 def opening(lines: Sequence[LineClaim]) -> str:
-    """The loss with every head of a model replaced, which no order changes."""
+    """Word the loss with every head of a model replaced, which no order changes."""
     first = lines[0]
     end, tasks, words = first.at_end, first.tasks, constants(first.constant)
     if not tasks:
@@ -173,17 +173,17 @@ def opening(lines: Sequence[LineClaim]) -> str:
 
 
 def loss(value: EndLoss | TaskLoss) -> str:
-    """A loss with its interval in a sentence."""
+    """Return a loss with its interval for a sentence."""
     return f"{percent(value.loss)} ({with_interval(value.low, value.high)})"
 
 
 def above_all(share: float) -> str:
-    """The meaning of a loss above 100 %, as a sentence after another; empty for any other loss."""
+    """Return the meaning of a loss above 100 %, as a sentence after another; empty for any other loss."""
     return f" Above 100 %, {MORE_THAN_ALL}." if round(100 * share) > 100 else ""
 
 
 def by_subset(subsets: Sequence[SubsetLosses]) -> str:
-    """The losses on each subset, as a sentence after another; empty without subsets, or with too many to read."""
+    """Word the losses on each subset, as a sentence after another; empty without subsets, or with too many to read."""
     if not 0 < len(subsets) <= SUBSETS_NAMED:
         return ""
     return f" By subset: {'; '.join(map(_on_subset, subsets))}."
@@ -204,9 +204,9 @@ def _on_subset(subset: SubsetLosses) -> str:
 
 
 def replaceable(line: LineClaim, margin: float, named: bool) -> str:
-    """How many heads of a line are replaceable, and the bound that stops the next number."""
+    """Word the number of replaceable heads of a line, and the bound that stops the next number."""
     number, heads, by = line.replaceable or 0, "heads", ""
-    if named or line.at_end is None:  # else a sentence before has named them
+    if named or line.at_end is None:  # otherwise the sentence before names them
         heads, by = f"heads of {line.model}", f" by {constants(line.constant)}"
     at = f"replaceable{by} at a margin of {percent(margin, None)}"
     step = line.stopped_at
@@ -222,7 +222,7 @@ def replaceable(line: LineClaim, margin: float, named: bool) -> str:
 
 
 def bound(step: Step) -> str:
-    """The largest upper bound of a loss at a number of replaced heads."""
+    """Word the largest upper bound of a loss at a number of replaced heads."""
     with_replaced = f"with {step.replaced} replaced"
     if not _finite(step.bound):
         return f"{with_replaced}, the loss on {step.worst} has no upper bound"
@@ -230,31 +230,31 @@ def bound(step: Step) -> str:
 
 
 def excluded(exclusion: Exclusion, of: str = "", counted: bool = False) -> str:
-    """A task that is excluded, and why.
+    """Word the reason why a task is excluded.
 
     Args:
         exclusion: the task and the reason.
         of: the model in parentheses, if it has to be named.
-        counted: whether other tasks count, so nothing has said yet that this one does not.
+        counted: whether other tasks count; then the words also say that this task is excluded.
     """
     return f"{exclusion.task}{of}{' is excluded' if counted else ''}: {exclusion.why}"
 
 
 def without_loss(exclusions: Iterable[Exclusion]) -> str:
-    """The tasks without a loss and the reasons, in a sentence; empty if every task has a loss."""
+    """Name the tasks without a loss and the reasons, in a sentence; empty if every task has a loss."""
     words = "; ".join(map(excluded, exclusions))
     return f"No loss: {words}." if words else ""
 
 
 def rising(task: RisingTask) -> str:
-    """A task whose probes still improved: which of them, and what this means for its loss."""
+    """Word which probes of a task still improved, and the direction in which its loss may move."""
     runs = [FLOOR_NAMES.get(run, run) for run in task.runs]
     named = " and ".join(filter(None, [", ".join(runs[:-1]), runs[-1]]))
     return f"{task.task} ({named}{f': its loss may be {task.loss} than measured' if task.loss else ''})"
 
 
 def sample_size(lines: Sequence[LineClaim]) -> str:
-    """The numbers of seeds and validation examples that lines are based on, in a sentence."""
+    """Word the numbers of seeds and validation examples behind some lines."""
     first = lines[0]
     seeds, examples = sorted({line.seeds for line in lines if line.seeds}), first.examples or (0,)
     over = f"{seeds[0]} to {count(seeds[-1], 'seed')} and " if len(seeds) > 1 else ""

@@ -24,12 +24,12 @@ LEVEL = 0.95
 SOURCES = ("order", "seed", "examples")
 """The sources of variance, in the order of the axes of a table of pseudo-values."""
 UNSEEN_UNITS = 0.5
-"""The number of unseen units that each score adds to its variance. A difference of two scores thus counts one unit more
-than was seen to differ, because no difference among few examples proves nothing."""
+"""The number of unseen units that each score adds to its variance. A difference of two scores so counts one more unit
+than the units that differ, because no difference among few examples proves nothing."""
 SMALL_SAMPLE_PENALTY = 4.0
 """A source with f degrees of freedom weighs 1 + SMALL_SAMPLE_PENALTY / f times in the degrees of freedom of a sum,
-because few seeds may vary much more than is seen. With 4, tests keep their level whatever share of the variance seeds
-have."""
+because few seeds may vary much more than they show. With 4, tests keep their level at any share of seeds in the
+variance."""
 LARGEST_LOSS = 64.0
 """Losses beyond this are unbounded, because the contribution of attention cannot be distinguished from 0."""
 
@@ -243,11 +243,11 @@ class Spread:
             cubes: third moments of their units, `[row]`, positive if the rare units lie in this direction.
             lengths: the sums of their squared weights, `[row]`.
         """
-        alone = self.members[:, 2] & (self.members.sum(1) == 1)
-        if self.units is None or not alone.any():
+        examples = self.members[:, 2] & (self.members.sum(1) == 1)
+        if self.units is None or not examples.any():
             return np.zeros(len(squares))
         more = np.maximum(cubes + (lengths * self.unseen) ** 1.5, 0)
-        spread = np.sqrt(np.maximum(squares[:, alone][:, 0], 0))
+        spread = np.sqrt(np.maximum(squares[:, examples][:, 0], 0))
         growth: np.ndarray = np.divide(more, spread, out=np.zeros_like(spread), where=spread > 0)
         return growth
 

@@ -1,7 +1,4 @@
-"""The summary of all runs: means over seeds, their intervals and relative drops, and how people read them.
-
-`python -m papa.results.summary RESULTS` prints the summary of results and says where their tables and figures are.
-"""
+"""The summary of all runs: means over seeds with intervals, relative drops and losses, and its tables."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ from papa.results.scores import (
     collect_runs,
     without_draws,
 )
-from papa.results.table import Table, arrow_of, metric_name, printable, read_frame, score_text, used
+from papa.results.table import Table, arrow_of, metric_name, printable, read_frame, score_text, texts, used
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,10 +46,10 @@ ABOUT_DROPS = (
 )
 ABOUT_MEANS = "Its mean is over the tasks for which it is defined."
 ABOUT_DIRECT = (
-    "Of the model's own head nothing is trained, so there are no seeds. A head that does worse with zeros than the "
-    "trivial guess has that guess as its floor."
+    "The model's own head is not trained, so there are no seeds. If it does worse with zeros than the trivial guess, "
+    "that guess is its floor."
 )
-ABOUT_DATA = "Rows used of those available; examples cut have more tokens than slots."
+ABOUT_DATA = "Rows used, of all available rows; examples cut have more tokens than slots."
 
 FLOORS = ("trivial", "contextless")
 BY_FRACTION = "fraction of heads that keep their own attention"
@@ -75,7 +72,7 @@ class Summary(Analysis):
 
     Args:
         tasks: the title and the metric of each task.
-        seeds: the seeds that count of each input, which may contain more.
+        seeds: the seeds that are used of each input, which may contain more.
     """
 
     columns = SUMMARY_COLUMNS
@@ -89,8 +86,8 @@ class Summary(Analysis):
         """Score all `runs`; all runs, outcomes and curves become tables of their own.
 
         Raises:
-            DamagedArtefact: A file is no intact run, or outcomes, labels and subsets do not go together.
-            InputError: There is no run, or runs do not go together; see `collect_runs`.
+            DamagedArtefact: a file is no intact run, or outcomes, labels and subsets do not go together.
+            InputError: there is no run, or runs do not go together; see `collect_runs`.
         """
         files = list[tuple[Run, PathLike]]()
         outcomes_of = dict(zip(job.inputs["runs"], job.inputs["outcomes"], strict=True))
@@ -110,27 +107,25 @@ class Summary(Analysis):
         return Computed(with_losses(runs, measured), {"table": "summary", "confidence": CONFIDENCE}, more)
 
     def note(self, rows: pd.DataFrame) -> str:
-        """Return what columns, cells, drops and losses mean."""
         return legend(rows)
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return scores, subsets and further readings of each model and series, and the data."""
         return tables_of(rows)
 
     def sentence(self, rows: pd.DataFrame) -> str:
-        """Return how many runs there are, and the mean drops at fraction 0."""
+        """Return the number of runs, and the mean drops at fraction 0."""
         drops = mean_relative_drops(rows[rows["fraction"] == "0"])
         drops = drops[["model", "constant", "mean_relative_drop", "tasks"]]
         at_end = ", ".join(
             f"{model}, {constant} {mean_text(drop)} over {count(tasks, 'task')}"
             for model, constant, drop, tasks in drops.itertuples(index=False)
         )
-        said = f"{count(sum(map(len, self.seeds)), 'run')}, {count(len(rows), 'summary row')}"
-        return f"{said}; mean relative drop at fraction 0: {at_end}" if at_end else said
+        numbers = f"{count(sum(map(len, self.seeds)), 'run')}, {count(len(rows), 'summary row')}"
+        return f"{numbers}; mean relative drop at fraction 0: {at_end}" if at_end else numbers
 
 
 def with_losses(runs: pd.DataFrame, measured: Sequence[TaskOutcomes]) -> pd.DataFrame:
-    """A summary with floors, losses and their intervals: the table that `read_summary` reads.
+    """Return a summary with floors, losses and their intervals: the table that `read_summary` reads.
 
     Args:
         runs: a table of runs.
@@ -143,13 +138,13 @@ def with_losses(runs: pd.DataFrame, measured: Sequence[TaskOutcomes]) -> pd.Data
 
 
 def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
-    """Mean, 95 % Student-t interval over seeds and relative drop of every setting in a table of runs.
+    """Return mean, 95 % Student-t interval over seeds and relative drop of every setting in a table of runs.
 
     If heads are replaced in random orders, a seed's score is its mean over the draws.
 
-    drop = (original - score) / |original| for the same model, task, metric and subset (Sec. 4). It is null if the
-    original's interval contains 0, if the original has one seed and so no interval (null, never 0), and for log-scaled
-    metrics. `same_heads_as` lists other fractions at which the same model keeps this many heads.
+    drop = (original - score) / |original| for the same model, task, metric and subset (Sec. 4). It is null for
+    log-scaled metrics, and if the original's interval contains 0 or is not known, as with one seed. `same_heads_as`
+    lists other fractions at which the model keeps the same number of heads.
 
     Returns:
         A table with `MEAN_COLUMNS`, ordered as the runs are; fractions fall.
@@ -177,12 +172,12 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_task(paths: Sequence[str]) -> dict[str, str]:
-    """The files of labels or subsets by the task whose folder they are in."""
+    """Return the files of labels or subsets by task, which is the name of their folder."""
     return {Path(path).parent.name: path for path in paths}
 
 
 def curves_of(runs: Iterable[tuple[Mapping[str, Any], PathLike]], metrics: Mapping[str, str]) -> pd.DataFrame:
-    """Loss and score of every run after every epoch, with `CURVE_COLUMNS`."""
+    """Return loss and score of every run after every epoch, with `CURVE_COLUMNS`."""
     import pyarrow.compute as pc
 
     rows = []
@@ -204,14 +199,14 @@ def curves_of(runs: Iterable[tuple[Mapping[str, Any], PathLike]], metrics: Mappi
 
 
 def _places(column: pd.Series[str]) -> pd.Series[float]:
-    """The positions of values in an ordered summary: falling fractions; others in the order in which they occur."""
+    """Return the positions of values in an ordered summary: fractions fall, other values keep their order."""
     if column.name == "fraction":
         return -column.map(Fraction).astype("float64")
     return pd.Series(pd.factorize(column, use_na_sentinel=False)[0], column.index)
 
 
 def half_width(scores: Sequence[float]) -> float:
-    """Half of the 95 % Student-t interval of the mean of `scores`; not a number if there is one score."""
+    """Return half of the 95 % Student-t interval of the mean of `scores`; NaN if there is one score."""
     from scipy.stats import t
 
     if len(scores) < 2:
@@ -220,12 +215,12 @@ def half_width(scores: Sequence[float]) -> float:
 
 
 def read_summary(path: PathLike) -> pd.DataFrame:
-    """The rows of a summary; raises `DamagedArtefact` if the file is another table, or empty."""
+    """Read the rows of a summary; raises `DamagedArtefact` if the file is another table, or empty."""
     return read_frame(path, SUMMARY_COLUMNS, "summary")
 
 
 def has_drop(metrics: pd.Series[str]) -> pd.Series[bool]:
-    """Which metrics have a relative drop: those for which a score of 0 is the absence of skill."""
+    """Select the metrics with a relative drop: those whose score 0 is the absence of skill."""
     return ~metrics.isin([name for name, measure in MEASURES.items() if measure.log_scaled])
 
 
@@ -235,9 +230,9 @@ def is_main(rows: pd.DataFrame) -> pd.Series[bool]:
 
 
 def mean_relative_drops(rows: pd.DataFrame) -> pd.DataFrame:
-    """Mean over tasks of the relative drop, for each model, constant, order and fraction in a summary's rows.
+    """Return the mean relative drop over tasks for each model, constant, order and fraction in a summary's rows.
 
-    Only tasks whose drop is defined count; `tasks` is their number, and settings without any are left out.
+    `tasks` is the number of tasks whose drop is defined; settings without such a task are left out.
     """
     known = rows[is_main(rows)].dropna(subset="relative_drop")
     drops = known.groupby(["model", "constant", "order", "fraction"], dropna=False, sort=False)["relative_drop"]
@@ -247,13 +242,13 @@ def mean_relative_drops(rows: pd.DataFrame) -> pd.DataFrame:
 def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Split summary rows into series along the fraction: one constant in one order, named in words.
 
-    Fraction 1 has no constant and fraction 0 no order, so each belongs to every series that it bounds. A task is in the
-    series that it was run in. The context-free floor is no series if there are other constants.
+    Fraction 1 has no constant and fraction 0 no order, so each belongs to every series that it bounds. A task belongs
+    to the series that it was run in. The context-free floor is no series if there are other constants.
     """
     constants, orders = rows["constant"], rows["order"]
     ran = set(constants.dropna())
     shown = ran - {"zeros"} if set(rows.loc[constants.eq("zeros"), "fraction"]) == {"0"} and len(ran) > 1 else ran
-    replaced, parts = rows[constants.isin(shown)], []  # zeros at 0 are the floor, which has a column of its own
+    replaced, parts = rows[constants.isin(shown)], []  # zeros at 0 are the floor, which has a column
     for constant, order in replaced[["constant", "order"]].drop_duplicates().to_numpy().tolist():
         ordered = isinstance(order, str)
         exact = constants.eq(constant) & (orders.eq(order) if ordered else orders.isna())
@@ -267,12 +262,12 @@ def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def fractions_of(rows: pd.DataFrame) -> list[str]:
-    """The fractions in `rows`, from all heads input-dependent down."""
+    """Return the fractions in `rows`, largest first."""
     return sorted(rows["fraction"].unique(), key=Fraction, reverse=True)
 
 
 def tables_of(rows: pd.DataFrame) -> list[Table]:
-    """The tables of a summary: for each model and series its scores, subsets and further readings; then the data."""
+    """Return, for each model and series, tables of scores, subsets and further readings; then a table of the data."""
     tables, reading = [], {"task": "title", "metric": "metric"}
     subset = {"task": "title", "subset": "subset", "examples": "examples"}
     for title, block in _blocks(rows):
@@ -306,7 +301,7 @@ def print_summary(rows: pd.DataFrame, console: Console) -> None:
 
 
 def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """The rows of each table with its heading: one model and one series."""
+    """Return heading and rows of each model and series."""
     return [
         (f"{model} ({count(block['heads'].iloc[0], 'head')}): {words}", block)
         for model, of_model in rows.groupby("model", sort=False)
@@ -315,7 +310,7 @@ def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _with_means(title: str, rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, str]) -> Table:
-    """The table of `by_fraction`, with mean relative drops in its last line if any drop is defined."""
+    """Return the table of `by_fraction`, with mean relative drops in the last line if any drop is defined."""
     frame = by_fraction(rows, which, names)
     means = mean_relative_drops(rows).set_index("fraction")["mean_relative_drop"]
     if means.empty:
@@ -328,14 +323,14 @@ def _with_means(title: str, rows: pd.DataFrame, which: pd.Series[bool], names: M
 
 
 def by_fraction(rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, str]) -> pd.DataFrame:
-    """The text of a table with the floors, a column for each fraction, and what is lost at the last of them.
+    """Return the text of a table with the floors, a column for each fraction, and drop and loss at the last fraction.
 
     A task has a line for each metric and subset, and for each `line` if rows have one.
 
     Args:
-        rows: Rows of a summary; their fractions are the columns.
-        which: The rows that are shown.
-        names: Headings of the first columns, and the columns of `rows` that they show.
+        rows: rows of a summary; their fractions are the columns.
+        which: the rows that are shown.
+        names: headings of the first columns, and the columns of `rows` that they show.
     """
     fractions = fractions_of(rows)
     shown, lines = _laid_out(rows, which, names)
@@ -348,38 +343,42 @@ def by_fraction(rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, 
 def _laid_out(
     rows: pd.DataFrame, which: pd.Series[bool], names: Mapping[str, str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows that a table shows, with the texts of their cells and the line (`place`) of each; the names of lines."""
+    """Return the rows that a table shows, with cell texts and the `place` of their line; and the names of lines."""
     keys = ["task", "metric", "subset", *rows.columns.intersection(["line"])]
     shown = rows[which]
     shown = shown.assign(
         place=shown.groupby(keys, sort=False).ngroup(),
-        score_text=[score_text(*both) for both in zip(shown["mean"], shown["half_width"], strict=True)],
-        loss_text=[loss_text(*loss) for loss in zip(shown["loss"], shown["loss_low"], shown["loss_high"], strict=True)],
+        score_text=texts(score_text, shown, "mean", "half_width"),
+        loss_text=texts(loss_text, shown, "loss", "loss_low", "loss_high"),
     ).drop_duplicates(["place", "fraction"], keep="last")
-    texts = shown.assign(metric=shown["metric"].map(metric_name), examples=shown["examples"].map("{:,.0f}".format))
-    return shown, texts.drop_duplicates("place").set_index("place")[list(names.values())].set_axis(list(names), axis=1)
+    names_shown = shown.assign(
+        metric=shown["metric"].map(metric_name), examples=shown["examples"].map("{:,.0f}".format)
+    )
+    return shown, names_shown.drop_duplicates("place").set_index("place")[list(names.values())].set_axis(
+        list(names), axis=1
+    )
 
 
 def _cells(shown: pd.DataFrame, text: str, fractions: list[str]) -> pd.DataFrame:
-    """A column of texts for each fraction, by the line of the table; empty where nothing was run."""
+    """Return a column of texts for each fraction, by the line of the table; empty if nothing was run."""
     return shown.pivot(index="place", columns="fraction", values=text).reindex(columns=fractions).fillna("")
 
 
 def _floors(lines: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
-    """The names of lines, with a column for each floor."""
+    """Return the names of lines, with a column for each floor."""
     by_place = shown.groupby("place")
     floors = {name: [score_text(score, math.nan) for score in by_place[name].first()] for name in FLOORS}
     return lines.assign(**floors)
 
 
 def legend(rows: pd.DataFrame) -> str:
-    """The note below tables with a column for each fraction: the meaning of columns, cells, drops and losses."""
+    """Return the note below tables by fraction: the meaning of columns, cells, drops and losses."""
     columns = f"Columns: {BY_FRACTION}."
     return " ".join((columns, about_scores(rows), ABOUT_DROPS, ABOUT_MEANS, ABOUT_LOSS, excluded(rows))).strip()
 
 
 def excluded(rows: pd.DataFrame) -> str:
-    """The tasks without a loss and the reasons, in a sentence; empty if every task has one."""
+    """Name the tasks without a loss and the reasons, in a sentence; empty if every task has one."""
     main = rows[is_main(rows)].drop_duplicates(["model", "task"])
     several = main["model"].nunique() > 1
     named = main.loc[main["status"].ne(COUNTS), ["model", "title", "status"]].dropna().itertuples(index=False)
@@ -389,20 +388,16 @@ def excluded(rows: pd.DataFrame) -> str:
 
 
 def about_scores(rows: pd.DataFrame) -> str:
-    """The meaning of cells with scores."""
+    """Return the meaning of cells with scores."""
     main = rows[is_main(rows)]
-    return " ".join(filter(None, [_about_probes(main[is_probed(main["metric"])]), _about_direct(main)]))
-
-
-def _about_direct(main: pd.DataFrame) -> str:
     notes = [measure.note for name, measure in METRICS.items() if measure.note and main["metric"].eq(name).any()]
-    return " ".join([*notes, ABOUT_DIRECT] if notes else [])
+    seeds = main.loc[is_probed(main["metric"]), "seeds"]
+    about_probes = [_about_seeds(seeds)] if len(seeds) else []
+    return " ".join([*about_probes, *notes, ABOUT_DIRECT] if notes else about_probes)
 
 
-def _about_probes(main: pd.DataFrame) -> str:
-    if main.empty:
-        return ""
-    least, most = main["seeds"].min(), main["seeds"].max()
+def _about_seeds(seeds: pd.Series[int]) -> str:
+    least, most = seeds.min(), seeds.max()
     if most == 1:
         return "Cells: validation score, one seed, so no interval."
     number = f"{most}" if least == most else f"{least} to {most}"
@@ -411,7 +406,7 @@ def _about_probes(main: pd.DataFrame) -> str:
 
 
 def same_heads(rows: pd.DataFrame) -> str:
-    """A sentence on fractions in `rows` at which a model keeps the same number of heads; empty if there are none."""
+    """Name the fractions in `rows` at which a model keeps the same number of heads; empty if there are none."""
     there, same = fractions_of(rows), []
     known = rows.dropna(subset="same_heads_as")
     for model, kept, heads, *both in known[["model", "kept", "heads", "fraction", "same_heads_as"]].to_numpy().tolist():
@@ -422,18 +417,17 @@ def same_heads(rows: pd.DataFrame) -> str:
 
 
 def _data(rows: pd.DataFrame) -> Table:
-    """Rows used of those available, cut examples, and fractions that are the same for a model."""
+    """Return the numbers of used rows and of cut examples."""
     main = rows[is_main(rows)]
     frame = pd.DataFrame({"task": main["title"], "model": main["model"]})
     for split, words in (("train", "training"), ("validation", "validation")):
-        both = zip(main[f"rows_{split}"], main[f"rows_available_{split}"], strict=True)
-        frame[f"{words} rows"] = [used(*numbers) for numbers in both]
+        frame[f"{words} rows"] = texts(used, main, f"rows_{split}", f"rows_available_{split}")
         frame[f"{words} examples cut"] = main[f"cut_{split}"].map("{:,.0f}".format)
     return Table("Data", frame.drop_duplicates(), 2, f"{ABOUT_DATA} {same_heads(rows)}".strip())
 
 
 def print_results(results: Path) -> None:
-    """Print the summary of a folder of results, what may be concluded, and the paths of tables, figures and report."""
+    """Print the summary of a folder of results, the conclusion, and the paths of tables, figures and report."""
     from rich.console import Console
 
     summary, claims, page = (results / ARTEFACTS[name].path() for name in ("summary", "claims_json", "page"))
@@ -442,8 +436,8 @@ def print_results(results: Path) -> None:
         rows = read_summary(summary)
         print_summary(rows, console)
         if claims.exists():
-            said = _older(claims, summary=summary) or printable(Conclusion.read(claims).sentence)
-            console.print(f"\n{said}", soft_wrap=said.startswith(str(claims)))  # a path in one piece can be copied
+            sentence = _older(claims, summary=summary) or printable(Conclusion.read(claims).sentence)
+            console.print(f"\n{sentence}", soft_wrap=sentence.startswith(str(claims)))  # an unbroken path can be copied
         report = (_older(page, summary=summary, claims=claims) or str(page)) if page.exists() else ""
     except InputError as error:
         raise SystemExit(str(error)) from None
@@ -455,7 +449,7 @@ def print_results(results: Path) -> None:
 
 
 def _older(path: Path, **sources: Path) -> str:
-    """A sentence about an artefact that was made from other `sources` than the present ones; empty otherwise."""
+    """Return a sentence if an artefact was made from other `sources` than the present ones; otherwise nothing."""
     trace = trace_of(path)
     made_of = {} if trace is None else trace.inputs
     same = all(made_of.get(name) in (None, digest_of(source)) for name, source in sources.items() if source.exists())

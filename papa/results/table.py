@@ -1,4 +1,4 @@
-"""Tables of results: as Parquet between stages, and as people read them (Markdown, LaTeX, HTML, a terminal)."""
+"""Tables of results: as Parquet between stages, and as text for readers (Markdown, LaTeX, HTML, a terminal)."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Table:
     """A table as people read it.
 
     Args:
-        title: the heading; empty if the page has no other table.
+        title: the heading; empty if it would be the only one.
         frame: the text of all cells; a text between ** is bold.
-        names: the number of columns that contain names; they come first, and the others contain numbers.
+        names: the number of columns with names, which come first; the others contain numbers.
         note: a note that only this table needs.
-        rules: the lines, counted from 0, that have a rule above them.
+        rules: the lines with a rule above them, counted from 0.
     """
 
     title: str

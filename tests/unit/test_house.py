@@ -61,9 +61,9 @@ PHRASES = {
 }
 """What papa does not say, and what it says instead."""
 
-DOCSTRINGS_ALLOWED = {"results": 9}
+DOCSTRINGS_ALLOWED = {}
 NAMES_ALLOWED: dict[str, int] = {}
-PHRASES_ALLOWED = {"data": 3, "results": 4}
+PHRASES_ALLOWED = {"data": 3}
 """Three phrases of the room data are words of generated texts, which cannot change."""
 UNTYPED_ALLOWED = 133
 CLASSES_ALLOWED: set[str] = set()

@@ -59,9 +59,9 @@
     const fits = structuredClone(spec);
     const margin = fits.usermeta?.margin ?? 72;
     if (fits.concat) {
-      const own = Math.max(...fits.concat.map((panel) => panel.width));
-      fits.columns = Math.max(1, Math.min(fits.columns, fits.concat.length, Math.floor(room / (own + margin - 24))));
-      const width = Math.floor(Math.max(120, Math.min(room / fits.columns - margin, 1.6 * own)));
+      const widest = Math.max(...fits.concat.map((panel) => panel.width));
+      fits.columns = Math.max(1, Math.min(fits.columns, fits.concat.length, Math.floor(room / (widest + margin - 24))));
+      const width = Math.floor(Math.max(120, Math.min(room / fits.columns - margin, 1.6 * widest)));
       for (const panel of fits.concat) panel.width = width;
       fits.config = merged(fits.config || {}, { legend: { columns: Math.max(1, Math.min(4, Math.floor(room / 260))) } });
     } else if (fits.width > room - margin) {
@@ -92,7 +92,7 @@
     const there = unique(Object.keys(view.getState({ data: () => true }).data)
       .flatMap((name) => (has(view, name) ? view.data(name) : [])).map((row) => row.line));
     const line = there.includes(chosen.line) ? chosen.line : null;
-    const now = view.data("lines_store").map((own) => own.values[0])[0] ?? null;
+    const now = view.data("lines_store").map((row) => row.values[0])[0] ?? null;
     if (now === line) return;
     const entry = { unit: "", fields: [{ type: "E", field: "line" }], values: [line] };
     view.data("lines_store", line === null ? [] : [entry]).run();
@@ -107,8 +107,8 @@
     const about = content.lines[line];
     if (!about) return;
     const fits = (entry) => ["model", "constant", "order"].filter((key) => about[key] === null || entry[key] === about[key]).length;
-    const own = chosen.entry ? entries.filter((entry) => entry.model === about.model) : [];
-    const best = own.sort((one, two) => fits(two) - fits(one) || (two.task === chosen.entry.task) - (one.task === chosen.entry.task))[0];
+    const known = chosen.entry ? entries.filter((entry) => entry.model === about.model) : [];
+    const best = known.sort((one, two) => fits(two) - fits(one) || (two.task === chosen.entry.task) - (one.task === chosen.entry.task))[0];
     if (best && best !== chosen.entry) chooseEntry(best);
   }
 
@@ -144,7 +144,7 @@
   const numbers = (count) => Array.from({ length: count }, (_, place) => [String(place), String(place)]);
 
   function options(id, pairs, value) {
-    by(id).replaceChildren(...pairs.map(([own, text]) => new Option(text, own)));
+    by(id).replaceChildren(...pairs.map(([key, text]) => new Option(text, key)));
     by(id).value = value;
     by(id).parentElement.hidden = pairs.length < 2;
   }
@@ -201,7 +201,7 @@
     const here = "datum.layer === layer && datum.head === head";
     const axis = { labelAngle: 0, ticks: false, domain: false, grid: false, labelOverlap: true };
     by("grid-title").textContent = `${by("measure").selectedOptions[0]?.textContent ?? "Heads"}: ${entry.title}`;
-    by("grid-note").textContent = `${about(entry, measure)}Arrow keys go from head to head.`;
+    by("grid-note").textContent = `${about(entry, measure)}Arrow keys move between heads.`;
     const view = await draw("grid", {
       data: { values: rowsOf(entry) },
       params: [{ name: "layer", value: chosen.layer }, { name: "head", value: chosen.head }],
@@ -243,7 +243,7 @@
     const n = set.slots.length;
     const step = 1 + Math.floor(n / 16);
     const special = set.slots.filter((slot) => slot in set.special);
-    const far = (slot) => special.every((own) => Math.abs(own - slot) >= step || own === slot);
+    const far = (slot) => special.every((place) => Math.abs(place - slot) >= step || place === slot);
     const labelled = set.slots.filter((slot, number) => slot in set.special || (number % step === 0 && far(slot)));
     const axis = { values: labelled, labelAngle: 0, labelOverlap: false, ticks: false, domain: false, grid: false,
       labelExpr: `${JSON.stringify(set.special)}[datum.value] || datum.value` };
@@ -293,7 +293,7 @@
       drawn.get("matrix")?.finalize();
       drawn.delete("matrix");
       by("matrix").replaceChildren();
-      by("slots").textContent = "These constants are no average over texts and the same for every head.";
+      by("slots").textContent = "These constants are not averaged over texts, and are the same for every head.";
     }
     by("chosen").textContent = said.join(" ");
     for (const line of by("heads").tBodies[0].rows) line.setAttribute("aria-selected", String(line.dataset.place === String(place)));
@@ -384,8 +384,8 @@
     by(id).addEventListener("change", () => {
       const model = entries.filter((entry) => entry.model === by("model").value);
       const task = model.filter((entry) => entry.task === by("task").value);
-      const own = id === "constants" ? task[Number(by("constants").value)] : (task.length ? task : model).find((entry) => entry.words === chosen.entry.words);
-      chooseEntry(own || task[0] || model[0]);
+      const wanted = id === "constants" ? task[Number(by("constants").value)] : (task.length ? task : model).find((entry) => entry.words === chosen.entry.words);
+      chooseEntry(wanted || task[0] || model[0]);
     });
   }
   by("measure")?.addEventListener("change", (event) => { chosen.measure = event.target.value; drawGrid(); });

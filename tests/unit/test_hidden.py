@@ -134,7 +134,7 @@ def test_averages_of_other_weights_layouts_or_texts_are_refused(tiny, corpus, to
     for key in ("weights", "style", "slots", "corpus"):
         other = papa.ConstantMatrices(average.sum, average.count, 1, average.about | {key: "other"})
         other.save(corpus / "other.h5")
-        with pytest.raises(papa.InputError, match=rf"other\.h5 was made with {key} other, and .* is asked for"):
+        with pytest.raises(papa.InputError, match=rf"other\.h5 was made with {key} other, but .* is needed"):
             stored(tiny, corpus, variant="average/all", constants=corpus / "other.h5")
         assert not (corpus / "1of1.json").exists()
     stored(tiny, corpus, variant="average-of-g/all", constants=corpus / "other.h5")  # the corpus alone is another

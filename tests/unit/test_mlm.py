@@ -142,7 +142,7 @@ def test_blocks_are_other_texts_than_their_rows(tiny, tokens):
     place = tokens.parent
     average, labels = place / "average.h5", place / "labels.parquet"
     jobs.average(tiny, jobs.lay_out(tiny, place, TEXT_SLOTS, "lines"), average)
-    with pytest.raises(papa.InputError, match="made with corpus f, and f in blocks is asked for"):
+    with pytest.raises(papa.InputError, match="made with corpus f, but f in blocks is needed"):
         train(tiny, tokens, constants=average, variant="average/all")
     assert train(tiny, tokens, constants=average, variant="average-of-lines/all")["kept"] == 0
     write_table(pa.table({"label": [0] * 67}), labels, {"fingerprint": "f", "label_names": ["x"]})

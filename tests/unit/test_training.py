@@ -338,14 +338,14 @@ def test_the_heads_of_an_order_are_replaced_from_its_beginning(tiny, tmp_path, l
 def test_an_order_of_other_heads_is_refused(tiny, tmp_path, loaded):
     path, variant = tmp_path / "order.parquet", Variant.parse("zeros/random-1/kept-1of4")
     jobs.put_in_order(tiny, path, "random-2", seed=5)
-    with pytest.raises(papa.InputError, match="made with order random-2, and random-1 is asked for"):
+    with pytest.raises(papa.InputError, match="made with order random-2, but random-1 is needed"):
         heads_to_replace(path, variant, loaded)
     jobs.put_in_order(tiny, path, "random-1", seed=5)
     assert len(heads_to_replace(path, variant, loaded)) == 12
     about = {"order": "random-1", "weights": loaded.weights}
     table = read_table(path)
     write_table(table, path, about | {"weights": "other"})
-    with pytest.raises(papa.InputError, match=r"order\.parquet was made with weights other, and .* is asked for"):
+    with pytest.raises(papa.InputError, match=r"order\.parquet was made with weights other, but .* is needed"):
         heads_to_replace(path, variant, loaded)
     for wrong in (table.slice(1), pa.concat_tables([table, table.slice(0, 1)])):
         write_table(wrong, path, about)

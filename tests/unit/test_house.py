@@ -61,7 +61,7 @@ PHRASES = {
 }
 """What papa does not say, and what it says instead."""
 
-DOCSTRINGS_ALLOWED = {}
+DOCSTRINGS_ALLOWED: dict[str, int] = {}
 NAMES_ALLOWED: dict[str, int] = {}
 PHRASES_ALLOWED = {"data": 3}
 """Three phrases of the room data are words of generated texts, which cannot change."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from base64 import b64encode
@@ -30,6 +31,7 @@ from finished import (
     write_results,
 )
 
+from papa.config.artefacts import BENCHMARK
 from papa.config.study import Study
 from papa.errors import DamagedArtefact
 from papa.files import digest_of, read_json, read_table, trace_of
@@ -405,3 +407,20 @@ def test_a_damaged_result_is_named_and_nothing_written(study: Study, written: st
         assert not Path(job.output("page")).exists()
     finally:
         path.write_bytes(intact)
+
+
+def test_a_report_reads_nothing_that_its_inputs_were_not_made_from(tmp_path: Path) -> None:
+    """Then it is outdated whenever something that it shows changes."""
+    study = write_results(tmp_path, **SMALL)
+    before = text_of(study)
+    upstream, jobs = set[str](), [study.job("page")]
+    while jobs:
+        job = jobs.pop()
+        jobs += job.needed
+        upstream |= set(job.outputs.values())
+    for file in [file for file in study.results.rglob("*") if file.is_file()]:
+        if file.relative_to(study.results).as_posix() not in upstream and not file.name.endswith(BENCHMARK):
+            ended = file.stat().st_mtime  # the report also shows the time and the date of every job
+            file.write_bytes(b"")
+            os.utime(file, (ended, ended))
+    assert text_of(study) == before

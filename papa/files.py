@@ -394,8 +394,8 @@ def must_agree(path: PathLike, actual: Mapping[str, object], expected: Mapping[s
     for key, value in expected.items():
         if str(actual.get(key)) != str(value):
             raise InputError(
-                f"{path} was made with {key} {actual.get(key)}, but {value} is needed; rebuild it for this model and "
-                "layout."
+                f"{path} was made with {key} {actual.get(key)}, and {value} is asked for; "
+                "compute it again for this model and layout."
             )
 
 

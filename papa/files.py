@@ -394,7 +394,7 @@ def must_agree(path: PathLike, actual: Mapping[str, object], expected: Mapping[s
     for key, value in expected.items():
         if str(actual.get(key)) != str(value):
             raise InputError(
-                f"{path} was made with {key} {actual.get(key)}, and {value} is asked for; "
+                f"{path} was made with {key} {actual.get(key)}, but {value} is needed; "
                 "compute it again for this model and layout."
             )
 

@@ -32,7 +32,7 @@ from papa.data.generated import generate
 from papa.data.generated.known import HEADS, LAYERS, NEEDED, SLOTS, known_model
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import count
-from papa.files import JSON, PathLike, read_table
+from papa.files import PathLike, read_table
 from papa.jobs.measure import run_here
 from papa.model.replacement import Constants
 
@@ -103,7 +103,7 @@ def study(seed: int, folder: Path) -> Claim:
     return int(line["replaceable"]), dict(orders(folder))
 
 
-def small(seed: int) -> dict[str, JSON]:
+def small(seed: int) -> dict[str, Any]:
     """config/known.yaml with few texts of this seed, and with few numbers of heads."""
     given: dict[str, Any] = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
     given["run"] |= {"tasks": ["repeats"], "fractions": FRACTIONS}

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -41,6 +42,7 @@ def _end_jobs() -> None:
 @contextmanager
 def resumable() -> Iterator[None]:
     """Stop the work inside at the first signal, and end with the command that resumes it."""
+    import_module("psutil")  # not in the handler: an import that interrupts one of the same modules fails
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     reading, writing = os.pipe()
     for end in (reading, writing):

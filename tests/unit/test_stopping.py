@@ -72,6 +72,13 @@ def test_jobs_that_are_still_starting_end_too():
     assert printed[-1].startswith("Stopped.")
 
 
+def test_a_handler_imports_nothing():
+    """It may interrupt an import of the same modules, which would then fail."""
+    work = WORK.format(ending="print(sorted(set(sys.modules) - loaded))")
+    printed, _ = stopped(work.replace("try:", "loaded = set(sys.modules)\n    try:"), signal.SIGINT, 1)
+    assert printed[-2] == "[]"
+
+
 def environment():
     return os.environ | {"PYTHONPATH": str(REPOSITORY)}
 

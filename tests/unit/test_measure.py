@@ -238,7 +238,8 @@ def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, fol
     assert "base_model: owner/tiny" in card and card.count("revision=") == 2
     Path("owner").mkdir()
     Path("owner/tiny").symlink_to(folder)  # as if transformers had it from the hub
-    assert torch.equal(run_code(card)["outputs"].last_hidden_state, of_package)
+    outputs = run_code(card)["outputs"].last_hidden_state  # threads may add numbers in another order
+    torch.testing.assert_close(outputs, of_package, atol=1e-5, rtol=1e-5)
 
 
 def test_a_folder_is_not_overwritten_and_half_a_study_not_shared(changed, tmp_path):

@@ -1,7 +1,5 @@
 """Runs, outcomes, rows of tables and jobs of analyses made by hand, for tests of scores, losses and claims."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import floor

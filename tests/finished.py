@@ -1,7 +1,5 @@
 """Finished results of a made-up config, written by the library without any model: the input of a report."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """A SLURM of one node on the loopback, all of it in one folder: munged, slurmctld and slurmd of this machine."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import secrets

@@ -1,12 +1,9 @@
 """Claims from outcomes whose losses are known by construction."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,7 +75,7 @@ def sentence(*outcomes: TaskOutcomes, **options: Any) -> str:
     return str(concluded(outcomes, **options)[1]["sentence"])
 
 
-def test_losses_are_shares_of_what_attention_contributes() -> None:
+def test_losses_are_shares_of_what_attention_contributes():
     rows = summary([measured("a")]).set_index(["fraction", "constant"])
     assert rows.loc["1/2"]["loss"].iloc[0] == pytest.approx(2 / 160, rel=0.1)
     assert rows.loc["1/8"]["loss"].iloc[0] == pytest.approx(60 / 160, rel=0.01)
@@ -88,7 +85,7 @@ def test_losses_are_shares_of_what_attention_contributes() -> None:
     assert set(rows["status"]) == {COUNTS}
 
 
-def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_more() -> None:
+def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_more():
     tasks = [measured("a"), measured("b")]
     frame, claims = concluded(tasks)
     [line] = claims["lines"]
@@ -100,13 +97,13 @@ def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_m
     assert wide["replaceable"] == 16 and "In the order of λ, all 16 heads are replaceable" in wide["sentence"]
 
 
-def test_one_task_that_loses_is_enough() -> None:
+def test_one_task_that_loses_is_enough():
     words = "In the order of λ, no measured number of heads is replaceable at a margin of 10 %: with 8 replaced, the"
     line = only_line(measured("a"), measured("b", RIGHT | {"1/2": 330}))
     assert line["replaceable"] == 0 and words in line["sentence"]
 
 
-def test_a_later_number_that_passes_does_not_help_after_one_that_failed() -> None:
+def test_a_later_number_that_passes_does_not_help_after_one_that_failed():
     assert only_line(measured("a", RIGHT | {"1/2": 300, "1/8": 360}))["replaceable"] == 0
 
 
@@ -117,7 +114,7 @@ def test_a_later_number_that_passes_does_not_help_after_one_that_failed() -> Non
         (dict.fromkeys(RIGHT, 396), "attention contributes nothing measurable"),
     ],
 )
-def test_a_task_that_does_not_beat_both_floors_is_excluded(right: dict[str, int], why: str) -> None:
+def test_a_task_that_does_not_beat_both_floors_is_excluded(right, why):
     excluded = measured("b", right)
     frame, claims = concluded([excluded])
     nothing = "Nothing can be concluded about m with heads replaced by average constants in the order of λ."
@@ -134,14 +131,14 @@ def without(outcomes: TaskOutcomes, fraction: str, order: str | None = None) -> 
     return replace(outcomes, runs=runs, values={"predicted": outcomes.values["predicted"][kept.to_numpy()]})
 
 
-def test_a_task_that_was_not_run_at_a_number_of_heads_may_lose_all_there() -> None:
+def test_a_task_that_was_not_run_at_a_number_of_heads_may_lose_all_there():
     frame, claims = concluded([measured("a"), without(measured("b"), "1/2")])
     assert claims["lines"][0]["replaceable"] == 0
     assert "with 8 replaced, the loss on B has no upper bound" in claims["sentence"]
     assert frame["bound"].tolist()[0] == math.inf and frame["tasks"].tolist() == [1, 2, 2]
 
 
-def test_a_number_of_heads_that_was_run_with_other_seeds_shows_nothing() -> None:
+def test_a_number_of_heads_that_was_run_with_other_seeds_shows_nothing():
     task = measured("a")
     seeds = task.runs["seed"].where(task.runs["fraction"] != "1/2", task.runs["seed"] + 100)
     frame, claims = concluded([replace(task, runs=task.runs.assign(seed=seeds))])
@@ -149,11 +146,11 @@ def test_a_number_of_heads_that_was_run_with_other_seeds_shows_nothing() -> None
     assert frame["loss"].isna().tolist() == [True, False, False] and frame["margin"].tolist()[0] == math.inf
 
 
-def test_only_orders_that_were_run_everywhere_are_compared() -> None:
+def test_only_orders_that_were_run_everywhere_are_compared():
     """A λ that was not run everywhere is left out, and no other replaces it."""
     orders = ("lambda-0", "lambda-1", "lambda-2")
 
-    def score(outcomes: TaskOutcomes) -> float | None:
+    def score(outcomes):
         """The mean score of all orders at 1/2; None if none was run at both fractions."""
         sample = outcomes.sample("accuracy", ALL)
         spread = sample.spread(("average", "lambda", "1/2"), ("average", "lambda", "1/8"))
@@ -166,7 +163,7 @@ def test_only_orders_that_were_run_everywhere_are_compared() -> None:
     assert score(without(without(some, "1/8", "lambda-1"), "1/2", "lambda-2")) is None, "none in common"
 
 
-def test_the_interval_of_one_task_is_that_of_its_loss() -> None:
+def test_the_interval_of_one_task_is_that_of_its_loss():
     task = measured("a")
     frame, claims = concluded([task])
     losses = summary([task]).set_index("fraction").loc[["1/2", "1/8"], ["loss", "loss_low", "loss_high"]]
@@ -175,7 +172,7 @@ def test_the_interval_of_one_task_is_that_of_its_loss() -> None:
     assert (end["low"], end["high"]) == (end["tasks"][0]["low"], end["tasks"][0]["high"])
 
 
-def test_one_seed_or_one_example_concludes_nothing() -> None:
+def test_one_seed_or_one_example_concludes_nothing():
     words = sentence(measured("a", seeds=1))
     assert words.startswith("Nothing can be concluded about m ") and "A: one seed, so no" in words
     task = measured("a")
@@ -183,7 +180,7 @@ def test_one_seed_or_one_example_concludes_nothing() -> None:
     assert "A: one validation example, so no interval. From 5 seeds and 1 validation example." in sentence(single)
 
 
-def test_a_task_at_its_ceiling_is_named() -> None:
+def test_a_task_at_its_ceiling_is_named():
     assert only_line(measured("a", RIGHT | {"1": 399, "1/2": 399}))["ceiling"] == ["A"]
 
 
@@ -212,7 +209,7 @@ def curves_of(settings: Sequence[Setting], scores: Sequence[float], noise: Calla
         ([0.60, 0.60, 0.60, 0.60, 0.64, 0.60, 0.60, 0.62], False, 0.0),  # up and down
     ],
 )
-def test_probes_that_still_gain_are_named(scores: list[float], rising: bool, noise: float) -> None:
+def test_probes_that_still_gain_are_named(scores, rising, noise):
     curves = curves_of([ORIGINALS], scores, lambda seed, epoch: (seed - 1) * (0.001 if epoch % 2 else noise))
     expected = {"task": "A", "runs": ["original"], "loss": "larger"}
     assert only_line(measured("a"), curves=curves)["rising"] == [expected] * rising
@@ -234,9 +231,7 @@ def test_probes_that_still_gain_are_named(scores: list[float], rising: bool, noi
         ([("toeplitz", None, "0"), ("average", "random-1", "1/8")], RIGHT, None),
     ],
 )
-def test_what_still_rises_is_named_with_what_it_means(
-    settings: list[Setting], right: dict[str, int], words: str | None
-) -> None:
+def test_what_still_rises_is_named_with_what_it_means(settings, right, words):
     """Runs of other lines, with another constant or order, mean nothing to a line."""
     curves = curves_of(settings, [0.5, 0.5, 0.6, 0.7], lambda seed, epoch: seed / 1000)
     conclusion = sentence(measured("a", right), curves=curves)
@@ -244,7 +239,7 @@ def test_what_still_rises_is_named_with_what_it_means(
     assert words is None or f"Still rising, train longer: {words}." in conclusion
 
 
-def test_a_loss_above_all_that_attention_contributes_is_explained() -> None:
+def test_a_loss_above_all_that_attention_contributes_is_explained():
     means = " Above 100 %, more is lost than attention contributes: worse than no context at all."
     worse = measured("b", RIGHT | {"0": 180})
     both = sentence(measured("a"), worse)
@@ -252,14 +247,14 @@ def test_a_loss_above_all_that_attention_contributes_is_explained() -> None:
     assert f"is lost on B.{means} In the order of" in sentence(worse)
 
 
-def test_the_area_is_that_under_the_loss() -> None:
+def test_the_area_is_that_under_the_loss():
     steps = np.array([0, 8, 14, 16]) / 16
     losses = np.array([0, 2 / 160, 60 / 160, 80 / 160])
     area = float(np.sum(np.diff(steps) * (losses[1:] + losses[:-1]) / 2))
     assert only_line(measured("a"))["area"]["mean"] == pytest.approx(area, rel=0.02)
 
 
-def test_orders_are_compared_in_pairs() -> None:
+def test_orders_are_compared_in_pairs():
     both = measured("a", orders=("lambda-0", "first-layer-first"))
     worse = (both.runs["order"] == "first-layer-first").to_numpy()
     values = both.values["predicted"].copy()
@@ -273,7 +268,7 @@ def test_orders_are_compared_in_pairs() -> None:
     assert pair["verdict"] == "differs" and 0.01 < pair["p"] < 0.05
 
 
-def test_several_orders_of_lambda_count_as_one_line() -> None:
+def test_several_orders_of_lambda_count_as_one_line():
     line = only_line(measured("a", orders=("lambda-0", "lambda-1", "lambda-2")))
     assert line["orders"] == 3 and "Averaged over 3 orders of λ, " in line["sentence"]
 
@@ -281,7 +276,7 @@ def test_several_orders_of_lambda_count_as_one_line() -> None:
 # -- sentences ---------------------------------------------------------------------------------------------
 
 
-def test_of_one_task() -> None:
+def test_of_one_task():
     assert sentence(measured("a")) == (
         "With all 16 heads of m replaced by average constants, 50 % (95 % interval 42 to 58 %) of what attention "
         "contributes is lost on A. In the order of λ, 8 of 16 heads are replaceable at a margin of 10 %; with 14 "
@@ -289,7 +284,7 @@ def test_of_one_task() -> None:
     )
 
 
-def test_of_two_orders_each_is_named_and_what_they_share_is_said_once() -> None:
+def test_of_two_orders_each_is_named_and_what_they_share_is_said_once():
     both = measured("a", orders=("lambda-0", "lambda-reversed-0"))
     _, claims = concluded([both], orders=("lambda", "lambda-reversed"))
     assert [line["orders"] for line in claims["lines"]] == [1, 1]
@@ -307,7 +302,7 @@ def test_of_two_orders_each_is_named_and_what_they_share_is_said_once() -> None:
     assert len({line["sentence"] for line in nothing["lines"]}) == 2
 
 
-def test_of_two_models_each_is_named() -> None:
+def test_of_two_models_each_is_named():
     models = [measured("a"), measured("a", model="n")]
     _, claims = concluded(models, models=("m", "n"))
     sentences = [part for line in claims["lines"] for part in line["sentence"].split(". ")]
@@ -322,12 +317,12 @@ def test_of_two_models_each_is_named() -> None:
     )
 
 
-def test_of_zeros_all_is_lost_by_definition() -> None:
+def test_of_zeros_all_is_lost_by_definition():
     all_lost = "With all 16 heads of m replaced by zeros, all that attention contributes is lost, by definition."
     assert sentence(drawn(), fractions=("1", "1/2", "0"), constants=("zeros",)).startswith(all_lost)
 
 
-def test_losses_are_reported_by_subset() -> None:
+def test_losses_are_reported_by_subset():
     """The first 200 examples to be right are so without any attention: what it contributes is in the other subset."""
     subset = np.where(EASE >= 203, "hard", "easy")
     task = measured("a", subset=subset)
@@ -348,13 +343,13 @@ def test_losses_are_reported_by_subset() -> None:
     assert "; on hard nothing can be concluded." in claims["sentence"]
 
 
-def test_a_title_that_is_a_question_ends_its_sentence() -> None:
+def test_a_title_that_is_a_question_ends_its_sentence():
     rows = summary([drawn()]).assign(title="Is it so?")
     _, claims = claimed(lines_of(grid_view("a"), rows, [drawn()]))
     assert "is lost on Is it so? In the order of λ" in claims["sentence"]
 
 
-def test_outcomes_come_back_from_their_table(tmp_path: Path) -> None:
+def test_outcomes_come_back_from_their_table(tmp_path):
     before = measured("a")
     table, facts = table_of([before])
     write_table(table, tmp_path / "outcomes.parquet", facts, Trace("summary", 1, {}, {}))
@@ -363,7 +358,7 @@ def test_outcomes_come_back_from_their_table(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(after.runs, before.runs, check_dtype=False)
 
 
-def test_the_table_reads_well() -> None:
+def test_the_table_reads_well():
     frame, _ = concluded([measured("a"), measured("b", FLAT)])
     [table] = tables_of(frame)
     assert table.lines[0][:3] == ["m", "8 of 16", "1"]
@@ -454,7 +449,7 @@ def estimated(line: Line, subtracted: Line | None = None) -> Estimate:
         (["average", "zeros"], lambda means: area_of(means, "average") - area_of(means, "zeros")),
     ],
 )
-def test_an_area_or_a_difference_varies_as_in_a_bootstrap(names: list[str], area: Callable[[Means], float]) -> None:
+def test_an_area_or_a_difference_varies_as_in_a_bootstrap(names, area):
     """In the difference, the floor is in what is lost, at the end of one line, and in what attention contributes."""
     outcomes = drawn()
     estimate = estimated(*(lines(outcomes)[name] for name in names))
@@ -467,7 +462,7 @@ def numbers(estimate: Estimate) -> list[float]:
     return [estimate.mean, estimate.variance, estimate.freedom, *estimate.skews]
 
 
-def test_a_score_that_is_in_a_sum_twice_counts_once() -> None:
+def test_a_score_that_is_in_a_sum_twice_counts_once():
     """By hand: the line of zeros ends at the floor, and two orders end at the same runs."""
     outcomes = drawn(SKILLS | WORSE)
     sample, by_name = outcomes.sample("accuracy", ALL), lines(outcomes)

@@ -1,7 +1,5 @@
 """A conclusion comes back from JSON, also from that of an earlier version."""
 
-from __future__ import annotations
-
 import math
 import tarfile
 from pathlib import Path
@@ -24,7 +22,7 @@ STEPS = (
 )
 
 
-def test_infinity_is_null_and_what_is_not_known_is_left_out(tmp_path: Path) -> None:
+def test_infinity_is_null_and_what_is_not_known_is_left_out(tmp_path):
     pair = AreaDifference(grid="g", a="l", b="k", verdict="cannot tell", p=math.nan, difference=0.1, low=0, high=1)
     before = Conclusion(
         sentence="A holds.", margin=0.1, lines=(line_claim(STEPS, half_margin=math.inf),), areas=(pair,)
@@ -43,14 +41,14 @@ def test_infinity_is_null_and_what_is_not_known_is_left_out(tmp_path: Path) -> N
     assert steps[1].loss is not None and math.isnan(steps[1].loss) and steps[2].margin == math.inf
 
 
-def test_steps_of_interest() -> None:
+def test_steps_of_interest():
     assert [step.replaced for step in line_claim(STEPS).bounded] == [8, 12]
     stops = {8: STEPS[2], 12: None, 0: STEPS[1], None: STEPS[1]}
     assert {k: line_claim(STEPS, replaceable=k).stopped_at for k in stops} == stops
     assert line_claim(STEPS).half == STEPS[1] and line_claim(STEPS[:1]).half is None
 
 
-def test_claims_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+def test_claims_of_an_earlier_version_are_read(tmp_path):
     with tarfile.open(ARCHIVE) as archive:
         name = next(name for name in archive.getnames() if name.endswith("tables/claims.json"))
         archive.extract(name, tmp_path, filter="data")
@@ -58,7 +56,7 @@ def test_claims_of_an_earlier_version_are_read(tmp_path: Path) -> None:
     assert conclusion.lines and conclusion.to_json() == read_json(tmp_path / name)
 
 
-def test_something_else_is_refused(tmp_path: Path) -> None:
+def test_something_else_is_refused(tmp_path):
     path = tmp_path / "claims.json"
     write_json({"sentence": "A holds.", "margin": 0.1, "lines": [{"grid": "g"}], "areas": []}, path)
     with pytest.raises(DamagedArtefact, match=r"has no intact lines\.0\.line, so it has no claims of papa; delete it"):

@@ -1,7 +1,5 @@
 """Original scores with mean drops: which tasks are in which mean."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +40,7 @@ def analysed(folder: Path, rows: list[dict[str, Any]]) -> tuple[list[dict[str, A
     return read_table(folder / "d.parquet").to_pylist(), [line for line in lines if line.startswith("| ")][2:]
 
 
-def test_means_over_tasks(tmp_path: Path, drawn: list[pd.DataFrame]) -> None:
+def test_means_over_tasks(tmp_path, drawn):
     rows = [row("a", "1", 0.9, 0), row("b", "1", 0.5, 0), row("c", "1", 0.1, None)]
     rows += [row("a", "0", 0.8, 0.1), row("b", "0", 0.4, 0.2), row("c", "0", 0.1, None)]
     rows += [row("mlm", "1", -2.0, None, **LOG_SCALED), row("mlm", "0", -3.0, None, **LOG_SCALED)]
@@ -55,7 +53,7 @@ def test_means_over_tasks(tmp_path: Path, drawn: list[pd.DataFrame]) -> None:
     assert [len(rows) for rows in drawn] == [1]
 
 
-def test_losses_are_means_over_the_tasks_that_count(tmp_path: Path) -> None:
+def test_losses_are_means_over_the_tasks_that_count(tmp_path):
     rows = [row("a", "1", 0.9, 0), row("a", "0", 0.8, 0.1, loss=0.2)]
     rows += [row("mlm", "0", -3.0, None, loss=0.5, **LOG_SCALED), row("b", "0", 0.8, 0.1, loss=float("nan"))]
     rows += [row("c", "0", 0.8, 0.1, loss=0.9, status="attention contributes nothing measurable")]
@@ -66,7 +64,7 @@ def test_losses_are_means_over_the_tasks_that_count(tmp_path: Path) -> None:
     assert line.endswith("| 35.0 % | 2 |")
 
 
-def test_without_a_defined_drop_there_is_none(tmp_path: Path) -> None:
+def test_without_a_defined_drop_there_is_none(tmp_path):
     rows = [row("a", "1", 0.9, None), row("a", "0", 0.8, None)]
     rows += [row("mlm", fraction, -2.0, None, model="n", **LOG_SCALED) for fraction in ("1", "0")]
     means, lines = analysed(tmp_path, rows)

@@ -1,7 +1,5 @@
 """Figures: what is in the files, what they draw, and which slots and numbers pictures of heads have."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct
@@ -112,7 +110,7 @@ class Panel:
         return HEIGHT * (label["y"] - low) / (high - low)
 
 
-def test_files_show_models_tasks_and_subsets(tmp_path: Path) -> None:
+def test_files_show_models_tasks_and_subsets(tmp_path):
     rows = [
         row(fraction, 0.9 - kept / 100, model=model, task=task, subset=subset)
         for model in ("first", "second")
@@ -135,7 +133,7 @@ def test_files_show_models_tasks_and_subsets(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figure.html", "figure.png", "figure.svg"]
 
 
-def test_style_sets_the_size(tmp_path: Path) -> None:
+def test_style_sets_the_size(tmp_path):
     styles = ((200, 100, 1), (300, 150, 1), (200, 100, 3))
     small, wide, sharp = (
         size_of_png(plot(tmp_path, curve(), "png", width=width, height=height, scale=scale)["png"])
@@ -146,12 +144,12 @@ def test_style_sets_the_size(tmp_path: Path) -> None:
     assert small[0] > 200
 
 
-def test_missing_intervals_and_scores() -> None:
+def test_missing_intervals_and_scores():
     [point] = Panel([row("1", 0.5, half=None, seeds=1), row("0", None), row("1/2", 0.4, main=False)]).points
     assert point["interval"] == "none: one seed" and point["low"] is None
 
 
-def test_lines_and_panels_in_the_order_of_the_table() -> None:
+def test_lines_and_panels_in_the_order_of_the_table():
     rows = [row(f, 0.5, model=model, task=task) for task in ("t", "a") for model in ("z", "m") for f in ("0", "1")]
     panel = Panel(rows)
     assert [part["title"]["text"] for part in panel.figure["concat"]] == [["Title of t"], ["Title of a"]]
@@ -160,20 +158,20 @@ def test_lines_and_panels_in_the_order_of_the_table() -> None:
     assert [point["fraction"] for point in panel.points if point["line"] == "z"] == ["1", "0"]
 
 
-def test_without_scores_nothing_is_drawn(tmp_path: Path) -> None:
+def test_without_scores_nothing_is_drawn(tmp_path):
     with pytest.raises(InputError, match="Figure 2a: BASE has no score to draw"):
         plot(tmp_path, [row("1", None)])
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\0", "\uffff"])
-def test_a_character_that_would_end_the_process_is_refused(tmp_path: Path, character: str) -> None:
+def test_a_character_that_would_end_the_process_is_refused(tmp_path, character):
     with pytest.raises(InputError, match="has a control character, which no figure can show"):
         plot(tmp_path, curve() + curve(subset=f"of{character}ten"))
     assert not list(tmp_path.iterdir())
 
 
-def test_more_points_than_altair_accepts_by_default() -> None:
+def test_more_points_than_altair_accepts_by_default():
     rows = [row("1", 0.5)] * 5003
     figure, words = grid_figure(pd.DataFrame(rows), view_of(rows))
     assert max(map(len, figure.to_dict()["datasets"].values())) == 5003
@@ -189,9 +187,7 @@ def test_more_points_than_altair_accepts_by_default() -> None:
         ("negative_log_perplexity", [-0.05, -2.5, -3.0], (-7.2, -6.3), (float("-inf"), 0.0)),
     ],
 )
-def test_scores_stay_within_the_range_of_the_metric(
-    metric: str, scores: list[float], floors: tuple[float, float], limits: tuple[float, float]
-) -> None:
+def test_scores_stay_within_the_range_of_the_metric(metric, scores, floors, limits):
     panel = Panel(curve(*scores, metric=metric, half=0.09, trivial=floors[0], contextless=floors[1]))
     low, high = panel.ends
     assert limits[0] <= low < high <= limits[1]
@@ -205,7 +201,7 @@ def test_scores_stay_within_the_range_of_the_metric(
 
 
 @pytest.mark.parametrize("score", [0.535, 0.0, 1.0, 0.99])
-def test_equal_scores_have_an_axis(score: float, tmp_path: Path) -> None:
+def test_equal_scores_have_an_axis(score, tmp_path):
     rows = curve(*[score] * 3, trivial=score, contextless=score, half=0.0, metric="accuracy")
     panel = Panel(rows)
     low, high = panel.ends
@@ -218,7 +214,7 @@ def test_equal_scores_have_an_axis(score: float, tmp_path: Path) -> None:
     assert min(ticks) <= score <= max(ticks) and max(ticks) - min(ticks) < 0.051
 
 
-def test_both_floors_are_rules_with_labels() -> None:
+def test_both_floors_are_rules_with_labels():
     panel = Panel(curve(trivial=0.535, contextless=-0.012))
     ends = {label["text"]: label["end"] for label in panel.floors}
     assert ends == {"trivial .535": 0.535, "contextless −.012": -0.012}
@@ -229,7 +225,7 @@ def test_both_floors_are_rules_with_labels() -> None:
     assert len({label["color"] for label in panel.floors}) == 1
 
 
-def test_a_floor_that_is_not_known_is_not_drawn() -> None:
+def test_a_floor_that_is_not_known_is_not_drawn():
     panel = Panel(curve(contextless=None, status="no contextless floor was measured"))
     assert [label["text"] for label in panel.floors] == ["trivial .200"]
     assert panel.content["title"]["subtitle"] == ["Excluded: no contextless floor was", "measured."]
@@ -238,13 +234,13 @@ def test_a_floor_that_is_not_known_is_not_drawn() -> None:
     assert "subtitle" not in nothing.content["title"]
 
 
-def test_words_have_a_third_floor_drawn_lightly() -> None:
+def test_words_have_a_third_floor_drawn_lightly():
     panel = Panel(curve(by_word=0.871))
     thick = {label["text"].split(" .")[0]: label["thick"] for label in panel.floors}
     assert thick["by word"] < thick["contextless"] == thick["trivial"]
 
 
-def test_floors_that_differ_by_model_have_its_colour() -> None:
+def test_floors_that_differ_by_model_have_its_colour():
     rows = curve() + curve(0.8, 0.7, 0.6, model="n", contextless=0.45)
     panel = Panel(rows)
     floors = {label["text"]: label for label in panel.floors}
@@ -258,7 +254,7 @@ def test_floors_that_differ_by_model_have_its_colour() -> None:
 
 
 @pytest.mark.parametrize("floors", [(0.535, 0.535), (0.5, 0.505), (0.7, 0.699)])
-def test_no_label_overlaps_another(floors: tuple[float, float]) -> None:
+def test_no_label_overlaps_another(floors):
     names = ["λ", "λ reversed", "random", "top down", "bottom up"]
     panel = Panel(lines(names, curve(trivial=floors[0], contextless=floors[1])))
     assert sorted(label["text"].split(" .")[0] for label in panel.labels) == sorted([*names, "contextless", "trivial"])
@@ -272,7 +268,7 @@ def test_no_label_overlaps_another(floors: tuple[float, float]) -> None:
     assert (leader["encoding"]["y"]["field"], leader["encoding"]["y2"]["field"]) == ("end", "y")
 
 
-def test_lines_that_end_together_are_named_in_the_order_in_which_they_come_there() -> None:
+def test_lines_that_end_together_are_named_in_the_order_in_which_they_come_there():
     means = {"upper": (0.9, 0.8, 0.7), "lower": (0.9, 0.6, 0.7), "middle": (0.9, 0.7, 0.7)}
     assert Panel([r for name in means for r in lines([name], curve(*means[name]))]).names == [
         "lower",
@@ -281,7 +277,7 @@ def test_lines_that_end_together_are_named_in_the_order_in_which_they_come_there
     ]
 
 
-def test_more_lines_than_labels_fit_have_only_the_legend() -> None:
+def test_more_lines_than_labels_fit_have_only_the_legend():
     panel = Panel(lines([f"line {number}" for number in range(20)], curve()))
     assert len(panel.labels) == len(panel.floors) == 2
     assert panel.layer("line")["encoding"]["color"]["legend"]["title"] == "model"
@@ -291,11 +287,11 @@ def test_more_lines_than_labels_fit_have_only_the_legend() -> None:
     ("wanted", "places"),
     [([20, 80], [20, 80]), ([50, 50], [44.5, 55.5]), ([0] * 3, [0, 11, 22]), ([158, 160], [149, 160]), ([], [])],
 )
-def test_labels_are_moved_no_farther_than_they_must(wanted: list[float], places: list[float]) -> None:
+def test_labels_are_moved_no_farther_than_they_must(wanted, places):
     assert spread_out(wanted, 11, 160) == places
 
 
-def test_heads_replaced_are_to_scale(tmp_path: Path) -> None:
+def test_heads_replaced_are_to_scale(tmp_path):
     rows = [row(fraction, 0.5) for fraction in ("1", "1/8", "0")]  # 0, 21 and 24 of 24 heads
     panel = Panel(rows)
     assert panel.x["type"] == "quantitative"
@@ -311,7 +307,7 @@ def test_heads_replaced_are_to_scale(tmp_path: Path) -> None:
     assert (second - first) / (third - first) == pytest.approx(21 / 24, abs=0.01)
 
 
-def test_labels_of_ticks_do_not_touch() -> None:
+def test_labels_of_ticks_do_not_touch():
     assert tick_rows([8, 110, 212], [1, 3, 1]) == [0, 0, 0]
     assert tick_rows([0, 186, 200, 213], [1, 3, 4, 3]) == [0, 0, 1, 0]
     assert tick_rows([0, 190, 200, 206, 212], [1, 3, 4, 4, 2]) == [0, 0, 1, None, 0]
@@ -319,7 +315,7 @@ def test_labels_of_ticks_do_not_touch() -> None:
     assert padding["condition"]["test"].startswith("[0, 1, null, 0][") and padding["condition"]["value"] > 2 * 13
 
 
-def test_models_with_different_numbers_of_heads_share_an_axis_of_shares() -> None:
+def test_models_with_different_numbers_of_heads_share_an_axis_of_shares():
     panel = Panel(curve() + curve(0.8, 0.7, 0.6, model="n", heads=48))
     assert panel.x["axis"]["values"] == [0, 0.5, 1]
     assert '[["0", "1"], ["50", "1/2"], ["100", "0"]]' in panel.x["axis"]["labelExpr"]
@@ -327,7 +323,7 @@ def test_models_with_different_numbers_of_heads_share_an_axis_of_shares() -> Non
     assert {(point["line"], point["at"]) for point in panel.points} == {(m, at) for m in "mn" for at in (0, 0.5, 1)}
 
 
-def test_more_than_two_curves_have_bars_next_to_each_other() -> None:
+def test_more_than_two_curves_have_bars_next_to_each_other():
     assert Panel(lines("ab", curve())).marks[1] == "area"
     panel = Panel(lines("abc", curve()))
     assert panel.marks[1] == "rule" and "area" not in panel.marks
@@ -336,7 +332,7 @@ def test_more_than_two_curves_have_bars_next_to_each_other() -> None:
     assert max(ends) - min(ends) <= 24 * 12 / WIDTH  # in pixels
 
 
-def test_one_line_has_a_colour_for_each_subset() -> None:
+def test_one_line_has_a_colour_for_each_subset():
     panel = Panel([r for subset in ("all", "lookup", "odd", "position") for r in curve(subset=subset)])
     encoding = panel.layer("line")["encoding"]
     colors = dict(zip(*(encoding["color"]["scale"][key] for key in ("domain", "range")), strict=True))
@@ -347,14 +343,14 @@ def test_one_line_has_a_colour_for_each_subset() -> None:
     assert legends == {"lines": None, "subsets": "legend"}
 
 
-def test_floors_of_subsets_are_named() -> None:
+def test_floors_of_subsets_are_named():
     floors = {"all": 0.52, "lookup": 0.5, "position": 0.75}
     panel = Panel([r for name in floors for r in curve(subset=name, contextless=floors[name], trivial=0.5)])
     expected = {f"contextless {floor:.3f}".replace("0.", "."): name for name, floor in floors.items()}
     assert {label["text"]: label["subset"] for label in panel.floors} == expected | {"trivial .500": None}
 
 
-def test_the_note_explains_intervals_and_floors() -> None:
+def test_the_note_explains_intervals_and_floors():
     note = figure_note(pd.DataFrame(curve(by_word=0.5)))
     for words in ("bands are 95 % Student-t intervals over 3 probe seeds", "trivial (", "contextless (", "by word ("):
         assert words in note
@@ -371,7 +367,7 @@ def plot_drops(folder: Path, *points: tuple[str, str, float | None, float | None
     return save(folder, drop_figure(pd.DataFrame(values), Plots(**plots))[0], **plots)
 
 
-def test_every_model_with_a_drop_is_a_labelled_point(tmp_path: Path) -> None:
+def test_every_model_with_a_drop_is_a_labelled_point(tmp_path):
     points = [("first", "average", 0.8, 0.1), ("second", "average", 0.8, 0.1), ("third", "average", 0.7, None)]
     files = plot_drops(tmp_path, *points)
     svg = files["svg"].read_text(encoding="utf-8")
@@ -385,7 +381,7 @@ def test_every_model_with_a_drop_is_a_labelled_point(tmp_path: Path) -> None:
     assert abs(labels["first"]["y"] - labels["second"]["y"]) * 300 / (high - low) >= LABEL - 1e-6
 
 
-def test_one_drop_is_a_text_and_no_figure(tmp_path: Path) -> None:
+def test_one_drop_is_a_text_and_no_figure(tmp_path):
     files = plot_drops(tmp_path, ("m", "average", 0.7, 0.125), ("n", "average", 0.7, None))
     [text] = [point["text"] for point in specification(files["html"])["data"]["values"]]
     for words in ("nothing to compare", "12.5%", "0.700", "No drop is defined for n."):
@@ -395,7 +391,7 @@ def test_one_drop_is_a_text_and_no_figure(tmp_path: Path) -> None:
     assert files["png"].read_bytes().startswith(b"\x89PNG")
 
 
-def test_no_drop_at_all_is_said(tmp_path: Path) -> None:
+def test_no_drop_at_all_is_said(tmp_path):
     files = plot_drops(tmp_path, ("m", "average", None, None), ("m", "zeros", 0.7, None))
     assert ">No drop is defined for m / average, m / zeros.<" in files["svg"].read_text(encoding="utf-8")
 
@@ -412,7 +408,7 @@ def draw(folder: Path, constants: papa.ConstantMatrices, heads: list[tuple[int, 
     return save(folder, pictures(constants, heads, Plots().width), scale=1.0)
 
 
-def test_pictures_of_chosen_heads(tmp_path: Path) -> None:
+def test_pictures_of_chosen_heads(tmp_path):
     constants = averages([101, 101, 53, 1, 0, 0, 101])
     files = draw(tmp_path, constants, [(0, 4), (2, 1)])
     assert drawn_slots(constants) == [0, 1, 2, 6], "of five that are used one is rare"
@@ -434,14 +430,14 @@ def test_pictures_of_chosen_heads(tmp_path: Path) -> None:
     assert color["legend"]["values"][::4] == [0, largest]
 
 
-def test_pairs_of_slots_that_no_example_has_are_no_cells(tmp_path: Path) -> None:
+def test_pairs_of_slots_that_no_example_has_are_no_cells(tmp_path):
     constants = averages([5] * N)
     constants.count[2, 3] = constants.count[3, 2] = 0
     page = draw(tmp_path, constants, [(0, 0)])["html"].read_text(encoding="utf-8")
     assert page.count('"examples": 5') == N * N - 2
 
 
-def test_slots_in_most_use_are_drawn() -> None:
+def test_slots_in_most_use_are_drawn():
     n = 131
     uses = [200 - slot for slot in range(n)]
     uses[n - 1], uses[97] = 200, 199
@@ -450,7 +446,7 @@ def test_slots_in_most_use_are_drawn() -> None:
         drawn_slots(averages([0, 0, 0]))
 
 
-def test_heads_that_do_not_exist_are_named(tmp_path: Path) -> None:
+def test_heads_that_do_not_exist_are_named(tmp_path):
     constants = averages([3] * N)
     with pytest.raises(papa.InputError, match=r"no head \[0, 11\].*layers are 0 to 2 and heads 0 to 4"):
         draw(tmp_path, constants, [(1, 1), (0, 11)])

@@ -1,7 +1,5 @@
 """The table of a grid: every score in its cell, empty cells for missing scores, lines in the grid's order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +45,7 @@ class Grid:
         return dict(zip(header, lines[number], strict=True))[column]
 
 
-def test_constants_are_lines_and_tasks_columns(tmp_path: Path) -> None:
+def test_constants_are_lines_and_tasks_columns(tmp_path):
     rows = [row("ner", "zeros", "0", 0.5), row("ner", "average", "0", 0.7), row("ner", None, "1", 0.9)]
     rows += [row("cola", "average", "0", 0.3), row("cola", "identity", "0", 0.1), row("ner", "average", "1/2", 0.99)]
     rows += [row("other", "zeros", "0", 0.99), row("ner", "average", "0", 0.99, model="n")]
@@ -91,7 +89,7 @@ def test_constants_are_lines_and_tasks_columns(tmp_path: Path) -> None:
     assert trace_of(grid.table) == grid.job.trace() and grid.message == "Table 1: kinds: 7 rows"
 
 
-def test_each_model_has_a_table(tmp_path: Path) -> None:
+def test_each_model_has_a_table(tmp_path):
     scores = {"n": (0.9, 0.7), "m": (0.8, 0.5)}
     rows = [
         row("ner", constant, fraction, scores[model][fraction == "0"], model=model)
@@ -106,7 +104,7 @@ def test_each_model_has_a_table(tmp_path: Path) -> None:
         assert tables[f"{model} (23 heads)"].rstrip().endswith(f"| average | {average:.3f} ±.013 |")
 
 
-def test_an_excluded_task_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_an_excluded_task_is_named_with_the_reason(tmp_path):
     why = {"status": "the probe is no better than the majority class, yes (0.690)"}
     rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.7)]
     rows += [row("cola", None, "1", 0.7, **why), row("cola", "average", "0", 0.7, loss=None, **why)]
@@ -117,7 +115,7 @@ def test_an_excluded_task_is_named_with_the_reason(tmp_path: Path) -> None:
     assert "NER:" not in note and "(original - score) / (original - contextless)" in note
 
 
-def test_a_floor_that_was_not_measured_has_no_line(tmp_path: Path) -> None:
+def test_a_floor_that_was_not_measured_has_no_line(tmp_path):
     missing = {"contextless": None, "loss": None, "status": "no contextless floor was measured"}
     rows = [row("ner", None, "1", 0.9, **missing), row("ner", "average", "0", 0.7, **missing)]
     grid = Grid(tmp_path, rows, tasks={"ner": "conll"})
@@ -125,7 +123,7 @@ def test_a_floor_that_was_not_measured_has_no_line(tmp_path: Path) -> None:
     assert grid.losses[2] == "| average | - |"
 
 
-def test_equal_scores_are_both_best_and_an_undefined_one_is_not(tmp_path: Path) -> None:
+def test_equal_scores_are_both_best_and_an_undefined_one_is_not(tmp_path):
     scores = {"zeros": 0.7002, "average": 0.7001, "identity": None}
     rows = [row("ner", constant, "0", score) for constant, score in scores.items()]
     grid = Grid(tmp_path, rows, constants=list(scores), tasks={"ner": "conll"}, fractions=["0"])
@@ -138,7 +136,7 @@ def test_equal_scores_are_both_best_and_an_undefined_one_is_not(tmp_path: Path) 
     ]
 
 
-def test_averages_of_other_texts(tmp_path: Path) -> None:
+def test_averages_of_other_texts(tmp_path):
     """NER is a task on conll: its average is the average of conll."""
     rows = [
         row("cola", "average", "0", 0.3),
@@ -152,7 +150,7 @@ def test_averages_of_other_texts(tmp_path: Path) -> None:
     ]
 
 
-def test_fractions_are_columns(tmp_path: Path) -> None:
+def test_fractions_are_columns(tmp_path):
     scores = {"1": (None, 0.9), "1/16": ("average", 0.8), "0": ("average", 0.6)}
     rows = [
         row(task, constant, fraction, score - less, model=model, relative_drop=0.25 if fraction == "0" else None)
@@ -175,7 +173,7 @@ def test_fractions_are_columns(tmp_path: Path) -> None:
     assert grid.latex.count(r"\midrule") == 2 and r"\caption{Table 1: kinds. Columns" in grid.latex
 
 
-def test_orders_are_lines_that_share_their_ends(tmp_path: Path) -> None:
+def test_orders_are_lines_that_share_their_ends(tmp_path):
     rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.6)]
     rows += [row("ner", "average", f, 0.8, same_heads_as=s) for f, s in (("1/16", "1/19"), ("1/19", "1/16"))]
     rows += [row("ner", "average", f, 0.7, order="random", same_heads_as="1/17") for f in ("1/16", "1/19")]
@@ -192,12 +190,12 @@ def test_orders_are_lines_that_share_their_ends(tmp_path: Path) -> None:
     assert "over the orders" not in Grid(tmp_path, rows, **fields | {"orders": ["top-down"]}).markdown
 
 
-def test_names_of_constants() -> None:
+def test_names_of_constants():
     names = {"toeplitz": "Toeplitz", "average-trained": "average, trained", "zeros": "zeros"}
     assert {constant: constant_name(constant) for constant in names} == names
 
 
-def test_a_grid_that_was_not_run_is_refused(tmp_path: Path) -> None:
+def test_a_grid_that_was_not_run_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"summary\.parquet has no run of 'Mine'"):
         Grid(tmp_path, [row("ner", None, "1", 0.9)], title="Mine", models=["other"])
     assert not (tmp_path / "grid.parquet").exists()

@@ -1,7 +1,5 @@
 """Metrics against counts by hand, scikit-learn and seqeval: scores, what each unit adds, and what is not defined."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -60,18 +58,18 @@ def sentences_of(outcomes: Outcomes, labels: np.ndarray) -> list[list[str]]:
 # -- by hand ----------------------------------------------------------------------------------------------------------
 
 
-def test_accuracy_is_the_share_that_is_right() -> None:
+def test_accuracy_is_the_share_that_is_right():
     assert score_of("accuracy", of_texts([0, 1, 2, 2], [0, 1, 2, 0], ["a", "b", "c"])) == 0.75
 
 
-def test_f1_is_of_the_second_label() -> None:
+def test_f1_is_of_the_second_label():
     # true positives 2, false positives 1, false negatives 2
     outcomes = of_texts([1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 1, 0], ["not_equivalent", "equivalent"])
     assert score_of("f1", outcomes) == pytest.approx(4 / 7)
     assert MEASURES["f1"].counts(outcomes).sum(0).tolist() == [2, 3, 4]
 
 
-def test_matthews_correlation_of_a_table_of_four() -> None:
+def test_matthews_correlation_of_a_table_of_four():
     tp, tn, fp, fn = 5, 3, 2, 1
     gold = [1] * (tp + fn) + [0] * (tn + fp)
     predicted = [1] * tp + [0] * fn + [0] * tn + [1] * fp
@@ -81,15 +79,15 @@ def test_matthews_correlation_of_a_table_of_four() -> None:
 
 @pytest.mark.parametrize("metric", ["f1", "matthews_correlation"])
 @pytest.mark.parametrize("gold", [[0, 0, 0], [0, 1, 0]])
-def test_undefined_scores_are_zero(metric: str, gold: list[int]) -> None:
+def test_undefined_scores_are_zero(metric, gold):
     assert score_of(metric, of_texts(gold, [0, 0, 0], ["a", "b"])) == 0.0
 
 
-def test_entities_without_any_are_zero() -> None:
+def test_entities_without_any_are_zero():
     assert score_of("entity_f1", of_words([[0, 0]], [[0, 0]], ENTITY)) == 0.0
 
 
-def test_entity_f1_counts_whole_entities_within_their_sentence() -> None:
+def test_entity_f1_counts_whole_entities_within_their_sentence():
     # gold: PER(0-1), LOC(3), LOC(4, begun by I-); predicted: PER(0-1), PER(3), LOC(4)
     outcomes = of_words([[1, 2, 0, 3], [4, 0]], [[1, 2, 0, 1], [3, 0]], ENTITY)
     assert score_of("entity_f1", outcomes) == pytest.approx(2 / 3)
@@ -99,7 +97,7 @@ def test_entity_f1_counts_whole_entities_within_their_sentence() -> None:
     assert score_of("entity_f1", of_words([[3], [4]], [[3], [0]], ENTITY)) == pytest.approx(2 / 3)
 
 
-def test_the_chunks_of_bare_tags() -> None:
+def test_the_chunks_of_bare_tags():
     # seqeval reads the run DT NN NN JJ as chunks of equal tags: DT, NN NN, JJ
     outcomes = of_words([[0, 1, 1, 2]], [[0, 1, 2, 2]], ["DT", "NN", "JJ"])
     assert score_of("token_accuracy", outcomes) == 0.75
@@ -107,7 +105,7 @@ def test_the_chunks_of_bare_tags() -> None:
     assert score_of("chunk_f1", outcomes) == pytest.approx(1 / 3)
 
 
-def test_a_part_of_words_cuts_sentences_down() -> None:
+def test_a_part_of_words_cuts_sentences_down():
     outcomes = of_words([[1, 0, 3], [0, 3]], [[1, 0, 1], [0, 3]], ENTITY)
     first = outcomes.where(np.array([True, False, False, True, False]))
     assert score_of("entity_f1", first) == 1.0 and len(MEASURES["entity_f1"].counts(first)) == 2
@@ -120,7 +118,7 @@ def test_a_part_of_words_cuts_sentences_down() -> None:
 
 @pytest.mark.parametrize("names", [BIOES, IOB, TAGS], ids=["bioes", "iob", "bare tags"])
 @pytest.mark.parametrize("seed", range(10))
-def test_entities_are_those_of_seqeval(names: list[str], seed: int) -> None:
+def test_entities_are_those_of_seqeval(names, seed):
     outcomes = random_words(names, seed)
     gold, predicted = (sentences_of(outcomes, labels) for labels in (outcomes.gold, outcomes.predicted))
     with warnings.catch_warnings():
@@ -131,7 +129,7 @@ def test_entities_are_those_of_seqeval(names: list[str], seed: int) -> None:
 
 
 @pytest.mark.parametrize("names", [BIOES, IOB], ids=["bioes", "iob"])
-def test_sentences_one_by_one_have_the_entities_that_they_have_together(names: list[str]) -> None:
+def test_sentences_one_by_one_have_the_entities_that_they_have_together(names):
     outcomes = random_words(names, 0)
     alone = [
         MEASURES["entity_f1"].counts(outcomes.where(outcomes.unit == unit))[0] for unit in np.unique(outcomes.unit)
@@ -141,7 +139,7 @@ def test_sentences_one_by_one_have_the_entities_that_they_have_together(names: l
 
 @pytest.mark.parametrize("labels", [2, 3, 7])
 @pytest.mark.parametrize("seed", range(5))
-def test_scores_of_texts_are_those_of_scikit_learn(labels: int, seed: int) -> None:
+def test_scores_of_texts_are_those_of_scikit_learn(labels, seed):
     chance = np.random.default_rng(seed)
     gold = chance.integers(0, labels, 40)
     predicted = np.where(chance.random(40) < 0.5, gold, chance.integers(0, labels, 40))
@@ -153,7 +151,7 @@ def test_scores_of_texts_are_those_of_scikit_learn(labels: int, seed: int) -> No
     assert score_of("f1", outcomes) == pytest.approx(f1, abs=1e-12)
 
 
-def test_what_is_left_out_scores_like_a_smaller_split() -> None:
+def test_what_is_left_out_scores_like_a_smaller_split():
     outcomes = random_words(BIOES, 1)
     for metric in ("entity_f1", "token_accuracy"):
         counts = MEASURES[metric].counts(outcomes)
@@ -168,7 +166,7 @@ def table_of(**columns: Sequence[object]) -> pa.Table:
     return pa.table(columns)
 
 
-def test_a_table_of_labels_is_scored_by_epoch_and_on_its_validation_split() -> None:
+def test_a_table_of_labels_is_scored_by_epoch_and_on_its_validation_split():
     table = table_of(
         split=["validation"] * 4 + ["test"],
         example=[0, 1, 1, 2, 0],
@@ -183,7 +181,7 @@ def test_a_table_of_labels_is_scored_by_epoch_and_on_its_validation_split() -> N
     assert score_of_table("token_accuracy", table, names) == 0.75
 
 
-def test_losses_are_summed_over_tokens_and_turned_round() -> None:
+def test_losses_are_summed_over_tokens_and_turned_round():
     table = table_of(
         split=["validation"] * 2, example=[0, 1], tokens=[3, 1], loss=[6.0, 1.0], loss_1=[9.0, 3.0], trivial=[9.0, 3.0]
     )
@@ -194,13 +192,13 @@ def test_losses_are_summed_over_tokens_and_turned_round() -> None:
     assert pseudo_values(MEASURES[metric], counts_of(metric, table, ())).mean() == pytest.approx(-7 / 4)
 
 
-def test_next_tokens_have_a_likelihood_a_perplexity_and_a_divergence() -> None:
+def test_next_tokens_have_a_likelihood_a_perplexity_and_a_divergence():
     table = table_of(split=["validation"] * 2, example=[0, 1], tokens=[3, 1], loss=[6.0, 1.0], kl=[1.0, 0.5])
     found = {metric: score_of_table(metric, table, ()) for metric in METRICS["log_likelihood"].readings}
     assert found == {"log_likelihood": -7 / 4, "perplexity": np.exp(7 / 4), "kl_to_original": 1.5 / 4}
 
 
-def test_losses_are_no_labels() -> None:
+def test_losses_are_no_labels():
     with pytest.raises(InputError, match="no labels to count"):
         score_of("negative_log_perplexity", of_texts([0], [0], ["a"]))
 
@@ -209,7 +207,7 @@ def test_losses_are_no_labels() -> None:
 
 
 @pytest.mark.parametrize("metric", [name for name, measure in METRICS.items() if measure.target.labelled])
-def test_every_metric_stands_first_among_its_readings_and_is_1_where_all_is_right(metric: str) -> None:
+def test_every_metric_stands_first_among_its_readings_and_is_1_where_all_is_right(metric):
     assert METRICS[metric].readings[0] == metric
     outcomes = of_words([[0, 1], [1]], [[0, 1], [1]], ["O", "B-X"])
     for reading in METRICS[metric].readings:
@@ -217,7 +215,7 @@ def test_every_metric_stands_first_among_its_readings_and_is_1_where_all_is_righ
         assert MEASURES[reading].low <= 1 <= MEASURES[reading].high
 
 
-def test_every_metric_has_readings() -> None:
+def test_every_metric_has_readings():
     assert {reading for measure in METRICS.values() for reading in measure.readings} == set(MEASURES)
     with pytest.raises(InputError, match="no metric 'bleu'; there are accuracy"):
         measure_of("bleu")
@@ -233,6 +231,6 @@ def test_every_metric_has_readings() -> None:
         ([0, -100], [0, 1], r"indices of the 2 label names"),
     ],
 )
-def test_bad_outcomes_are_named(gold: list[int], predicted: list[int], said: str) -> None:
+def test_bad_outcomes_are_named(gold, predicted, said):
     with pytest.raises(InputError, match=said):
         of_texts(gold, predicted, ["O", "B-X"])

@@ -1,7 +1,5 @@
 """Outcomes of runs are joined with labels and subsets; floors and scores are those worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +53,7 @@ def words(tmp_path: Path) -> TaskOutcomes:
     return outcomes
 
 
-def test_words_get_their_marks_and_labels(words: TaskOutcomes) -> None:
+def test_words_get_their_marks_and_labels(words):
     assert words.items["by_word"].tolist() == [0, 1, 1, 1, 1]
     assert words.items["subset"].tolist() == ["new", "", "new", "", "new"]
     assert {name: part.tolist() for name, part in words.subsets().items()} == {
@@ -66,7 +64,7 @@ def test_words_get_their_marks_and_labels(words: TaskOutcomes) -> None:
     assert (words.names, words.train_counts) == (tuple(NAMES), (5, 2, 1))
 
 
-def test_subsets_are_of_validation_examples_and_further_splits_are_parts() -> None:
+def test_subsets_are_of_validation_examples_and_further_splits_are_parts():
     outcomes = labelled({ORIGINALS: [1] * 4}, subset=["a", "", "a", ""])
     items = outcomes.items.assign(split=["validation", "validation", "more", "more"])
     parts = {name: part.tolist() for name, part in replace(outcomes, items=items).subsets().items()}
@@ -77,7 +75,7 @@ def test_subsets_are_of_validation_examples_and_further_splits_are_parts() -> No
     }
 
 
-def test_scores_and_floors_are_those_by_hand(words: TaskOutcomes) -> None:
+def test_scores_and_floors_are_those_by_hand(words):
     sample = words.sample("entity_f1", words.subsets()[ALL])
     # gold: an entity of two words and one of one word; the second run has a shorter one, a right and a wrong one
     assert sample.scores.tolist() == [1.0, pytest.approx(2 * 1 / (3 + 2))]
@@ -88,14 +86,14 @@ def test_scores_and_floors_are_those_by_hand(words: TaskOutcomes) -> None:
     assert sample.counts.shape == (2, 2, 3), "two runs, two sentences with words"
 
 
-def test_for_f1_everything_is_called_positive() -> None:
+def test_for_f1_everything_is_called_positive():
     outcomes = labelled({ORIGINALS: [1, 1, 1, 0]}, gold=[0, 0, 0, 1], metric="f1", train_counts=(9, 1))
     part = outcomes.subsets()[ALL]
     assert outcomes.sample("f1", part).trivial == pytest.approx(2 * 1 / (4 + 1))
     assert outcomes.sample("accuracy", part).trivial == 0.75
 
 
-def test_losses_have_texts_as_units() -> None:
+def test_losses_have_texts_as_units():
     """Of a masked model, whose probes have seeds; texts without a masked token count nothing."""
     tokens, wave = np.arange(40) % 4, 0.01 * np.cos(np.arange(40))
     means = {ORIGINALS: 1.0, FLOOR: 3.0, ("average", None, "0"): 2.0}
@@ -117,9 +115,7 @@ def test_losses_have_texts_as_units() -> None:
         (2, {}, "other", "was made from other texts than these outcomes"),
     ],
 )
-def test_what_does_not_belong_together_is_refused(
-    tmp_path: Path, recorded: int, columns: dict[str, Any], corpus: str, message: str
-) -> None:
+def test_what_does_not_belong_together_is_refused(tmp_path, recorded, columns, corpus, message):
     first = write_outcomes(tmp_path / "1.parquet", [0] * 5, 1, corpus)
     second = write_outcomes(tmp_path / "2.parquet", [0] * 5, recorded, **columns)
     labels = write_labels(tmp_path / "l.parquet", "by_word", [[0]] * 5, label_names=NAMES, train_counts=[1, 1, 1])
@@ -142,7 +138,7 @@ def learned(folder: Path, *rows: tuple[list[float], dict[str, Any]]) -> pd.DataF
     return pd.DataFrame([about | fields | path for (_, fields), path in zip(rows, paths, strict=True)])
 
 
-def test_orders_are_compared_by_rank(tmp_path: Path) -> None:
+def test_orders_are_compared_by_rank(tmp_path):
     whole, parts = {"part": None}, [{"seed": "0", "part": "1of2"}, {"seed": "0", "part": "2of2"}]
     weights = (UP, {"seed": "0"} | whole), (SWAPPED, {"seed": "1"} | whole), (DOWN, parts[0]), (UP, parts[1])
     stability = stability_of(learned(tmp_path, *weights), ("1/2",))
@@ -155,7 +151,7 @@ def test_orders_are_compared_by_rank(tmp_path: Path) -> None:
     assert (half["tau"], half["overlap"], half["by_chance"]) == (-1.0, 0.0, 0.5)
 
 
-def test_weights_are_compared_seed_by_seed_and_task_by_task(tmp_path: Path) -> None:
+def test_weights_are_compared_seed_by_seed_and_task_by_task(tmp_path):
     types = {"task": "u", "title": "Types"}
     weights = learned(
         tmp_path,

@@ -1,7 +1,5 @@
 """Patterns of heads against matrices made by hand, whose pattern and numbers are known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +61,7 @@ def flags(row: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("offset", [-2, -1, 0, 1, 2])
-def test_a_band_has_an_offset(offset: int) -> None:
+def test_a_band_has_an_offset(offset):
     row = patterns_of(shifted(offset))
     assert (row["flags"], row["offset"], row["dominant_rows"]) == (["diagonal", "concentrated"], offset, 1)
     assert row["diagonal_mass"] == pytest.approx(1)
@@ -71,7 +69,7 @@ def test_a_band_has_an_offset(offset: int) -> None:
     assert row["diagonal_lift"] == pytest.approx(N - 2, rel=1e-6)
 
 
-def test_uniform_attention_has_no_pattern() -> None:
+def test_uniform_attention_has_no_pattern():
     row = patterns_of(torch.ones(N, N))
     assert (row["flags"], row["offset"], row["dominant_rows"]) == ([], 0, 0)
     assert (row["diagonal_lift"], row["special_mass"]) == (pytest.approx(1), pytest.approx(2 / N))
@@ -79,7 +77,7 @@ def test_uniform_attention_has_no_pattern() -> None:
     assert not row["diagonal"] and row["diagonal_lift"] < 1.2
 
 
-def test_special_columns() -> None:
+def test_special_columns():
     first, last, both, text = measure_patterns(averages(column(0), column(N - 1), column(0, N - 1), column(5)), SPECIAL)
     masses = [[row[name] for name in ("first_mass", "separator_mass")] for row in (first, last)]
     assert masses == [pytest.approx([1, 0], abs=1e-6), pytest.approx([0, 1], abs=1e-6)]
@@ -89,14 +87,14 @@ def test_special_columns() -> None:
     assert both["special_mass"] == pytest.approx(1) and text["special_mass"] == pytest.approx(0, abs=1e-6)
 
 
-def test_a_head_can_be_diagonal_in_what_the_separator_leaves() -> None:
+def test_a_head_can_be_diagonal_in_what_the_separator_leaves():
     mixed = 0.8 * column(N - 1) + 0.2 * shifted(1)
     row = patterns_of(mixed)
     assert len(row["flags"]) == 3 and row["diagonal_mass"] == pytest.approx(0.2)
     assert patterns_of(mixed, diagonal_lift=12, special_mass=0.9, dominant_entry=0.9)["flags"] == []
 
 
-def test_rows_weigh_as_many_examples_as_use_them() -> None:
+def test_rows_weigh_as_many_examples_as_use_them():
     # slots 0, 1 and 12 in both examples, 2 in one: mass on special keys is 1 in row 2 and 0 in the others
     head = torch.zeros(N, N)
     head[[0, 1, N - 1], 1] = 1
@@ -106,7 +104,7 @@ def test_rows_weigh_as_many_examples_as_use_them() -> None:
     assert (row["dominant_rows"], row["concentrated"]) == (1, True)
 
 
-def test_a_key_that_is_rarely_there_has_little_mass() -> None:
+def test_a_key_that_is_rarely_there_has_little_mass():
     # C[q,2] is 1 wherever slot 2 is used at all, but only one example in three uses it
     examples = [[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]]
     assert float(averages(column(2), examples=examples).mean[0, 0, 1, 2]) == pytest.approx(1)
@@ -114,13 +112,13 @@ def test_a_key_that_is_rarely_there_has_little_mass() -> None:
     assert patterns_of(column(2), examples=examples)["dominant_rows"] == pytest.approx(1 / 10)
 
 
-def test_no_text_slots_means_no_diagonal() -> None:
+def test_no_text_slots_means_no_diagonal():
     row = patterns_of(torch.ones(N, N), examples=[SPECIAL])
     assert [row[name] for name in ("offset", "diagonal_lift", "diagonal_mass")] == [None] * 3
     assert row["flags"] == ["mostly_special"]
 
 
-def test_layers_and_heads_keep_their_places() -> None:
+def test_layers_and_heads_keep_their_places():
     rows = measure_patterns(averages(*(shifted(offset) for offset in (-2, -1, 0, 1, 2, 0)), layers=2), SPECIAL)
     places = [(row["layer"], row["head"], row["offset"]) for row in rows]
     assert places == [(0, 0, -2), (0, 1, -1), (0, 2, 0), (1, 0, 1), (1, 1, 2), (1, 2, 0)]
@@ -135,9 +133,7 @@ def test_layers_and_heads_keep_their_places() -> None:
         (SPECIAL, [], "over no token"),
     ],
 )
-def test_wrong_special_slots_and_constants_of_nothing_are_refused(
-    special: list[int], examples: list[list[int]], message: str
-) -> None:
+def test_wrong_special_slots_and_constants_of_nothing_are_refused(special, examples, message):
     with pytest.raises(papa.InputError, match=message):
         measure_patterns(averages(torch.ones(N, N), examples=examples), special)
 
@@ -163,14 +159,14 @@ def corpus(tmp_path: Path, tokenizer: Any) -> Any:
     return lay_out
 
 
-def test_special_slots_are_read_off_the_tokens(corpus: Any) -> None:
+def test_special_slots_are_read_off_the_tokens(corpus):
     single = Tokens.read(corpus(first=["a b", "a c d", "a"]))["train"]
     assert special_slots(single) == [0, 12]
     pairs = Tokens.read(corpus(first=["a b", "a c", "a"], second=["a b", "a", "a c"]))["train"]
     assert special_slots(pairs) == [0, 6, 12]
 
 
-def test_two_separators_between_texts() -> None:
+def test_two_separators_between_texts():
     """As RoBERTa has them; a text may hold a separator's id too, and all second texts may begin alike."""
     start, end, word = 0, 2, 7
     slots = [[0, 1, 6, 7, 8, 9, 12], [0, 1, 2, 3, 6, 7, 8, 9, 12], [0, 1, 6, 7, 8, 12]]
@@ -187,7 +183,7 @@ def patterns_job(folder: Path, tokens: Path) -> Job[AnalysisOf]:
     return analysis_job("patterns", parameters, inputs, folder / "patterns", drawn=True)
 
 
-def test_the_table_its_sentence_and_the_pictures(corpus: Any, tmp_path: Path) -> None:
+def test_the_table_its_sentence_and_the_pictures(corpus, tmp_path):
     constants = averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0))
     constants.about = {"model": "tiny", "corpus": "f", "style": "paper", "segments": "aligned", "slots": "13"}
     constants.save(tmp_path / "average.h5")
@@ -208,7 +204,7 @@ def test_the_table_its_sentence_and_the_pictures(corpus: Any, tmp_path: Path) ->
     assert ">layer 0, head 4<" in Path(job.output("svg")).read_text(encoding="utf-8")
 
 
-def test_tokens_of_another_corpus_are_refused(corpus: Any, tmp_path: Path) -> None:
+def test_tokens_of_another_corpus_are_refused(corpus, tmp_path):
     constants = averages(shifted(1))
     constants.about = {"model": "tiny", "corpus": "other"}
     constants.save(tmp_path / "average.h5")

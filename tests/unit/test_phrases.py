@@ -1,7 +1,5 @@
 """The words of conclusions, and how percentages are written."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -29,14 +27,14 @@ STEP |= {"fraction": "1/8", "replaced": 14, "tasks": 2, "worst": "A"}
 
 
 @pytest.mark.parametrize("order", [*ORDERS, "layers-in-turn"])
-def test_every_order_has_words(order: str) -> None:
+def test_every_order_has_words(order):
     """Also an order that somebody adds, and then gives seeds or draws."""
     words = [in_order(order, draws) for draws in (0, 1, 3)]
     assert words[0] == words[1] and all(words)
     assert ("3" in words[2]) or order not in DRAWN
 
 
-def test_words_of_orders_are_parts_of_sentences() -> None:
+def test_words_of_orders_are_parts_of_sentences():
     assert in_order("lambda", 1) == "in the order of λ" and in_order("lambda", 3) == "averaged over 3 orders of λ"
     assert in_order("layers-in-turn", 0) == "in the order layers-in-turn"
     assert in_order("layers-in-turn", 2) == "averaged over 2 orders layers-in-turn"
@@ -62,11 +60,11 @@ def test_words_of_orders_are_parts_of_sentences() -> None:
         (None, 1, False, "-"),
     ],
 )
-def test_a_share_in_percent(share: float | None, decimals: int | None, upper: bool, text: str) -> None:
+def test_a_share_in_percent(share, decimals, upper, text):
     assert percent(share, decimals, upper) == text
 
 
-def test_intervals_and_losses() -> None:
+def test_intervals_and_losses():
     assert interval_text(0.294, 0.401) == "29 to 40 %" and interval_text(-0.48, 0.71) == "-48 to 71 %"
     assert interval_text(math.nan, 0.4) == interval_text(None, None) == "-"
     assert interval_text(-math.inf, math.inf) == "unbounded"
@@ -80,7 +78,7 @@ def test_intervals_and_losses() -> None:
     assert above_all(1.004) == "" and above_all(1.2).startswith(" Above 100 %, more is lost than")
 
 
-def test_a_bound_an_exclusion_and_a_rising_curve() -> None:
+def test_a_bound_an_exclusion_and_a_rising_curve():
     bounded = Step(**STEP, bound=0.4401, margin=0.4401)
     assert bound(bounded) == "with 14 replaced, the upper bound of the loss on A is 45 %"
     for unbounded in (Step(**STEP), Step(**STEP, bound=math.inf, margin=math.inf)):

@@ -1,7 +1,5 @@
 """Our numbers with those of the paper: which are joined, and what a comparison is called."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +36,7 @@ def compare(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple[l
     return read_table(folder / "p.parquet").to_pylist(), message, (folder / "p.md").read_text(encoding="utf-8")
 
 
-def test_the_values_are_those_of_the_tables() -> None:
+def test_the_values_are_those_of_the_tables():
     values = published_values()
     assert len(values) == 104
     tables = {("1", "roberta-base"), ("2", "roberta-base"), ("4", "roberta-large"), ("5", "roberta-large")}
@@ -47,7 +45,7 @@ def test_the_values_are_those_of_the_tables() -> None:
     assert set(METRIC_NAMES.values()) - {"chunk_f1"} <= set(TASK_METRICS)
 
 
-def test_an_edited_value_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edited_value_is_noticed(tmp_path, monkeypatch):
     values = local_digests.PUBLISHED.read_text(encoding="utf-8")
     monkeypatch.setattr(local_digests, "PUBLISHED", tmp_path / "published.csv")
     recorded = []
@@ -58,7 +56,7 @@ def test_an_edited_value_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert recorded[0] != recorded[1]
 
 
-def test_tables_are_joined_one_by_one(tmp_path: Path) -> None:
+def test_tables_are_joined_one_by_one(tmp_path):
     rows, message, page = compare(tmp_path, [row("1", 0.9), row("1/2", 0.85), row("0", 0.79)])
     # the same setting under two names, and two values: 0.81 and 0.80
     assert [(r["table"], r["setting"], r["published"], r["ours"], r["inside"]) for r in rows] == [
@@ -76,19 +74,19 @@ def test_tables_are_joined_one_by_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mean", "inside"), [(0.8519, False), (0.8521, True), (0.8879, True), (0.8881, False)])
-def test_inside_means_a_number_that_rounds_to_the_published_one(tmp_path: Path, mean: float, inside: bool) -> None:
+def test_inside_means_a_number_that_rounds_to_the_published_one(tmp_path, mean, inside):
     [comparison], _, _ = compare(tmp_path, [row("1", mean)])  # 0.87, so 0.865 to 0.875; ours ± 0.013
     assert comparison["inside"] is inside
 
 
-def test_one_seed_is_neither_inside_nor_outside(tmp_path: Path) -> None:
+def test_one_seed_is_neither_inside_nor_outside(tmp_path):
     [comparison], message, page = compare(tmp_path, [row("1", 0.87, half=None, seeds=1)])
     assert comparison["inside"] is None and comparison["ours"] == 0.87
     assert message.endswith("0 of 0 inside our interval")
     assert "| 0.870 | +0.000 | - |" in page
 
 
-def test_the_published_reading_is_compared(tmp_path: Path) -> None:
+def test_the_published_reading_is_compared(tmp_path):
     ours = [("token_accuracy", 0.95, {}), ("chunk_f1", 0.93, {"main": False})]
     ours += [("chunk_f1", 0.80, {"main": False, "subset": "hard"})]
     rows = [row("1", mean, metric=metric, task="pos", **columns) for metric, mean, columns in ours]
@@ -96,7 +94,7 @@ def test_the_published_reading_is_compared(tmp_path: Path) -> None:
     assert (comparison["metric"], comparison["ours"], comparison["published"]) == ("chunk_f1", 0.93, 0.93)
 
 
-def test_other_constants_are_named_by_the_caller(tmp_path: Path) -> None:
+def test_other_constants_are_named_by_the_caller(tmp_path):
     ours = [row("0", 0.8, constant=constant) for constant in ("average_of_mnli", "zeros")]
     rows, _, _ = compare(tmp_path, ours)
     assert [(r["table"], r["setting"]) for r in rows] == [("4", "zeros")]
@@ -105,7 +103,7 @@ def test_other_constants_are_named_by_the_caller(tmp_path: Path) -> None:
     assert named == [("4", "zeros", "zeros"), ("5", "mnli", "average_of_mnli")]
 
 
-def test_nothing_to_compare_is_an_empty_table(tmp_path: Path) -> None:
+def test_nothing_to_compare_is_an_empty_table(tmp_path):
     for options in ({"models": {"big": None}}, {"models": {"big": "x/MiniLM"}}, {"tasks": {}}):
         rows, message, page = compare(tmp_path, [row("1", 0.9)], **options)
         assert rows == [] and message.startswith("0 published values")
@@ -123,13 +121,13 @@ def test_nothing_to_compare_is_an_empty_table(tmp_path: Path) -> None:
         ({"tasks": {"para": "cola"}}, "whose metric is matthews_correlation; the summary has f1 of it"),
     ],
 )
-def test_wrong_names_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_wrong_names_are_refused(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         compare(tmp_path, [row("1", 0.9)], **options)
     assert not (tmp_path / "p.parquet").exists()
 
 
-def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
+def test_a_damaged_summary_is_named(tmp_path):
     (tmp_path / "summary.parquet").write_text("no Parquet")
     with pytest.raises(DamagedArtefact, match=r"summary\.parquet cannot be read"):
         analyse(job(tmp_path))

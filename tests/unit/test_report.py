@@ -1,7 +1,5 @@
 """The page as a file: one page that needs nothing else, in which no text of a config can become code."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -124,7 +122,7 @@ def wary(tmp_path_factory: pytest.TempPathFactory) -> Page:
     return Page(text_of(write_results(tmp_path_factory.mktemp("wary"), skills, **changes)))
 
 
-def test_nothing_is_loaded_and_only_the_scripts_of_the_report_may_run(page: Page) -> None:
+def test_nothing_is_loaded_and_only_the_scripts_of_the_report_may_run(page):
     for tag, attributes in page.tags:
         assert "src" not in attributes, tag
         assert (attributes.get("href") or "#").startswith(("#", "data:")), tag
@@ -136,7 +134,7 @@ def test_nothing_is_loaded_and_only_the_scripts_of_the_report_may_run(page: Page
     assert len(scripts) == 2 and data.startswith("{")
 
 
-def test_hostile_names_stay_text(page: Page, written: str) -> None:
+def test_hostile_names_stay_text(page, written):
     assert TITLE not in written and SUBSET not in written
     assert TITLE in {cell for lines in page.tables.values() for line in lines for cell in line}
     assert [entry["title"] for entry in page.data["explorer"]["entries"]][:2] == [TITLE, "Second"]
@@ -145,7 +143,7 @@ def test_hostile_names_stay_text(page: Page, written: str) -> None:
     assert not page.open
 
 
-def test_the_conclusion_comes_first(page: Page, claims: Any) -> None:
+def test_the_conclusion_comes_first(page, claims):
     lines = [line for line in claims["lines"] if line["grid"] == "score_by_fraction"]
     assert claims["sentence"] == " ".join(line["sentence"] for line in lines) and len(lines) == 2
     places = [page.words.index(" ".join(line["sentence"].split())) for line in lines]
@@ -153,7 +151,7 @@ def test_the_conclusion_comes_first(page: Page, claims: Any) -> None:
     assert places[1] < page.words.index("loss with all 15 heads replaced")
 
 
-def test_each_line_has_its_numbers_with_intervals_and_reasons(page: Page, claims: Any) -> None:
+def test_each_line_has_its_numbers_with_intervals_and_reasons(page, claims):
     line = claims["lines"][0]
     end, area, step = line["at_end"], line["area"], line["steps"][1]
     assert (line["replaceable"], step["replaced"]) == (8, 15)
@@ -170,7 +168,7 @@ def test_each_line_has_its_numbers_with_intervals_and_reasons(page: Page, claims
         assert words in page.words
 
 
-def test_claims_are_in_a_table_and_differences_too(page: Page) -> None:
+def test_claims_are_in_a_table_and_differences_too(page):
     header, *lines = page.tables["_claims-score_by_fraction-0"]
     assert header[:4] == ["line", "heads replaced", "tasks", "loss"]
     numbers = [[line, f"{replaced} of 15", "2"] for line in ("small", "other") for replaced in (8, 15)]
@@ -191,7 +189,7 @@ def drawn_in(figure: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(text) for text in dict.fromkeys(json.dumps(row) for rows in data for row in rows)]
 
 
-def test_heads_are_drawn_against_the_margin(page: Page, claims: Any) -> None:
+def test_heads_are_drawn_against_the_margin(page, claims):
     rows = drawn_in(page.data["figures"]["_claims-score_by_fraction"])
     *steps, last = [row for row in rows if row.get("line") == "small"]
     assert [row["margin"] for row in steps] == [0, *(step["margin"] for step in claims["lines"][0]["steps"])]
@@ -200,13 +198,13 @@ def test_heads_are_drawn_against_the_margin(page: Page, claims: Any) -> None:
     assert [row["margin"] for row in rows if "text" in row] == [0.1]
 
 
-def test_the_glossary_explains_every_word_and_keeps_numbers_with_their_percent(page: Page) -> None:
+def test_the_glossary_explains_every_word_and_keeps_numbers_with_their_percent(page):
     assert page.text.count("bove 100\u00a0%") >= 2 and "bove 100 %" not in page.text  # also with the claims
     assert all(f"{word} {meaning}." in page.words for word, meaning in GLOSSARY.items())
     assert not re.search(r"(?<!context-)\bfree\b", page.words)
 
 
-def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path: Path) -> None:
+def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path):
     page = Page(text_of(write_results(tmp_path, {"second": NO_SKILL}, **SMALL)))
     why = f"the probe is no better than the majority class, {LABELS[0]} (0.750)"
     nothing = "Nothing can be concluded about small with heads replaced by average constants in the order of λ."
@@ -220,7 +218,7 @@ def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path: Path) ->
     assert "section-score_and_drop" not in page.values("id")
 
 
-def test_tasks_to_be_wary_of_are_named(wary: Page) -> None:
+def test_tasks_to_be_wary_of_are_named(wary):
     for words in (
         "Excluded. Constant: the probe is no better than the majority class",
         "At their ceiling. Easy.",
@@ -231,7 +229,7 @@ def test_tasks_to_be_wary_of_are_named(wary: Page) -> None:
         assert words in wary.words
 
 
-def test_several_orders_of_lambda_are_compared_and_the_first_is_shown(wary: Page) -> None:
+def test_several_orders_of_lambda_are_compared_and_the_first_is_shown(wary):
     header, *lines = wary.tables["stability-0"]
     assert header[:6] == ["task", "model", "constants", "order", "compared", "τ"]
     assert {line[0] for line in lines} == {"Easy", "Long", "Constant"}
@@ -242,7 +240,7 @@ def test_several_orders_of_lambda_are_compared_and_the_first_is_shown(wary: Page
     assert analysis[-3:] == ["λ", "2, 0", "1, 2, 3"]
 
 
-def test_orders_by_several_weights_are_compared_with_what_they_cost(tmp_path: Path) -> None:
+def test_orders_by_several_weights_are_compared_with_what_they_cost(tmp_path):
     run = CONFIG["run"] | {"models": ["small"], "tasks": ["first"], "orders": ["lambda", "gradient", "variance"]}
     study = write_results(tmp_path, run=run, grids={}, ranking={"seeds": [0, 1]})
     page = Page(text_of(study))
@@ -259,7 +257,7 @@ def test_orders_by_several_weights_are_compared_with_what_they_cost(tmp_path: Pa
     assert all(area["low"] < area["difference"] < area["high"] for area in areas)
 
 
-def test_every_analysis_is_there_with_its_figure_and_table(page: Page) -> None:
+def test_every_analysis_is_there_with_its_figure_and_table(page):
     figures = {"_claims-score_by_fraction", "_learning", "score_by_fraction", "score_and_drop"}
     assert set(page.data["figures"]) == figures
     sections = {"section-score_by_fraction", "section-ends", "section-score_and_drop", "explorer", "runs"}
@@ -272,7 +270,7 @@ def test_every_analysis_is_there_with_its_figure_and_table(page: Page) -> None:
     assert page.words.count(f"n = {EXAMPLES} validation examples per task") == len(figures)
 
 
-def test_learning_curves_have_a_panel_for_each_task_and_model(page: Page) -> None:
+def test_learning_curves_have_a_panel_for_each_task_and_model(page):
     figure = page.data["figures"]["_learning"]
     assert ["".join(panel["title"]) for panel in figure["concat"]] == [
         f"{task} ({model})" for model in ("small", "other") for task in (TITLE, "Second")
@@ -283,14 +281,14 @@ def test_learning_curves_have_a_panel_for_each_task_and_model(page: Page) -> Non
     assert {row["epoch"] for row in rows} == {1, 2, 3} and {row["runs"] for row in rows} == {3}
 
 
-def test_subsets_are_explained_and_have_numbers(page: Page) -> None:
+def test_subsets_are_explained_and_have_numbers(page):
     assert f"that the config scores separately (column kind: {SUBSET}, position)." in page.words
     header, *lines = page.tables["score_by_fraction-1"]
     assert header[:4] == ["task", "model", "subset", "examples"]
     assert len(lines) == 8 and lines[0][:4] == [TITLE, "small", SUBSET, str(EXAMPLES // 2)]
 
 
-def test_data_says_what_was_used_and_what_training_had_already(page: Page) -> None:
+def test_data_says_what_was_used_and_what_training_had_already(page):
     header, first, *_ = page.tables["data-0"]
     cells = dict(zip(header, first, strict=True))
     assert cells["training rows used / available"] == "1,024 / 2,048"
@@ -300,13 +298,13 @@ def test_data_says_what_was_used_and_what_training_had_already(page: Page) -> No
     assert len(page.tables["data-0"]) == 1 + 4
 
 
-def test_the_page_waits_for_all_that_it_shows(study: Study) -> None:
+def test_the_page_waits_for_all_that_it_shows(study):
     rules = {"summarise", "claims", "analysis", "drawn_analysis"}
     assert {job.rule for job in study.job("page").needed} == rules
     assert study.jobs()[-1].rule == "page"
 
 
-def test_published_values_are_next_to_ours(tmp_path: Path) -> None:
+def test_published_values_are_next_to_ours(tmp_path):
     models = CONFIG["models"] | {"small": {"hub": "FacebookAI/roberta-base"}}
     task = CONFIG["tasks"]["second"] | {"published": "sst2"}
     page = Page(text_of(write_results(tmp_path, models=models, **(SMALL | {"tasks": {"second": task}}))))
@@ -316,7 +314,7 @@ def test_published_values_are_next_to_ours(tmp_path: Path) -> None:
     assert page.tables["models-0"][1][1] == "FacebookAI/roberta-base"
 
 
-def test_models_and_config_are_shown_without_places(page: Page, written: str) -> None:
+def test_models_and_config_are_shown_without_places(page, written):
     assert page.tables["models-0"][1:] == [
         ["small", "random roberta", "", "5ba", "0.1.0"],
         ["other", "a folder", "", "5ba", "0.1.0"],
@@ -325,7 +323,7 @@ def test_models_and_config_are_shown_without_places(page: Page, written: str) ->
     assert "learning_rate: 0.001" in page.text and "token_budget" not in page.text
 
 
-def test_seconds_and_memory_are_those_of_the_benchmark_files(page: Page) -> None:
+def test_seconds_and_memory_are_those_of_the_benchmark_files(page):
     jobs = {line[0]: line[1:] for line in page.tables["jobs-0"]}
     # jobs of a task that the config does not have any more do not count
     assert jobs["probe"][:4] == ["16", "2", "4", "300"]
@@ -335,7 +333,7 @@ def test_seconds_and_memory_are_those_of_the_benchmark_files(page: Page) -> None
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", jobs["all"][4]) and jobs["hidden states"][4] == "–"
 
 
-def test_a_removed_seed_counts_in_no_table(study: Study, tmp_path: Path) -> None:
+def test_a_removed_seed_counts_in_no_table(study, tmp_path):
     """Its runs stay in the files of their variants."""
     job = study.analysis("summary").placed(study.results)
     outputs = {name: str(tmp_path / Path(path).name) for name, path in job.outputs.items()}
@@ -347,13 +345,13 @@ def test_a_removed_seed_counts_in_no_table(study: Study, tmp_path: Path) -> None
     assert set(read_table(outputs["table"])["seeds"].to_pylist()) == {2}
 
 
-def test_same_results_give_the_same_page(study: Study, written: str) -> None:
+def test_same_results_give_the_same_page(study, written):
     job = page_job(study)
     assert write_report(job) == "2 lines, 4 figures and 4 sets of heads in the HTML report"
     assert Path(job.output("page")).read_text(encoding="utf-8") == written
 
 
-def test_numbers_agree_with_their_nouns(tmp_path: Path) -> None:
+def test_numbers_agree_with_their_nouns(tmp_path):
     run = SMALL["run"] | {"fractions": ["1", "1/2"], "seeds": [1]}
     task = CONFIG["tasks"]["second"] | {"epochs": 1}
     job = page_job(write_results(tmp_path, {}, run=run, grids={}, tasks={"second": task}))
@@ -364,7 +362,7 @@ def test_numbers_agree_with_their_nouns(tmp_path: Path) -> None:
     assert "Learning curves" not in words  # of one epoch
 
 
-def test_the_report_records_what_made_it(study: Study, written: str) -> None:
+def test_the_report_records_what_made_it(study, written):
     job = page_job(study)
     trace = trace_of(job.output("page"))
     assert trace is not None and trace.stage == "page"
@@ -388,7 +386,7 @@ def test_the_report_records_what_made_it(study: Study, written: str) -> None:
         ("a=b", "a=b"),
     ],
 )
-def test_no_cell_of_a_download_is_a_formula(cell: str, written: str) -> None:
+def test_no_cell_of_a_download_is_a_formula(cell, written):
     source = (PAGES / "report.js").read_text(encoding="utf-8")
     functions = "\n".join(re.findall(r"^  const (?:NUMBER|inert|quoted) = .*$", source, re.MULTILINE))
     script = f"{functions}\nprocess.stdout.write(quoted({json.dumps(cell)}));"
@@ -396,7 +394,7 @@ def test_no_cell_of_a_download_is_a_formula(cell: str, written: str) -> None:
     assert quoted == '"' + written.replace('"', '""') + '"'
 
 
-def test_a_damaged_result_is_named_and_nothing_written(study: Study, written: str) -> None:
+def test_a_damaged_result_is_named_and_nothing_written(study, written):
     job, path = page_job(study), study.results / "models/small/corpora/texts/average.h5"
     intact = path.read_bytes()
     path.write_bytes(intact[:-1])
@@ -409,7 +407,7 @@ def test_a_damaged_result_is_named_and_nothing_written(study: Study, written: st
         path.write_bytes(intact)
 
 
-def test_a_report_reads_nothing_that_its_inputs_were_not_made_from(tmp_path: Path) -> None:
+def test_a_report_reads_nothing_that_its_inputs_were_not_made_from(tmp_path):
     """Then it is outdated whenever something that it shows changes."""
     study = write_results(tmp_path, **SMALL)
     before = text_of(study)

@@ -1,7 +1,5 @@
 """Sources: every form of a corpus gives the same rows, every fault one message; where models are found."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import importlib.util
@@ -11,7 +9,6 @@ import re
 import sys
 import time
 import types
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,7 +95,7 @@ def on_hub(**keys: object) -> Corpus:
     return Corpus(**{"hub": "some/data", "config": "tiny", **keys})
 
 
-def test_mirror_gives_rows_and_class_names(tmp_path: Path) -> None:
+def test_mirror_gives_rows_and_class_names(tmp_path):
     hub = str(mirror(tmp_path))
     corpus = on_hub(validation="validation_matched", revision="0" * 40)
     for split in ("train", "validation"):
@@ -108,7 +105,7 @@ def test_mirror_gives_rows_and_class_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("readme", [True, False])
-def test_rows_are_those_of_the_files_as_they_are_now(tmp_path: Path, readme: bool) -> None:
+def test_rows_are_those_of_the_files_as_they_are_now(tmp_path, readme):
     """Without a README, folders stand for configs."""
     hub = str(mirror(tmp_path, readme=readme))
     corpus = on_hub(validation="validation_matched" if readme else "validation")
@@ -128,16 +125,16 @@ def test_rows_are_those_of_the_files_as_they_are_now(tmp_path: Path, readme: boo
         ({"train": "test"}, r'split test cannot be loaded.*"test"'),
     ],
 )
-def test_mirror_says_what_it_has(tmp_path: Path, keys: dict, said: str) -> None:
+def test_mirror_says_what_it_has(tmp_path, keys, said):
     hub = str(mirror(tmp_path))
     with pytest.raises(InputError, match=said):
         load_rows(on_hub(**keys), "train", mirror=hub)
 
 
-def test_without_network_and_mirror_says_how_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_network_and_mirror_says_how_to_fetch(monkeypatch):
     import datasets
 
-    def unreachable(*_: object, **__: object) -> None:
+    def unreachable(*_, **__):
         raise ConnectionError("Couldn't reach 'some/data' on the Hub (LocalEntryNotFoundError)")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
@@ -164,7 +161,7 @@ def write(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("form", ["parquet", "json", "jsonl", "csv", "tsv"])
-def test_files_of_every_form_contain_the_same_rows(tmp_path: Path, form: str) -> None:
+def test_files_of_every_form_contain_the_same_rows(tmp_path, form):
     corpus = in_file(write(tmp_path / f"a.{form}"))
     rows = load_rows(corpus, "train")
     assert rows.table.to_pydict() == {"text": TEXTS, "label": LABELS} and rows.names == ["text", "label"]
@@ -191,7 +188,7 @@ LABEL = {"_type": "ClassLabel", "names": ["no", "yes"]}
         ({"info": {"features": {"label": LABEL | {"names": None}}}}, {}),
     ],
 )
-def test_parquet_keeps_class_names(tmp_path: Path, described: object, names: dict) -> None:
+def test_parquet_keeps_class_names(tmp_path, described, names):
     rows = load_rows(in_file(parquet(tmp_path / "a.parquet", described)), "train")
     assert rows.class_names == names and rows.table.num_rows == 3
 
@@ -211,13 +208,13 @@ TWO = {"words": [["EU"], ["buys"]], "column_2": [["NNP"], ["VBZ"]]}
         *(("a.conll", f"EU\tNNP\n{spaces}\nbuys\tVBZ\n", TWO) for spaces in (" ", "\t", " \t  ", "\u00a0")),
     ],
 )
-def test_files_are_read_as_they_are_meant(tmp_path: Path, name: str, content: str, rows: dict) -> None:
+def test_files_are_read_as_they_are_meant(tmp_path, name, content, rows):
     (tmp_path / name).write_text(content, encoding="utf-8", newline="")
     assert load_rows(in_file(tmp_path / name), "train").table.to_pydict() == rows
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl"])
-def test_columns_that_nobody_wants_may_mix_types(tmp_path: Path, form: str) -> None:
+def test_columns_that_nobody_wants_may_mix_types(tmp_path, form):
     records = [{"text": "a", "x": 1}, {"text": "b", "x": "s"}]
     file = tmp_path / f"a.{form}"
     file.write_text(json.dumps(records) if form == "json" else "\n".join(map(json.dumps, records)))
@@ -226,13 +223,13 @@ def test_columns_that_nobody_wants_may_mix_types(tmp_path: Path, form: str) -> N
         load_rows(in_file(file), "train")
 
 
-def test_a_text_file_has_words_if_they_are_asked_for(tmp_path: Path) -> None:
+def test_a_text_file_has_words_if_they_are_asked_for(tmp_path):
     (tmp_path / "a.txt").write_text("EU rejects\n\nNew York", encoding="utf-8")
     words = load_rows(in_file(tmp_path / "a.txt", words="words"), "train").table["words"]
     assert words.to_pylist() == [["EU"], ["New"]]
 
 
-def test_a_split_that_a_corpus_has_not() -> None:
+def test_a_split_that_a_corpus_has_not():
     with pytest.raises(InputError, match="corpus of a/b, split train has no validation split; every task needs one"):
         load_rows(Corpus(hub="a/b", validation=None), "validation")
     with pytest.raises(InputError, match=r"corpus of a\.csv has no validation split"):
@@ -248,7 +245,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("separator", [" ", "\t", "  "])
-def test_conll_sentences(tmp_path: Path, separator: str) -> None:
+def test_conll_sentences(tmp_path, separator):
     file = tmp_path / "a.conll"
     file.write_text(CONLL.replace(" ", separator), encoding="utf-8")
     assert load_rows(in_file(file, columns=("words", "pos", "ner")), "train").table.to_pydict() == NAMED
@@ -258,7 +255,7 @@ def test_conll_sentences(tmp_path: Path, separator: str) -> None:
 
 
 @pytest.mark.parametrize("separator", [" ", "\t"])
-def test_comments_of_conll_files_are_no_words(tmp_path: Path, separator: str) -> None:
+def test_comments_of_conll_files_are_no_words(tmp_path, separator):
     file = tmp_path / "a.conll"
     text = CONLL.replace("EU", "# sent_id = 7\n# text of it\nEU").replace("-DOCSTART- -X- O", "# newdoc")
     file.write_text(re.sub("(?m)^(?!#)(.*)$", lambda line: line[0].replace(" ", separator), text), encoding="utf-8")
@@ -269,7 +266,7 @@ def test_comments_of_conll_files_are_no_words(tmp_path: Path, separator: str) ->
     assert load_rows(corpus, "train").table["words"].to_pylist()[-1] == ["#"], "a word like any other"
 
 
-def test_messages_name_the_line_where_a_sentence_begins(tmp_path: Path) -> None:
+def test_messages_name_the_line_where_a_sentence_begins(tmp_path):
     file = tmp_path / "a.conll"
     file.write_text("# id\nEU\tNNP\n\n\nbuys\tVBZ\n\u00a0\tNNP\n", encoding="utf-8")
     columns = Columns(str(file), load_rows(in_file(file), "train"))
@@ -278,7 +275,7 @@ def test_messages_name_the_line_where_a_sentence_begins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["json", "jsonl"])
-def test_an_object_of_columns_is_no_row(tmp_path: Path, suffix: str) -> None:
+def test_an_object_of_columns_is_no_row(tmp_path, suffix):
     file = tmp_path / f"a.{suffix}"
     file.write_text('{"text": ["a", "b"], "words": [["a"], ["b"]], "label": [0, 1]}')
     columns = Columns(str(file), read_file(file))
@@ -312,7 +309,7 @@ def test_an_object_of_columns_is_no_row(tmp_path: Path, suffix: str) -> None:
         ("a.conll", b"# id\nEU NNP\nrejects\n", r"line 3 has 1 column, the lines above it 2"),
     ],
 )
-def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_bad_files_are_named(tmp_path, name, content, said):
     file = tmp_path / name
     file.write_bytes(content)
     with pytest.raises(InputError, match=said) as caught:
@@ -320,13 +317,13 @@ def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, said: st
     assert str(file) in str(caught.value)
 
 
-def test_missing_files_are_named(tmp_path: Path) -> None:
+def test_missing_files_are_named(tmp_path):
     for read in (lambda corpus: load_rows(corpus, "train"), lambda corpus: source_digests(corpus, None)):
         with pytest.raises(InputError, match=r"There is no file .*nope\.csv"):
             read(in_file(tmp_path / "nope.csv"))
 
 
-def test_generated_rows() -> None:
+def test_generated_rows():
     from papa.data.generated import GRAMMAR_VERSION, generate
 
     corpus = Corpus(generated="reading", rows={"train": 7, "validation": 5}, seed=3)
@@ -335,7 +332,7 @@ def test_generated_rows() -> None:
     assert source_digests(corpus, None) == {"grammar": str(GRAMMAR_VERSION)}
 
 
-def test_digests_of_sources_are_those_of_their_content(tmp_path: Path) -> None:
+def test_digests_of_sources_are_those_of_their_content(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"text\na\n")
     (tmp_path / "b.csv").write_bytes(b"text\nb\n")
     files = {"train": str(tmp_path / "a.csv"), "validation": str(tmp_path / "b.csv")}
@@ -373,9 +370,7 @@ def written_with_its_old_time(file: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [changed_in_place, moved_over, written_with_its_old_time])
-def test_a_digest_is_remembered_until_the_file_changes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: Callable[[Path], None]
-) -> None:
+def test_a_digest_is_remembered_until_the_file_changes(monkeypatch, tmp_path, change):
     monkeypatch.setattr("papa.data.digests.SETTLED", -1)
     file = tmp_path / "weights"
     file.write_bytes(b"weights")
@@ -389,7 +384,7 @@ def test_a_digest_is_remembered_until_the_file_changes(
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b"{", b'{"KEY": 1}', b'{"KEY": []}', b'{"KEY": [1, "x"]}', b"\xff"])
-def test_a_damaged_memory_of_digests_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_memory_of_digests_is_ignored(monkeypatch, tmp_path, damage):
     monkeypatch.setattr("papa.data.digests.SETTLED", -1)
     file, memory = tmp_path / "a", tmp_path / "own cache/papa/digests.json"
     file.write_bytes(b"weights")
@@ -399,7 +394,7 @@ def test_a_damaged_memory_of_digests_is_ignored(monkeypatch: pytest.MonkeyPatch,
     assert list(json.loads(memory.read_text())) == [str(file)]
 
 
-def test_digests_without_a_place_to_remember_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_digests_without_a_place_to_remember_them(monkeypatch, tmp_path):
     (tmp_path / "a").write_bytes(b"weights")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a"))
     monkeypatch.setattr("papa.data.digests.SETTLED", -1)
@@ -416,7 +411,7 @@ def model_folder(folder: Path, weights: bytes = b"weights") -> Path:
     return folder
 
 
-def test_places_of_a_model_in_their_order(tmp_path: Path) -> None:
+def test_places_of_a_model_in_their_order(tmp_path):
     assert (place_of(MODEL, Machine()), revision_of(MODEL, Machine())) == ("some/model", "abc")
     mirrored = Machine(hub_mirror=str(tmp_path))
     (tmp_path / "some" / "model").mkdir(parents=True)
@@ -429,7 +424,7 @@ def test_places_of_a_model_in_their_order(tmp_path: Path) -> None:
     assert place_of(MODEL, named_too) == str(tmp_path / "named")
 
 
-def test_a_mirror_of_another_commit_is_refused(tmp_path: Path) -> None:
+def test_a_mirror_of_another_commit_is_refused(tmp_path):
     hub = str(mirror(tmp_path))
     machine = Machine(hub_mirror=hub)
     model_folder(tmp_path / "some" / "model")
@@ -451,8 +446,8 @@ def test_a_mirror_of_another_commit_is_refused(tmp_path: Path) -> None:
         place_of(MODEL, machine)
 
 
-def test_a_model_in_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def place(package: str) -> str:
+def test_a_model_in_a_package(monkeypatch, tmp_path):
+    def place(package):
         return place_of(MODEL, Machine(models={"small": {"package": package}}))
 
     folder = model_folder(tmp_path / "inside")
@@ -470,7 +465,7 @@ def test_a_model_in_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
             place(package)
 
 
-def test_all_files_that_tokenizers_read_have_a_digest(tmp_path: Path) -> None:
+def test_all_files_that_tokenizers_read_have_a_digest(tmp_path):
     folder = model_folder(tmp_path / "m")
     machine = small(folder)
     assert digest_of_vocabulary(MODEL, machine) == ""
@@ -487,7 +482,7 @@ def test_all_files_that_tokenizers_read_have_a_digest(tmp_path: Path) -> None:
         seen.add(digests)
 
 
-def test_digest_of_shards_and_of_bin(tmp_path: Path) -> None:
+def test_digest_of_shards_and_of_bin(tmp_path):
     folder = model_folder(tmp_path / "m")
     machine = small(folder)
     digest = hashlib.sha256(b"weights").hexdigest()
@@ -497,18 +492,20 @@ def test_digest_of_shards_and_of_bin(tmp_path: Path) -> None:
         weights_digest(MODEL, machine)
     (folder / "pytorch_model.bin").write_bytes(b"bin")
     assert weights_digest(MODEL, machine) == hashlib.sha256(b"bin").hexdigest()
-    index = json.dumps({"weight_map": {"x": "b.safetensors", "y": "a.safetensors", "z": "b.safetensors"}})
+    shards = "defgabc"  # a set of seven names is hardly ever in their order by chance
+    index = json.dumps({"weight_map": {f"{shard}{part}": f"{shard}.safetensors" for part in "12" for shard in shards}})
     (folder / "model.safetensors.index.json").write_text(index)
-    (folder / "a.safetensors").write_bytes(b"one")
-    with pytest.raises(InputError, match=r"lists b\.safetensors, which is not there"):
+    for shard in shards[:-1]:
+        (folder / f"{shard}.safetensors").write_text(shard)
+    with pytest.raises(InputError, match=r"lists c\.safetensors, which is not there"):
         weights_digest(MODEL, machine)
     assert known_weights(MODEL, machine) is None
-    (folder / "b.safetensors").write_bytes(b"two")
-    assert weights_digest(MODEL, machine) == hashlib.sha256(index.encode() + b"onetwo").hexdigest()
+    (folder / "c.safetensors").write_text("c")
+    assert weights_digest(MODEL, machine) == hashlib.sha256(f"{index}abcdefg".encode()).hexdigest()
 
 
 @pytest.mark.parametrize("listed", ["../../etc/passwd", "/etc/passwd", "a/b.safetensors", "..", ""])
-def test_an_index_lists_only_files_beside_it(tmp_path: Path, listed: str) -> None:
+def test_an_index_lists_only_files_beside_it(tmp_path, listed):
     folder = model_folder(tmp_path / "m")
     machine = small(folder)
     (folder / "model.safetensors").unlink()
@@ -517,14 +514,14 @@ def test_an_index_lists_only_files_beside_it(tmp_path: Path, listed: str) -> Non
         weights_digest(MODEL, machine)
 
 
-def test_hub_files_are_asked_for_at_their_revision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_hub_files_are_asked_for_at_their_revision(monkeypatch, tmp_path):
     import huggingface_hub
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     asked = []
     (tmp_path / "cached.bin").write_bytes(b"bin")
 
-    def download(hub: str, name: str, revision: str | None, local_files_only: bool) -> str:
+    def download(hub, name, revision, local_files_only):
         asked.append((hub, name, revision, local_files_only))
         if name == "pytorch_model.bin" and cached:
             return str(tmp_path / "cached.bin")
@@ -546,7 +543,7 @@ def test_hub_files_are_asked_for_at_their_revision(monkeypatch: pytest.MonkeyPat
         weights_digest(MODEL, Machine())
 
 
-def test_faults_of_places_are_named(tmp_path: Path) -> None:
+def test_faults_of_places_are_named(tmp_path):
     for model, machine, said in (
         (ModelId(name="small"), Machine(), r"neither a hub id nor a place"),
         (MODEL, small(tmp_path / "nope"), r"small should be in .*nope, but there is no such folder; path must"),
@@ -560,7 +557,7 @@ def test_faults_of_places_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["./models/small", "../small", "/models/small", "~/small", "a/b/c", "a b", "a//b"])
-def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(monkeypatch, place):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert is_local(place)
     with pytest.raises(InputError, match="but there is no such folder"):
@@ -582,7 +579,7 @@ def byte_level_tokenizer(folder: Path) -> Path:
     return folder
 
 
-def test_byte_level_tokenizer_is_readied_for_words(tmp_path: Path) -> None:
+def test_byte_level_tokenizer_is_readied_for_words(tmp_path):
     machine = small(byte_level_tokenizer(tmp_path / "m"))
     words = tokenizer_of(MODEL, machine, words=True)(["a", "b"], is_split_into_words=True, add_special_tokens=False)
     text = tokenizer_of(MODEL, machine)("a b", add_special_tokens=False)
@@ -601,7 +598,7 @@ def distribution_with_model(folder: Path, name: str, package: str, facts: str = 
     (about / "RECORD").write_text(f"{package}/__init__.py,,\n{package}/model/config.json,,\n")
 
 
-def test_a_package_is_named_as_python_or_as_pip_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_package_is_named_as_python_or_as_pip_names_it(monkeypatch, tmp_path):
     distribution_with_model(tmp_path / "site", "tiny-bert-L2", "tiny_bert_l2")
     monkeypatch.syspath_prepend(tmp_path / "site")
     monkeypatch.chdir(tmp_path)
@@ -612,7 +609,7 @@ def test_a_package_is_named_as_python_or_as_pip_names_it(monkeypatch: pytest.Mon
     assert named("tiny_bert_l2") == {"path": "tiny_bert_l2"}, "a folder comes first"
 
 
-def test_a_name_of_no_model_fails_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_name_of_no_model_fails_at_once(monkeypatch, tmp_path):
     import huggingface_hub.constants
     from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -629,7 +626,7 @@ def test_a_name_of_no_model_fails_at_once(monkeypatch: pytest.MonkeyPatch, tmp_p
         place_of(ModelId(name="small", hub="tiny-bert-L3"), Machine())
     assert time.monotonic() - begun < 5
 
-    def gone(*_: object, **__: object) -> None:
+    def gone(*_, **__):
         raise RepositoryNotFoundError.__new__(RepositoryNotFoundError)  # as if from an answer of the hub
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", gone)

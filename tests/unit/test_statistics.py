@@ -1,7 +1,5 @@
 """Intervals and tests against plain t intervals, tables worked out by hand, a bootstrap, and studies of known loss."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -61,7 +59,7 @@ def of_seeds(*values: np.ndarray, units: int = 5) -> Spread:
 # -- against what is known --------------------------------------------------------------------------------------------
 
 
-def test_if_only_seeds_vary_the_interval_is_that_of_t() -> None:
+def test_if_only_seeds_vary_the_interval_is_that_of_t():
     values = np.array([0.81, 0.84, 0.79, 0.86])
     estimate = of_seeds(values).estimate([1.0])
     assert estimate.freedom == pytest.approx(3)
@@ -73,14 +71,14 @@ def test_if_only_seeds_vary_the_interval_is_that_of_t() -> None:
     assert shifted.above() == (stats.ttest_1samp(values, 0.8, alternative="greater").pvalue < 0.05)
 
 
-def test_if_only_examples_vary_and_lean_to_no_side_the_interval_is_that_of_t() -> None:
+def test_if_only_examples_vary_and_lean_to_no_side_the_interval_is_that_of_t():
     values = np.array([-3.0, -1.0, -0.5, 0.5, 1.0, 3.0]) + 7
     estimate = Spread.of(np.repeat(values[None, None, None, :], 3, axis=2)).estimate([1.0])
     assert estimate.interval()[1:3] == pytest.approx(plain(values))
     assert estimate.shares == {"order": 0, "seed": 0, "examples": 1}
 
 
-def test_the_variance_of_two_ways_is_the_classical_one() -> None:
+def test_the_variance_of_two_ways_is_the_classical_one():
     # three seeds (rows) and four examples (columns), whose means are worked out on paper
     table = np.array([[5.0, 7.0, 6.0, 2.0], [4.0, 9.0, 7.0, 4.0], [9.0, 11.0, 5.0, 3.0]])
     rows, columns = [5.0, 6.0, 7.0], [6.0, 9.0, 6.0, 3.0]
@@ -99,7 +97,7 @@ def test_the_variance_of_two_ways_is_the_classical_one() -> None:
     assert variance == pytest.approx(swapped.mean(0).var(ddof=1) / 4)
 
 
-def test_the_variance_of_three_ways_is_unbiased() -> None:
+def test_the_variance_of_three_ways_is_unbiased():
     parts = (0.5, 0.4, 0.6, 0.8)
     spreads = [Spread.of(crossed(seed, (1, 4, 5, 30), parts)) for seed in range(300)]
     signed = np.mean([spread.squares[:, 0, 0] @ spread.signs for spread in spreads])
@@ -107,7 +105,7 @@ def test_the_variance_of_three_ways_is_unbiased() -> None:
     assert np.var([spread.means[0] for spread in spreads]) == pytest.approx(signed, rel=0.25)
 
 
-def test_a_crossed_bootstrap_has_the_same_standard_error() -> None:
+def test_a_crossed_bootstrap_has_the_same_standard_error():
     values = crossed(1, (2, 1, 25, 60))
     chance = np.random.default_rng(2)
     drawn = []
@@ -118,7 +116,7 @@ def test_a_crossed_bootstrap_has_the_same_standard_error() -> None:
     assert math.sqrt(Spread.of(values).estimate(LOST).variance) == pytest.approx(np.std(drawn), rel=0.15)
 
 
-def test_a_ratio_has_fiellers_closed_interval() -> None:
+def test_a_ratio_has_fiellers_closed_interval():
     chance = np.random.default_rng(5)
     below = 4 + chance.normal(size=8)
     above = 0.5 * below + chance.normal(size=8)
@@ -132,7 +130,7 @@ def test_a_ratio_has_fiellers_closed_interval() -> None:
     assert close(ratio, expected, 1e-4)
 
 
-def test_a_bound_is_below_a_margin_where_the_contrast_is_below_0() -> None:
+def test_a_bound_is_below_a_margin_where_the_contrast_is_below_0():
     above, below = np.array([1.0, 0.0, -1.0]), np.array([1.0, -1.0, 0.0])
     verdicts = set()
     for seed in range(40):
@@ -166,7 +164,7 @@ def random_counts(metric: str, units: int = 60) -> Counts:
 
 
 @pytest.mark.parametrize("metric", MEASURES)
-def test_pseudo_values_have_the_score_as_their_mean(metric: str) -> None:
+def test_pseudo_values_have_the_score_as_their_mean(metric):
     measure, counts = MEASURES[metric], random_counts(metric)
     values = pseudo_values(measure, counts)
     assert values.shape == counts.shape[:2]
@@ -178,14 +176,14 @@ def test_pseudo_values_have_the_score_as_their_mean(metric: str) -> None:
     assert pseudo_values(measure, counts[:, :1])[:, 0].tolist() == measure.score(counts[:, 0]).tolist()
 
 
-def test_pseudo_values_of_accuracy_are_what_is_right() -> None:
+def test_pseudo_values_of_accuracy_are_what_is_right():
     gold, predicted = np.array([0, 1, 1, 0, 1]), np.array([0, 1, 0, 1, 1])
     counts = MEASURES["accuracy"].counts(Outcomes(gold, predicted, np.arange(5), ["a", "b"]))
     assert pseudo_values(MEASURES["accuracy"], counts) == pytest.approx([1, 1, 0, 0, 1])
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews_correlation", "entity_f1", "token_accuracy"])
-def test_the_jackknife_of_a_score_varies_as_a_bootstrap_does(metric: str) -> None:
+def test_the_jackknife_of_a_score_varies_as_a_bootstrap_does(metric):
     counts = random_counts(metric, 300)[0]
     chance = np.random.default_rng(4)
     drawn = [MEASURES[metric].score(counts[chance.integers(0, 300, 300)].sum(0)) for _ in range(1000)]
@@ -196,7 +194,7 @@ def test_the_jackknife_of_a_score_varies_as_a_bootstrap_does(metric: str) -> Non
 # -- what must not matter ---------------------------------------------------------------------------------------------
 
 
-def test_the_order_of_seeds_orders_and_examples_does_not_matter() -> None:
+def test_the_order_of_seeds_orders_and_examples_does_not_matter():
     values, chance = crossed(6, (3, 3, 4, 50)), np.random.default_rng(7)
     mixed = values
     for axis, size in ((1, 3), (2, 4), (3, 50)):
@@ -207,7 +205,7 @@ def test_the_order_of_seeds_orders_and_examples_does_not_matter() -> None:
     assert close(spread.ratio(*weights), of_mixed.ratio(*weights))
 
 
-def test_a_constant_moves_a_mean_and_no_difference() -> None:
+def test_a_constant_moves_a_mean_and_no_difference():
     values = crossed(8, (2, 1, 3, 40))
     spread, moved = Spread.of(values, 1.0), Spread.of(values + 5, 1.0)
     assert close(spread.estimate(LOST).interval(), moved.estimate(LOST).interval())
@@ -215,7 +213,7 @@ def test_a_constant_moves_a_mean_and_no_difference() -> None:
     assert close(moved.estimate([1, 0]).interval(), Interval(*(end + 5 for end in mean)))
 
 
-def test_scores_and_their_negatives_have_mirrored_intervals() -> None:
+def test_scores_and_their_negatives_have_mirrored_intervals():
     values = crossed(9, (2, 1, 3, 40))
     values[0, :, :, :2] -= 6
     lost, gained = (Spread.of(values, 1.0).estimate(weights) for weights in (LOST, [-1.0, 1.0]))
@@ -224,7 +222,7 @@ def test_scores_and_their_negatives_have_mirrored_intervals() -> None:
     assert lost.skews[0] > lost.skews[1]  # the two that are lost pull down
 
 
-def test_a_source_that_does_not_vary_has_no_part() -> None:
+def test_a_source_that_does_not_vary_has_no_part():
     values = np.broadcast_to(crossed(10, (2, 1, 4, 30)), (2, 3, 4, 30))
     single, three = Spread.of(values[:, :1]).estimate(LOST), Spread.of(values).estimate(LOST)
     assert single.variance == pytest.approx(three.variance) and single.freedom == pytest.approx(three.freedom)
@@ -235,7 +233,7 @@ def test_a_source_that_does_not_vary_has_no_part() -> None:
 # -- few seeds, few examples ------------------------------------------------------------------------------------------
 
 
-def test_few_seeds_weigh_more_in_the_degrees_of_freedom() -> None:
+def test_few_seeds_weigh_more_in_the_degrees_of_freedom():
     values = np.zeros((1, 1, 3, 1000)) + np.array([-0.02, 0.0, 0.02])[:, None] + np.resize([1.0, -1.0], 1000)
     estimate = Spread.of(values).estimate([1.0])
     seed, examples = 0.0004 / 3, 1000 / 999 / 1000
@@ -266,24 +264,24 @@ def errors(seeds: int) -> tuple[list[float], list[float]]:
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
-def test_no_share_of_seeds_makes_tests_err_more_often_than_they_say(seeds: int) -> None:
+def test_no_share_of_seeds_makes_tests_err_more_often_than_they_say(seeds):
     one_sided, two_sided = errors(seeds)
     assert max(one_sided) < 0.0505 and max(two_sided) < 0.0535 and min(one_sided) > 0.03
 
 
-def test_the_plain_degrees_of_freedom_err_more_often_with_few_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plain_degrees_of_freedom_err_more_often_with_few_seeds(monkeypatch):
     monkeypatch.setattr(statistics, "SMALL_SAMPLE_PENALTY", 0.0)
     assert max(errors(3)[0]) > 0.06 and max(errors(3)[1]) > 0.075
 
 
-def test_that_none_of_few_examples_differs_is_no_proof() -> None:
+def test_that_none_of_few_examples_differs_is_no_proof():
     estimate = Spread.of(np.ones((2, 1, 3, 100)), 1.0).estimate(LOST)
     # about 3 of 100 may be lost where none was: 1 - 0.97 ** 100 is 95 %
     assert 0.02 < estimate.interval().bound < 0.05
     assert estimate.variance == pytest.approx(2 * UNSEEN_UNITS / 100**2)
 
 
-def test_few_lost_examples_widen_the_interval_to_their_side_as_wilsons_does() -> None:
+def test_few_lost_examples_widen_the_interval_to_their_side_as_wilsons_does():
     values = np.zeros((1, 1, 3, 1000))
     values[..., :10] = 1
     interval = Spread.of(values).estimate([1.0]).interval()
@@ -297,7 +295,7 @@ UNBOUNDED = (-math.inf, math.inf, math.inf)
 
 
 @pytest.mark.parametrize("sizes", [(2, 3, 1, 20), (2, 3, 4, 1), (2, 1, 1, 1)])
-def test_one_seed_or_one_example_has_no_bounds(sizes: tuple[int, int, int, int]) -> None:
+def test_one_seed_or_one_example_has_no_bounds(sizes):
     spread = Spread.of(crossed(11, sizes), 1.0)
     estimate = spread.estimate(LOST)
     assert estimate.interval()[1:] == UNBOUNDED and not spread.known
@@ -306,7 +304,7 @@ def test_one_seed_or_one_example_has_no_bounds(sizes: tuple[int, int, int, int])
     assert together([estimate, Estimate(0.0, 1.0, 3.0, {})], [1, 1]).interval().high == math.inf
 
 
-def test_what_is_known_has_an_interval_of_no_width() -> None:
+def test_what_is_known_has_an_interval_of_no_width():
     equal = Spread.of(np.full((2, 2, 3, 10), 0.5))
     estimate = equal.estimate([1, 0])
     assert estimate.interval() == (0.5, 0.5, 0.5, 0.5) and estimate.p() == 0 and estimate.above(0.4)
@@ -316,7 +314,7 @@ def test_what_is_known_has_an_interval_of_no_width() -> None:
     assert ratio == pytest.approx(Interval(0.5, 0.5, 0.5, 0.5))
 
 
-def test_a_share_of_nothing_has_no_bounds() -> None:
+def test_a_share_of_nothing_has_no_bounds():
     values = crossed(12, (3, 1, 4, 50))
     values[1] = values[0]  # contextless probes predict the same as the original
     ratio = Spread.of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])
@@ -328,7 +326,7 @@ def test_a_share_of_nothing_has_no_bounds() -> None:
 # -- several tasks ----------------------------------------------------------------------------------------------------
 
 
-def test_independent_estimates_add_their_variances() -> None:
+def test_independent_estimates_add_their_variances():
     first, second = (Spread.of(crossed(seed, (2, 1, 4, 30))).estimate(LOST) for seed in (13, 14))
     both = together([first, second], [0.5, -2])
     assert both.mean == pytest.approx(0.5 * first.mean - 2 * second.mean)
@@ -342,24 +340,24 @@ def test_independent_estimates_add_their_variances() -> None:
     assert (single.mean, single.variance, single.freedom) == pytest.approx((first.mean, first.variance, first.freedom))
 
 
-def test_what_was_not_tested_is_none_of_the_tests() -> None:
+def test_what_was_not_tested_is_none_of_the_tests():
     assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
     assert holm([0.04, math.nan, 0.01, 0.03]) == pytest.approx([0.06, math.nan, 0.03, 0.06], nan_ok=True)
     assert holm([]) == []
 
 
-def test_many_alike_tasks_have_many_degrees_of_freedom() -> None:
+def test_many_alike_tasks_have_many_degrees_of_freedom():
     task = Estimate(0.1, 0.01, 2.0, dict.fromkeys(("order", "seed", "examples"), 0.0))
     assert together([task] * 6, [1 / 6] * 6).freedom == pytest.approx(12)
 
 
-def test_a_share_as_an_estimate_has_fiellers_interval_where_the_whole_is_sure() -> None:
+def test_a_share_as_an_estimate_has_fiellers_interval_where_the_whole_is_sure():
     values = crossed(15, (3, 1, 5, 400), (0.0, 0.01, 0.1, 0.1)) * np.array([1.0, 0.2, 1.0])[:, None, None, None]
     spread, above, below = Spread.of(values, 0.1), [1, 0, -1], [1, -1, 0]
     assert close(spread.share(above, below).interval(), spread.ratio(above, below), 2e-3)
 
 
-def test_the_smallest_loss_shrinks_with_seeds_and_passes_as_often_as_it_says() -> None:
+def test_the_smallest_loss_shrinks_with_seeds_and_passes_as_often_as_it_says():
     margins = [smallest_loss(seeds, 0.1, 0.02) for seeds in (3, 5, 10, 100)]
     assert margins == sorted(margins, reverse=True)
     assert smallest_loss(5, 0.0, 0.02) == pytest.approx((stats.norm.ppf(0.95) + stats.norm.ppf(0.8)) * 0.02)
@@ -374,7 +372,7 @@ def test_the_smallest_loss_shrinks_with_seeds_and_passes_as_often_as_it_says() -
 
 @pytest.mark.parametrize("loss", [0.0, 0.05, 0.1, 0.2])
 @pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews_correlation"])
-def test_drawn_studies_have_the_loss_of_their_world(metric: str, loss: float) -> None:
+def test_drawn_studies_have_the_loss_of_their_world(metric, loss):
     world = World(loss, (0.7, 0.9), (0.3, 0.8), 0.6, metric)
     original, contextless, score = (world.score(share) for share in (world.original, world.contextless, world.replaced))
     assert (original - score) / (original - contextless) == pytest.approx(loss, abs=1e-9)
@@ -383,7 +381,7 @@ def test_drawn_studies_have_the_loss_of_their_world(metric: str, loss: float) ->
     assert tables == pytest.approx([original, contextless, score], abs=0.02)
 
 
-def test_few_claims_are_wrong_and_most_intervals_hold_the_loss() -> None:
+def test_few_claims_are_wrong_and_most_intervals_hold_the_loss():
     size = Size(3, 200)
     rates = rates_of(batch((Case((replace(BASE, loss=MARGIN),), size), 300, (18,))))
     assert rates.wrong <= 0.08 and rates.held >= 0.9 and rates.counts > 0.95

@@ -1,7 +1,5 @@
 """Runs and their summary against values worked out by hand: Student's t, relative drops, what is null, what is read."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -90,7 +88,7 @@ def read(folder: Path, *records: dict[str, Any]) -> list[tuple[Run, PathLike]]:
     return [(run, path) for path in paths for run in read_runs(path)]
 
 
-def test_runs_become_one_row_per_metric_and_subset(tmp_path: Path) -> None:
+def test_runs_become_one_row_per_metric_and_subset(tmp_path):
     setting = ("average", "lambda-0", "1/2")
     right = {setting: [1, 1, 0, 1, 1, 0]}
     about = {"task": "pos", "model": "tiny", "metric": "f1", "subset": ["a", "a", "", "", "b", "b"]}
@@ -108,7 +106,7 @@ def test_runs_become_one_row_per_metric_and_subset(tmp_path: Path) -> None:
     assert (first["rows_train"], first["rows_available_train"], first["cut_validation"]) == (1000, 8551, 2)
 
 
-def test_interval_is_students_t_over_seeds() -> None:
+def test_interval_is_students_t_over_seeds():
     [row] = rows_of(scored({"1": [0.2, 0.3, 0.7]}))
     # Deviations -0.2, -0.1, 0.3: variance 0.14 / 2.
     half = T_OF_2_DEGREES * (0.07 / 3) ** 0.5
@@ -117,7 +115,7 @@ def test_interval_is_students_t_over_seeds() -> None:
     assert (row["low"], row["high"]) == (pytest.approx(0.4 - half), pytest.approx(0.4 + half))
 
 
-def test_relative_drop_against_the_original() -> None:
+def test_relative_drop_against_the_original():
     runs = [scored({"1": (0.78, 0.82), "1/2": (0.8, 0.84), "0": (0.6, 0.6)}, "sst2")]
     # The same for a negative metric (the sign is the original's distance from 0), far enough below 0.
     runs += [scored({"1": (-1.0, -1.0), "0": (-1.5, -1.5)}, "neg")]
@@ -140,21 +138,21 @@ def test_relative_drop_against_the_original() -> None:
         ((-2.0, -2.01), "negative_log_perplexity"),  # log scale
     ],
 )
-def test_drop_is_null_where_not_defined(tmp_path: Path, original: tuple[float, ...], metric: str) -> None:
+def test_drop_is_null_where_not_defined(tmp_path, original, metric):
     runs = scored({"1": original, "0": [score / 2 for score in original]}, metric=metric)
     assert [row["relative_drop"] for row in rows_of(runs)] == [None, None]
     assert mean_relative_drops(summary(runs)).empty
     assert "mean drop" not in page_of(tmp_path, runs)
 
 
-def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+def test_one_seed_has_no_interval(tmp_path):
     runs = scored({"1": [0.8]})
     [row] = rows_of(runs)
     assert [row[name] for name in ("mean", "seeds", "half_width", "low", "high")] == [0.8, 1, None, None, None]
     assert "| 0.800 |" in page_of(tmp_path, runs)
 
 
-def test_order_of_rows_and_same_heads(tmp_path: Path) -> None:
+def test_order_of_rows_and_same_heads(tmp_path):
     runs = [scored(dict.fromkeys(("0", "1/16", "1", "1/32", "1/2"), (0.5,)), task) for task in ("b", "a")]
     rows = rows_of(*runs)
     assert [row["task"] for row in rows] == ["b"] * 5 + ["a"] * 5
@@ -164,7 +162,7 @@ def test_order_of_rows_and_same_heads(tmp_path: Path) -> None:
     assert "Fractions with the same number of heads: tiny keeps 0 of 24 at 0 and 1/32." in page
 
 
-def test_series_share_their_ends() -> None:
+def test_series_share_their_ends():
     settings = [(None, None), ("average", "lambda"), ("average", "random"), ("average", None), ("zeros", None)]
     fractions = ["1", "1/2", "1/2", "0", "1/2"]
     rows = [
@@ -184,7 +182,7 @@ def test_series_share_their_ends() -> None:
     }
 
 
-def test_markdown_says_what_was_used(tmp_path: Path) -> None:
+def test_markdown_says_what_was_used(tmp_path):
     scores = {"1": (0.80, 0.81), "0": (0.60, 0.61)}
     runs = scored(scores, title="CoLA | real", subsets={"lookup": -0.1}, readings={"chunk_f1": -0.05})
     page = page_of(tmp_path, runs)
@@ -196,7 +194,7 @@ def test_markdown_says_what_was_used(tmp_path: Path) -> None:
     assert page.count("| CoLA \\| real | tiny | 1,000 of 8,551 | 7 | all 53 | 2 |") == page.count("8,551") == 1
 
 
-def test_metric_names() -> None:
+def test_metric_names():
     names = ("matthews_correlation", "f1", "entity_f1")
     assert [metric_name(name) for name in names] == ["Matthews correlation", "F1", "Entity F1"]
 
@@ -207,7 +205,7 @@ def shown(rows: pd.DataFrame, capsys: pytest.CaptureFixture[str], width: int | N
     return capsys.readouterr().out
 
 
-def test_terminal_table_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_table_fits_80_columns(capsys):
     title = "A [long] title of a task that somebody made"
     scores = dict.fromkeys(("1", "1/2", "0"), (0.81, 0.82, 0.83))
     text = shown(summary(scored(scores, subsets={"position": 0.05}, title=title)), capsys)
@@ -217,9 +215,7 @@ def test_terminal_table_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
-def test_terminal_tables_break_no_number_and_say_what_columns_are(
-    width: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_terminal_tables_break_no_number_and_say_what_columns_are(width, capsys):
     means = {fraction: 0.52 + kept(fraction) / 100 for fraction in FRACTIONS}
     scores = {fraction: (mean - 0.01, mean, mean + 0.01) for fraction, mean in means.items()}
     rows = summary(scored(scores, title="Names in a very long context", subsets={"lookup": -0.5}))
@@ -238,7 +234,7 @@ def test_terminal_tables_break_no_number_and_say_what_columns_are(
     assert "tiny (24 heads): average constants, lambda order" in text
 
 
-def test_terminal_has_no_table_of_losses_without_losses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_has_no_table_of_losses_without_losses(capsys):
     text = shown(summary(scored({"1": [0.8], "0": [0.8]})), capsys, 80)
     assert "Score, by fraction" in text and "Loss and its" not in text
 
@@ -251,7 +247,7 @@ def write_claims(sentence: str, path: Path, trace: Trace | None = None) -> None:
     write_json(Conclusion(sentence=sentence, margin=0.1, lines=(), areas=()).to_json(), path, trace)
 
 
-def test_command_prints_where_things_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_where_things_are(tmp_path, capsys):
     write_summary(tmp_path / "tables/summary.parquet")
     (tmp_path / "figures").mkdir()
     write_claims("Nothing can be concluded.", tmp_path / "tables/claims.json")
@@ -264,15 +260,15 @@ def test_command_prints_where_things_are(tmp_path: Path, capsys: pytest.CaptureF
         print_results(tmp_path / "figures")
 
 
-def test_what_is_older_than_the_summary_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_older_than_the_summary_is_not_shown(tmp_path, capsys):
     """After `snakemake --until claims` the report is older; after `--until summarise` the claims are, too."""
     summary_file, claims, page = (tmp_path / ARTEFACTS[name].path() for name in ("summary", "claims_json", "page"))
     page.parent.mkdir()
 
-    def made_of(stage: str, **sources: Path) -> Trace:
+    def made_of(stage, **sources):
         return Trace(stage, 1, {}, {name: digest_of(path) for name, path in sources.items()})
 
-    def text() -> str:
+    def text():
         print_results(tmp_path)
         return " ".join(capsys.readouterr().out.split())
 
@@ -301,7 +297,7 @@ def test_what_is_older_than_the_summary_is_not_shown(tmp_path: Path, capsys: pyt
         ({"rows": {"train": 5}}, "'validation' is missing"),
     ],
 )
-def test_bad_runs_are_named(tmp_path: Path, damage: str | dict[str, Any], message: str) -> None:
+def test_bad_runs_are_named(tmp_path, damage, message):
     path = tmp_path / "0.json"
     if isinstance(damage, str):
         path.write_text(damage)
@@ -311,7 +307,7 @@ def test_bad_runs_are_named(tmp_path: Path, damage: str | dict[str, Any], messag
         read_runs(path)
 
 
-def test_runs_are_written_as_they_were_read(tmp_path: Path) -> None:
+def test_runs_are_written_as_they_were_read(tmp_path):
     """To the same bytes, with whole numbers as whole numbers and with further splits."""
     records = [run_record(seed=seed, cut={"train": 7, "validation": 2, "matched": 3}) for seed in (1, 2)]
     trace = Trace("probe", 4, {}, {})
@@ -320,7 +316,7 @@ def test_runs_are_written_as_they_were_read(tmp_path: Path) -> None:
     assert (tmp_path / "1.json").read_bytes() == (tmp_path / "0.json").read_bytes()
 
 
-def test_bad_tables_are_named(tmp_path: Path) -> None:
+def test_bad_tables_are_named(tmp_path):
     with pytest.raises(InputError, match=r"1\.json and .*0\.json have the same run"):
         collect_runs(read(tmp_path, *[run_record()] * 2), [], {})
     path = tmp_path / "table.parquet"
@@ -346,7 +342,7 @@ def test_bad_tables_are_named(tmp_path: Path) -> None:
         ("encoder_dropout", (True, False)),
     ],
 )
-def test_runs_that_were_not_made_alike_are_refused(tmp_path: Path, name: str, values: tuple[Any, Any]) -> None:
+def test_runs_that_were_not_made_alike_are_refused(tmp_path, name, values):
     first, second = ({name: value} if name in run_record() else {"provenance": {name: value}} for value in values)
     with pytest.raises(InputError) as raised:
         collect_runs(read(tmp_path, run_record(**first), run_record(seed=2, **second)), [], {})
@@ -359,8 +355,8 @@ def test_runs_that_were_not_made_alike_are_refused(tmp_path: Path, name: str, va
     collect_runs(read(tmp_path, run_record(**first), run_record(seed=2, **second, **other)), [], {})
 
 
-def test_decoders_lay_out_texts_without_gaps_while_encoders_have_them(tmp_path: Path) -> None:
-    def record(model: str, style: str, seed: int = 1) -> dict[str, Any]:
+def test_decoders_lay_out_texts_without_gaps_while_encoders_have_them(tmp_path):
+    def record(model, style, seed=1):
         return run_record(seed=seed, model=model, provenance={"style": style, "weights": model})
 
     alike = [record("tiny", "paper"), record("decoder", "contiguous"), record("other", "paper")]
@@ -373,7 +369,7 @@ def test_decoders_lay_out_texts_without_gaps_while_encoders_have_them(tmp_path: 
         collect_runs(read(tmp_path, *alike, record("tiny", "contiguous", 2)), [], {})
 
 
-def test_names_of_data_are_no_markup(tmp_path: Path) -> None:
+def test_names_of_data_are_no_markup(tmp_path):
     subsets = {"<img src=x>\n# owned | &": 0.1}
     page = page_of(tmp_path, scored({"1": [0.8]}, subsets=subsets, title="<script>\nalert()</script>"))
     assert "| &lt;img src=x&gt; # owned \\| &amp; | 29 |" in page
@@ -381,7 +377,7 @@ def test_names_of_data_are_no_markup(tmp_path: Path) -> None:
     assert "<img" not in page and "<script" not in page and "\n# owned" not in page
 
 
-def test_no_model_library_is_imported() -> None:
+def test_no_model_library_is_imported():
     heavy = {"torch", "transformers", "scipy", "altair"}
     modules = ", ".join(f"papa.results.{name}" for name in ("summary", "grids", "drops", "published", "compare"))
     code = f"import sys, {modules}; print(sorted({heavy} & set(sys.modules)))"
@@ -390,7 +386,7 @@ def test_no_model_library_is_imported() -> None:
 
 
 @pytest.mark.parametrize(("orders", "expected"), [([None, None], None), (["random-3", None], "random")])
-def test_orders_keep_their_type_without_a_draw(orders: list[str | None], expected: str | None) -> None:
+def test_orders_keep_their_type_without_a_draw(orders, expected):
     """Also if no run has an order: tables are looked up by it."""
     runs = pd.DataFrame({"order": pd.Series(orders, dtype="str")})
     names = without_draws(runs)["order"]

@@ -1,7 +1,5 @@
 """Printed tables: the numbers of the summary, and every character as it is read."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ def latex(folder: Path, rows: list[dict[str, Any]]) -> str:
     return (folder / "summary.tex").read_text(encoding="utf-8")
 
 
-def test_scores_drops_and_rules(tmp_path: Path) -> None:
+def test_scores_drops_and_rules(tmp_path):
     text = latex(tmp_path, [row("1", 0.8), row("1/2", 0.84), row("0", 0.6)])
     text = text.split(r"\end{table}", 1)[0]
     title = r"100 \% of R\&D\_\#1 $\pm$ \{a\}"
@@ -43,7 +41,7 @@ def test_scores_drops_and_rules(tmp_path: Path) -> None:
     assert r"mean over 3 seeds $\pm$ half width of the 95 \% Student-t interval" in text
 
 
-def test_subsets_and_further_readings_are_tables_of_their_own(tmp_path: Path) -> None:
+def test_subsets_and_further_readings_are_tables_of_their_own(tmp_path):
     rows = [row(f, 0.8) for f in FRACTIONS] + [row(f, 0.7, subset="look^up") for f in FRACTIONS]
     rows += [row(f, -0.3, metric="chunk_f1", main=False) for f in FRACTIONS]
     text = latex(tmp_path, rows)
@@ -68,11 +66,11 @@ def test_subsets_and_further_readings_are_tables_of_their_own(tmp_path: Path) ->
         ("CoNLL-2003, fine-tuned, -", "CoNLL-2003, fine-tuned, -"),
     ],
 )
-def test_escapes(text: str, escaped: str) -> None:
+def test_escapes(text, escaped):
     assert escape_latex(text) == escaped
 
 
-def test_a_page_and_a_terminal_get_the_same_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_and_a_terminal_get_the_same_text(tmp_path, capsys):
     frame = pd.DataFrame([["a\x1b[2Jb", "1"], ["**c**", "-2"]], columns=["name", "number"])
     table = Table("Two | <b>lines</b>", frame, 1, note="a\n\n# note", rules=(1,))
     assert (table.header, table.lines) == (["name", "number"], [["a\x1b[2Jb", "1"], ["**c**", "-2"]])
@@ -84,7 +82,7 @@ def test_a_page_and_a_terminal_get_the_same_text(tmp_path: Path, capsys: pytest.
     assert r"\caption{A page, Two \textbar{} \textless{}b\textgreater{}lines" in (tmp_path / "page.tex").read_text()
 
 
-def test_names_stay_readable_beside_many_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_stay_readable_beside_many_numbers(capsys):
     cells = {f"1/{number}": ["0.896 ±.043"] for number in range(1, 8)}
     table = Table("", pd.DataFrame({"task": ["Names in context"]} | cells), 1)
     table.print(Console(markup=False, highlight=False, emoji=False, width=80))
@@ -92,12 +90,12 @@ def test_names_stay_readable_beside_many_numbers(capsys: pytest.CaptureFixture[s
     assert shown.count("0.896") == shown.count("±.043") == 7
 
 
-def test_counts() -> None:
+def test_counts():
     assert [count(1, "model"), count(0, "line"), count(1013, "head")] == ["1 model", "0 lines", "1,013 heads"]
     assert count(2, "entry", "entries") == "2 entries"
 
 
-def test_a_title_is_no_link_in_markdown() -> None:
+def test_a_title_is_no_link_in_markdown():
     page = Table("[a](javascript:alert(1))", pd.DataFrame({"task": ["![x](http://b) [-0.2, 0.1]"]}), 1).markdown()
     assert "](" not in page and "[-0.2, 0.1]" in page
     assert escape_markdown("[a](javascript:alert(1))") == "[a]\\(javascript:alert(1))"

@@ -1,7 +1,5 @@
 """Normalised tables: texts and labels by name, and a sentence for everything that can be wrong with them."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable
@@ -47,7 +45,7 @@ def labels_of(corpus: Corpus, folder: Path, **task: Any) -> pa.Table:
 
 
 @pytest.mark.parametrize("stage", ["texts", "labels", "subsets"])
-def test_a_source_that_was_replaced_after_planning_is_refused(stage: str, tmp_path: Path) -> None:
+def test_a_source_that_was_replaced_after_planning_is_refused(stage, tmp_path):
     files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
     for path in files.values():
         Path(path).write_text("text,label,kind\na,yes,x\nb,no,y\n", encoding="utf-8")
@@ -98,7 +96,7 @@ def prepare(tmp_path: Path) -> Prepare:
     return run
 
 
-def test_texts_and_labels_stand_side_by_side(prepare: Prepare, tmp_path: Path) -> None:
+def test_texts_and_labels_stand_side_by_side(prepare, tmp_path):
     labels = prepare(TEXT, {"text": ["d"], "label": ["no"]})
     texts = read_table(tmp_path / "texts.parquet")
     rows = {"split": ["train"] * 3 + ["validation"], "row": [0, 1, 2, 0], "first": ["a", "b", "c", "d"]}
@@ -114,7 +112,7 @@ def test_texts_and_labels_stand_side_by_side(prepare: Prepare, tmp_path: Path) -
     assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet")}
 
 
-def test_pairs_and_words(prepare: Prepare, tmp_path: Path) -> None:
+def test_pairs_and_words(prepare, tmp_path):
     prepare(TEXT | {"other": ["x", "y", "z"]}, corpus={"second": "other"})
     assert read_table(tmp_path / "texts.parquet")["second"].to_pylist()[:3] == ["x", "y", "z"]
     labels = prepare(WORDS)
@@ -140,16 +138,14 @@ def test_pairs_and_words(prepare: Prepare, tmp_path: Path) -> None:
         ([True, False, True], None, ["no", "yes"], ["no", "yes"], [1, 0, 1]),
     ],
 )
-def test_labels_go_by_name(
-    prepare: Prepare, values: list, class_names: list | None, given: list | None, expected_names: list, expected: list
-) -> None:
+def test_labels_go_by_name(prepare, values, class_names, given, expected_names, expected):
     table = prepare(TEXT | {"label": values}, names={"label": class_names} if class_names else None, labels=given)
     assert provenance_of(table)["label_names"] == expected_names
     assert table["label"].to_pylist() == expected * 2
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "json", "jsonl", "parquet", "conll", "txt"])
-def test_an_unknown_column_is_named_in_files_of_every_form(tmp_path: Path, form: str) -> None:
+def test_an_unknown_column_is_named_in_files_of_every_form(tmp_path, form):
     contents = {"csv": "text,label\na,b\n", "tsv": "text\tlabel\na\tb\n", "conll": "a b\n", "txt": "a\n"}
     file = tmp_path / f"a.{form}"
     file.write_text(contents.get(form, '{"text": "a", "label": "b"}\n'))
@@ -160,14 +156,14 @@ def test_an_unknown_column_is_named_in_files_of_every_form(tmp_path: Path, form:
         texts_of(Corpus(files={"train": str(file)}, first="sentence"), tmp_path)
 
 
-def test_a_column_that_a_file_has_twice(tmp_path: Path) -> None:
+def test_a_column_that_a_file_has_twice(tmp_path):
     twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     pq.write_table(twice, tmp_path / "a.parquet")
     with pytest.raises(InputError, match="has more than one column 'text'"):
         texts_of(Corpus(files={"train": str(tmp_path / "a.parquet")}, first="text"), tmp_path)
 
 
-def test_other_types_of_strings_and_lists(prepare: Prepare, tmp_path: Path) -> None:
+def test_other_types_of_strings_and_lists(prepare, tmp_path):
     text = pa.array(TEXT["text"], pa.large_string())
     prepare({"text": text, "label": pa.array(TEXT["label"]).dictionary_encode()})
     words = pa.array(WORDS["words"], pa.large_list(pa.large_string()))
@@ -176,11 +172,11 @@ def test_other_types_of_strings_and_lists(prepare: Prepare, tmp_path: Path) -> N
     assert read_table(tmp_path / "texts.parquet").schema.field("words").type.value_type == pa.string()
 
 
-def test_train_limit_is_a_fixed_nested_sample_in_order(prepare: Prepare, tmp_path: Path) -> None:
+def test_train_limit_is_a_fixed_nested_sample_in_order(prepare, tmp_path):
     rows = 97
     train = {"text": [f"text {n}" for n in range(rows)], "label": [n % 2 for n in range(rows)]}
 
-    def numbers(limit: int) -> list[int]:
+    def numbers(limit):
         labels = prepare(train, TEXT | {"label": [0, 1, 0]}, corpus={"train_limit": limit})
         texts = read_table(tmp_path / "texts.parquet")
         assert provenance_of(texts)["rows"] == {"train": min(limit, rows), "validation": 3}
@@ -196,7 +192,7 @@ def test_train_limit_is_a_fixed_nested_sample_in_order(prepare: Prepare, tmp_pat
     assert numbers(23) != list(range(23))
 
 
-def test_blank_lines_of_running_text_are_left_out(tmp_path: Path) -> None:
+def test_blank_lines_of_running_text_are_left_out(tmp_path):
     pq.write_table(pa.table({"text": [" \n", "= a =", "", "b", None, "c"]}), tmp_path / "lines.parquet")
     files = dict.fromkeys(("train", "validation"), str(tmp_path / "lines.parquet"))
     blocks = Corpus(files=files, first="text", blocks=True, train_limit=2)
@@ -222,9 +218,7 @@ def test_blank_lines_of_running_text_are_left_out(tmp_path: Path) -> None:
         ({"text": ["a"]}, {"text": ["b"]}, {"first": "text"}, 0),
     ],
 )
-def test_validation_rows_that_are_in_training_too_are_counted(
-    tmp_path: Path, caplog: Log, train: dict, validation: dict, column: dict, shared: int
-) -> None:
+def test_validation_rows_that_are_in_training_too_are_counted(tmp_path, caplog, train, validation, column, shared):
     for split, columns in (("train", train), ("validation", validation)):
         pq.write_table(pa.table(columns), tmp_path / f"{split}.parquet")
     files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
@@ -236,7 +230,7 @@ def test_validation_rows_that_are_in_training_too_are_counted(
     assert (found in caplog.text) == (shared > 0)
 
 
-def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare: Prepare, caplog: Log) -> None:
+def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare, caplog):
     train = {"text": list("abcdefghij"), "label": ["x", "y"] * 4 + ["x", "rare"]}
     validation = {"text": ["a"], "label": ["rare"]}
     with caplog.at_level(logging.WARNING):
@@ -246,7 +240,7 @@ def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare: Prepare, ca
     assert ("'rare'" in caplog.text) == (0 not in table["label"].to_pylist()[:4])
 
 
-def test_labels_are_counted_in_the_training_rows_taken(prepare: Prepare) -> None:
+def test_labels_are_counted_in_the_training_rows_taken(prepare):
     validation = {"text": ["d"], "label": ["no"]}
     assert provenance_of(prepare(TEXT, validation))["train_counts"] == [1, 2]
     assert provenance_of(prepare(TEXT, validation, labels=["yes", "maybe", "no"]))["train_counts"] == [2, 0, 1]
@@ -257,7 +251,7 @@ def test_labels_are_counted_in_the_training_rows_taken(prepare: Prepare) -> None
     assert provenance_of(limited)["train_counts"] == [taken.count(0), taken.count(1)]
 
 
-def test_every_word_has_its_most_frequent_label_of_the_training_rows(prepare: Prepare) -> None:
+def test_every_word_has_its_most_frequent_label_of_the_training_rows(prepare):
     """Of labels as frequent as each other it is the first; a word that no training row has gets the usual label."""
     train = {"words": [["a", "b"], ["a", "b", "c"], ["a", "B"]], "tag": [["X", "Z"], ["Y", "Y", "Y"], ["X", "Y"]]}
     validation = {"words": [["b", "a", "new"], ["B", "c"]], "tag": [["Y", "Y", "X"], ["X", "X"]]}
@@ -271,7 +265,7 @@ def test_every_word_has_its_most_frequent_label_of_the_training_rows(prepare: Pr
     assert words["by_word"].to_pylist() == [[1, 0], [0]], "of labels as frequent, the first of the names"
 
 
-def test_subsets(prepare: Prepare) -> None:
+def test_subsets(prepare):
     table = prepare(TEXT | {"kind": ["easy", None, "hard"]}, subset="kind")
     assert table["subset"].to_pylist() == ["easy", "", "hard"] * 2
     table = prepare(WORDS | {"kind": [["easy", ""], ["hard"]]}, subset="kind")
@@ -280,7 +274,7 @@ def test_subsets(prepare: Prepare) -> None:
     assert table["subset"].to_pylist() == ["1", "2"] * 2
 
 
-def test_subsets_leave_labels_as_they_are(prepare: Prepare, tmp_path: Path) -> None:
+def test_subsets_leave_labels_as_they_are(prepare, tmp_path):
     rows = TEXT | {"kind": ["easy", None, "hard"]}
     assert prepare(rows).column_names == ["split", "row", "label"]
     before = digest_of(tmp_path / "labels.parquet")
@@ -288,7 +282,7 @@ def test_subsets_leave_labels_as_they_are(prepare: Prepare, tmp_path: Path) -> N
     assert digest_of(tmp_path / "labels.parquet") == before
 
 
-def test_further_validation_splits_follow_the_validation_split(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_path):
     rows = {
         "train": TEXT,
         "validation": {"text": ["d"], "label": ["no"]},
@@ -296,7 +290,7 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch: pyte
     }
     tables = {split: pa.table(its | {"kind": ["more"] * len(its["text"])}) for split, its in rows.items()}
 
-    def loaded(corpus: Corpus, split: str, wanted: object, mirror: str | None) -> SourceRows:
+    def loaded(corpus, split, wanted, mirror):
         return SourceRows(tables[split], tables[split].column_names)
 
     monkeypatch.setattr("papa.data.prepare.load_rows", loaded)
@@ -317,7 +311,7 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch: pyte
 @pytest.mark.parametrize(
     "values", [["pos", " pos", "pos\t"], ["pos", "pos\u200b", "\ufeffpos"], ["caf\u00e9", "cafe\u0301", "caf\u00e9"]]
 )
-def test_labels_that_look_the_same_are_one_class(prepare: Prepare, caplog: Log, values: list[str]) -> None:
+def test_labels_that_look_the_same_are_one_class(prepare, caplog, values):
     rows = {"text": list("abcd"), "label": [*values, "neg"]}
     for names in (None, (f" {values[0]}", "neg")):
         table = prepare(rows, labels=names)
@@ -329,7 +323,7 @@ def test_labels_that_look_the_same_are_one_class(prepare: Prepare, caplog: Log, 
 @pytest.mark.parametrize(
     "pair", [("Yes", "yes"), ("1", "1.0"), ("no", "n\u200bo"), ("fine", "\ufb01ne"), ("strasse", "stra\u00dfe")]
 )
-def test_a_warning_names_labels_that_look_alike(prepare: Prepare, caplog: Log, pair: tuple[str, str]) -> None:
+def test_a_warning_names_labels_that_look_alike(prepare, caplog, pair):
     prepare({"text": list("abcd"), "label": [*pair, "other", "2"]})
     assert f"{sorted(pair)[0]!r}, {sorted(pair)[1]!r} as different labels" in caplog.text
     assert caplog.text.count("different labels") == 1
@@ -386,14 +380,14 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
         (TEXT | {"label": ["yes", "b", "yes"]}, NO_YES, r"contains 'b', but the class names .* are only no, yes"),
     ],
 )
-def test_bad_input_leaves_nothing(prepare: Prepare, tmp_path: Path, train: dict, options: dict, said: str) -> None:
+def test_bad_input_leaves_nothing(prepare, tmp_path, train, options, said):
     with pytest.raises(InputError, match=said):
         prepare(train, **options)
     assert not (tmp_path / ("subsets.parquet" if "subset" in options else "labels.parquet")).exists()
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_label_in_validation_rows_only(prepare: Prepare, caplog: Log) -> None:
+def test_a_label_in_validation_rows_only(prepare, caplog):
     validation = {"text": ["d", "e"], "label": ["no", "maybe"]}
     with pytest.raises(InputError, match=r"contains 'maybe' in .*validation\.parquet, but in no training row"):
         prepare(TEXT, validation)
@@ -406,7 +400,7 @@ def test_a_label_in_validation_rows_only(prepare: Prepare, caplog: Log) -> None:
     assert "'maybe' in validation rows, but in no training row" in caplog.text
 
 
-def test_labels_refuse_texts_of_another_state_of_the_source(prepare: Prepare, tmp_path: Path) -> None:
+def test_labels_refuse_texts_of_another_state_of_the_source(prepare, tmp_path):
     prepare(TEXT)
     files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
     pq.write_table(pa.table(TEXT | {"text": ["a", "b", "changed"]}), tmp_path / "train.parquet")
@@ -414,7 +408,7 @@ def test_labels_refuse_texts_of_another_state_of_the_source(prepare: Prepare, tm
         labels_of(Corpus(files=files, first="text"), tmp_path, label="label", metric="accuracy")
 
 
-def test_the_same_texts_have_the_same_fingerprint_from_any_form(tmp_path: Path) -> None:
+def test_the_same_texts_have_the_same_fingerprint_from_any_form(tmp_path):
     fingerprints = set()
     (tmp_path / "a.csv").write_text("text\none\ntwo\n")
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')

@@ -1,7 +1,5 @@
 """A hub on loopback: repositories in memory, behind the few addresses that a download asks for."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

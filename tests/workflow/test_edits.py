@@ -4,8 +4,6 @@ The walk edits a config at random, runs it in one folder, and compares every art
 It can draw every key of the schema, so a key that some record of settings leaves out by mistake is found.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import random
@@ -183,7 +181,7 @@ NOT_DRAWN = {
 """Keys that the walk cannot draw, with the reason."""
 
 
-def test_the_walk_can_draw_every_key() -> None:
+def test_the_walk_can_draw_every_key():
     keys = list(keys_of(Config))
     assert sorted([*DRAWN, *NOT_DRAWN]) == sorted(keys)
     for key, edits in DRAWN.items():
@@ -283,7 +281,7 @@ def write_decoder(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("files", "no_figures")
-def test_results_after_edits_are_those_of_a_fresh_run() -> None:
+def test_results_after_edits_are_those_of_a_fresh_run():
     chance = random.Random(SEED)
     keys: list[str] = []
     config, compared = CONFIG, 0

@@ -5,8 +5,6 @@ one of words, a decoder, three seeds, two λ, halves of texts, a subset, random 
 Figures are empty and the report is its head, because only their presence and provenance count.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tarfile
@@ -53,13 +51,13 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     return Study(config, "results/finished", LocalSourceDigests(config.machine))
 
 
-def test_finished_results_stay_finished(study: Study) -> None:
+def test_finished_results_stay_finished(study):
     rules = Counter(job.rule for job in study.jobs())
     assert {rule: rules[rule] for rule in JOBS} == JOBS
     assert {job.main: state for job in study.jobs() if (state := study.state(job)) != FRESH} == {}
 
 
-def test_tables_have_the_same_values(study: Study, tmp_path: Path) -> None:
+def test_tables_have_the_same_values(study, tmp_path):
     compared = Counter[str]()
     for job in (job for job in study.jobs() if job.rule in TABLES):
         here = with_outputs(job, study.results, tmp_path / "now")
@@ -94,7 +92,7 @@ def values_in(value: object, place: str = "") -> Iterator[tuple[str, object]]:
 
 
 @pytest.mark.slow
-def test_the_workflow_plans_no_job(study: Study) -> None:
+def test_the_workflow_plans_no_job(study):
     command = [sys.executable, "-m", "papa.cli", "run", "config.yaml", "-n"]
     process = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert process.returncode == 0, process.stdout + process.stderr

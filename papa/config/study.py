@@ -260,7 +260,7 @@ class Study:
         }
 
     def state(self, job: AnyJob) -> str:
-        """Return `FRESH`, `MISSING`, or why the artefact of a job is out of date, as part of a sentence."""
+        """Return `FRESH`, `MISSING`, or the reason why the job's artefact is out of date, as a clause."""
         return self.freshness.state(job)
 
     # -- checks -------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import papa
-from papa.config.freshness import MORE, OUTDATED
+from papa.config.freshness import LACKS_SEEDS, MARKER
 from papa.config.reading import check_yaml, config_of
 from papa.config.settings import Machine, check_files
 from papa.config.study import Study
@@ -87,7 +87,7 @@ def marked(study: Study) -> str:
     folder = str(study.results.absolute())
     results, _, process = os.environ.get(RUN, "").rpartition(":")
     if results == folder and process != str(os.getpid()):
-        return str(study.results / OUTDATED)
+        return str(study.results / MARKER)
     os.environ[RUN] = f"{folder}:{os.getpid()}"
     try:
         return study.freshness.mark()
@@ -122,7 +122,7 @@ def begin(study: Study) -> None:
         print(f"{artefact} is rebuilt: {why}.", flush=True)
     if len(outdated) > SHOWN:
         print(f"{len(outdated) - SHOWN} more artefacts are rebuilt.", flush=True)
-    if further := sum(study.state(job) == MORE for job in study.jobs()):
+    if further := sum(study.state(job) == LACKS_SEEDS for job in study.jobs()):
         print(f"Probes of further seeds are trained for {count(further, 'variant')}; the others stay.", flush=True)
 
 

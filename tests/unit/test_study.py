@@ -280,7 +280,7 @@ def test_a_new_version_of_a_stage_makes_its_artefacts_again(results: Path, monke
     study = study_of(CONFIG, results, Known())
     assert to_do(study) == OF_LAMBDA | RESULTS
     assert set(study.freshness.outdated().values()) == {
-        "it was made by stage lambda, version 1; this is lambda, version 99"
+        "it was made by stage lambda, version 1, but the current one is lambda, version 99"
     }
 
 
@@ -323,7 +323,7 @@ def test_files_of_a_variant_go_together(results: Path) -> None:
     assert trace is not None
     write_table(pa.table({"content": ["new"]}), outcomes, {}, replace(trace, inputs={**trace.inputs, "index": "other"}))
     again = study_of(CONFIG, results, Known())
-    assert again.state(job) == "not all files of this job were made together"
+    assert again.state(job) == "its files were not all made by the same run"
     assert to_do(again) == {"probe": 1} | RESULTS
 
 
@@ -362,7 +362,7 @@ def test_another_revision_is_noticed_if_the_mirror_comes_or_goes_too(fetched_fir
     finish(study_of(edited(**ON_HUB, corpora__texts__revision="a"), results, before))
     changed = study_of(edited(**ON_HUB, corpora__texts__revision="b"), results, after)
     assert to_do(changed).items() >= {"prepare_texts": 1, "prepare_labels": 1}.items()
-    assert set(changed.freshness.outdated().values()) == {"corpus.revision is b, but it was made with a"}
+    assert set(changed.freshness.outdated().values()) == {"`corpus.revision` changed from a to b"}
     assert to_do(study_of(edited(**ON_HUB, corpora__texts__revision="a"), results, after)) == {}
 
 
@@ -442,7 +442,7 @@ def test_why_an_artefact_is_outdated_is_said(results: Path) -> None:
     study = study_of(edited(tasks__mood__learning_rate=0.5), results, Known())
     reasons = study.freshness.outdated()
     assert reasons["models/m/tasks/mood/average/lambda-0.parquet"] == (
-        "training.learning_rate is 0.5, but it was made with 0.001"
+        "`training.learning_rate` changed from 0.001 to 0.5"
     )
     assert len(reasons) == 4  # λ, and the probes that do not depend on it; the rest follows
 

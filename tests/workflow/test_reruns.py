@@ -89,7 +89,7 @@ def test_results_of_two_learning_rates_are_never_averaged(elsewhere, config):
     config["run"] = {"models": ["tiny"], "tasks": ["animals"], "fractions": ["1"], "seeds": [1, 2]}
     config["tasks"]["animals"]["learning_rate"] = 0.5
     process = elsewhere.run("--cores", "2", "--configfile", elsewhere.write(config))
-    assert "runs.json is rebuilt: training.learning_rate is 0.5, but it was made with 0.001." in process.stdout
+    assert "runs.json is rebuilt: `training.learning_rate` changed from 0.001 to 0.5." in process.stdout
     runs = read_table("results/tiny/tables/runs.parquet").to_pandas()
     assert set(runs.learning_rate) == {0.5} and set(runs.seed) == {1, 2}
     assert to_do(config) == {}

@@ -134,7 +134,7 @@ class LogHandler(LogHandlerBase):
 
     def picture(self) -> Group:
         """Draw the progress of long jobs, a row for each running stage, and one for all jobs."""
-        from papa.jobs.resources import duration
+        from papa.jobs.resources import format_duration
 
         rows, now = Table.grid(padding=(0, 2)), time.monotonic()
         with self.hearing:  # records arrive in other threads
@@ -145,7 +145,7 @@ class LogHandler(LogHandlerBase):
                 rows.add_row(Text(name), bar, f"{done:,} of {planned:,}", jobs.rate(stage, now))
             done, planned = jobs.done.total(), sum(jobs.planned.values())
             logs = [self.logs[job] for job in list(jobs.running)[:MOST_BARS]]  # the oldest first
-        bar, end = ProgressBar(planned or None, done, width=24), "" if left is None else f"{duration(left)} left"
+        bar, end = ProgressBar(planned or None, done, width=24), "" if left is None else f"{format_duration(left)} left"
         rows.add_row(Text("all stages", style="bold"), bar, f"{done:,} of {planned:,}", end)
         bars = [line for line in map(_last_line, logs) if BAR.fullmatch(line)]
         return Group(*(Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in bars), rows)

@@ -23,7 +23,7 @@ from papa.data.named import Facts, facts_in, facts_in_package, facts_on_hub, nam
 from papa.data.weights import says_next
 from papa.errors import InputError
 from papa.files import PathLike
-from papa.jobs.resources import SPECIAL_TOKENS, TOKENS_OF_A_WORD
+from papa.jobs.resources import SPECIAL_TOKENS_PER_TEXT, TOKENS_PER_WORD
 from papa.jobs.start import home
 
 if TYPE_CHECKING:
@@ -423,9 +423,9 @@ def _with_name(known: Sequence[str], names: Sequence[str], taken: set[str]) -> s
 def _slots(counts: Sequence[int], content: str) -> tuple[int, str]:
     """Choose slots that fit nearly all texts, by their numbers of words."""
     longest = sorted(counts)[min(len(counts) - 1, math.ceil(0.99 * len(counts)))]
-    needed = math.ceil((longest * TOKENS_OF_A_WORD + SPECIAL_TOKENS) / ROUND) * ROUND
+    needed = math.ceil((longest * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT) / ROUND) * ROUND
     slots = min(MAXIMUM_SLOTS, max(LEAST_SLOTS, needed))
-    reason = f"99 of 100 {content} have at most {longest} words, at about {TOKENS_OF_A_WORD} tokens each"
+    reason = f"99 of 100 {content} have at most {longest} words, at about {TOKENS_PER_WORD} tokens each"
     return slots, reason + (f"; not more than {MAXIMUM_SLOTS}, longer ones are cut" if needed > slots else "")
 
 

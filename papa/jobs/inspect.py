@@ -13,7 +13,7 @@ from papa.config.measures import METRICS, TARGETS, check_metric
 from papa.config.stages import STAGES
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import REBUILD, Trace, opened_table, read_json, read_provenance, read_tensors, trace_of
-from papa.jobs.resources import size
+from papa.jobs.resources import format_bytes
 from papa.results.conclusion import Conclusion
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def print_inspected(shown: Shown, out: Console) -> None:
         for part in Table(title, frame, names).fitting(out.width):
             part.print(out)
 
-    out.print(f"{shown['what']} ({size(shown['bytes'])})", style="bold")
+    out.print(f"{shown['what']} ({format_bytes(shown['bytes'])})", style="bold")
     state = printable(shown["damage"] or "Intact: nothing changed since it was written.")
     out.print(state, style="green" if shown["intact"] else "bold red")
     if made := shown["made"]:

@@ -1,8 +1,8 @@
-"""`papa plan`: estimate before a run what it takes (jobs, time, memory, disk), and how small a loss it can show.
+"""`papa plan`: estimate the jobs, time, memory and disk space of a run, and the smallest margin that it can show.
 
-Estimates assume that there are no earlier results. The smallest loss of a task follows from the numbers of probe seeds
-and validation examples, and from how scores vary with both. This variation is measured if the config was run before,
-and assumed otherwise.
+Estimates assume that there are no earlier results. The smallest margin of a task follows from the numbers of probe
+seeds and validation examples, and from how scores vary with both. This variation is measured if the config was run
+before, and assumed otherwise.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from papa.errors import InputError, count
 from papa.files import footer_of
 from papa.jobs.resources import (
     MB,
-    SPECIAL_TOKENS,
+    SPECIAL_TOKENS_PER_TEXT,
     START_SECONDS,
-    TEXT_A_SECOND,
-    TOKENS_OF_A_WORD,
+    TEXT_BYTES_PER_SECOND,
+    TOKENS_PER_WORD,
     Sizes,
     disk,
     disk_in_table,
-    duration,
     files_of,
+    format_bytes,
+    format_duration,
     memory_of,
     reader_of,
     seconds,
-    size,
     sizes_of,
 )
 
@@ -49,39 +49,41 @@ if TYPE_CHECKING:
 
     from papa.data.readers import SourceRows
 
-SAMPLE = 2000
-"""Rows of each split in which words are counted."""
+SAMPLED_ROWS = 2000
+"""Number of rows per split in which words are counted."""
 POWER = 0.8
-"""Probability that a task without loss is shown to lose less than the smallest loss."""
+"""Probability that a task with no loss is shown to lose less than its smallest margin."""
 SEED_SPREAD = 0.005
-"""Assumed standard deviation over probe seeds of original - replaced, as a share of the score's range."""
+"""Assumed standard deviation of (original − replaced) over probe seeds, as a share of the score's range."""
 DISCORDANT = 0.05
-"""Assumed share of examples whose outcome changes when heads are replaced; every seed changes the same ones."""
+"""Assumed share of examples whose outcome changes when heads are replaced; they are the same for every seed."""
 CONTRIBUTION = 0.2
 """Assumed contribution of attention to a score (original minus context-free floor), as a share of its range."""
 ASSUMED = (
-    f"Assumed, not measured: over probe seeds a difference from the original has a standard deviation of "
-    f"{SEED_SPREAD:g} of the score's range, {100 * DISCORDANT:g} % of the examples come out differently, and attention "
-    f"contributes {CONTRIBUTION:g} of the range."
+    f"Assumed, not measured: a difference from the original has a standard deviation of {SEED_SPREAD:g} of the score's "
+    f"range over probe seeds, {100 * DISCORDANT:g} % of the examples get another outcome, and attention contributes "
+    f"{CONTRIBUTION:g} of the range."
 )
 SMALLEST_USEFUL_GAIN = 1 / 3
 """The smaller of two gains is recommended only if it is at least this share of the larger one."""
 UNFIT = {
-    True: "its config names no decoder of next tokens, which task {task} needs ({metric}).",
-    False: "it is a decoder, which cannot predict the masked tokens of task {task}; measure it by log_likelihood.",
+    True: "its config lists no architecture that predicts next tokens, which task {task} needs ({metric}).",
+    False: "it is a decoder, which cannot predict the masked tokens of task {task}; use the metric log_likelihood.",
 }
-"""Why a model does not fit a task: the task needs a decoder (True), or refuses one (False)."""
-TOTAL = dict.fromkeys(("jobs", "sized", "unknown", "seconds", "memory_mb", "disk_mb"), "sum") | {"memory_mb": "max"}
-"""Needs of a stage: the sum or the maximum of those of its jobs."""
+"""Reasons why a model does not fit a task: the task needs a decoder (True) or an encoder (False)."""
+AGGREGATES = dict.fromkeys(("jobs", "sized", "unknown", "seconds", "memory_mb", "disk_mb"), "sum") | {
+    "memory_mb": "max"
+}
+"""Function that aggregates the needs of jobs to those of their stage."""
 PlainValues = dict[str, Any]
 
 
 def plan(config: Config, cores: int) -> PlainValues:
-    """Estimate the needs of a config's jobs; `problems` are the reasons why something cannot run or be estimated.
+    """Estimate the needs of a config's jobs; `problems` lists reasons why something cannot run or be estimated.
 
     Args:
         config: a checked config.
-        cores: number of cores of the workflow.
+        cores: number of cores that the workflow may use.
     """
     import pandas as pd
 
@@ -89,7 +91,7 @@ def plan(config: Config, cores: int) -> PlainValues:
     problems, sizes, corpora = _sizes(study)
     jobs, rows, outcomes = study.jobs(), dict[AnyJob, PlainValues](), 0.0
     weighed = {needed for job in jobs if job.rule == "weigh_heads" for needed in job.needed}
-    for job in jobs:  # inputs come before the jobs that read them
+    for job in jobs:  # ordered by their dependencies
         corpus, known = _sizes_of(job, sizes)
         outcomes += disk_in_table(job, corpus)
         rows[job] = {
@@ -104,20 +106,20 @@ def plan(config: Config, cores: int) -> PlainValues:
             "weighed": job in weighed,
         }
     frame = pd.DataFrame(rows.values())
-    stages = frame.groupby("stage", sort=False).agg(TOTAL | {"depth": "max"})
+    stages = frame.groupby("stage", sort=False).agg(AGGREGATES | {"depth": "max"})
     if not config.keep_hidden_states and "hidden_states" in stages.index:
-        # on the disk are those of running probes, those of the next probes, and those that weights of heads wait for
+        # on disk at the same time: the inputs of running probes, of the next probes, and of jobs that weigh heads
         stored = frame[frame["stage"] == "hidden_states"]
         most = 2 * cores * stored["disk_mb"].max() + stored[stored["weighed"]]["disk_mb"].sum()
         stages.loc["hidden_states", "disk_mb"] = min(stored["disk_mb"].sum(), most)
-    total = {need: sum(stages[need].tolist()) for need, how in TOTAL.items() if how == "sum"}
+    total = {need: sum(stages[need].tolist()) for need, aggregate in AGGREGATES.items() if aggregate == "sum"}
     folder = next(folder for folder in study.results.absolute().parents if folder.exists())
     free = shutil.disk_usage(folder).free
     if total["disk_mb"] * MB > free:
         tasks = dict.fromkeys(job.wildcards["task"] for job in jobs if job.rule == "probe")
         problems.append(
-            f"The disk is too small by {size(total['disk_mb'] * MB - free)}: put results on a larger one, lower "
-            f"train_limit, or set `features: stream` for {', '.join(tasks)}."
+            f"The disk is too small by {format_bytes(total['disk_mb'] * MB - free)}: put results/ on a larger disk, "
+            f"lower `train_limit`, or set `features: stream` for {', '.join(tasks)}."
         )
     return {
         "config": config.name,
@@ -129,7 +131,7 @@ def plan(config: Config, cores: int) -> PlainValues:
         "free_disk_bytes": free,
         "margin": config.margin,
         "power": POWER,
-        "smallest_losses": smallest_losses(study, corpora),
+        "smallest_losses": smallest_margins(study, corpora),
     }
 
 
@@ -147,88 +149,90 @@ def print_plan(estimates: PlainValues, out: Console) -> None:
         {
             "stage": stage["stage"],
             "jobs": f"{stage['jobs']:,}" + (f" ({stage['unknown']:,} unknown)" if stage["unknown"] else ""),
-            "time": duration(stage["seconds"]) if stage["seconds"] else "?",
-            "memory of a job": size(stage["memory_mb"] * MB) if stage["memory_mb"] else "?",
-            "disk": size(stage["disk_mb"] * MB) if stage["disk_mb"] else "?",
+            "time": format_duration(stage["seconds"]) if stage["seconds"] else "?",
+            "memory of a job": format_bytes(stage["memory_mb"] * MB) if stage["memory_mb"] else "?",
+            "disk": format_bytes(stage["disk_mb"] * MB) if stage["disk_mb"] else "?",
         }
         for stage in estimates["stages"]
     ]
     Table("", pd.DataFrame(rows), 1).print(out)
     total = estimates["total"]
-    outcomes = f"; {ARTEFACTS['all_outcomes'].path()} has at most {size(total['outcomes_mb'] * MB)} of it"
+    disk_space, free = format_bytes(total["disk_mb"] * MB), format_bytes(estimates["free_disk_bytes"])
+    outcomes = f"; {ARTEFACTS['all_outcomes'].path()} takes at most {format_bytes(total['outcomes_mb'] * MB)} of it"
     unknown = f", {total['unknown']:,} of unknown size" if total["unknown"] else ""
     out.print(
-        f"\n{count(total['jobs'], 'job')}{unknown}: at most about {duration(total['elapsed_seconds'])} on "
-        f"{count(estimates['cores'], 'core')} (device {estimates['device']}) and {size(total['disk_mb'] * MB)} of disk "
-        f"({size(estimates['free_disk_bytes'])} are free){outcomes if total['outcomes_mb'] else ''}.",
+        f"\n{count(total['jobs'], 'job')}{unknown}: at most about {format_duration(total['elapsed_seconds'])} on "
+        f"{count(estimates['cores'], 'core')} (device {estimates['device']}) and {disk_space} of disk space ({free} "
+        f"free){outcomes if total['outcomes_mb'] else ''}.",
         style="bold",
     )
     for sentence in describe_losses(estimates):
         out.print(printable(sentence))
 
 
-# -- smallest losses ---------------------------------------------------------------------------------------------------
+# -- smallest margins --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Variation of the loss (original minus replaced) on a task, as a share of attention's contribution to it.
+    """Variation of a task's loss.
 
     Args:
-        seed: standard deviation over probe seeds, including the variation between orders of heads.
-        example: standard deviation over validation examples.
-        rare: the variance that unseen examples add, times the number of examples; see `statistics.UNSEEN_UNITS`.
-        orders: whether most of the variation comes from the orders of heads.
+        over_seeds: standard deviation over probe seeds, including the variation between orders of heads.
+        over_examples: standard deviation over validation examples.
+        unseen: the variance that unseen examples add, times the number of examples; see `statistics.UNSEEN_UNITS`.
+        mostly_orders: whether most of the variation comes from the orders of heads.
         examples: number of measured validation examples; None before a run.
     """
 
-    seed: float
-    example: float
-    rare: float = 0.0
-    orders: bool = False
+    over_seeds: float
+    over_examples: float
+    unseen: float = 0.0
+    mostly_orders: bool = False
     examples: int | None = None
 
     @classmethod
     def assumed(cls, seeded: bool = True) -> Noise:
-        """Return the variation assumed before a run; a model's own head has no seeds, so it is not `seeded`."""
+        """Return the variation assumed before a run; without probes there are no seeds, so it is not `seeded`."""
         from papa.results.statistics import UNSEEN_UNITS
 
-        seed = SEED_SPREAD / CONTRIBUTION if seeded else 0.0
-        # the original and the replaced heads each count a few units as if they had differed
-        return cls(seed, math.sqrt(DISCORDANT) / CONTRIBUTION, 2 * UNSEEN_UNITS / CONTRIBUTION**2)
+        over_seeds = SEED_SPREAD / CONTRIBUTION if seeded else 0.0
+        # two scores are compared, and each adds unseen units
+        return cls(over_seeds, math.sqrt(DISCORDANT) / CONTRIBUTION, 2 * UNSEEN_UNITS / CONTRIBUTION**2)
 
-    def smallest(self, seeds: int, examples: int) -> float:
-        """Return the smallest loss that a task without loss can be shown to stay under."""
+    def smallest_margin(self, seeds: int, examples: int) -> float:
+        """Return the smallest margin that a task with no loss can be shown to meet, with a power of `POWER`."""
         from papa.results.statistics import smallest_loss
 
-        return smallest_loss(seeds, self.seed, math.sqrt((self.example**2 + self.rare / examples) / examples), POWER)
+        error = math.sqrt((self.over_examples**2 + self.unseen / examples) / examples)
+        return smallest_loss(seeds, self.over_seeds, error, POWER)
 
-    def helps(self, seeds: int, examples: int) -> str:
-        """Return the best addition for a smaller loss: `orders`, `seeds`, `examples` or `both` of the last two."""
-        if self.orders:
+    def best_addition(self, seeds: int, examples: int) -> str:
+        """Return the addition that lowers the margin most: `orders`, `seeds`, `examples`, or `both` of the last two."""
+        if self.mostly_orders:
             return "orders"
-        now = self.smallest(seeds, examples)
-        by_seeds, by_examples = now - self.smallest(2 * seeds, examples), now - self.smallest(seeds, 2 * examples)
+        now = self.smallest_margin(seeds, examples)
+        by_seeds = now - self.smallest_margin(2 * seeds, examples)
+        by_examples = now - self.smallest_margin(seeds, 2 * examples)
         if by_seeds < SMALLEST_USEFUL_GAIN * by_examples:
             return "examples"
         return "seeds" if by_examples < SMALLEST_USEFUL_GAIN * by_seeds else "both"
 
 
-def smallest_losses(study: Study, corpora: Mapping[str, Mapping[str, Counted]]) -> list[PlainValues]:
-    """Return the smallest loss of each task whose heads are replaced, or the reason `why` there is none.
+def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, Counted]]) -> list[PlainValues]:
+    """Return the smallest margin of each task with replaced heads, or the reason `why` it has none.
 
-    The loss is that of the worst model. `helps` is the best addition for a smaller one.
+    The margin of a task is that of its worst model; `helps` is the addition that lowers it most.
 
     Args:
         study: the config, and its results if it was run before.
-        corpora: the rows of each split of the corpora that can be read.
+        corpora: row counts of each split, for the corpora that can be read.
     """
-    config, measured = study.config, _noise_measured(study)
-    losses = []
+    config, measured = study.config, _measured_noise(study)
+    margins = []
     for name in dict.fromkeys(task for _, task in config.pairs):
         task, models = config.tasks[name], [model for model, paired in config.pairs if paired == name]
         variants = [item for model in models for item in study.variants(model, name).items()]
-        # losses lie between the original and the floor
         seeds = [len(seeds) for variant, seeds in variants if variant.path not in (ORIGINAL, CONTEXTLESS)]
         if not seeds:
             continue
@@ -248,24 +252,26 @@ def smallest_losses(study: Study, corpora: Mapping[str, Mapping[str, Counted]]) 
         elif known and not noises:
             why = str(known[0])
         elif not noises:
-            why = "its score has no range to assume a contribution from, so it is known after a run"
+            why = "its score is unbounded, so the contribution of attention is known only after a run"
         elif not examples:
             why = "its number of validation examples is not known yet"
         else:
-            worst = max(noises, key=lambda noise: noise.smallest(min(seeds), examples))
-            smallest, helps = worst.smallest(min(seeds), examples), worst.helps(min(seeds), examples)
+            smallest, worst = max(
+                ((noise.smallest_margin(min(seeds), examples), noise) for noise in noises), key=lambda pair: pair[0]
+            )
+            helps = worst.best_addition(min(seeds), examples)
         entry: PlainValues = {"task": name, "title": task.title or name, "seeds": probe_seeds}
         entry |= {"examples": counted if why else examples, "measured": bool(known)}
         entry |= {"smallest": smallest, "helps": helps, "why": why}
-        losses.append(entry)
-    return losses
+        margins.append(entry)
+    return margins
 
 
 ONE_SEED = "one seed"
 
 
 def describe_losses(estimates: PlainValues) -> list[str]:
-    """Describe the smallest losses of a plan in sentences."""
+    """Describe the smallest margins of a plan in sentences."""
     entries = estimates["smallest_losses"]
     known = [entry for entry in entries if entry["smallest"] is not None]
     measured = [entry["title"] for entry in known if entry["measured"]]
@@ -273,8 +279,8 @@ def describe_losses(estimates: PlainValues) -> list[str]:
     if known:
         listed = ", ".join(f"{entry['title']} {_under(entry)} ({_counts(entry)})" for entry in known)
         sentences.append(
-            f"Smallest loss: a task that loses nothing is shown, with {100 * estimates['power']:.0f} % power, to lose "
-            f"less than this share of what attention contributes: {listed}."
+            f"Smallest margin: with {100 * estimates['power']:.0f} % power, a task that loses nothing can be shown to "
+            f"lose less than this share of attention's contribution: {listed}."
         )
     if measured:
         sentences.append(f"Estimated from the measured results of {', '.join(measured)}.")
@@ -284,7 +290,7 @@ def describe_losses(estimates: PlainValues) -> list[str]:
         if entry["smallest"] >= estimates["margin"]:
             sentences.append(
                 f"A margin of {100 * estimates['margin']:g} % is unlikely to be shown for {entry['title']} with "
-                f"{_counts(entry, ' and ')} (smallest: {_under(entry)}): {HELPS[entry['helps']]}."
+                f"{_counts(entry, ' and ')} (smallest: {_under(entry)}): {ADVICE[entry['helps']]}."
             )
     reasons: dict[str, list[str]] = {}
     for entry in sorted(entries, key=lambda entry: entry["why"] != ONE_SEED):
@@ -293,22 +299,22 @@ def describe_losses(estimates: PlainValues) -> list[str]:
     for why, titles in reasons.items():
         listed = ", ".join(titles)
         if why == ONE_SEED:
-            sentences.append(f"With one seed nothing can be claimed for {listed}: two or more seeds are needed.")
+            sentences.append(f"With one seed, nothing can be claimed for {listed}; use at least two.")
         else:
-            sentences.append(f"No smallest loss for {listed}: {why}.")
+            sentences.append(f"No smallest margin for {listed}: {why}.")
     return sentences
 
 
-HELPS = {
-    "seeds": "more examples help little, more seeds do",
-    "examples": "more seeds help little, more examples do",
-    "both": "more seeds and more examples help",
-    "orders": "the order of heads varies most, so more orders (`ranking`) help most",
+ADVICE = {
+    "seeds": "add seeds; more examples would help little",
+    "examples": "add examples; more seeds would help little",
+    "both": "add seeds and examples",
+    "orders": "results vary most with the order of heads, so add orders (`ranking`)",
 }
 
 
 def _under(entry: PlainValues) -> str:
-    """Round a smallest loss up to a whole percentage."""
+    """Round a smallest margin up to a whole percentage."""
     return f"{math.ceil(100 * entry['smallest'])} %" if entry["smallest"] < 1 else "100 % or more"
 
 
@@ -317,11 +323,11 @@ def _counts(entry: PlainValues, between: str = ", ") -> str:
     return f"{seeds}{count(entry['examples'], 'example')}"
 
 
-def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
-    """Return how a config's results vary on each model and task, or the reason why they allow no conclusion.
+def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
+    """Return the variation of earlier results for each model and task, or the reason why they allow no claim.
 
-    The variation is that of the setting with the smallest loss, whose true loss is nearest to 0. Tasks without results,
-    or with a single seed, are left out.
+    The variation is taken from the setting whose loss is nearest to 0. Tasks without results, or with a single seed,
+    are omitted.
     """
     path = study.results / ARTEFACTS["all_outcomes"].path()
     if not path.is_file():
@@ -332,7 +338,7 @@ def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
 
     try:
         outcomes, _ = read_outcomes(path)
-    except InputError:  # the workflow reports and rebuilds it
+    except InputError:  # the workflow will report and rebuild the table
         return {}
     noises: dict[tuple[str, str], Noise | str] = {}
     for key, outcome in outcomes.items():
@@ -350,12 +356,12 @@ def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
         losses = [loss for setting in replaced if (loss := loss_of(sample, {setting: 1.0})) is not None]
         if losses:
             loss = min(losses, key=lambda loss: abs(loss.in_scores().mean))
-            lost = loss.in_scores()
-            unit = lost.variance / loss.contribution**2
-            examples, shares = sample.values.shape[1], lost.shares
-            seed = math.sqrt(unit * (1 - shares["examples"]) * loss.spread.seeds)
-            example = math.sqrt(unit * shares["examples"] * examples)
-            noises[key] = Noise(seed, example, 0.0, shares["order"] > 0.5, examples)
+            difference = loss.in_scores()
+            unit = difference.variance / loss.contribution**2
+            examples, shares = sample.values.shape[1], difference.shares
+            over_seeds = math.sqrt(unit * (1 - shares["examples"]) * loss.spread.seeds)
+            over_examples = math.sqrt(unit * shares["examples"] * examples)
+            noises[key] = Noise(over_seeds, over_examples, 0.0, shares["order"] > 0.5, examples)
     return noises
 
 
@@ -363,7 +369,7 @@ def _noise_measured(study: Study) -> dict[tuple[str, str], Noise | str]:
 
 
 def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None], dict[str, dict[str, Counted]]]:
-    """Return problems, the sizes of each pair of a model and a laid-out corpus (None if unknown), and the corpora."""
+    """Return problems, the sizes of each model with each tokenized corpus (None if unknown), and the row counts."""
     from papa.data.tokenize import is_decoder, sizes_of_model
 
     config = study.config
@@ -404,7 +410,7 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
 
 
 class Counted(NamedTuple):
-    """Rows of a split, mean words of an example, and examples per row: each of a question's `choices` is an example."""
+    """Number of rows in a split, mean words per example, and mean examples per row (each choice is an example)."""
 
     rows: int
     words: float
@@ -420,22 +426,22 @@ def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str
 
     if corpus.hub is not None and mirror is None and not texts.exists():
         raise InputError(
-            f"the size of {corpus.hub} is known once it is prepared (snakemake --until prepare_texts); its jobs are "
-            "counted, but not estimated."
+            f"the size of {corpus.hub} is unknown until it is prepared (snakemake --until prepare_texts); its jobs are "
+            "counted but not estimated."
         )
     prepared = footer_of(texts)[0]["rows"] if texts.exists() else {}
     splits = {}
     for split in corpus.splits:
         rows = load_rows(corpus, split, mirror=mirror)
-        number = prepared.get(split, rows.table.num_rows)
+        row_count = prepared.get(split, rows.table.num_rows)
         if split == "train" and corpus.train_limit is not None:
-            number = min(number, corpus.train_limit)
-        splits[split] = Counted(number, *_words(corpus, rows, columns))
+            row_count = min(row_count, corpus.train_limit)
+        splits[split] = Counted(row_count, *_mean_counts(corpus, rows, columns))
     return splits
 
 
-def _words(corpus: Corpus, rows: SourceRows, columns: Sequence[str]) -> tuple[float, float]:
-    """Return the mean numbers of words per example and of choices per row, in the first rows."""
+def _mean_counts(corpus: Corpus, rows: SourceRows, columns: Sequence[str]) -> tuple[float, float]:
+    """Return the mean numbers of words per example and of choices per row, from the first rows."""
     from papa.data.columns import Columns
     from papa.data.readers import SourceRows
 
@@ -443,7 +449,7 @@ def _words(corpus: Corpus, rows: SourceRows, columns: Sequence[str]) -> tuple[fl
     for name in (*names, *corpus.columns_of_choices, *columns):
         if name not in rows.names:
             raise InputError(f"it has no column {name!r}; its columns are {', '.join(rows.names)}.")
-    sample = rows.table.slice(0, SAMPLE)
+    sample = rows.table.slice(0, SAMPLED_ROWS)
     words = sum(
         fmean(len(text if isinstance(text, list) else str(text).split()) for text in sample.column(name).to_pylist())
         for name in names
@@ -455,21 +461,21 @@ def _words(corpus: Corpus, rows: SourceRows, columns: Sequence[str]) -> tuple[fl
 
 
 def _laid_out(model: Mapping[str, int], splits: Mapping[str, Counted], slots: int, blocks: bool) -> Sizes:
-    """Estimate the sizes of a laid-out corpus from its rows and words."""
+    """Estimate the sizes of a corpus after tokenization from its rows and words."""
     examples, tokens = dict[str, int](), 0.0
     choices = max(counted.choices for counted in splits.values())
     for split, (questions, words, per_question) in splits.items():
         rows = round(questions * per_question)
-        each = words * TOKENS_OF_A_WORD + (0 if blocks else SPECIAL_TOKENS)
-        examples[split] = max(1, round(rows * each / slots)) if blocks else rows
-        tokens += rows * each if blocks else rows * min(each, slots)
-    scored = max((number for split, number in examples.items() if split != "train"), default=0)
+        length = words * TOKENS_PER_WORD + (0 if blocks else SPECIAL_TOKENS_PER_TEXT)
+        examples[split] = max(1, round(rows * length / slots)) if blocks else rows
+        tokens += rows * length if blocks else rows * min(length, slots)
+    scored = max((n for split, n in examples.items() if split != "train"), default=0)
     corpus = {"slots": slots, "examples": sum(examples.values()), "tokens": round(tokens), "scored": scored}
     return Sizes(**model, **corpus, choices=choices)
 
 
 def _sizes_of(job: AnyJob, sizes: Mapping[tuple[str, str], Sizes | None]) -> tuple[Sizes | None, bool]:
-    """Return the sizes of the laid-out corpus that a job reads, if any, and whether the job can be estimated."""
+    """Return the sizes of the tokenized corpus that a job reads, if any, and whether the job can be estimated."""
     for needed in reader_of(job).needs.get("tokens", ()):
         corpus = sizes.get((needed.wildcards["model"], needed.wildcards["laid_out"]))
         return corpus, corpus is not None
@@ -478,14 +484,14 @@ def _sizes_of(job: AnyJob, sizes: Mapping[tuple[str, str], Sizes | None]) -> tup
 
 def _seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> float:
     bytes_of_texts = sum(os.path.getsize(path) for path in files_of(job) if os.path.isfile(path))
-    return seconds(job, config, sizes, threads) + bytes_of_texts / TEXT_A_SECOND
+    return seconds(job, config, sizes, threads) + bytes_of_texts / TEXT_BYTES_PER_SECOND
 
 
 def _elapsed(study: Study, rows: Mapping[AnyJob, PlainValues], cores: int) -> float:
-    """Estimate wall-clock seconds: the largest bound of all cores, the GPU and the longest chain of jobs."""
+    """Estimate wall-clock seconds: the maximum over the busy times of the cores and the GPU and the longest chain."""
     ends: dict[AnyJob, float] = {}
     busy, gpu = 0.0, 0.0
-    for job, row in rows.items():  # inputs come before the jobs that read them
+    for job, row in rows.items():  # ordered by their dependencies
         ends[job] = row["seconds"] + max((ends[needed] for needed in job.needed), default=0.0)
         busy += row["seconds"] * min(study.threads(job), cores) / cores
         gpu += row["seconds"] * (job.settings.threads == "encoder") * study.config.device.startswith("cuda")

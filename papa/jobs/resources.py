@@ -1,7 +1,7 @@
-"""Memory, walltime and disk that a job needs.
+"""Estimate the memory, walltime and disk space that a job needs.
 
-They follow from the sizes of the model and the corpus, which are in the footer of the laid-out corpus. `_needs` has one
-entry for each stage. Memory was measured, and a margin is added to it (docs/cluster.md); walltime assumes slow CPUs.
+Estimates follow from the sizes of the model and the corpus, which are in the footer of the tokenized corpus. `_needs`
+has one entry per stage. Memory coefficients are measured (docs/cluster.md); walltimes assume slow CPUs.
 """
 
 from __future__ import annotations
@@ -34,49 +34,54 @@ from papa.config.variant import OBSERVED, Constant, Variant, entries_of
 from papa.files import PathLike, footer_of
 
 MB = 10**6
-FLOAT, HALF, DOUBLE = 4, 2, 8
-"""Bytes of a weight or activation, of a stored hidden state, and of a sum of attention."""
-AUTOCAST = 3
-"""Bytes of an activation in half precision: linear layers give 2, softmax and normalisation 4."""
-CONSTANT = 12
-"""Bytes of an entry of the matrices that replace attention: as read, on the device, and in the form that layers use."""
-SUMMED = 2 * DOUBLE + FLOAT
-"""Bytes of an entry of the matrices while they are averaged: in double precision, twice, and in single precision."""
-MARGIN, SLACK = 1.3, 2.0
-"""Factors between the estimated memory and walltime and those that a job requests."""
+FLOAT32, FLOAT16, FLOAT64 = 4, 2, 8
+"""Bytes per weight or activation, per stored value of a hidden state, and per sum of attention."""
+AUTOCAST_BYTES = 3
+"""Mean bytes per activation in half precision: 2 after linear layers, 4 after softmax and normalisation."""
+BYTES_PER_ENTRY = 12
+"""Bytes per entry of a constant: 4 as read, 4 on the device, and 4 in the form that layers use."""
+BYTES_PER_SUMMED_ENTRY = 2 * FLOAT64 + FLOAT32
+"""Bytes per entry of a constant while it is averaged: two copies in double precision and one in single precision."""
+MEMORY_FACTOR, WALLTIME_FACTOR = 1.3, 2.0
+"""A job requests this multiple of its estimated memory and walltime."""
 START_MB, START_ENCODER_MB, START_CUDA_MB = 300, 480, 3000
-"""Megabytes of Python with torch, the same with transformers, and what CUDA's libraries add."""
+"""Megabytes of Python with torch, of Python with torch and transformers, and of the CUDA libraries."""
 UNKNOWN_MB, UNKNOWN_TEXTS_MB, TABLES_MB = 1000, 4000, 2000
-"""Memory of a job whose corpus is unreadable, which says so; of texts from the hub; and of tables and figures."""
-LOADED = 1.75
-"""Copies of the weights in memory: as they are loaded, and in another order for linear layers."""
+"""Megabytes of a job that only reports an unreadable corpus, that loads texts from the hub, and that makes tables."""
+WEIGHT_COPIES = 1.75
+"""Copies of the weights in memory: one as loaded, and most of another that linear layers repack."""
 START_SECONDS, START_MINUTES = 10, 10
-"""Time until a job is at work; and the same on a busy machine with a slow file system."""
-BYTES_OF_A_TOKEN = 32
-"""Memory of a token while it is read: its number, slot, segment and word."""
-TOKENS_OF_A_WORD, SPECIAL_TOKENS = 1.3, 3
-"""Mean tokens of an English word, and tokens that a model adds to a text."""
-SCORED_AT_ONCE = 64
-"""Examples whose hidden states are in memory at a time when a probe is scored."""
-LONGER = 2.0
+"""Startup time of a job: typical seconds, and minutes on a busy machine with a slow file system."""
+BYTES_PER_TOKEN = 32
+"""Bytes per token of a loaded corpus: its id, slot, segment and word."""
+TOKENS_PER_WORD, SPECIAL_TOKENS_PER_TEXT = 1.3, 3
+"""Mean number of tokens per English word, and number of tokens that a model adds to a text."""
+SCORING_BATCH = 64
+"""Number of examples whose hidden states are in memory at a time when a probe is scored."""
+LENGTH_FACTOR = 2.0
 """Length of the examples in the largest batch, as a multiple of the mean length."""
-OF_A_LABEL, OF_A_TEXT = (5, 1), (15, 10)
-"""Bytes of an outcome in Parquet, once and for each epoch: of a label, and of the loss of a text.
-Measured on 1,000 to 100,000 rows. With 2 to 17 labels, one epoch took 5.0 to 6.2 bytes of a text and 0.6 to 3.6 of a
-word, and each further epoch 0.1 to 1.0. Losses took 23 to 24 and 9.1 to 9.5."""
+BYTES_PER_LABEL, BYTES_PER_LOSS = (5, 1), (15, 10)
+"""Parquet bytes per outcome, fixed and per epoch, if it is a label and if it is a text's loss.
+Measured on 1,000 to 100,000 rows with 2 to 17 labels: the first epoch took 5.0 to 6.2 bytes per text and 0.6 to 3.6 per
+word, and each further epoch 0.1 to 1.0. Losses took 23 to 24 bytes, and 9.1 to 9.5 per further epoch."""
 FLOPS_CPU, FLOPS_GPU, FLOPS_GPU_HALF = 1e10, 5e12, 2e13
-"""Floating-point operations per second: of a thread, and of a GPU in float32 and in half precision."""
-BYTES_A_SECOND, TEXT_A_SECOND, STEP = 1e8, 1e5, 5e-9
-"""Bytes per second of a shared file system and of texts that are parsed; seconds of an optimiser step per parameter."""
-OPTIMISER = 4
-"""Numbers in memory for a trained parameter: itself, its gradient, two means."""
+"""Floating-point operations per second of a CPU thread, of a GPU in float32, and of a GPU in half precision."""
+DISK_BYTES_PER_SECOND, TEXT_BYTES_PER_SECOND = 1e8, 1e5
+"""Speed of reading from a shared file system, and of parsing texts."""
+STEP_SECONDS = 5e-9
+"""Seconds per parameter of an optimiser step."""
+TRAINING_FLOATS = 4
+"""Floats in memory per trained parameter: its value, its gradient and two moments."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """A model and a corpus laid out for it: `examples` and `tokens` of all splits, examples `scored` in the largest.
+    """Sizes of a model and of a corpus tokenized for it.
 
-    Each choice of a question is an example; `choices` is their number per question, and 1 for other corpora.
+    Args:
+        examples, tokens: total numbers over all splits; each choice of a question is one example.
+        scored: number of examples in the largest split that is not for training.
+        choices: mean number of choices per question; 1 if the corpus has no questions.
     """
 
     layers: int
@@ -91,57 +96,57 @@ class Sizes:
     choices: float = 1.0
 
     @property
-    def matrices(self) -> int:
-        """Weights of the layers: four projections and two linear layers each."""
+    def layer_weight_count(self) -> int:
+        """Number of weights in the layers: each has four projections and two other linear layers."""
         return self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.intermediate)
 
     @property
-    def weights(self) -> int:
-        """All weights: those of the layers, and the embeddings of words and slots."""
-        return self.matrices + (self.vocabulary + 512) * self.hidden
+    def weight_count(self) -> int:
+        """Number of all weights, including the embeddings of tokens and positions."""
+        return self.layer_weight_count + (self.vocabulary + 512) * self.hidden
 
     @property
-    def operations(self) -> int:
-        """Operations of one pass of all texts: 2 for each weight of the layers and each token, and attention's."""
-        return (2 * self.matrices + 4 * self.layers * self.slots * self.hidden) * self.tokens
+    def operation_count(self) -> int:
+        """Operations of one forward pass over all texts: per token, 2 for each layer weight, and those of attention."""
+        return (2 * self.layer_weight_count + 4 * self.layers * self.slots * self.hidden) * self.tokens
 
-    def constants(self, kind: str) -> int:
-        """Numbers in the constants of all heads."""
+    def constant_entries(self, kind: str) -> int:
+        """Number of values in the constants of all heads."""
         if kind == "mean-output":
             return self.layers * self.slots * self.hidden
         return self.layers * self.heads * entries_of(kind, self.slots)
 
-    def classes(self, kind: str) -> int:
-        """Numbers in the table that maps pairs of slots to entries, if entries are tied."""
+    def index_entries(self, kind: str) -> int:
+        """Size of the table that maps pairs of slots to a constant's entries; 0 if every pair has its own entry."""
         return self.slots**2 * (entries_of(kind, self.slots) < self.slots**2)
 
     @property
     def states(self) -> int:
-        """Numbers in the hidden states of a token."""
+        """Number of values in a token's hidden states, over all layers."""
         return (self.layers + 1) * self.hidden
 
     @property
-    def between(self) -> int:
-        """Numbers of a token inside a layer: projections, the linear layers, attention before and after softmax."""
+    def activations(self) -> int:
+        """Activations per token in a layer: projections, linear layers, and attention before and after softmax."""
         return 8 * self.hidden + 2 * self.intermediate + 2 * self.heads * self.slots
 
     @property
-    def probe(self) -> int:
-        """Parameters of a probe's dense layer; the others are few."""
+    def probe_parameters(self) -> int:
+        """Number of parameters in a probe's dense layer; the others are negligible."""
         return self.states * self.hidden
 
     @property
     def mean_length(self) -> float:
-        """Tokens of an example."""
+        """Mean number of tokens per example."""
         return self.tokens / max(self.examples, 1)
 
-    def tokens_of(self, examples: int) -> float:
-        """Tokens of a batch of longer examples, or of longer questions with all their choices."""
-        return examples * self.choices * min(self.slots, LONGER * self.mean_length)
+    def batch_tokens(self, examples: int) -> float:
+        """Estimate the tokens in the largest batch of this many examples, or questions with all their choices."""
+        return examples * self.choices * min(self.slots, LENGTH_FACTOR * self.mean_length)
 
 
 def sizes_of(tokens: PathLike) -> Sizes | None:
-    """Read the sizes behind a laid-out corpus; None if they are unreadable, which the job itself will explain.
+    """Read the sizes from the footer of a tokenized corpus; None if it is unreadable, which the job will report.
 
     Raises:
         FileNotFoundError: the corpus does not exist yet.
@@ -162,7 +167,7 @@ def _sizes_of(tokens: str, changed: int) -> Sizes | None:
 
 
 def memory(study: Study, job: AnyJob) -> int:
-    """Megabytes that a job of a study requests; raises FileNotFoundError if a file that they follow from is missing."""
+    """Return the megabytes that a job requests; raise FileNotFoundError if a file for the estimate is missing."""
     if isinstance(job.settings, OfCorpus):
         files = files_of(job)
         return memory_of_files(*files) if files else UNKNOWN_TEXTS_MB
@@ -170,23 +175,23 @@ def memory(study: Study, job: AnyJob) -> int:
 
 
 def walltime(study: Study, job: AnyJob) -> int:
-    """Minutes that a job of a study requests; raises FileNotFoundError if a file that they follow from is missing."""
+    """Return the minutes that a job requests; raise FileNotFoundError if a file for the estimate is missing."""
     if isinstance(job.settings, OfCorpus | TokensOf):
         laid_out = isinstance(job.settings, TokensOf)
         files = [study.results / job.input("texts")] if laid_out else files_of(job)
-        return _rounded_up(START_MINUTES + sum(map(os.path.getsize, files)) / TEXT_A_SECOND / 60, 5)
+        return _rounded_up(START_MINUTES + sum(map(os.path.getsize, files)) / TEXT_BYTES_PER_SECOND / 60, 5)
     return walltime_of(job, study.config, _sizes_behind(study, job), study.threads(job))
 
 
 def files_of(job: AnyJob) -> list[str]:
-    """List the files of texts that a job parses, or that its texts were prepared from."""
+    """List the text files that a job parses, or that its texts were prepared from."""
     sources = (job, *job.needs.get("texts", ()))
     corpora = [source.settings.corpus for source in sources if isinstance(source.settings, OfCorpus)]
     return [path for corpus in corpora[:1] for _, path in corpus.files or () if path]
 
 
 def reader_of(job: AnyJob) -> AnyJob:
-    """Return the job that reads the laid-out corpus: a job itself, or a part that it merges."""
+    """Return the job that reads the tokenized corpus: this job, or one whose part it merges."""
     return job.needs["parts"][0] if "parts" in job.needs else job
 
 
@@ -206,14 +211,14 @@ def _sizes_behind(study: Study, job: AnyJob) -> Sizes | None:
 
 @dataclass(frozen=True)
 class Needs:
-    """The needs of a job on a laid-out corpus.
+    """Resources that a job on a tokenized corpus needs.
 
     Args:
-        memory: bytes, apart from Python and its libraries.
-        operations: floating-point operations.
-        seconds: time of optimiser steps, and of reading hidden states.
-        written: bytes on the disk.
-        runs_model: whether the model is loaded.
+        memory: bytes, excluding Python and its libraries.
+        operations: number of floating-point operations.
+        seconds: duration of optimiser steps and of reading hidden states.
+        written: bytes that are written to disk.
+        runs_model: whether the job loads the model.
     """
 
     memory: float
@@ -224,21 +229,21 @@ class Needs:
 
 
 def memory_of(job: AnyJob, config: Config, sizes: Sizes | None) -> int:
-    """Megabytes that a job on a corpus of these sizes requests."""
+    """Return the megabytes that a job requests on a corpus of these sizes."""
     if sizes is None or (needs := _needs(job, config, sizes)) is None:
         return UNKNOWN_MB if job.inputs.get("tokens") else TABLES_MB
     start = START_ENCODER_MB if needs.runs_model else START_MB
     cuda = START_CUDA_MB * (config.device.startswith("cuda") and needs.runs_model)
-    return _rounded_up(MARGIN * (start + cuda + needs.memory / MB), 100)
+    return _rounded_up(MEMORY_FACTOR * (start + cuda + needs.memory / MB), 100)
 
 
 def memory_of_files(*files: PathLike) -> int:
-    """Megabytes that a job which parses texts requests: Python with its libraries, and several copies of the texts."""
-    return _rounded_up(MARGIN * (START_ENCODER_MB + 12 * sum(map(os.path.getsize, files)) / MB), 100)
+    """Return the megabytes requested to parse files: Python with its libraries, and several copies of the texts."""
+    return _rounded_up(MEMORY_FACTOR * (START_ENCODER_MB + 12 * sum(map(os.path.getsize, files)) / MB), 100)
 
 
 def seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> float:
-    """Seconds that a job takes on slow CPUs: operations over their rate, optimiser steps, and reading."""
+    """Estimate a job's seconds on a slow machine: startup, operations, optimiser steps and reading."""
     if sizes is None or (needs := _needs(job, config, sizes)) is None:
         return START_SECONDS
     rate = FLOPS_CPU * threads
@@ -248,42 +253,46 @@ def seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> f
 
 
 def walltime_of(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> int:
-    """Minutes that a job requests: twice the estimate, and the start on a busy machine."""
-    return _rounded_up(START_MINUTES + SLACK * (seconds(job, config, sizes, threads) - START_SECONDS) / 60, 5)
+    """Return the minutes that a job requests: twice the estimate, and startup on a busy machine."""
+    return _rounded_up(START_MINUTES + WALLTIME_FACTOR * (seconds(job, config, sizes, threads) - START_SECONDS) / 60, 5)
 
 
 def disk(job: AnyJob, config: Config, sizes: Sizes | None) -> int:
-    """Megabytes that a job writes, at most, and at least 1."""
+    """Return an upper bound of the megabytes that a job writes, and at least 1."""
     needs = None if sizes is None else _needs(job, config, sizes)
     return max(1, _rounded_up(needs.written / MB, 1)) if needs else 1
 
 
 def disk_in_table(job: AnyJob, sizes: Sizes | None) -> float:
-    """Megabytes of a job's outcomes in the table of all outcomes, at most: those after the last epoch."""
+    """Bound the megabytes that a job adds to the table of all outcomes, which has those of the last epoch only."""
     settings = job.settings
     if sizes is None or not isinstance(settings, ProbeOf):
         return 0.0
-    return len(settings.seeds) * _outcomes(settings, sizes, epochs=1) / MB
+    return len(settings.seeds) * _outcome_bytes(settings, sizes, epochs=1) / MB
 
 
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
 def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
-    """The needs of a job by its stage; None if they do not depend on a laid-out corpus."""
+    """Estimate the needs of a job from its stage; None if they do not depend on a tokenized corpus."""
     match job.settings:
         case AverageOf(part=part, kind=kind):
-            return _one_pass(job, config, sizes, 1 / _parts(part), _averages(kind, sizes))
+            return _one_pass(job, config, sizes, 1 / _part_count(part), _average_bytes(kind, sizes))
         case MergeOf():
             kind = _kind(reader_of(job).settings)
-            return Needs(SUMMED * sizes.constants(kind), written=_averages(kind, sizes), runs_model=False)
+            return Needs(
+                BYTES_PER_SUMMED_ENTRY * sizes.constant_entries(kind),
+                written=_average_bytes(kind, sizes),
+                runs_model=False,
+            )
         case ResampleOf():
-            share = min(1.0, sizes.slots / max(sizes.examples, 1))  # at most one text for each slot
-            return _one_pass(job, config, sizes, share, _averages("average", sizes))
+            share = min(1.0, sizes.slots / max(sizes.examples, 1))  # at most one text per slot
+            return _one_pass(job, config, sizes, share, _average_bytes("average", sizes))
         case HiddenOf(part=part):
-            stored = HALF * sizes.states * sizes.tokens + FLOAT * sizes.examples
-            needs = _one_pass(job, config, sizes, 1 / _parts(part), stored / _parts(part))
-            return replace(needs, memory=needs.memory + (2 * FLOAT + HALF) * config.token_budget * sizes.states)
+            stored = FLOAT16 * sizes.states * sizes.tokens + FLOAT32 * sizes.examples
+            needs = _one_pass(job, config, sizes, 1 / _part_count(part), stored / _part_count(part))
+            return replace(needs, memory=needs.memory + (2 * FLOAT32 + FLOAT16) * config.token_budget * sizes.states)
         case WeightsOf(by=by) if by in OBSERVED:
             return _one_pass(job, config, sizes)
         case LambdaOf() | WeightsOf() | ProbeOf() as settings:
@@ -292,70 +301,71 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
 
 
 def _one_pass(job: AnyJob, config: Config, sizes: Sizes, share: float = 1.0, written: float = 0.0) -> Needs:
-    """A share of the texts goes through the model once, a budget of tokens at a time."""
+    """Estimate the needs of one forward pass over a share of the texts, in batches of `token_budget` tokens."""
     averages = isinstance(job.settings, AverageOf | ResampleOf)
-    memory = _model(job, sizes, config.token_budget, averages)
-    return Needs(memory, share * sizes.operations, written=written)
+    memory = _model_bytes(job, sizes, config.token_budget, averages)
+    return Needs(memory, share * sizes.operation_count, written=written)
 
 
 def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config, sizes: Sizes) -> Needs:
-    """Learn a probe, λ or constants, on stored hidden states or through the model, and measure what was learned."""
+    """Estimate the needs of training a probe, λ or constants on stored states or through the model, and of scoring."""
     target = config.tasks[job.wildcards["task"]].target
     probe = settings if isinstance(settings, ProbeOf) else None
     kind, stored, epochs = _kind(settings), "index" in job.needs, settings.training.epochs
     seeds = len(probe.seeds) if probe else 1
     trained = Variant.parse(probe.variant).trained if probe else isinstance(settings, LambdaOf)
-    learned = seeds * (target.probed * sizes.probe + trained * sizes.constants(kind)) if probe else 0
+    learned = seeds * (target.probed * sizes.probe_parameters + trained * sizes.constant_entries(kind)) if probe else 0
     runs_model = not (stored and probe)
 
-    # tokens that are in memory while something is learned and while it is scored
-    batch = sizes.tokens_of(settings.training.batch_size)
-    scored = sizes.tokens_of(min(SCORED_AT_ONCE, sizes.scored)) if probe else 0.0
+    # tokens in memory during training and during scoring
+    batch = sizes.batch_tokens(settings.training.batch_size)
+    scored = sizes.batch_tokens(min(SCORING_BATCH, sizes.scored)) if probe else 0.0
     backwards = trained or (isinstance(settings, WeightsOf) and settings.by == "gradient")
     activations = max(batch * sizes.layers if backwards else batch, scored)
     if scored and not target.probed:
         scored = float(config.token_budget)
-    read = max(batch if epochs else 0.0, scored)
-    memory = BYTES_OF_A_TOKEN * sizes.tokens + 4 * FLOAT * target.decoded * read * sizes.vocabulary
+    loaded = max(batch if epochs else 0.0, scored)
+    memory = BYTES_PER_TOKEN * sizes.tokens + 4 * FLOAT32 * target.decoded * loaded * sizes.vocabulary
     if runs_model:
-        memory += _model(job, sizes, activations)
+        memory += _model_bytes(job, sizes, activations)
     if target.probed:
-        memory += FLOAT * OPTIMISER * sizes.probe + (3 * FLOAT + HALF) * read * sizes.states
+        memory += FLOAT32 * TRAINING_FLOATS * sizes.probe_parameters + (3 * FLOAT32 + FLOAT16) * loaded * sizes.states
     if trained and probe:
-        memory += FLOAT * (OPTIMISER - 1) * sizes.constants(kind)
-    memory += 2 * FLOAT * learned  # finished probes wait until all are written, and are in memory again as a file
+        memory += FLOAT32 * (TRAINING_FLOATS - 1) * sizes.constant_entries(kind)
+    memory += 2 * FLOAT32 * learned  # trained probes stay in memory until all are written, and so does the file
 
     rounds, measured = seeds * epochs, 0.0
     if isinstance(settings, WeightsOf):
-        measured = _passes(settings, sizes)
-    elif probe and not target.probed:  # only validation texts, each twice: with heads replaced and as they are
+        measured = _loss_passes(settings, sizes)
+    elif probe and not target.probed:  # two passes over the validation texts: with and without replaced heads
         measured = 2 * sizes.scored / max(sizes.examples, 1)
     passes = rounds * (0 if stored else 3 if trained else 1) + measured
-    probed = rounds + measured / 3  # a measurement does not go backwards
+    probed = rounds + measured / 3  # scoring has no backward pass
     decoded = target.decoded * sizes.tokens
     predictions = sizes.tokens if target.per_word else decoded or sizes.examples
-    operations = passes * sizes.operations + 6 * probed * decoded * sizes.vocabulary * sizes.hidden
-    operations += 6 * probed * predictions * sizes.probe * target.probed
+    operations = passes * sizes.operation_count + 6 * probed * decoded * sizes.vocabulary * sizes.hidden
+    operations += 6 * probed * predictions * sizes.probe_parameters * target.probed
     steps = rounds * sizes.examples / settings.training.batch_size * target.probed
-    waiting = steps * sizes.probe * STEP + rounds * stored * HALF * sizes.states * sizes.tokens / BYTES_A_SECOND
-    outcomes = seeds * _outcomes(probe, sizes, epochs) if probe else 0.0
-    return Needs(memory, operations, waiting, FLOAT * learned + outcomes, runs_model)
+    stored_bytes = stored * FLOAT16 * sizes.states * sizes.tokens
+    waiting = steps * sizes.probe_parameters * STEP_SECONDS + rounds * stored_bytes / DISK_BYTES_PER_SECOND
+    outcomes = seeds * _outcome_bytes(probe, sizes, epochs) if probe else 0.0
+    return Needs(memory, operations, waiting, FLOAT32 * learned + outcomes, runs_model)
 
 
 def _is_precise(job: AnyJob) -> bool:
     return not isinstance(job.settings, OfEncoding) or job.settings.model.precision == "float32"
 
 
-def _model(job: AnyJob, sizes: Sizes, activations: float, averages: bool = False) -> float:
-    """Bytes of the model with its constants, and of these many tokens inside a layer; more if it `averages`."""
-    kind, activation = _kind(job.settings), FLOAT if _is_precise(job) else AUTOCAST
-    memory = LOADED * FLOAT * sizes.weights + activation * activations * sizes.between
-    memory += (SUMMED if averages else CONSTANT) * sizes.constants(kind)
-    return memory + (FLOAT + DOUBLE * averages) * sizes.classes(kind)
+def _model_bytes(job: AnyJob, sizes: Sizes, activations: float, averages: bool = False) -> float:
+    """Estimate the bytes of the model, its constants, and the activations of this many tokens."""
+    kind, activation = _kind(job.settings), FLOAT32 if _is_precise(job) else AUTOCAST_BYTES
+    memory = WEIGHT_COPIES * FLOAT32 * sizes.weight_count + activation * activations * sizes.activations
+    memory += (BYTES_PER_SUMMED_ENTRY if averages else BYTES_PER_ENTRY) * sizes.constant_entries(kind)
+    return memory + (FLOAT32 + FLOAT64 * averages) * sizes.index_entries(kind)
 
 
 def _kind(settings: Settings) -> str:
-    """The kind of the constants that a job makes or uses; `zeros`, which take no room, if there are none."""
+    """Return the kind of constants that a job makes or uses; `zeros`, which need no memory, if there are none."""
     constant: Constant | None = None
     match settings:
         case AverageOf(kind=kind):
@@ -369,36 +379,36 @@ def _kind(settings: Settings) -> str:
     return constant.start if constant else "zeros"
 
 
-def _passes(settings: WeightsOf, sizes: Sizes) -> float:
-    """Passes of the training texts through the model to weigh heads by a loss; backwards counts twice."""
+def _loss_passes(settings: WeightsOf, sizes: Sizes) -> float:
+    """Count the passes over the training texts that weigh heads by a loss; a backward pass counts as two."""
     if settings.by == "gradient":
         return 3.0
     units = sizes.layers * (1 if settings.unit == "layer" else sizes.heads)
     return (1 + units) * min(1.0, LEFT_OUT_OF / max(sizes.examples, 1))
 
 
-def _parts(part: str) -> int:
+def _part_count(part: str) -> int:
     return int(part.split("of")[1])
 
 
-def _averages(kind: str, sizes: Sizes) -> float:
-    """Bytes of averages on the disk: sums, means, and counts for each entry."""
-    return (DOUBLE + FLOAT) * sizes.constants(kind) + DOUBLE * entries_of(kind, sizes.slots)
+def _average_bytes(kind: str, sizes: Sizes) -> float:
+    """Return the bytes of stored averages: sums, means, and the count of each entry."""
+    return (FLOAT64 + FLOAT32) * sizes.constant_entries(kind) + FLOAT64 * entries_of(kind, sizes.slots)
 
 
-def _outcomes(settings: ProbeOf, sizes: Sizes, epochs: int) -> float:
-    """Bytes of the outcomes of one seed: at most one for each token, if words are labelled."""
+def _outcome_bytes(settings: ProbeOf, sizes: Sizes, epochs: int) -> float:
+    """Bound the bytes of one seed's outcomes: one per example, or at most one per token if words are labelled."""
     target = METRICS[settings.metric].target
-    once, each = OF_A_LABEL if target.labelled else OF_A_TEXT
+    fixed, per_epoch = BYTES_PER_LABEL if target.labelled else BYTES_PER_LOSS
     labels = sizes.mean_length if target.per_word else 1
-    return sizes.scored * labels * (once + each * (epochs if target.probed else 2))
+    return sizes.scored * labels * (fixed + per_epoch * (epochs if target.probed else 2))
 
 
-# -- numbers for readers ----------------------------------------------------------------------------------------------
+# -- formatting ------------------------------------------------------------------------------------------------------
 
 
-def duration(seconds: float) -> str:
-    """Seconds for readers: "40 s", "5 min", "1.2 hours", "3.4 days"."""
+def format_duration(seconds: float) -> str:
+    """Format a duration: "40 s", "5 min", "1.2 hours", "3.4 days"."""
     if 0 < seconds < 1:
         return "< 1 s"
     for limit, unit, name, digits in ((120, 1, "s", 0), (7200, 60, "min", 0), (172800, 3600, "hours", 1)):
@@ -407,8 +417,8 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.1f} days"
 
 
-def size(amount: float) -> str:
-    """Bytes for readers: "1.2 GB", "41 GB"."""
+def format_bytes(amount: float) -> str:
+    """Format a number of bytes: "1.2 GB", "41 GB"."""
     step = next((step for step in range(4) if amount < 1000 ** (step + 1)), 4)
     number, unit = amount / 1000**step, ("B", "kB", "MB", "GB", "TB")[step]
     return f"{number:.1f} {unit}" if number < 9.95 and number != int(number) else f"{number:,.0f} {unit}"

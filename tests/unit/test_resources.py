@@ -33,12 +33,12 @@ from papa.jobs.resources import (
     Sizes,
     disk,
     disk_in_table,
-    duration,
+    format_bytes,
+    format_duration,
     memory,
     memory_of,
     memory_of_files,
     seconds,
-    size,
     sizes_of,
     walltime,
     walltime_of,
@@ -328,6 +328,7 @@ def test_texts_ask_by_the_size_of_their_files(tmp_path):
 
 
 def test_numbers_as_people_say_them():
-    said = [duration(amount) for amount in (0.2, 40, 300, 4320, 5 * 3600, 3.4 * 86400)]
-    assert said == ["< 1 s", "40 s", "5 min", "72 min", "5.0 hours", "3.4 days"]
-    assert [size(amount) for amount in (7, 5e6, 1.25e9, 41e9, 2e12)] == ["7 B", "5 MB", "1.2 GB", "41 GB", "2 TB"]
+    readable = [format_duration(amount) for amount in (0.2, 40, 300, 4320, 5 * 3600, 3.4 * 86400)]
+    assert readable == ["< 1 s", "40 s", "5 min", "72 min", "5.0 hours", "3.4 days"]
+    readable = [format_bytes(amount) for amount in (7, 5e6, 1.25e9, 41e9, 2e12)]
+    assert readable == ["7 B", "5 MB", "1.2 GB", "41 GB", "2 TB"]

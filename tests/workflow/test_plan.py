@@ -112,7 +112,7 @@ def test_the_table_of_all_outcomes_is_counted(plan):
     assert found["total"]["outcomes_mb"] == pytest.approx(3 * variants * 60_000 * 6 / 10**6)
     assert stages["summarise"]["disk_mb"] == 1 + math.ceil(found["total"]["outcomes_mb"]) > variants
     said = " ".join(plan(config).stdout.split())
-    assert f"tables/outcomes.parquet has at most {found['total']['outcomes_mb']:.1f} MB of it." in said
+    assert f"tables/outcomes.parquet takes at most {found['total']['outcomes_mb']:.1f} MB of it." in said
 
 
 def test_a_model_that_is_not_here_is_said_first(plan):
@@ -143,7 +143,7 @@ def test_where_nothing_is_known_the_exit_code_says_so(plan):
     config = changed(corpora={"sentences": texts}, run={"tasks": ["animals"]})
     result = plan(config)
     said = " ".join(result.stdout.split())
-    assert "Corpus sentences: the size of owner/texts is known once it is prepared" in said
+    assert "Corpus sentences: the size of owner/texts is unknown until it is prepared" in said
     assert result.exit_code == 1 and "hidden_states 4 (4 unknown) ? ? ?" in said
 
 
@@ -167,14 +167,14 @@ def test_the_smallest_loss_before_a_run_is_worked_out_by_hand(plan):
     assert (entry["seeds"], entry["examples"], entry["measured"], entry["helps"]) == (3, 408, False, "examples")
     said = " ".join(plan(config).stdout.split())
     for words in (
-        "a task that loses nothing is shown, with 80 % power, to lose less than this share of what attention "
-        "contributes: MRPC 15 % (3 seeds, 408 examples).",
+        "with 80 % power, a task that loses nothing can be shown to lose less than this share of attention's "
+        "contribution: MRPC 15 % (3 seeds, 408 examples).",
         ASSUMED,
-        "A margin of 10 % is unlikely to be shown for MRPC with 3 seeds and 408 examples (smallest: 15 %): more seeds "
-        "help little, more examples do.",
+        "A margin of 10 % is unlikely to be shown for MRPC with 3 seeds and 408 examples (smallest: 15 %): add "
+        "examples; more seeds would help little.",
     ):
         assert words in said
-    assert "standard deviation of 0.005 of the score's range, 5 % of the examples" in ASSUMED
+    assert "standard deviation of 0.005 of the score's range over probe seeds, 5 % of the examples" in ASSUMED
     wide = " ".join(plan(config | {"margin": 0.2}).stdout.split())
     assert "MRPC 15 %" in wide and "unlikely" not in wide
 
@@ -187,9 +187,10 @@ def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan, tmp_path, 
     config = CONFIG | {"models": {"gpt": {"random": "gpt2"}, "bert": {"random": "bert"}}, "corpora": corpora}
     config |= {"tasks": tasks, "run": CONFIG["run"] | {"tasks": [*tasks], "models": ["gpt", "bert"]}}
     assert json.loads(plan(config, "--json").stdout)["problems"] == [
-        "Model gpt: it is a decoder, which cannot predict the masked tokens of task negative; measure it by "
+        "Model gpt: it is a decoder, which cannot predict the masked tokens of task negative; use the metric "
         "log_likelihood.",
-        "Model bert: its config names no decoder of next tokens, which task log needs (log_likelihood).",
+        "Model bert: its config lists no architecture that predicts next tokens, which task log needs "
+        "(log_likelihood).",
     ]
 
 
@@ -224,13 +225,13 @@ def test_questions_are_counted_with_all_their_choices(plan, folder, tmp_path, mo
     model = dict.fromkeys(("layers", "heads", "hidden", "intermediate", "vocabulary"), 1)
     sizes = _laid_out(model, counted, 64, False)
     assert (sizes.examples, sizes.scored, sizes.choices) == (3.5 * sum(ROWS.values()), 3.5 * ROWS["validation"], 3.5)
-    assert sizes.tokens_of(2) == 3.5 * replace(sizes, choices=1).tokens_of(2)
+    assert sizes.batch_tokens(2) == 3.5 * replace(sizes, choices=1).batch_tokens(2)
 
 
 def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
     entry, found = smallest_of(plan)
     assert (entry["smallest"], entry["why"]) == (None, "one seed")
-    assert describe_losses(found) == ["With one seed nothing can be claimed for animals: two or more seeds are needed."]
+    assert describe_losses(found) == ["With one seed, nothing can be claimed for animals; use at least two."]
     config = changed(run={"tasks": ["animals"], "seeds": [1, 2]})
     [entry] = json.loads(plan(config | {"contextless": False}, "--json").stdout)["smallest_losses"]
     assert entry["why"] == "without `contextless` no loss is measured"
@@ -250,12 +251,13 @@ def entry_of(smallest, helps, **more):
 
 def test_what_helps_is_what_would(plan):
     """Where few examples decide, it is examples; where they are many, it is seeds; the order of heads is neither."""
-    assert Noise.assumed().helps(3, 300) == "examples" and Noise.assumed().helps(3, 10**6) == "seeds"
-    assert Noise.assumed().helps(3, 2000) == "both" and Noise(0.1, 0.1, orders=True).helps(3, 300) == "orders"
+    assert Noise.assumed().best_addition(3, 300) == "examples" and Noise.assumed().best_addition(3, 10**6) == "seeds"
+    assert Noise.assumed().best_addition(3, 2000) == "both"
+    assert Noise(0.1, 0.1, mostly_orders=True).best_addition(3, 300) == "orders"
     for helps, words in (
-        ("seeds", "more examples help little, more seeds do."),
-        ("both", "more seeds and more examples help."),
-        ("orders", "so more orders (`ranking`) help most."),
+        ("seeds", "add seeds; more examples would help little."),
+        ("both", "add seeds and examples."),
+        ("orders", "so add orders (`ranking`)."),
     ):
         told = describe_losses({"margin": 0.1, "power": 0.8, "smallest_losses": [entry_of(0.1301, helps)]})
         assert "10 % is unlikely to be shown for T with 3 seeds and 1,024 examples (smallest: 14 %): " in told[-1]
@@ -302,7 +304,7 @@ def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkey
         measured(path, 4, 6, floor=0)
         entry, found = smallest_of(plan, seeds=[1, 2, 3, 4])
         assert entry["smallest"] is None and entry["measured"]
-        assert describe_losses(found) == ["No smallest loss for animals: attention contributes nothing measurable."]
+        assert describe_losses(found) == ["No smallest margin for animals: attention contributes nothing measurable."]
 
         measured(path, 1, 6)  # one seed says nothing
         assert not smallest_of(plan, seeds=[1, 2])[0]["measured"]

@@ -37,7 +37,27 @@ Guesser = Callable[[Sequence[str], Sequence[int]], Guess]
 """Makes the guess from the names of the labels and their counts in the training rows."""
 
 
-@dataclass(frozen=True)
+OUTCOME_TYPES = {
+    "split": "string",
+    "example": "int32",  # number of the row in its split
+    "word": "int32",  # number of the word in its row
+    "gold": "int16",  # index of the right label or choice
+    "by_word": "int16",  # label by a tagger that only knows the most frequent label of each word
+    "tokens": "int32",  # number of tokens that are predicted
+    "trivial": "float64",  # loss or score of a guess that ignores the input
+    "subset": "string",  # empty for items that are in none
+    "predicted": "int16",  # index of a label or choice
+    "loss": "float64",  # of all tokens, in nats
+    "kl": "float64",  # Kullback-Leibler divergence from the original's predictions of all tokens, in nats
+    "normalised": "int16",  # index of the choice with the highest log-likelihood per character
+}
+"""The columns of outcomes and their types. Every kind of task has some of them.
+
+Outcomes are those after the last epoch. Those after epoch N are in columns with N in their names, such as `loss_N`.
+"""
+
+
+@dataclass(frozen=True, eq=False)
 class Target:
     """A kind of task: what a model has to predict.
 
@@ -51,6 +71,7 @@ class Target:
         decoder: whether the model has to be a decoder (True), cannot be one (False), or may be either (None).
         decoded: share of the tokens at which every word of the vocabulary gets a logit.
         column: a column that only outcomes of such tasks have; None if there is no such column.
+        right: the column of outcomes that predictions are counted with.
         examples: what messages call the units that are scored.
     """
 
@@ -63,6 +84,7 @@ class Target:
     decoder: bool | None = None
     decoded: float = 0.0
     column: str | None = None
+    right: str = "gold"
     examples: str = "texts"
 
     @property
@@ -79,10 +101,10 @@ class Measure:
         name: its name in configs and tables.
         title: its name for readers.
         target: what is predicted.
-        counts: from outcomes to what each unit adds, `[unit, count]`; losses are summed without it.
+        counts: from outcomes to what each unit adds, `[unit, count]`.
         score: from sums `[..., count]` to scores `[...]`; 0 where the score is not defined.
         low, high: the range of scores.
-        column: the column of outcomes that is counted; see `papa.method.objective.OUTCOMES`.
+        column: the column of `OUTCOME_TYPES` that is counted.
         has_floors: whether more is better, so the score has floors and a loss.
         log_scaled: whether a score of 0 is not the absence of skill, so no relative drop is defined.
         guess: the best guess that ignores the input, if it differs from the target's.
@@ -230,8 +252,11 @@ def _entities(outcomes: Outcomes) -> Counts:
     return outcomes.summed(*(entities[gaps + 1] for entities in (right, predicted, gold)))
 
 
-def _no_labels(outcomes: Outcomes) -> Counts:
-    raise InputError("A task without labels has losses, and no labels to count.")
+def _sums(outcomes: Outcomes) -> Counts:
+    """Sums over the tokens of a text, and the number of these tokens."""
+    import numpy as np
+
+    return np.stack([outcomes.predicted, outcomes.gold], axis=1)[outcomes.gold > 0]
 
 
 # -- scores of sums ---------------------------------------------------------------------------------------------------
@@ -302,6 +327,7 @@ MASKED = Target(
     decoder=False,
     decoded=0.15,
     column="tokens",
+    right="tokens",
 )
 NEXT = Target(
     "without labels (language modelling, by a decoder's own head)",
@@ -312,6 +338,7 @@ NEXT = Target(
     decoder=True,
     decoded=1.0,
     column="kl",
+    right="tokens",
 )
 CHOICE = Target(
     "with one right choice per question (on a corpus with choices, by a decoder's own head)",
@@ -373,7 +400,7 @@ METRICS = {
             "negative_log_perplexity",
             "Negative log perplexity",
             MASKED,
-            _no_labels,
+            _sums,
             _nats,
             low=-math.inf,
             high=0.0,
@@ -385,7 +412,7 @@ METRICS = {
             "log_likelihood",
             "Log-likelihood",
             NEXT,
-            _no_labels,
+            _sums,
             _nats,
             low=-math.inf,
             high=0.0,
@@ -415,8 +442,8 @@ MEASURES = METRICS | {
     for measure in (
         # label names as they are, bare tags too, as in the published code
         Measure("chunk_f1", "Chunk F1", WORD, _entities, _f1),
-        Measure("perplexity", "Perplexity", NEXT, _no_labels, _perplexity, 1.0, math.inf, "loss", has_floors=False),
-        Measure("kl_to_original", "KL to original", NEXT, _no_labels, _share, 0.0, math.inf, "kl", has_floors=False),
+        Measure("perplexity", "Perplexity", NEXT, _sums, _perplexity, 1.0, math.inf, "loss", has_floors=False),
+        Measure("kl_to_original", "KL to original", NEXT, _sums, _share, 0.0, math.inf, "kl", has_floors=False),
         Measure(
             "normalised_choice_accuracy", "Normalised choice accuracy", CHOICE, _right, _share, column="normalised"
         ),

@@ -50,8 +50,6 @@ def table_of_texts(tokens: Tokens, chosen: Tensor, guessed: Tensor, columns: Map
         guessed: the counts of words that a guess without the text expects, `[word]`.
         columns: outcomes `[example]`.
     """
-    import pyarrow as pa
-
     text = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)[chosen]
     blind = -(guessed / guessed.sum()).log()[tokens.ids[chosen].long()]
     values = {
@@ -60,4 +58,4 @@ def table_of_texts(tokens: Tokens, chosen: Tensor, guessed: Tensor, columns: Map
         "trivial": torch.zeros(len(tokens), dtype=torch.float64).index_add(0, text, blind),
         **columns,
     }
-    return outcomes_table("validation", values, {"tokens": pa.int32()}, pa.float64())
+    return outcomes_table("validation", values)

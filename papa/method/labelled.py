@@ -100,7 +100,7 @@ class Labelled(Objective):
                 columns = {"example": of_tokens[labelled], "word": tokens.words[labelled]}
             columns |= {"gold": self.labels[split][labelled]}
             columns |= columns_by_epoch("predicted", [epoch[split] for epoch in epochs])
-            parts.append(outcomes_table(split, columns, {"word": pa.int32()}, pa.int16()))
+            parts.append(outcomes_table(split, columns))
         return pa.concat_tables(parts).unify_dictionaries()
 
     def _batch(self, split: str, examples: Tensor) -> Batch:

@@ -147,7 +147,7 @@ class Choices(Guessing):
                 "predicted": _predicted(_by_question(likely, questions.sizes), right),
                 "normalised": _predicted(_by_question(likely / questions.characters, questions.sizes), right),
             }
-            parts.append(outcomes_table(split, columns, {"trivial": pa.float64()}, pa.int16()))
+            parts.append(outcomes_table(split, columns))
         return pa.concat_tables(parts).unify_dictionaries()
 
     def _batch(self, split: str, examples: Tensor) -> Batch:

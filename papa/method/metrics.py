@@ -5,13 +5,13 @@ The metrics are in `papa.config.measures`; they turn outcomes into counts, and s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from papa.config.measures import MEASURES, Measure
+from papa.config.measures import MEASURES, OUTCOME_TYPES, Measure
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ Counts = np.ndarray
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Right and predicted labels of the same words or texts.
+    """Right and predicted labels of the same words or texts; or numbers of tokens, and sums over them.
 
     Args:
-        gold: `[item]`, the right label.
-        predicted: `[item]`, the predicted label.
+        gold: `[item]`, the right label, or the number of tokens.
+        predicted: `[item]`, the predicted label, or the sum.
         unit: `[item]`, the number of the text or sentence of each item, in rising order.
-        names: the names of the labels.
+        names: the names of the labels; none if there are no labels.
     """
 
     gold: np.ndarray
@@ -37,10 +37,25 @@ class Outcomes:
     unit: np.ndarray
     names: Sequence[str]
 
+    @classmethod
+    def of(
+        cls, measure: Measure, items: Mapping[str, np.ndarray], predicted: np.ndarray, names: Sequence[str]
+    ) -> Outcomes:
+        """Return predictions `[item]`, such as those in the column of a measure, with the columns of their items."""
+        right = measure.target.right
+        integers = {name: OUTCOME_TYPES[name].startswith("int") for name in (right, measure.column)}
+        gold, predicted = (
+            values.astype(np.int64 if integers[name] else np.float64)
+            for name, values in ((right, items[right]), (measure.column, predicted))
+        )
+        return cls(gold, predicted, items["example"].astype(np.int64), names)
+
     def __post_init__(self) -> None:
         labels = len(self.names)
         if not len(self.gold) == len(self.predicted) == len(self.unit):
             raise InputError("There must be one prediction and one unit for each label; they differ in length.")
+        if not labels:
+            return
         if not len(self.gold):
             raise InputError("There is nothing to score: no example has a label.")
         values = np.concatenate([self.gold, self.predicted])
@@ -58,7 +73,7 @@ class Outcomes:
 
 
 def counts_of(metric: str, outcomes: pa.Table, names: Sequence[str], epoch: int | None = None) -> Counts:
-    """Return the counts of each text, `[text, count]`, from the outcomes of a split (`papa.method.objective.OUTCOMES`).
+    """Return the counts of each text, `[text, count]`, from the outcomes of a split.
 
     Args:
         metric: one of `MEASURES`.
@@ -69,10 +84,7 @@ def counts_of(metric: str, outcomes: pa.Table, names: Sequence[str], epoch: int 
     columns = {name: outcomes.column(name).to_numpy() for name in outcomes.column_names if name != "split"}
     measure = MEASURES[metric]
     counted = measure.column if epoch is None else f"{measure.column}_{epoch}"
-    if not measure.target.labelled:
-        return np.stack([columns[counted], columns["tokens"].astype(float)], axis=1)
-    gold, predicted, unit = (columns[name].astype(np.int64) for name in ("gold", counted, "example"))
-    return measure.counts(Outcomes(gold, predicted, unit, names))
+    return measure.counts(Outcomes.of(measure, columns, columns[counted], names))
 
 
 def score_of_table(metric: str, outcomes: pa.Table, names: Sequence[str]) -> float:

@@ -7,6 +7,7 @@ decoder's own head takes the place of a probe, its logits take the place of hidd
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from papa.config.measures import OUTCOME_TYPES
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
@@ -28,15 +30,6 @@ if TYPE_CHECKING:
     from papa.config.measures import Target
     from papa.config.stages import Training
 
-OUTCOMES = """
-Columns of outcomes. All have `seed`, the seed of the probe; `split`; and `example`, the number of a row in its split.
-Labels have `gold` and `predicted`, indices of the label names; labels of words also have `word`, the number of the word
-in its row. For questions, `gold` and `predicted` are indices of choices; `normalised` is the choice with the highest
-log-likelihood per character, and `trivial` is the score of a guess that ignores the question. Masked and next tokens
-have `tokens`, their number, the summed `loss` in nats, and `trivial`, the loss of a guess that ignores the text. Next
-tokens also have `kl`, the summed Kullback-Leibler divergence from the original's predictions, in nats. `predicted` and
-`loss` are those after the last epoch; those after epoch N are called `predicted_N` and `loss_N`.
-"""
 IGNORED = -100
 """The label of a token that has none."""
 
@@ -112,7 +105,7 @@ class Objective(ABC):
 
     @abstractmethod
     def table(self, epochs: Sequence[Kept]) -> pa.Table:
-        """Return the outcomes of all scored examples after every epoch; `OUTCOMES` describes the columns."""
+        """Return the outcomes of all scored examples after every epoch; `OUTCOME_TYPES` has the columns."""
 
     def loss_on(self, states: States) -> Callable[[Tensor], Tensor]:
         """Return the function from numbers of training examples to their mean loss on these hidden states."""
@@ -169,14 +162,13 @@ def columns_by_epoch(name: str, epochs: Sequence[Tensor]) -> dict[str, Tensor]:
     return {name: epochs[-1]} | earlier
 
 
-def outcomes_table(
-    split: str, columns: Mapping[str, Tensor], types: Mapping[str, pa.DataType], usual: pa.DataType
-) -> pa.Table:
-    """Return the outcomes of a split from columns `[row]`, with the `usual` type if `types` has no other."""
+def outcomes_table(split: str, columns: Mapping[str, Tensor]) -> pa.Table:
+    """Return the outcomes of a split from columns `[row]` with the names of `OUTCOME_TYPES`, perhaps with an epoch."""
     import pyarrow as pa
 
-    types = {"example": pa.int32(), **types}
-    arrays = {name: pa.array(values.numpy(), types.get(name, usual)) for name, values in columns.items()}
+    arrays = {
+        name: pa.array(values.numpy(), OUTCOME_TYPES[re.sub("_[0-9]+$", "", name)]) for name, values in columns.items()
+    }
     return pa.table({"split": pa.array([split] * len(columns["example"])).dictionary_encode()} | arrays)
 
 

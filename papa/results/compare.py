@@ -23,7 +23,17 @@ from papa.files import PathLike, provenance_of, read_table, trace_of
 from papa.method.runs import COMMON_FIELDS, SPLITS, TRAINING_FIELDS, read_runs
 from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, status_of
-from papa.results.outcomes import ALL, OF_VARIANT, ORIGINALS, Sample, Setting, TaskOutcomes, joint_spread, measured_in
+from papa.results.outcomes import (
+    ALL,
+    ITEM_COLUMNS,
+    OF_VARIANT,
+    ORIGINALS,
+    Sample,
+    Setting,
+    TaskOutcomes,
+    joint_spread,
+    measured_in,
+)
 from papa.results.phrases import percent
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm, together
 from papa.results.table import Table, metric_name, printable
@@ -41,7 +51,7 @@ FALLBACK_MARGIN = 0.01
 FAMILY = "the main metric on all reported validation examples of every model, task and setting that both have"
 OF_MODEL = ("weights", "papa_version", "precision", "heads")
 """The parameters of a model; all others belong to a model and a task."""
-SAME_ITEMS = ["split", "example", "word", "gold", "tokens"]
+SAME_ITEMS = [name for name in ITEM_COLUMNS if name not in ("by_word", "trivial", "subset")]
 """The columns in which examples must agree to be the same examples."""
 EXAMPLES_ONLY = [source == "examples" for source in SOURCES]
 """The sources of the effect of examples, which is no interaction."""

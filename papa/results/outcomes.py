@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from papa.config.measures import MEASURES, Guess, Measure, measure_of
+from papa.config.measures import MEASURES, OUTCOME_TYPES, Guess, Measure, measure_of
 from papa.config.variant import ALL_REPLACED, CONTEXTLESS, Order
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, provenance_of, read_table
@@ -22,20 +22,16 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """The subset of all validation examples."""
-OUTCOME_COLUMNS = ("predicted", "normalised", "loss", "kl")
-"""The outcome of an item in a run: the predicted label, for questions also the label by scores per character, or a loss
-and perhaps a divergence from the original."""
+OUTCOME_COLUMNS = list(dict.fromkeys(measure.column for measure in MEASURES.values()))
+"""The columns of an item that differ between runs, such as the predicted label or the loss."""
 OF_VARIANT = ["constant", "order", "fraction"]
 RUN = [*OF_VARIANT, "seed"]
 """The columns that identify a run of a model and a task."""
-ITEM_COLUMNS = ["split", "example", "word", "gold", "by_word", "tokens", "trivial", "subset"]
+ITEM_COLUMNS = [name for name in OUTCOME_TYPES if name not in OUTCOME_COLUMNS]
 """The columns of an item that are the same in every run; an item is a label or a text."""
 COLUMNS = dict.fromkeys(("model", "task", "constant", "order", "fraction"), "string") | {"seed": "int64"}
-COLUMNS |= {"split": "string", "example": "int32", "word": "int32", "gold": "int16", "by_word": "int16"}
-COLUMNS |= {"tokens": "int32", "trivial": "float64", "subset": "string", "predicted": "int16", "loss": "float64"}
-COLUMNS |= {"kl": "float64", "normalised": "int16"}
-"""The columns of the table of all outcomes; see `papa.method.objective.OUTCOMES`. `by_word` is the label of a
-tagger that only knows the most frequent label of each word. `subset` is empty for items that are in none."""
+COLUMNS |= OUTCOME_TYPES
+"""The columns of the table of all outcomes."""
 
 Setting = tuple[str | None, str | None, str]
 """A constant, an order without its draw or seed, and a fraction."""
@@ -100,11 +96,6 @@ class TaskOutcomes:
         return measure_of(self.metric).readings
 
     @property
-    def labelled(self) -> bool:
-        """Whether outcomes are labels and not losses."""
-        return "gold" in self.items
-
-    @property
     def probed(self) -> bool:
         """Whether probes were trained; otherwise the outcomes are of the model's own head, and there are no seeds."""
         return MEASURES[self.metric].target.probed
@@ -133,18 +124,8 @@ class TaskOutcomes:
         """
         measure = MEASURES[metric]
         values = self.values[measure.column] if values is None else values
-        if not self.labelled:
-            return self._summed(part, values)
-        items = self.items[part]
-        gold, unit = items["gold"].to_numpy(np.int64), items["example"].to_numpy(np.int64)
-        outcomes = (Outcomes(gold, row[part].astype(np.int64), unit, self.names) for row in values)
-        return np.stack([measure.counts(run) for run in outcomes])
-
-    def _summed(self, part: np.ndarray, values: np.ndarray) -> Counts:
-        """Return sums over an item, with the number of its tokens; for questions this number is 1."""
-        size = self.items["tokens"].to_numpy(float)[part] if "tokens" in self.items else np.ones(int(part.sum()))
-        known = size > 0
-        return np.stack(np.broadcast_arrays(values[:, part][:, known], size[known]), axis=-1)
+        items = {name: self.items[name].to_numpy()[part] for name in ("example", measure.target.right)}
+        return np.stack([measure.counts(Outcomes.of(measure, items, row[part], self.names)) for row in values])
 
     def trivial(self, metric: str, part: np.ndarray) -> Counts:
         """Return the counts of the best guess that ignores the input, made from the labels of the training rows.
@@ -157,9 +138,11 @@ class TaskOutcomes:
             `[1, unit, count]`.
         """
         label = self.guess(metric).label
-        if label is None:
-            return self._summed(part, self.items["trivial"].to_numpy(float)[None])
-        return self.counts(metric, part, np.full((1, len(self.items)), label))
+        if label is not None:
+            return self.counts(metric, part, np.full((1, len(self.items)), label))
+        items = self.items[part]
+        size = items["tokens"].to_numpy(float) if "tokens" in items else np.ones(len(items))
+        return np.stack([items["trivial"].to_numpy(float), size], axis=-1)[None, size > 0]
 
     def guess(self, metric: str) -> Guess:
         """Return the best guess that ignores the input."""

@@ -198,11 +198,6 @@ def test_next_tokens_have_a_likelihood_a_perplexity_and_a_divergence():
     assert found == {"log_likelihood": -7 / 4, "perplexity": np.exp(7 / 4), "kl_to_original": 1.5 / 4}
 
 
-def test_losses_are_no_labels():
-    with pytest.raises(InputError, match="no labels to count"):
-        score_of("negative_log_perplexity", of_texts([0], [0], ["a"]))
-
-
 # -- readings and errors ----------------------------------------------------------------------------------------------
 
 

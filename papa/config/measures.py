@@ -65,6 +65,7 @@ class Target:
         description: continues "a task" in messages.
         usual_metric: the metric of such a task if none is named.
         guess: the best guess that ignores the input.
+        objective: the class of its objective, as module:class.
         labelled: whether what is right is a label; otherwise outcomes are losses.
         probed: whether a probe is trained; otherwise the model's own head makes the predictions, so there are no seeds.
         per_word: whether each word of a text has a label and an outcome, not the text as a whole.
@@ -78,6 +79,7 @@ class Target:
     description: str
     usual_metric: str
     guess: Guesser
+    objective: str
     labelled: bool = True
     probed: bool = True
     per_word: bool = False
@@ -88,9 +90,9 @@ class Target:
     examples: str = "texts"
 
     @property
-    def direct(self) -> bool:
-        """Whether the model's own head makes the predictions, so no probe is trained."""
-        return not self.probed
+    def learns_labels(self) -> bool:
+        """Whether a probe learns labels, so hidden states can be stored and constants trained with the probe."""
+        return self.labelled and self.probed
 
 
 @dataclass(frozen=True)
@@ -311,11 +313,13 @@ TEXT = Target(
     "with one label per text (on a corpus without words)",
     usual_metric="accuracy",
     guess=partial(_majority, "class"),
+    objective="papa.method.labelled:Labelled",
 )
 WORD = Target(
     "with one label per word (on a corpus of words)",
     usual_metric="token_accuracy",
     guess=partial(_majority, "tag"),
+    objective="papa.method.labelled:Labelled",
     per_word=True,
     column="word",
 )
@@ -323,6 +327,7 @@ MASKED = Target(
     "without labels (masked language modelling)",
     usual_metric="negative_log_perplexity",
     guess=_frequent_tokens,
+    objective="papa.method.masked_tokens:MaskedTokens",
     labelled=False,
     decoder=False,
     decoded=0.15,
@@ -333,6 +338,7 @@ NEXT = Target(
     "without labels (language modelling, by a decoder's own head)",
     usual_metric="log_likelihood",
     guess=_frequent_tokens,
+    objective="papa.method.likelihoods:NextTokens",
     labelled=False,
     probed=False,
     decoder=True,
@@ -344,6 +350,7 @@ CHOICE = Target(
     "with one right choice per question (on a corpus with choices, by a decoder's own head)",
     usual_metric="choice_accuracy",
     guess=_usual_choice,
+    objective="papa.method.likelihoods:Choices",
     probed=False,
     decoder=True,
     decoded=1.0,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from papa.config.measures import Target, measure_of
 from papa.config.settings import Corpus, ModelSettings, Plots, Task
 from papa.config.variant import WHOLE
 
@@ -111,6 +112,26 @@ class OfEncoding(Settings):
     def recorded(self) -> dict[str, object]:
         model = {"name": self.model.model.name, "precision": self.model.precision}
         return super().recorded() | {"model": model}
+
+
+class OfTask(OfEncoding):
+    """A stage that uses the loss or the outcomes of a task.
+
+    The metric decides which objective the task has. Another metric of the same objective changes no number.
+    """
+
+    places = frozenset({"metric"})
+
+    metric: str | None = None
+
+    @property
+    def target(self) -> Target:
+        """The target that a model has to predict."""
+        return measure_of(self.metric or "").target
+
+    def recorded(self) -> dict[str, object]:
+        by_model = self.metric is not None and not self.target.probed
+        return super().recorded() | ({"direct": True} if by_model else {})
 
 
 class Training(Settings):
@@ -231,8 +252,6 @@ class Gating(Settings):
     """The part of the training texts that λ is learned on."""
     unit: Unit = "head"
     """The unit that has one λ."""
-    direct: bool = False
-    """Whether the loss is that of the model's own head, on next tokens or choices, and no probe is trained."""
     start: Literal["half", "open"] = "half"
     """The start of λ."""
     l1: float = 0.0
@@ -241,21 +260,23 @@ class Gating(Settings):
     """Kendall's τ between the orders of two epochs at which learning ends; None if it never ends early."""
 
 
-class LambdaOf(OfEncoding, Gating):
+class LambdaOf(OfTask, Gating):
     """Stage *lambda*: the need of every head for its attention, learned with a probe."""
 
     stage = "lambda"
     runs = "papa.method.head_weights:train_lambda"
 
-    masked: bool
     constant: str
+
+    def recorded(self) -> dict[str, object]:
+        return super().recorded() | {"masked": self.target.probed and not self.target.labelled}
 
 
 LEFT_OUT_OF = 1000
 """Largest number of training examples for *leave-one-out*, which runs all of them once for each unit."""
 
 
-class WeightsOf(OfEncoding):
+class WeightsOf(OfTask):
     """Stage *weights*: the weight of every head by another measure than λ, on the training texts of a task.
 
     A setting that the measure does not depend on is None, and is not recorded.
@@ -272,7 +293,6 @@ class WeightsOf(OfEncoding):
     encoder_dropout: bool | None = None
     """Whether the encoder applies dropout while that probe is trained."""
     unit: Unit = "head"
-    direct: bool = False
 
 
 class OrderFromWeights(Settings):
@@ -305,12 +325,11 @@ class HiddenOf(OfEncoding):
     part: str
 
 
-class ProbeOf(OfEncoding):
+class ProbeOf(OfTask):
     """Stage *probe*: a trained probe for each seed, and its outcome on every validation example.
 
-    Streamed hidden states are computed when they are read. The metric is only shown in the terminal, because scores
-    follow from outcomes. The files may also have probes of further seeds. If the task is `direct`, the model's own
-    head replaces the probe, and nothing is trained.
+    Streamed hidden states are computed when they are read. The files may also have probes of further seeds. If the
+    model's own head makes the predictions, nothing is trained.
     """
 
     stage = "probe"
@@ -319,13 +338,11 @@ class ProbeOf(OfEncoding):
     places = frozenset({"streamed", "metric", "seeds"})
 
     task: str
-    metric: str
     training: Training
     seeds: tuple[int, ...]
     variant: str
     encoder_dropout: bool
     streamed: bool
-    direct: bool = False
 
     @property
     def threads(self) -> Literal["encoder", "probe"] | None:

@@ -76,7 +76,7 @@ class Study:
             all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
             for variant in map(Variant.parse, (ORIGINAL, CONTEXTLESS)):
                 seeds_of.setdefault(variant, {}).update(all_seeds)
-        if self.config.tasks[task].target.direct:  # nothing is trained, so nothing depends on a seed
+        if not self.config.tasks[task].target.probed:  # nothing is trained, so nothing depends on a seed
             return {variant: [0] for variant in seeds_of}
         return {variant: list(seeds) for variant, seeds in seeds_of.items()}
 
@@ -87,7 +87,7 @@ class Study:
         """
         block = self.config.tasks[task]
         differ = self.config.encoder_dropout or variant.trained
-        return differ or block.features == "stream" or block.label is None or block.target.direct
+        return differ or block.features == "stream" or not block.target.learns_labels
 
     # -- patterns for the rules of the workflow -----------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from papa.config import stages
 from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
-from papa.config.measures import MASKED
 from papa.config.settings import Corpus
 from papa.config.variant import ORIGINAL, WHOLE, Constant, Order, Variant
 from papa.errors import InputError
@@ -99,14 +98,13 @@ def _lambda(study: Study, model: str, task: str, constant: str, seed: str, part:
     block, ranking = study.config.tasks[task], study.config.ranking
     settings = stages.LambdaOf(
         model=_encoding(study, model, learning=True),
+        metric=block.metric,
         training=stages.Training.of(block, ranking.epochs),
-        masked=block.target is MASKED,
         seed=int(seed),
         constant=constant,
         encoder_dropout=study.config.encoder_dropout,
         part=part,
         unit=ranking.unit,
-        direct=block.target.direct,
         start=ranking.start,
         l1=ranking.l1 or 0.0,
         settled=ranking.settled,
@@ -122,17 +120,17 @@ def _weights(study: Study, model: str, task: str, constant: str, weights: str) -
     training = stages.Training.none()
     if from_loss:
         training = stages.Training.of(block)
-        if block.target.direct:  # no probe is trained
+        if not block.target.probed:
             training = stages.Training.none(training.batch_size)
     settings = stages.WeightsOf(
         model=_encoding(study, model, learning=from_loss),
+        metric=block.metric if from_loss else None,
         by=order.base,
         constant=constant if with_constant else None,
         seed=order.draw,
         training=training,
         encoder_dropout=study.config.encoder_dropout if from_loss else None,
         unit=study.config.ranking.unit,
-        direct=from_loss and block.target.direct,
     )
     needs = _examples(study, model, task)
     if not from_loss:
@@ -178,12 +176,11 @@ def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
         model=_encoding(study, model, learning=replaced.trained),
         task=task,
         metric=block.metric,
-        training=stages.Training.none() if block.target.direct else stages.Training.of(block),
+        training=stages.Training.of(block) if block.target.probed else stages.Training.none(),
         seeds=tuple(study.variants(model, task).get(replaced) or study.config.run.seeds),
         variant=variant,
         encoder_dropout=study.config.encoder_dropout,
         streamed=streamed,
-        direct=block.target.direct,
     )
     needs = _examples(study, model, task)
     if streamed:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from papa.config.job import AnyJob
-from papa.config.measures import METRICS
 from papa.config.settings import Config
 from papa.config.stages import (
     LEFT_OUT_OF,
@@ -398,7 +397,7 @@ def _average_bytes(kind: str, sizes: Sizes) -> float:
 
 def _outcome_bytes(settings: ProbeOf, sizes: Sizes, epochs: int) -> float:
     """Bound the bytes of one seed's outcomes: one per example, or at most one per token if words are labelled."""
-    target = METRICS[settings.metric].target
+    target = settings.target
     fixed, per_epoch = BYTES_PER_LABEL if target.labelled else BYTES_PER_LOSS
     labels = sizes.mean_length if target.per_word else 1
     return sizes.scored * labels * (fixed + per_epoch * (epochs if target.probed else 2))

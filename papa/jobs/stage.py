@@ -10,8 +10,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal, Protocol, TextIO, cast
 
 from papa.config.job import AnyJob, Job
@@ -58,8 +58,7 @@ def run(snakemake: Snakemake, online: bool = False) -> None:
 def performed(job: AnyJob) -> str:
     """Import and run the function of a job, and return its line for the terminal."""
     check_inputs(job)
-    module, _, name = job.settings.function.partition(":")
-    call = cast(Callable[[AnyJob], str], getattr(import_module(module), name))
+    call = cast(Callable[[AnyJob], str], resolve_name(job.settings.function))
     return call(job)
 
 

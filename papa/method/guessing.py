@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,15 @@ import torch
 from torch import Tensor
 
 from papa.data.tokens import Tokens
+from papa.errors import InputError
 from papa.method.objective import Batch, Objective, outcomes_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from papa.config.job import Job
+    from papa.config.stages import OfTask
+    from papa.method.probes import ProbeSizes
     from papa.model.model import Model
 
 DECODED_AT_ONCE = 256
@@ -24,6 +29,23 @@ class Guessing(Objective):
     """An objective that predicts tokens. Texts are scored in batches of about equal numbers of tokens."""
 
     model: Model
+
+    @classmethod
+    def of(
+        cls, job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None, seed: int
+    ) -> Guessing:
+        """Return the objective of a job; raise `InputError` if hidden states are stored, or if the model does not fit.
+
+        The arguments are those of `objective_of`.
+        """
+        if model is None:
+            raise InputError("A task without a probe of labels needs the model; stream the hidden states.")
+        return cls.of_model(job, splits, model, seed)
+
+    @classmethod
+    @abstractmethod
+    def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> Guessing:
+        """Return the objective of a job with a model; `seed` determines the masks."""
 
     def scored_splits(self) -> list[str]:
         """Return the splits that are scored; without labels it is only one."""

@@ -23,8 +23,7 @@ from papa.method.constants import constants_for
 from papa.method.fitting import TrainingTask, fit
 from papa.method.gates import learn_gates, rows_of_part
 from papa.method.importance import LossOfHeads, distances_to, mean_over_tokens, norms_of_contexts
-from papa.method.objective import States
-from papa.method.objectives import objective_of
+from papa.method.objective import States, objective_of
 from papa.method.orders import units_of
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates, stored_states
@@ -155,5 +154,5 @@ def _states_of_original(job: Job[WeightsOf], split: Mapping[str, Tokens], model:
         with stored_states(indices, split, job.settings.model.model.name, Variant.parse(ORIGINAL)) as (read, _):
             yield lambda batch: read(batch).to(model.device)
     else:
-        labelled = job.maybe("labels") is not None
-        yield StreamedStates(model, lambda: original, bool(job.settings.encoder_dropout), rounded=labelled)
+        dropout, rounded = bool(job.settings.encoder_dropout), job.settings.target.learns_labels
+        yield StreamedStates(model, lambda: original, dropout, rounded)

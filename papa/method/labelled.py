@@ -20,6 +20,10 @@ from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from papa.config.job import Job
+    from papa.config.stages import OfTask
+    from papa.model.model import Model
+
 EVALUATED_AT_ONCE = 64
 """Examples whose labels are predicted together."""
 
@@ -66,6 +70,12 @@ class Labelled(Objective):
             self.probe = TokenProbe(sizes.layers, *shape, spread)
         else:
             self.probe = SequenceProbe(sizes.layers, sizes.slots, *shape, sizes.probe_dropout, spread)
+
+    @classmethod
+    def of(
+        cls, job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None, seed: int
+    ) -> Labelled:
+        return cls(splits, sizes, GoldLabels.read(splits, job.input("labels")))
 
     @property
     def facts(self) -> dict[str, object]:

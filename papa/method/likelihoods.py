@@ -22,6 +22,9 @@ from papa.model.model import Model
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from papa.config.job import Job
+    from papa.config.stages import OfTask
+
 
 class NextTokens(Guessing):
     """Next tokens, predicted from the tokens before them.
@@ -39,6 +42,10 @@ class NextTokens(Guessing):
         if "validation" in splits and not bool((splits["validation"].lengths > 1).any()):
             raise InputError("No text of the validation split has a next token: each is one token long.")
         self.splits, self.model, self.probe = splits, model, nn.Identity()
+
+    @classmethod
+    def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> NextTokens:
+        return cls(splits, model)
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the mean cross-entropy in nats, differentiable in the logits `hidden` `[token, word]`."""
@@ -99,6 +106,10 @@ class Choices(Guessing):
             self.right = {split: torch.zeros(len(each), dtype=torch.long) for split, each in self.questions.items()}
         else:
             self.right, self.usual = _right_choices(splits, labels)
+
+    @classmethod
+    def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> Choices:
+        return cls(splits, model, job.maybe("labels"))
 
     @property
     def facts(self) -> dict[str, object]:

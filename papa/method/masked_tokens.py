@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy, pad
 
 from papa.config.measures import MASKED
 from papa.data.masking import VALIDATION, Masking, Masks
+from papa.data.tokenize import tokenizer_of
 from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.method.fitting import Kept
@@ -24,6 +25,9 @@ from papa.model.model import Model
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from papa.config.job import Job
+    from papa.config.stages import OfTask
 
 NO_TOKEN = -1
 """The gold token of a row of padding."""
@@ -54,6 +58,16 @@ class MaskedTokens(Guessing):
         embeddings = _embeddings_of(model)
         self.vocabulary, config = len(embeddings), model.config
         self.probe = MlmProbe(model.states, model.hidden, embeddings.float(), activation_of(config), spread_of(config))
+
+    @classmethod
+    def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> MaskedTokens:
+        identity = job.settings.model.model
+        if model.causal:
+            raise InputError(
+                f"Model {identity.name} sees no later tokens, so that it cannot guess masked ones from both sides; "
+                "measure it by log_likelihood, or leave it out of masked language modelling."
+            )
+        return cls(splits, model, Masking.of(tokenizer_of(identity, job.machine), identity.name), seed)
 
     @property
     def facts(self) -> dict[str, object]:

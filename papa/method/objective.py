@@ -11,6 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,8 +28,11 @@ from papa.method.fitting import Epoch, Kept, TrainingTask, fit
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from papa.config.job import Job
     from papa.config.measures import Target
-    from papa.config.stages import Training
+    from papa.config.stages import OfTask, Training
+    from papa.method.probes import ProbeSizes
+    from papa.model.model import Model
 
 IGNORED = -100
 """The label of a token that has none."""
@@ -69,6 +73,13 @@ class Objective(ABC):
     target: Target
     probe: nn.Module
     splits: Mapping[str, Tokens]
+
+    @classmethod
+    @abstractmethod
+    def of(
+        cls, job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None, seed: int
+    ) -> Objective:
+        """Return the objective of a job; see `objective_of`."""
 
     @property
     def examples(self) -> int:
@@ -125,6 +136,27 @@ class Objective(ABC):
                 outcomes.setdefault(batch.tokens.split, []).append(self.outcomes(batch, states(batch)).cpu())
         self.probe.train()
         return {split: torch.cat(parts) for split, parts in outcomes.items()}
+
+
+def objective_of(
+    job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None, seed: int
+) -> Objective:
+    """Return the objective of a job, with a new probe if one is trained.
+
+    Args:
+        job: its settings name the target; it may read `labels`.
+        splits: the tokens of all splits.
+        sizes: those of the model whose hidden states are read.
+        model: that model; None if hidden states are stored.
+        seed: determines the masks.
+
+    Raises:
+        InputError: the model does not fit the task.
+    """
+    objective: Objective = resolve_name(job.settings.target.objective).of(job, splits, sizes, model, seed)
+    if model is not None:
+        objective.probe.to(model.device)
+    return objective
 
 
 def fit_objective(

@@ -31,8 +31,7 @@ from papa.method.checkpoints import Checkpoint
 from papa.method.constants import TrainedConstants
 from papa.method.fitting import Diverged
 from papa.method.metrics import score_of_table
-from papa.method.objective import States, fit_objective
-from papa.method.objectives import objective_of
+from papa.method.objective import States, fit_objective, objective_of
 from papa.method.probes import ProbeSizes
 from papa.method.runs import Origin, Run, SplitCounts, read_runs, write_runs
 from papa.method.states import StreamedStates, stored_states
@@ -118,7 +117,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
                 checkpoints[seed] = Checkpoint(place, of_seed, job.machine, source.device, to_the_end=more)
                 trained[seed] = _train(job, splits, source, seed, checkpoints[seed])
     probes = [trained[seed] for seed in sorted(trained)]
-    score = fmean(trained[seed].score(settings.metric) for seed in settings.seeds)
+    score = fmean(trained[seed].score(str(settings.metric)) for seed in settings.seeds)
     tensors = {f"seed-{probe.run.seed}/{name}": values for probe in probes for name, values in probe.state.items()}
     write_tensors(tensors, job.output("probes"), {}, trace)
     outcomes = pa.concat_tables([probe.outcomes for probe in probes]).unify_dictionaries()
@@ -127,7 +126,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
     write_runs([probe.run for probe in probes], job.output("runs"), trace)
     for checkpoint in checkpoints.values():
         checkpoint.discard()
-    seeds = "" if settings.direct else f" over {count(len(settings.seeds), 'seed')}"
+    seeds = f" over {count(len(settings.seeds), 'seed')}" if settings.target.probed else ""
     run = probes[-1].run
     report = f"{settings.metric} {score:.3f}{seeds} with {run.kept} of {run.heads} heads"
     resumed = (f"; seed {seed}{checkpoint.resumed}" for seed, checkpoint in checkpoints.items() if checkpoint.resumed)
@@ -214,11 +213,11 @@ def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]
 def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]:
     """Compute hidden states with the model, rounded like stored ones if such states could be stored.
 
-    They stay float32 if constants are trained or the task has no labels.
+    They stay float32 if constants are trained or no probe learns labels.
     """
     settings, tokens = job.settings, splits["train"]
-    variant, unlabelled = Variant.parse(settings.variant), job.maybe("labels") is None
-    if variant.trained and (unlabelled or settings.direct):
+    variant, target = Variant.parse(settings.variant), settings.target
+    if variant.trained and not target.learns_labels:
         raise InputError(
             f"The constant of {variant.path} is trained, which needs labels and a probe; give a task without them "
             "another constant."
@@ -236,8 +235,8 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
     def replacement() -> Replacement:
         return model.replacement(trained[0](), replaced) if trained else fixed
 
-    rounded = not (variant.trained or unlabelled)
-    states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, settings.direct)
+    rounded = target.learns_labels and not variant.trained
+    states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, direct=not target.probed)
     weights, sizes = str(model.weights), ProbeSizes.of(model, tokens.n)
     sources = sources_of(settings.model.model, weights, job.machine)
     yield Source(states, sizes, total, total - len(replaced), weights, sources, model, trained_constants)

@@ -11,8 +11,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import PurePath
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
@@ -126,8 +126,7 @@ class Analysis(BaseModel, ABC):
 
 
 def analysis_of(settings: AnalysisOf) -> Analysis:
-    module, _, name = settings.made_by.partition(":")
-    analysis: Analysis = getattr(import_module(module), name)(**settings.parameters)
+    analysis: Analysis = resolve_name(settings.made_by)(**settings.parameters)
     return analysis
 
 

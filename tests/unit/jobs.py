@@ -101,22 +101,26 @@ def merge(parts, constants):
 
 def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_dropout=False, told=None, **inputs):
     """`told` are further settings."""
-    told = told or {}
     settings = LambdaOf(
         model=encoding(model),
         training=how,
-        masked="labels" not in inputs and not told.get("direct"),
         seed=seed,
         constant=constant,
         encoder_dropout=encoder_dropout,
-        **told,
+        **({"metric": usual_metric(inputs)} | (told or {})),
     )
     return train_lambda(job("lambda", settings, inputs, lambdas=lambdas))
+
+
+def usual_metric(inputs):
+    return "accuracy" if "labels" in inputs else "negative_log_perplexity"
 
 
 def weigh(model, weights, by, told=None, **inputs):
     """`told` are further settings."""
     settings = WeightsOf(model=encoding(model), by=by, **({"training": Training.none()} | (told or {})))
+    if settings.seed is not None and settings.metric is None:
+        settings = settings.model_copy(update={"metric": usual_metric(inputs)})
     return weigh_heads(job("weights", settings, inputs, weights=weights))
 
 
@@ -144,7 +148,6 @@ def probe_job(model, run, metric="accuracy", how=TRAINING, seed=1, variant="orig
         variant=variant,
         encoder_dropout=encoder_dropout,
         streamed="index" not in inputs,
-        direct=not MEASURES[metric].target.probed,
     )
     outputs = {"runs": run, "outcomes": outcomes_of(run), "probes": Path(run).with_suffix(".safetensors")}
     return job("probe", settings, inputs, **outputs)

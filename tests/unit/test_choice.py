@@ -215,7 +215,7 @@ def test_lambda_is_learned_on_the_choice_between_choices(corpus):
     jobs.average(ModelId(name="tiny"), tokens, average)
     how = Training(learning_rate=1e-3, batch_size=ROWS["train"], epochs=1)
     own = {"labels": labels} if labels else {}
-    jobs.learn(ModelId(name="tiny"), lambdas, how, tokens=tokens, constants=average, told={"direct": True}, **own)
+    jobs.learn(ModelId(name="tiny"), lambdas, how, tokens=tokens, constants=average, told={"metric": METRIC}, **own)
     moved = read_table(lambdas).to_pandas().set_index(["layer", "head"])["value"]
     model = papa.load_model(tokens.parent / "tiny", device="cpu")
     mean = papa.ConstantMatrices.load(average).mean

@@ -107,7 +107,7 @@ def test_lambda_is_learned_on_the_models_own_loss(tokens):
     average, lambdas = tokens.parent / "average.h5", tokens.parent / "lambda.parquet"
     jobs.average(ModelId(name="tiny"), tokens, average)
     how = Training(learning_rate=1e-3, batch_size=TRAIN, epochs=1)
-    jobs.learn(ModelId(name="tiny"), lambdas, how, tokens=tokens, constants=average, told={"direct": True})
+    jobs.learn(ModelId(name="tiny"), lambdas, how, tokens=tokens, constants=average, told={"metric": "log_likelihood"})
     moved = read_table(lambdas).to_pandas().set_index(["layer", "head"])["value"]
     model = papa.load_model(tokens.parent / "tiny", device="cpu")
     mean = papa.ConstantMatrices.load(average).mean

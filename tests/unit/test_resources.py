@@ -78,7 +78,7 @@ def training(batch_size=16, epochs=4):
 
 
 def learning(**more):
-    settings = {"masked": False, "seed": 0, "constant": "average", "encoder_dropout": False}
+    settings = {"metric": "accuracy", "seed": 0, "constant": "average", "encoder_dropout": False}
     return job(LambdaOf(model=ENCODING, training=training(**more), **settings))
 
 

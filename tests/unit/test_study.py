@@ -487,13 +487,10 @@ def test_default_values_are_not_recorded_and_never_change() -> None:
         ("AverageOf", "kind"): "average",
         ("LambdaOf", "part"): "1of1",
         ("LambdaOf", "unit"): "head",
-        ("LambdaOf", "direct"): False,
         ("LambdaOf", "start"): "half",
         ("LambdaOf", "l1"): 0.0,
         ("WeightsOf", "unit"): "head",
-        ("WeightsOf", "direct"): False,
         ("OrderFromModel", "unit"): "head",
-        ("ProbeOf", "direct"): False,
     }
     settings = OrderFromModel(model=ModelId(name="m"), order="random-1", seed=0)
     assert settings.recorded() == {"model": {"name": "m"}, "order": "random-1", "seed": 0}

@@ -66,12 +66,14 @@ class Target:
         usual_metric: the metric of such a task if none is named.
         guess: the best guess that ignores the input.
         objective: the class of its objective, as module:class.
-        labelled: whether what is right is a label; otherwise outcomes are losses.
+        labels: the function that reads labels, as module:function; None if outcomes are losses.
+        texts: the keys of a corpus that have its texts, one of which must be set: first, words or choices.
+        keys: the keys of a task that need labels, and that it may have.
         probed: whether a probe is trained; otherwise the model's own head makes the predictions, so there are no seeds.
         per_word: whether each word of a text has a label and an outcome, not the text as a whole.
         decoder: whether the model has to be a decoder (True), cannot be one (False), or may be either (None).
         decoded: share of the tokens at which every word of the vocabulary gets a logit.
-        column: a column that only outcomes of such tasks have; None if there is no such column.
+        column: a column that outcomes of such tasks have, and those of targets after it in `TARGETS` have not.
         right: the column of outcomes that predictions are counted with.
         examples: what messages call the units that are scored.
     """
@@ -80,14 +82,21 @@ class Target:
     usual_metric: str
     guess: Guesser
     objective: str
-    labelled: bool = True
+    labels: str | None = None
+    texts: tuple[str, ...] = ("first", "words")
+    keys: tuple[str, ...] = ()
     probed: bool = True
     per_word: bool = False
     decoder: bool | None = None
     decoded: float = 0.0
-    column: str | None = None
+    column: str = "gold"
     right: str = "gold"
     examples: str = "texts"
+
+    @property
+    def labelled(self) -> bool:
+        """Whether labels say what is right."""
+        return self.labels is not None
 
     @property
     def learns_labels(self) -> bool:
@@ -309,17 +318,26 @@ def _perplexity(counts: Counts) -> np.ndarray:
 
 # -- the tables -------------------------------------------------------------------------------------------------------
 
+KEYS_OF_LABELS = ("label", "labels", "subset", "published")
+"""The keys of a task that need labels."""
+
 TEXT = Target(
     "with one label per text (on a corpus without words)",
     usual_metric="accuracy",
     guess=partial(_majority, "class"),
     objective="papa.method.labelled:Labelled",
+    labels="papa.data.prepare:class_labels",
+    texts=("first",),
+    keys=KEYS_OF_LABELS,
 )
 WORD = Target(
     "with one label per word (on a corpus of words)",
     usual_metric="token_accuracy",
     guess=partial(_majority, "tag"),
     objective="papa.method.labelled:Labelled",
+    labels="papa.data.prepare:class_labels",
+    texts=("words",),
+    keys=KEYS_OF_LABELS,
     per_word=True,
     column="word",
 )
@@ -328,7 +346,6 @@ MASKED = Target(
     usual_metric="negative_log_perplexity",
     guess=_frequent_tokens,
     objective="papa.method.masked_tokens:MaskedTokens",
-    labelled=False,
     decoder=False,
     decoded=0.15,
     column="tokens",
@@ -339,7 +356,6 @@ NEXT = Target(
     usual_metric="log_likelihood",
     guess=_frequent_tokens,
     objective="papa.method.likelihoods:NextTokens",
-    labelled=False,
     probed=False,
     decoder=True,
     decoded=1.0,
@@ -351,6 +367,9 @@ CHOICE = Target(
     usual_metric="choice_accuracy",
     guess=_usual_choice,
     objective="papa.method.likelihoods:Choices",
+    labels="papa.data.prepare:right_choices",
+    texts=("choices",),
+    keys=("label", "labels", "subset"),
     probed=False,
     decoder=True,
     decoded=1.0,
@@ -466,21 +485,22 @@ def measure_of(metric: str) -> Measure:
     return METRICS[metric]
 
 
-def check_metric(metric: str, target: Target, names: Sequence[str] | None = None) -> None:
+def check_metric(metric: str, targets: Sequence[Target], names: Sequence[str] | None = None) -> None:
     """Raise `InputError` if the metric is unknown, or does not fit the task or the names of its labels.
 
     Args:
         metric: a name, which should be one of `METRICS`.
-        target: what the task predicts.
+        targets: what the task may predict.
         names: the names of the labels, if they are known.
     """
-    fitting = ", ".join(name for name, measure in METRICS.items() if measure.target == target)
+    fitting = ", ".join(name for name, measure in METRICS.items() if measure.target in targets)
+    description = " or ".join(target.description for target in targets)
     if metric not in METRICS:
-        raise InputError(f"There is no metric {metric!r}; for a task {target.description} there are {fitting}.")
+        raise InputError(f"There is no metric {metric!r}; for a task {description} there are {fitting}.")
     measure = METRICS[metric]
-    if measure.target != target:
+    if measure.target not in targets:
         raise InputError(
-            f"The metric {metric} is for tasks {measure.target.description}, but this is a task {target.description}; "
+            f"The metric {metric} is for tasks {measure.target.description}, but this is a task {description}; "
             f"use one of {fitting}."
         )
     if names and (misfit := measure.misfit(names)):

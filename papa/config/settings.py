@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 from pydantic.fields import FieldInfo
 
-from papa.config.measures import CHOICE, MASKED, METRICS, NEXT, TEXT, WORD, Target, check_metric
+from papa.config.measures import KEYS_OF_LABELS, METRICS, TARGETS, Target, check_metric
 from papa.config.variant import Constant
 from papa.errors import InputError
 
@@ -323,9 +323,14 @@ class Corpus(Block):
         return written | {"first": "text"} if lines and all(lines) else written
 
     @property
-    def target(self) -> Target:
-        """The target of tasks with labels on this corpus."""
-        return WORD if self.words else TEXT if self.choices is None else CHOICE
+    def texts(self) -> str:
+        """The key that has the texts: first, words or choices."""
+        return "words" if self.words else "first" if self.choices is None else "choices"
+
+    @property
+    def targets(self) -> list[Target]:
+        """The targets of tasks with labels on this corpus."""
+        return [target for target in TARGETS if target.labelled and self.texts in target.texts]
 
     @property
     def columns_of_choices(self) -> tuple[str, ...]:
@@ -853,35 +858,37 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
             f"averaged (average-of-{task.corpus}) can do without."
         )
     _check_once(f"{where}.labels", task.labels or ())
-    if CHOICE in (task.target, corpus.target):
-        _check_task_of_choices(where, task, corpus)
-        return
-    if not task.target.labelled:
-        extra = next((key for key in ("label", "labels", "subset", "published") if getattr(task, key)), None)
-        if extra:
-            raise InputError(
-                f"{where}.{extra} is for tasks with labels, but {task.metric} is for tasks {task.target.description}; "
-                f"leave out {extra} or choose another metric."
-            )
-        return
-    if task.label is None:
+    target = task.target
+    if target.labelled or corpus.texts not in target.texts:
+        try:
+            check_metric(task.metric, corpus.targets)
+        except InputError as error:
+            raise InputError(f"{where}.metric: {error}") from None
+    if extra := next((key for key in KEYS_OF_LABELS if getattr(task, key) and key not in target.keys), None):
         raise InputError(
-            f"{where} needs a label for its metric {task.metric}; the metric of a task without labels is "
-            f"{MASKED.usual_metric} (masked language modelling) or {NEXT.usual_metric} (language modelling)."
+            f"{where}.{extra} has no meaning for {task.metric}, which is for tasks {target.description}; leave out "
+            f"{extra}, or choose another metric."
         )
+    if task.label is not None:
+        _check_label(where, task, corpus)
+    elif target.learns_labels:
+        unlabelled = " or ".join(other.usual_metric for other in TARGETS if not other.labelled)
+        raise InputError(
+            f"{where} needs a label for its metric {task.metric}; the metric of a task without labels is {unlabelled}."
+        )
+    elif task.labels:
+        raise InputError(
+            f"{where}.labels names the choices in order, but no label marks the right one; give it a label, or leave "
+            "out labels if the first is right."
+        )
+
+
+def _check_label(where: str, task: Task, corpus: Corpus) -> None:
     if corpus.blocks:
         raise InputError(
             f"{where} has labels, but its corpus {task.corpus!r} is cut into blocks, which have no labels; "
             "give it a corpus without blocks."
         )
-    _check_label(where, task, corpus)
-    try:
-        check_metric(task.metric, corpus.target)
-    except InputError as error:
-        raise InputError(f"{where}.metric: {error}") from None
-
-
-def _check_label(where: str, task: Task, corpus: Corpus) -> None:
     columns = {"first": corpus.first, "second": corpus.second, "words": corpus.words}
     columns |= dict.fromkeys(("choices",), task.label if task.label in corpus.columns_of_choices else None)
     column = next((key for key, named in columns.items() if named == task.label), None)
@@ -892,36 +899,12 @@ def _check_label(where: str, task: Task, corpus: Corpus) -> None:
         )
 
 
-def _check_task_of_choices(where: str, task: Task, corpus: Corpus) -> None:
-    if corpus.choices is None:
-        raise InputError(
-            f"{where}.metric is {task.metric}, but corpora.{task.corpus} has no choices; name their columns there, or "
-            "choose another metric."
-        )
-    if task.target is not CHOICE:
-        raise InputError(
-            f"{where}.metric is {task.metric}, but corpora.{task.corpus} has choices; use {CHOICE.usual_metric}, or a "
-            "corpus without choices."
-        )
-    if task.published:
-        raise InputError(
-            f"{where}.published is for tasks of the paper, which has no questions with choices; leave it out."
-        )
-    if task.labels and task.label is None:
-        raise InputError(
-            f"{where}.labels names the choices in order, but no label marks the right one; give it a label, or leave "
-            "out labels if the first is right."
-        )
-    if task.label is not None:
-        _check_label(where, task, corpus)
-
-
 def _check_trained(config: Config) -> None:
     """Refuse trained constants without labels and probes, and stored hidden states that change in every epoch."""
     for name, grid in config.analyses.items():
         trained = next((constant for constant in grid.constants if Constant.parse(constant).trained), None)
         targets = {task: config.tasks[task].target for task in grid.tasks}
-        unfit = next((task for task, target in targets.items() if not (target.labelled and target.probed)), None)
+        unfit = next((task for task, target in targets.items() if not target.learns_labels), None)
         if trained and unfit:
             where = "run" if name == RUN else f"grids.{name}"
             lacks = "probe" if targets[unfit].labelled else "labels"

@@ -180,7 +180,7 @@ class TextsOf(OfCorpus):
 
 
 class LabelsOf(OfCorpus):
-    """Stage *labels*: the labels of a task, row by row with its texts. The metric only has to fit them."""
+    """Stage *labels*: the labels of a task, row by row with its texts. The metric decides what they are."""
 
     stage = "labels"
     version = 2
@@ -191,6 +191,10 @@ class LabelsOf(OfCorpus):
     label: str
     labels: tuple[str, ...] | None = None
     metric: str
+
+    def recorded(self) -> dict[str, object]:
+        usual, target = self.corpus.targets[0], measure_of(self.metric).target
+        return super().recorded() | ({} if target is usual else {"labels_are": target.right})
 
 
 class SubsetsOf(OfCorpus):

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeVar
 
 from papa.config.job import Job
-from papa.config.measures import check_metric
+from papa.config.measures import check_metric, measure_of
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import LabelsOf, OfCorpus, SubsetsOf, TextsOf
 from papa.data.columns import Columns, alike, class_name
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 Labels = tuple[dict[str, "pa.Array"], list[str], list[int], str]
 """Columns of labels, the names of the labels, how often training rows have each, and a line about them."""
+ReadLabels = Callable[[LabelsOf, Sequence["PartOfCorpus"], "pa.Table"], Labels]
+"""Reads the labels of a task from its corpus; the last argument is the table of texts."""
 T = TypeVar("T")
 Prepared = TypeVar("Prepared", bound=OfCorpus)
 ALL = "all"
@@ -113,10 +116,12 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
         DamagedArtefact: `texts` was made from a different state of the source.
     """
     settings, column = job.settings, job.settings.label
-    check_metric(settings.metric, settings.corpus.target)
+    targets = settings.corpus.targets
+    check_metric(settings.metric, targets)
     parts, table = _with_texts(job, column)
-    read = _labels if settings.corpus.choices is None else _right_choices
+    read: ReadLabels = resolve_name(str(measure_of(settings.metric).target.labels))
     columns, names, train_counts, report = read(settings, parts, table)
+    check_metric(settings.metric, targets, names)
     rows = table.select(ROW_KEYS)
     for name, values in columns.items():
         rows = rows.append_column(name, values)
@@ -125,7 +130,8 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
     return report
 
 
-def _labels(settings: LabelsOf, parts: Sequence[PartOfCorpus], texts: pa.Table) -> Labels:
+def class_labels(settings: LabelsOf, parts: Sequence[PartOfCorpus], texts: pa.Table) -> Labels:
+    """Read one class for each row, or for each word."""
     import pyarrow as pa
 
     corpus, column = settings.corpus, settings.label
@@ -133,7 +139,6 @@ def _labels(settings: LabelsOf, parts: Sequence[PartOfCorpus], texts: pa.Table) 
     classes = [part.columns.classes(column, listed, _words(corpus, part)) for part in parts]
     names = listed or _names_in_data(parts[0].columns, column) or in_order(_distinct(classes[0]))
     _check_classes(column, listed, parts, classes)
-    check_metric(settings.metric, corpus.target, names)
     for group in alike(names):
         log.warning("Column %s has %s as different labels; if they are the same, fix the data.", column, _few(group))
     index = {name: number for number, name in enumerate(names)}
@@ -153,7 +158,8 @@ def _labels(settings: LabelsOf, parts: Sequence[PartOfCorpus], texts: pa.Table) 
     return columns, names, counts, report
 
 
-def _right_choices(settings: LabelsOf, parts: Sequence[PartOfCorpus], _: pa.Table) -> Labels:
+def right_choices(settings: LabelsOf, parts: Sequence[PartOfCorpus], _: pa.Table) -> Labels:
+    """Read the index of the right choice in each row."""
     import pyarrow as pa
 
     column, names = settings.label, settings.corpus.choices or ()

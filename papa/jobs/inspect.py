@@ -128,11 +128,11 @@ def _scores(outcomes: pa.Table, facts: Mapping[str, Any]) -> dict[str, dict[str,
 
     from papa.method.metrics import counts_of
 
-    target = next(target for target in TARGETS if target.column in (None, *outcomes.column_names))
+    target = next(target for target in TARGETS if target.column in outcomes.column_names)
     names, scores = facts.get("label_names", ()), dict[str, dict[str, float]]()
     for metric, measure in METRICS.items():
         try:
-            check_metric(metric, target, names)
+            check_metric(metric, [target], names)
         except InputError:
             continue
         for split in outcomes["split"].unique().to_pylist():

@@ -284,5 +284,5 @@ def objective_on(model: Model, splits: Mapping[str, Tokens], labels: GoldLabels 
 def metric_of(recipe: Recipe, objective: Objective) -> str:
     """Return the metric of a recipe, by default the usual one; raise `InputError` if it does not fit the objective."""
     metric = recipe.metric or objective.target.usual_metric
-    check_metric(metric, objective.target, objective.facts.get("label_names"))
+    check_metric(metric, [objective.target], objective.facts.get("label_names"))
     return metric

@@ -149,9 +149,9 @@ def test_nothing_can_be_changed_afterwards():
         ("corpora.words.files", {"validation": "a.jsonl"}, "needs the key corpora.words.files.train"),
         ("corpora.words.blocks", True, "corpora.words.blocks is for running text"),
         ("corpora.sentences.blocks", True, "tasks.animals has labels, but its corpus 'sentences' is cut into blocks"),
-        ("tasks.tags.metric", "negative_log_perplexity", "tasks.tags.label is for tasks with labels"),
-        ("tasks.tags", {**MASKED, "metric": "accuracy"}, "tasks.tags needs a label for its metric accuracy"),
-        ("tasks.tags", {**MASKED, "subset": "kind"}, "tasks.tags.subset is for tasks with labels"),
+        ("tasks.tags.metric", "negative_log_perplexity", "tasks.tags.label has no meaning for negative_log_perplexity"),
+        ("tasks.tags", {**MASKED, "metric": "token_accuracy"}, "tasks.tags needs a label for its metric token_accuracy"),
+        ("tasks.tags", {**MASKED, "subset": "kind"}, "tasks.tags.subset has no meaning for neg"),
         ("grids.more", TRAINED, "grids.more runs masked, which has no labels, with average-trained, but constants are"),
         ("corpora", [], "corpora must be a block of keys"),
         ("device", "gpu", "device is 'gpu'"),
@@ -376,18 +376,18 @@ def test_the_machine_goes_through_the_environment(monkeypatch):
 
 def test_metrics_fit_what_is_labelled():
     for metric, measure in METRICS.items():
-        check_metric(metric, measure.target)
+        check_metric(metric, [measure.target])
         for target in TARGETS:
             if target != measure.target:
                 with pytest.raises(InputError, match=f"The metric {metric} is for tasks"):
-                    check_metric(metric, target)
+                    check_metric(metric, [target])
     with pytest.raises(InputError, match=r"There is no metric 'bleu'; for a task with one .* accuracy, f1"):
-        check_metric("bleu", TEXT)
+        check_metric("bleu", [TEXT])
     with pytest.raises(InputError, match="f1 needs two labels, but there are 3"):
-        check_metric("f1", TEXT, ["a", "b", "c"])
-    check_metric("entity_f1", WORD, ["O", "B-PER", "I-PER", "E-X-Y", "S-LOC"])
+        check_metric("f1", [TEXT], ["a", "b", "c"])
+    check_metric("entity_f1", [WORD], ["O", "B-PER", "I-PER", "E-X-Y", "S-LOC"])
     with pytest.raises(InputError, match=r"entity_f1 needs labels O, .* but there is 'X'"):
-        check_metric("entity_f1", WORD, ["O", "B-X", "X"])
+        check_metric("entity_f1", [WORD], ["O", "B-X", "X"])
 
 
 def test_types_and_tables_name_the_same():

@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from papa.config.measures import KEYS_OF_LABELS, METRICS, TARGETS, Target, check_metric
-from papa.config.variant import Constant
+from papa.config.variant import NAMES, ORDERS, TRAINED_NAMES, Constant
 from papa.errors import InputError
 
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
@@ -79,19 +79,10 @@ Random = Literal[
 Known = Literal["induction", "lookup"]
 if TYPE_CHECKING:
     Metric = str
+    OrderName = str
 else:
     Metric = Literal[tuple(METRICS)]
-OrderName = Literal[
-    "lambda",
-    "lambda-reversed",
-    "first-layer-first",
-    "last-layer-first",
-    "random",
-    "gradient",
-    "leave-one-out",
-    "variance",
-    "output-norm",
-]
+    OrderName = Literal[ORDERS]
 
 
 def fraction(written: object) -> str:
@@ -155,9 +146,8 @@ class RunSettings(Block):
     constants: Annotated[
         Texts,
         key(
-            "replacements for the attention of a head: average, average-of-CORPUS, sink, by-distance, "
-            "mean-output, resample, identity, toeplitz, zeros, uniform, and trained ones: average-trained, "
-            "toeplitz-trained, sink-trained, by-distance-trained"
+            f"replacements for the attention of a head: {', '.join(NAMES)}, and trained ones: "
+            f"{', '.join(TRAINED_NAMES)}"
         ),
     ] = ("average",)
     orders: Annotated[Orders, key("orders in which heads are replaced, for fractions between 0 and 1")] = ("lambda",)

@@ -6,23 +6,70 @@ This module decides which variants are legal, and which part of a path each has.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
+from typing import TYPE_CHECKING
 
 from papa.errors import InputError
 
-DATA_FREE = ("identity", "toeplitz", "zeros", "uniform")
-"""Constants that need no text (the paper's Table 1, and the same weight for every token)."""
-AVERAGED = ("average", "sink", "by-distance", "mean-output")
-"""Constants that are averages over texts: of attention, of attention with tied entries, of outputs of heads."""
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ConstantKind:
+    """A kind of constants. Entries are tied if pairs of slots of one class have the same value.
+
+    Args:
+        classes: maps the number of slots to the number of classes; None if entries are not tied.
+        class_of: maps slots `[query, 1]` and `[1, key]` to the class of each pair.
+        values: maps the number of slots to the value of each class, before rows are normalised; None if the values
+            follow from texts.
+        trainable: whether matrices can be trained, with these at the start.
+    """
+
+    classes: Callable[[int], int] | None = None
+    class_of: Callable[[Tensor, Tensor], Tensor] | None = None
+    values: Callable[[int], list[float]] | None = None
+    trainable: bool = False
+
+
 RESAMPLED = "resample"
 """Attention to single texts, drawn at random."""
+KINDS = {
+    "average": ConstantKind(trainable=True),
+    "sink": ConstantKind(lambda slots: 2, lambda query, key: (key > 0).long() + 0 * query, trainable=True),
+    # the first slot is a separate class, because heads attend to it if no other token matters
+    "by-distance": ConstantKind(
+        lambda slots: 2 * slots, lambda query, key: (key > 0) * (query - key + len(query)), trainable=True
+    ),
+    "mean-output": ConstantKind(),
+    RESAMPLED: ConstantKind(),
+    "identity": ConstantKind(lambda slots: 2, lambda query, key: (query == key).long(), lambda slots: [0.0, 1.0]),
+    "toeplitz": ConstantKind(
+        lambda slots: slots,
+        lambda query, key: (query - key).abs(),
+        lambda slots: [1 / (1 + distance) for distance in range(slots)],
+        trainable=True,
+    ),
+    "zeros": ConstantKind(lambda slots: 1, lambda query, key: 0 * (query - key), lambda slots: [0.0]),
+    "uniform": ConstantKind(lambda slots: 1, lambda query, key: 0 * (query - key), lambda slots: [1.0]),
+}
+"""All kinds of constants by name. The average of heads' outputs, `mean-output`, is the only one without matrices."""
+DATA_FREE = tuple(name for name, kind in KINDS.items() if kind.values)
+"""Constants that need no text (the paper's Table 1, and the same weight for every token)."""
+AVERAGED = tuple(name for name, kind in KINDS.items() if not kind.values and name != RESAMPLED)
+"""Constants that are averages over texts: of attention, of attention with tied entries, of outputs of heads."""
 LADDER = ("zeros", "mean-output", "uniform", "sink", "by-distance", "average")
 """Constants by their information about texts, from none to the paper's."""
-STARTS = ("average", "toeplitz", "sink", "by-distance")
-"""Constants that can be trained on."""
 TRAINED, OF = "-trained", "average-of-"
+STARTS = tuple(name for name, kind in KINDS.items() if kind.trainable)
+"""Constants that can be trained on."""
+NAMES = (AVERAGED[0], f"{OF}CORPUS", *AVERAGED[1:], RESAMPLED, *DATA_FREE)
+TRAINED_NAMES = tuple(f"{start}{TRAINED}" for start in STARTS)
+"""The names of all constants in a config, without training and with it."""
 BY_LAMBDA = ("lambda", "lambda-reversed")
 PROBED, OBSERVED = ("gradient", "leave-one-out"), ("variance", "output-norm")
 """Weights of heads other than λ: those from a loss, which depends on a seed, and those from attention itself."""
@@ -35,7 +82,7 @@ DRAWN = (*SEEDED, RANDOM)
 ORIGINAL, ALL_REPLACED = "original", "all"
 CONTEXTLESS = f"zeros/{ALL_REPLACED}"
 """The context-free floor, in which no token receives information from another."""
-CONSTANT = f"(?:{'|'.join((*DATA_FREE, *AVERAGED, RESAMPLED))}|{OF}[a-z0-9_-]+)"
+CONSTANT = f"(?:{'|'.join(KINDS)}|{OF}[a-z0-9_-]+)"
 """Pattern of constants that are not trained, so that hidden states under them can be stored."""
 ORDER, KEPT = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
 WEIGHTS = f"(?:{'|'.join(PROBED)})-[0-9]+|{'|'.join(OBSERVED)}"
@@ -57,7 +104,7 @@ class Constant:
     """The constant that replaces attention.
 
     Args:
-        start: what the matrices are, or begin as: one of `DATA_FREE` or `AVERAGED`, or `RESAMPLED`.
+        start: what the matrices are, or begin as: one of `KINDS`.
         corpus: the corpus of an average; None stands for the task's own texts.
         trained: whether the matrices are trained with the probe.
     """
@@ -73,10 +120,8 @@ class Constant:
             return cls("average", name.removeprefix(OF))
         start = name.removesuffix(TRAINED)
         trained = start != name
-        if start not in (*DATA_FREE, *AVERAGED, RESAMPLED) or (trained and start not in STARTS):
-            of_texts = [AVERAGED[0], f"{OF}CORPUS", *AVERAGED[1:], RESAMPLED]
-            known = ", ".join([*of_texts, *DATA_FREE, *(f"{start}{TRAINED}" for start in STARTS)])
-            raise InputError(f"There are no constants {name!r}; there are {known}.")
+        if start not in KINDS or (trained and not KINDS[start].trainable):
+            raise InputError(f"There are no constants {name!r}; there are {', '.join((*NAMES, *TRAINED_NAMES))}.")
         return cls(start, None, trained)
 
     @property
@@ -220,8 +265,8 @@ def entries_of(kind: str, slots: int) -> int:
     >>> entries_of("by-distance", 1024), entries_of("average", 1024)
     (2048, 1048576)
     """
-    tied = {"zeros": 1, "uniform": 1, "identity": 2, "sink": 2, "toeplitz": slots, "by-distance": 2 * slots}
-    return tied.get(kind, slots**2)
+    classes = KINDS[kind].classes
+    return slots**2 if classes is None else classes(slots)
 
 
 def parts_of(shards: int) -> list[str]:

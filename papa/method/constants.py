@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from papa.config.variant import DATA_FREE, Constant
+from papa.config.variant import DATA_FREE, KINDS, Constant
 from papa.errors import InputError
 from papa.files import PathLike, must_agree
 from papa.method.averages import ConstantMatrices
@@ -23,8 +23,8 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
     Their rows are masked and normalised when they are used.
 
     Args:
-        kind: by `identity`, a slot attends to itself; by `toeplitz`, to key k from query q in proportion to
-            1 / (1 + |q - k|); by `zeros`, to nothing; by `uniform`, to all slots equally.
+        kind: one of `DATA_FREE`. By `identity`, a slot attends to itself; by `toeplitz`, to key k from query q in
+            proportion to 1 / (1 + |q - k|); by `zeros`, to nothing; by `uniform`, to all slots equally.
         layers: layers of the model.
         heads: heads of each layer.
         slots: slots of the layout.
@@ -40,14 +40,15 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
     """
     if kind not in DATA_FREE:
         raise InputError(f"There are no constants {kind!r} that need no text; there are {', '.join(DATA_FREE)}.")
-    matrix = Matrices(_values(kind, slots), classes_of(kind, slots)).full
+    matrix = _tied(kind, slots).full
     return torch.nn.functional.normalize(matrix, p=1, dim=-1).expand(layers, heads, slots, slots)
 
 
-def _values(kind: str, slots: int) -> Tensor:
-    if kind == "toeplitz":
-        return 1 / (1 + torch.arange(slots))
-    return {"zeros": torch.zeros(1), "uniform": torch.ones(1), "identity": torch.tensor([0.0, 1.0])}[kind]
+def _tied(kind: str, slots: int) -> Matrices:
+    """Return the entries of one matrix that needs no text, `[class]`."""
+    values = KINDS[kind].values
+    assert values is not None
+    return Matrices(torch.tensor(values(slots)), classes_of(kind, slots))
 
 
 def constants_for(
@@ -64,8 +65,8 @@ def constants_for(
         kind, slots = constant.start, int(facts["slots"])
         if constant.trained:  # training starts at normalised rows
             return constant_matrices(kind, model.layers, model.heads, slots)
-        values = _values(kind, slots).expand(model.layers, model.heads, -1)
-        return Matrices(values, classes_of(kind, slots))
+        tied = _tied(kind, slots)
+        return Matrices(tied.values.expand(model.layers, model.heads, -1), tied.classes)
     if averages is None:
         raise InputError(f"The constant {constant.name} is read from a file of averages, and none was given.")
     constants, about = ConstantMatrices.load_constants(averages)

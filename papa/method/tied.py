@@ -5,33 +5,13 @@ The kinds form a ladder. Each kind divides the classes of a simpler one, and so 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
+from papa.config.variant import KINDS
 from papa.errors import InputError
 
-
-def _sink(query: Tensor, key: Tensor) -> Tensor:
-    return (key > 0).long().expand(len(query), -1)
-
-
-def _by_distance(query: Tensor, key: Tensor) -> Tensor:
-    # the first slot is a separate class, because heads attend to it if no other token matters
-    return torch.where(key > 0, query - key + len(query), 0)
-
-
-_CLASSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "zeros": lambda query, key: torch.zeros_like(query - key),
-    "uniform": lambda query, key: torch.zeros_like(query - key),
-    "identity": lambda query, key: (query == key).long(),
-    "toeplitz": lambda query, key: (query - key).abs(),
-    "sink": _sink,
-    "by-distance": _by_distance,
-}
-"""Functions that map slots `[query, 1]` and `[1, key]` to the class of each pair."""
-TIED = tuple(_CLASSES)
+TIED = tuple(name for name, kind in KINDS.items() if kind.classes)
 """The kinds of constants with tied entries."""
 
 
@@ -39,9 +19,7 @@ def classes_of(kind: str, slots: int) -> Tensor:
     """Return the class of each pair of slots in constants of a kind; pairs of one class have the same value.
 
     Args:
-        kind: the class depends on nothing (`zeros`, `uniform`), on whether query and key are equal (`identity`), on
-            their distance (`toeplitz`), on whether the key is the first slot (`sink`), or on that and, for other keys,
-            on the distance with its sign (`by-distance`).
+        kind: one of `TIED`.
         slots: slots of the layout.
 
     Returns:
@@ -55,7 +33,8 @@ def classes_of(kind: str, slots: int) -> Tensor:
             [0, 3, 2],
             [0, 4, 3]], dtype=torch.int32)
     """
-    if kind not in TIED:
+    class_of = KINDS[kind].class_of
+    if class_of is None:
         raise InputError(f"Constants of the kind {kind!r} have no tied entries; those that have are {', '.join(TIED)}.")
     slot = torch.arange(slots)
-    return _CLASSES[kind](slot[:, None], slot[None, :]).int()
+    return class_of(slot[:, None], slot[None, :]).int()

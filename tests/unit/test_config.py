@@ -150,7 +150,11 @@ def test_nothing_can_be_changed_afterwards():
         ("corpora.words.blocks", True, "corpora.words.blocks is for running text"),
         ("corpora.sentences.blocks", True, "tasks.animals has labels, but its corpus 'sentences' is cut into blocks"),
         ("tasks.tags.metric", "negative_log_perplexity", "tasks.tags.label has no meaning for negative_log_perplexity"),
-        ("tasks.tags", {**MASKED, "metric": "token_accuracy"}, "tasks.tags needs a label for its metric token_accuracy"),
+        (
+            "tasks.tags",
+            {**MASKED, "metric": "token_accuracy"},
+            "tasks.tags needs a label for its metric token_accuracy",
+        ),
         ("tasks.tags", {**MASKED, "subset": "kind"}, "tasks.tags.subset has no meaning for neg"),
         ("grids.more", TRAINED, "grids.more runs masked, which has no labels, with average-trained, but constants are"),
         ("corpora", [], "corpora must be a block of keys"),

@@ -75,7 +75,12 @@ PROBED, OBSERVED = ("gradient", "leave-one-out"), ("variance", "output-norm")
 """Weights of heads other than λ: those from a loss, which depends on a seed, and those from attention itself."""
 SEEDED = (*BY_LAMBDA, *PROBED)
 RANDOM = "random"
-ORDERS = (*BY_LAMBDA, "first-layer-first", "last-layer-first", RANDOM, *PROBED, *OBSERVED)
+BY_PLACE: dict[str, Callable[[int, int], tuple[int, int]]] = {
+    "first-layer-first": lambda layer, unit: (layer, unit),
+    "last-layer-first": lambda layer, unit: (-layer, unit),
+}
+"""Orders by the layer of a head (or of another unit) and its number in the layer; small keys are replaced first."""
+ORDERS = (*BY_LAMBDA, *BY_PLACE, RANDOM, *PROBED, *OBSERVED)
 DRAWN = (*SEEDED, RANDOM)
 """Orders with a number: the seed of the weights that they are made from, or the draw."""
 

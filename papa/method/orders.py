@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from papa.config.variant import BY_LAMBDA, OBSERVED, PROBED, Order, Variant
+from papa.config.variant import BY_LAMBDA, BY_PLACE, OBSERVED, PROBED, Order, Variant
 from papa.data.weights import sources_of, weights_digest
 from papa.errors import InputError
 from papa.files import PathLike, Trace, must_agree, provenance_of, read_table, write_table
@@ -48,9 +48,9 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
 
 
 def order_heads(job: Job[OrderFromModel]) -> str:
-    """Stage *order*: write an order that needs no data (Figure 5): by layer, or random.
+    """Stage *order*: write an order that needs no data (Figure 5): one of `BY_PLACE`, or random.
 
-    `first-layer-first` and `last-layer-first` go head by head within a layer. `random-1`, `random-2`, … are random
+    `random-1`, `random-2`, … are random
     orders that follow from their number and the seed.
 
     Raises:
@@ -64,8 +64,8 @@ def order_heads(job: Job[OrderFromModel]) -> str:
     layers, heads, groups = shape_of_model(settings.model, job.machine)
     units = units_of(settings.unit, heads, groups)
     listed = [(layer, unit) for layer in range(layers) for unit in range(units)]
-    if order.base == "last-layer-first":
-        listed.sort(key=lambda unit: -unit[0])
+    if order.base in BY_PLACE:
+        listed.sort(key=lambda unit: BY_PLACE[order.base](*unit))
     elif order.draw is not None:
         import torch
 

@@ -50,8 +50,7 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
 def order_heads(job: Job[OrderFromModel]) -> str:
     """Stage *order*: write an order that needs no data (Figure 5): one of `BY_PLACE`, or random.
 
-    `random-1`, `random-2`, … are random
-    orders that follow from their number and the seed.
+    `random-1`, `random-2`, … follow from their number and the seed.
 
     Raises:
         InputError: the order follows from weights, or there is no such order.

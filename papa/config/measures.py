@@ -67,7 +67,7 @@ class Target:
         guess: the best guess that ignores the input.
         objective: the class of its objective, as module:class.
         labels: the function that reads labels, as module:function; None if outcomes are losses.
-        texts: the keys of a corpus that have its texts, one of which must be set: first, words or choices.
+        texts: the keys of a corpus that may have its texts: first, words or choices.
         keys: the keys of a task that need labels, and that it may have.
         probed: whether a probe is trained; otherwise the model's own head makes the predictions, so there are no seeds.
         per_word: whether each word of a text has a label and an outcome, not the text as a whole.

@@ -19,7 +19,6 @@ from papa.errors import DamagedArtefact, InputError, count, first_line
 logger = logging.getLogger(__name__)
 
 RECORD = ".papa-revision.json"
-COMMIT = "[0-9a-f]{40}"
 WEIGHTS = r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?", r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?"
 """Patterns of names of weights, preferred ones first; a model is fetched with the weights of one pattern."""
 CONFIGS_AND_TOKENIZERS = r"[^/]+(?<!\.index)\.(json|txt|model)"
@@ -61,18 +60,21 @@ def recorded(folder: Path) -> Record | None:
 def check_recorded(folder: Path, revision: str | None, config: str | None = None) -> None:
     """Check that a folder of the mirror is the one that a config requests.
 
-    A folder without a record passes. So does a branch or a tag, because only the hub knows its commit.
+    A folder without a record passes, and so does any folder if the config has no revision. A branch or a tag passes
+    if it was fetched by that name, because only the hub knows which commit another name has.
 
     Raises:
-        InputError: `revision` is another commit than the recorded one, or `config` was not fetched.
+        InputError: `revision` is neither the recorded one nor its commit, or `config` was not fetched.
     """
     record = recorded(folder)
     if record is None:
         return
-    if revision and re.fullmatch(COMMIT, revision) and record.commit != revision:
+    fetched = record.revision or "main"
+    if revision not in (None, fetched, record.commit):
+        where = "" if fetched == record.commit else f" ({fetched})"
         raise InputError(
-            f"{folder} contains {record.repository} at commit {record.commit}, but the config has revision {revision}; "
-            "run `papa run CONFIG fetch`, which replaces it, or correct the revision."
+            f"{folder} contains {record.repository} at commit {record.commit}{where}, but the config has revision "
+            f"{revision}; run `papa run CONFIG fetch`, which replaces it, or correct the revision."
         )
     if config and record.configs is not None and config not in record.configs:
         raise InputError(
@@ -194,6 +196,7 @@ def _download(request: Repository, folder: Path, record: Record | None = None, c
         )
         if record is not None and (record.commit, record.configs) == (new_record.commit, new_record.configs):
             logger.info("%s is there already, at commit %s", hub, record.commit)
+            new_record.write(folder)  # jobs refuse a revision that the record lacks
             return None
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:

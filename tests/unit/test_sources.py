@@ -434,10 +434,13 @@ def test_a_mirror_of_another_commit_is_refused(tmp_path):
     for revision in (None, "main", here):
         assert place_of(MODEL.model_copy(update={"revision": revision}), machine) == str(tmp_path / "some/model")
         assert load_rows(on_hub(revision=revision), "train", mirror=hub).table.num_rows == 3
-    with pytest.raises(InputError, match=rf"some/model at commit {here}, but the config has revision {other}; run"):
-        place_of(MODEL.model_copy(update={"revision": other}), machine)
-    with pytest.raises(InputError, match=rf"some/data at commit {here}, but the config has revision {other}; run"):
-        load_rows(on_hub(revision=other), "train", mirror=hub)
+    for revision in (other, "v2"):  # only the hub knows the commit of a tag that was not fetched
+        what = rf"at commit {here} \(main\), but the config has revision {revision}; run"
+        with pytest.raises(InputError, match=f"some/model {what}"):
+            place_of(MODEL.model_copy(update={"revision": revision}), machine)
+        with pytest.raises(InputError, match=f"some/data {what}"):
+            load_rows(on_hub(revision=revision), "train", mirror=hub)
+        assert source_digests(on_hub(revision=revision), hub) != source_digests(on_hub(revision="main"), hub)
     Record("some/data", "dataset", None, here, ["other", "small"]).write(tmp_path / "some/data")
     with pytest.raises(InputError, match=r"of some/data only other, small, not tiny; run `papa run CONFIG fetch`"):
         load_rows(on_hub(), "train", mirror=hub)

@@ -132,7 +132,7 @@ def test_jobs_run_from_what_was_fetched_with_the_hub_switched_off(hub, tmp_path)
     pinned = ["--configfile", workflow.write(config_of("0" * 40), "pinned.yaml"), *given[4:]]
     process = workflow.snakemake("--cores", "1", *pinned, "--until", "prepare_texts")
     commit = hub.branches["dataset", "some/data"]["main"]
-    said = f"some/data at commit {commit}, but the config has revision {'0' * 40}; run `papa run CONFIG fetch`"
+    said = f"some/data at commit {commit} (main), but the config has revision {'0' * 40}; run `papa run CONFIG fetch`"
     assert process.returncode == 1 and said in process.stderr
 
 
@@ -174,6 +174,7 @@ def test_another_revision_replaces_what_was_fetched_whole(hub, fetched, tmp_path
     hub.branches["dataset", "some/data"]["v2"] = newer
     assert "0 repositories" in fetched([], [PETS | {"revision": "v2"}], tmp_path)
     assert len(hub.asked) == 1, "the hub says what a tag stands for, and it is there"
+    assert first_sentence(tmp_path, revision="v2") == first_sentence(tmp_path, revision=newer) == "newer pets"
 
 
 def test_configs_are_added_at_the_commit_that_is_there(hub, fetched, tmp_path):

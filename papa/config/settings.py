@@ -25,6 +25,9 @@ from papa.config.measures import KEYS_OF_LABELS, METRICS, TARGETS, Target, check
 from papa.config.variant import NAMES, ORDERS, TRAINED_NAMES, Constant
 from papa.errors import InputError
 
+if TYPE_CHECKING:
+    from pydantic.json_schema import JsonSchemaValue
+
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 """Names (of configs, models, corpora, tasks, grids) become parts of paths; these letters keep paths in results/."""
 
@@ -160,13 +163,10 @@ class RunSettings(Block):
     ] = (1, 2, 3, 4, 5)
 
 
-def _make_keys_optional(schema: dict[str, JsonValue]) -> None:
+def _make_keys_optional(schema: JsonSchemaValue) -> None:
     """Make every key optional, because a grid reads missing keys from `run`."""
-    schema.pop("required")
-    properties = schema["properties"]
-    assert isinstance(properties, dict)
-    for rules in properties.values():
-        assert isinstance(rules, dict)
+    del schema["required"]
+    for rules in schema["properties"].values():
         rules.pop("default", None)
 
 

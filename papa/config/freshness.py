@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from papa.config import stages
 from papa.config.job import AnyJob, has_trace
+from papa.config.measures import METRICS
 from papa.config.settings import Corpus
 from papa.files import Provenance, Trace, digest_of_json, read_provenance
 
@@ -98,8 +99,14 @@ class Freshness:
                 return f"{needed.main} {INPUT_OUTDATED}"
         if difference := _difference(current, recorded):
             return difference
+        if isinstance(job.settings, stages.LabelsOf):  # the job explains what does not fit, and fails
+            metric = METRICS[job.settings.metric]
+            if misfit := metric.misfit(provenance.facts.get("label_names", ())):
+                return f"the metric {metric.name} {misfit}"
         now = self._digests(job) | self._study.sources.of(job.settings)
         for name in sorted(now.keys() | trace.inputs.keys()):
+            if name == "sha256" and name not in trace.inputs:
+                continue  # earlier versions did not record it
             if name in now and name not in trace.inputs and name not in SourceDigests.names:
                 return f"it now also depends on {name}"
             if name in now and now[name] != trace.inputs.get(name, ""):
@@ -148,8 +155,10 @@ class SourceDigests:
     This class has none; its subclass in `papa.data.local_digests` computes them from files.
     """
 
-    names = ("model", "origin", "tokenizer")
-    """Names in a trace: the content of a model's files, their origin, and the files of a rare tokenizer."""
+    of_origin = ("origin", "sha256")
+    """Names in a trace that matter only while a model's files are not here: their origin, and the weights' digest."""
+    names = ("model", "tokenizer", *of_origin)
+    """Names in a trace: also the content of a model's files, and the files of a rare tokenizer."""
 
     def source(self, corpus: Corpus) -> dict[str, str]:
         """Return the digests of a corpus's files by split or name; empty if the files are only on the hub."""
@@ -174,7 +183,8 @@ class SourceDigests:
     def of(self, settings: stages.Settings) -> dict[str, str]:
         """Return the inputs of a job's trace that describe its model.
 
-        If the model's files are here, their content counts and their origin does not. Else only the origin is known.
+        If the model's files are here, their content counts and their origin does not. Else only the origin is known,
+        and the digest of the weights if the config has it.
         """
         model = getattr(settings, "model", None)
         model = model.model if isinstance(model, stages.Encoding) else model
@@ -182,7 +192,7 @@ class SourceDigests:
             return {}
         digest = self.model(model)
         if digest is None:
-            return {"origin": model.origin}
+            return {"origin": model.origin} | ({"sha256": model.weights} if model.weights else {})
         more = {"tokenizer": self.vocabulary(model)} if isinstance(settings, stages.TokensOf) else {}
         return {"model": digest, **more}
 

@@ -129,9 +129,12 @@ def _digests(model: ModelId, machine: Machine, names: Sequence[str], cached_only
 
 
 def sources_of(model: ModelId, weights: str, machine: Machine) -> dict[str, str]:
-    """Return the entries of a model in the trace of a job that reads it: the digest of its files, and their origin."""
+    """Return the entries of a model in the trace of a job that reads it: digests of its files, and their origin."""
     # all files, even those that this job does not need: the digest must not depend on what is cached
-    return {"model": digest_of_model(model, weights, machine, cached_only=False), "origin": model.origin}
+    digest = digest_of_model(model, weights, machine, cached_only=False)
+    # a folder can have other files than the hub's model whose copy it should be
+    origin = "a folder" if machine.models.get(model.name) else model.origin
+    return {"model": digest, "origin": origin, "sha256": weights}
 
 
 def known_weights(model: ModelId, machine: Machine) -> str | None:

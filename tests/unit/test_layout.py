@@ -159,7 +159,7 @@ def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, of_tokenizer, words
     about, trace = both["train"].provenance, trace_of(tokens)
     assert about["corpus"] == "x" and about["rows"] == FACTS["rows"] and about["slots"] == 7
     assert trace.inputs.pop("model") == digest_of_model(ModelId(name="tiny", random="bert"), "w", Machine.current())
-    assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet"), "origin": "random bert"}
+    assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet"), "origin": "random bert", "sha256": "w"}
 
 
 def test_only_single_texts_are_cut_in_blocks(tmp_path, of_tokenizer):

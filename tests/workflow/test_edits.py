@@ -8,7 +8,7 @@ import copy
 import json
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -206,7 +206,7 @@ def block_in(annotation: object) -> tuple[bool, type[BaseModel] | None]:
     return next(((named or inner, block) for inner, block in parts if block is not None), (False, None))
 
 
-def edited(config: dict[str, Any], edit: dict[str, Any]) -> dict[str, Any]:
+def edited(config: dict[str, Any], edit: Mapping[str, Any]) -> dict[str, Any]:
     config = copy.deepcopy(config)
     for path, value in edit.items():
         *blocks, key = path.split(".")

@@ -32,6 +32,7 @@ MARKER = ".outdated"
 """The name of a file that is newer than every outdated artefact."""
 MTIME_MARGIN_SECONDS = 60.0
 """The minimum age of an outdated artefact, by its timestamp, when the marker is written."""
+DEFAULTS = {name: field.default for name, field in Corpus.model_fields.items()}
 MAX_REASON_LENGTH = 200
 """The maximum number of characters of a reason that shows the values of a setting."""
 
@@ -208,8 +209,9 @@ def _without_irrelevant(
     """
     current, recorded = {**current}, {**recorded}
     for settings in (current, recorded):
-        if "corpus" in settings:
-            settings["corpus"] = {**settings["corpus"]}
+        if "corpus" in settings:  # earlier versions also recorded defaults
+            corpus = settings["corpus"].items()
+            settings["corpus"] = {key: value for key, value in corpus if value != DEFAULTS.get(key)}
             rows = facts.get("rows_available", {}).get("train")
             if rows is not None and settings["corpus"].get("train_limit", 0) >= rows:
                 del settings["corpus"]["train_limit"]

@@ -7,7 +7,7 @@ comment, or a faster way to the same numbers, reruns nothing.
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -48,12 +48,10 @@ class Settings(BaseModel):
     def recorded(self) -> dict[str, object]:
         """Return the settings as an artefact records them: as JSON, without places and without default values.
 
-        A new setting whose default keeps the old numbers therefore leaves finished artefacts fresh. Blocks of the
-        config are recorded with all keys, because the default of a key may change.
+        A new setting whose default keeps the old numbers therefore leaves finished artefacts fresh. A default that
+        changes needs a new version of each stage that records it: a record without the setting means the old default.
         """
-        fields = type(self).model_fields.items()
-        default = {name for name, field in fields if getattr(self, name) == field.get_default()}
-        return self.model_dump(mode="json", exclude_none=True, exclude={*self.places, *default})
+        return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude=set(self.places))
 
 
 class ModelId(Settings):
@@ -163,13 +161,12 @@ class OfCorpus(Settings):
 
     def recorded(self) -> dict[str, object]:
         """Return the settings with the formats of files in place of their paths."""
-        corpus = {key: value for key, value in self._read().items() if key not in ("slots", "shards", *self.of_rows)}
-        if self.corpus.files is not None:
-            corpus["files"] = {split: PurePath(path).suffix.lower() for split, path in corpus["files"].items()}
-        return super().recorded() | {"corpus": corpus}
-
-    def _read(self) -> dict[str, Any]:
-        return self.corpus.model_dump(mode="json", exclude_none=True)
+        recorded = super().recorded()
+        left_out = {"slots", "shards", *self.of_rows}
+        corpus = self.corpus.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude=left_out)
+        if files := self.corpus.files:
+            corpus["files"] = {split: PurePath(path).suffix.lower() for split, path in files if path}
+        return recorded | {"corpus": corpus}
 
 
 class TextsOf(OfCorpus):

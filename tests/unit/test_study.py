@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from pydantic import BaseModel
 from tiny import CONFIG as TINY
 
 from papa.config.analyses import grid_drawn
@@ -22,7 +23,7 @@ from papa.config.freshness import FRESH, MISSING, PRUNED, SourceDigests
 from papa.config.job import Job
 from papa.config.reading import config_of
 from papa.config.settings import Config, Corpus, Machine
-from papa.config.stages import STAGES, ModelId, OrderFromModel, Settings
+from papa.config.stages import STAGES, ModelId, OrderFromModel, Settings, TextsOf
 from papa.config.study import Study
 from papa.config.wiring import BUILDERS
 from papa.files import (
@@ -474,27 +475,44 @@ def test_trained_constants_and_dropout_are_streamed(tmp_path: Path) -> None:
     assert Counter(job.rule for job in study.jobs())["stream_probe"] == 8
 
 
-def test_default_values_are_not_recorded_and_never_change() -> None:
-    """Artefacts do not record them, so another default would make old artefacts look like new ones."""
-    defaults = {
-        (name, field): info.get_default()
-        for name, kind in STAGES.items()
-        for field, info in kind.model_fields.items()
-        if not info.is_required() and info.get_default() is not None
+def defaults_of(kind: type[BaseModel]) -> dict[str, Any]:
+    fields = kind.model_fields.items()
+    return {name: field.default for name, field in fields if not (field.is_required() or field.default is None)}
+
+
+def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -> None:
+    """A record without a setting means the default of its version. With a new default, raise the version here too."""
+    corpus = {"train": "train", "validation": "validation", "blocks": False, "shards": 1}
+    assert defaults_of(Corpus) == corpus, "these are also defaults of the stages texts, labels and subsets"
+    versions = {(name, kind.version): defaults for name, kind in STAGES.items() if (defaults := defaults_of(kind))}
+    assert versions == {
+        ("AnalysisOf", 1): {"number": 1},
+        ("AverageOf", 1): {"kind": "average"},
+        ("LambdaOf", 1): {"part": "1of1", "unit": "head", "start": "half", "l1": 0.0},
+        ("WeightsOf", 1): {"unit": "head"},
+        ("OrderFromModel", 1): {"unit": "head"},
     }
-    assert defaults == {
-        ("AnalysisOf", "number"): 1,
-        ("AverageOf", "kind"): "average",
-        ("LambdaOf", "part"): "1of1",
-        ("LambdaOf", "unit"): "head",
-        ("LambdaOf", "start"): "half",
-        ("LambdaOf", "l1"): 0.0,
-        ("WeightsOf", "unit"): "head",
-        ("OrderFromModel", "unit"): "head",
-    }
+    assert [STAGES[name].version for name in ("TextsOf", "LabelsOf", "SubsetsOf")] == [1, 2, 1]
     settings = OrderFromModel(model=ModelId(name="m"), order="random-1", seed=0)
     assert settings.recorded() == {"model": {"name": "m"}, "order": "random-1", "seed": 0}
     assert settings.model_copy(update={"unit": "layer"}).recorded()["unit"] == "layer"
+    texts = Corpus(hub="some/data", first="text", train="more")
+    assert TextsOf(corpus=texts, source={}).recorded() == {
+        "corpus": {"hub": "some/data", "first": "text", "train": "more"},
+        "source": {},
+    }
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_records_of_earlier_versions_contain_defaults(blocks: bool, results: Path) -> None:
+    for path in (*results.rglob("texts.parquet"), *results.rglob("labels.parquet")):
+        trace = trace_of(path)
+        assert trace is not None
+        corpus = {"train": "train", "validation": "validation", "blocks": blocks} | trace.settings["corpus"]
+        facts = {key: value for key, value in footer_of(path)[0].items() if key != "groups"}
+        write_table(read_table(path), path, facts, replace(trace, settings={**trace.settings, "corpus": corpus}))
+    why = {"`corpus.blocks` changed from True to the default"} if blocks else set()
+    assert set(study_of(CONFIG, results, Known()).freshness.outdated().values()) == why
 
 
 def test_every_rule_has_a_builder_and_no_builder_lacks_a_rule() -> None:

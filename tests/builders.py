@@ -19,7 +19,7 @@ from papa.files import write_table
 from papa.method.runs import Run
 from papa.results.conclusion import LineClaim, Step
 from papa.results.grids import GRID_COLUMNS
-from papa.results.outcomes import RUN, Setting, TaskOutcomes
+from papa.results.outcomes import RUN_KEYS, Setting, TaskOutcomes
 from papa.results.scores import collect_runs
 from papa.results.summary import SUMMARY_COLUMNS, with_losses
 
@@ -39,7 +39,7 @@ def outcomes(
     by_setting = {setting: np.atleast_2d(rows) for setting, rows in values.items()}
     runs = [(*setting, first_seed + seed) for setting, rows in by_setting.items() for seed in range(len(rows))]
     about = {"model": "m", "task": "t", "names": (), "train_counts": ()} | fields
-    frame = pd.DataFrame(runs, columns=RUN, dtype=object)
+    frame = pd.DataFrame(runs, columns=RUN_KEYS, dtype=object)
     return TaskOutcomes(runs=frame, items=items, values={column: np.concatenate([*by_setting.values()])}, **about)
 
 

@@ -445,7 +445,7 @@ METRICS = {
             column="loss",
             log_scaled=True,
             also_reported=("perplexity", "kl_to_original"),
-            note="Log-likelihood: of a validation token by the model's own head, in nats, ± half width of the 95 % "
+            note="Log-likelihood: of a validation token by the model's own head, in nats, ± half-width of the 95 % "
             "interval over texts and orders.",
             task_name="next",
         ),
@@ -457,7 +457,7 @@ METRICS = {
             _share,
             also_reported=("normalised_choice_accuracy",),
             note="Choice accuracy: the share of the questions whose right choice is likelier by the model's own head "
-            "than every other, ± half width of the 95 % interval over questions and orders.",
+            "than every other, ± half-width of the 95 % interval over questions and orders.",
         ),
     )
 }

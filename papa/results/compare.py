@@ -26,13 +26,13 @@ from papa.results.losses import COUNTS, status_of
 from papa.results.outcomes import (
     ALL,
     ITEM_COLUMNS,
-    OF_VARIANT,
     ORIGINALS,
+    VARIANT_KEYS,
     Sample,
     Setting,
     TaskOutcomes,
     joint_spread,
-    measured_in,
+    outcomes_in,
 )
 from papa.results.phrases import percent
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm, together
@@ -201,7 +201,7 @@ def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], dict[str, di
     if provenance_of(table).get("table") != "outcomes" or not isinstance(tasks, dict) or not table.num_rows:
         raise DamagedArtefact(f"{path} is no table of outcomes; give a results folder, or its {OUTCOMES}.")
     metrics = {task: about["metric"] for task, about in tasks.items()}
-    return {(measured.model, measured.task): measured for measured in measured_in(table, metrics)}, tasks
+    return {(measured.model, measured.task): measured for measured in outcomes_in(table, metrics)}, tasks
 
 
 def _read(place: Path) -> Results:
@@ -275,7 +275,7 @@ def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], 
 def _about(side: Results, measured: TaskOutcomes, setting: Setting) -> Row:
     task = measured.task
     row: Row = {"model": measured.model, "task": task, "title": side.tasks[task]["title"], "metric": measured.metric}
-    return row | dict(zip(OF_VARIANT, setting, strict=True))
+    return row | dict(zip(VARIANT_KEYS, setting, strict=True))
 
 
 def _tested(estimate: Estimate | None, delta: float | None) -> Row:

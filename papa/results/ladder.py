@@ -21,7 +21,7 @@ from papa.files import read_table
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.figures import OF_SUBSETS
 from papa.results.losses import COUNTS, difference, interval_of, status_of
-from papa.results.outcomes import ALL, ORIGINALS, Setting, TaskOutcomes, measured_in
+from papa.results.outcomes import ALL, ORIGINALS, Setting, TaskOutcomes, outcomes_in
 from papa.results.panels import Layers, PanelGrid, curves, line_legend, panels, percent_axis, tooltips, words_only
 from papa.results.phrases import constant_name, loss_text
 from papa.results.table import Table, metric_name, score_text, texts
@@ -71,7 +71,7 @@ class Ladder(Analysis):
         """Compute the rungs from `all_outcomes`."""
         metrics = {name: task.metric for name, task in self.tasks.items()}
         titles = {name: task.title for name, task in self.tasks.items()}
-        measured = measured_in(read_table(job.input("all_outcomes")), metrics)
+        measured = outcomes_in(read_table(job.input("all_outcomes")), metrics)
         return Computed(ladder_of(measured, titles), {"table": "ladder"})
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
@@ -116,7 +116,7 @@ def _rows(measured: TaskOutcomes, title: str) -> Iterator[dict[str, object]]:
                 "adds": _added(below, kind),
                 "score": sample.mean(rungs[kind]),
             }
-            if kind == "zeros" and sample.guessed:  # the floor is the guess here
+            if kind == "zeros" and sample.guess_as_floor:  # the floor is the guess here
                 row |= {"adds": BLIND, "score": sample.trivial}
             if about["status"] == COUNTS:
                 row |= dict(

@@ -1,6 +1,6 @@
-"""Losses between two ends: the original, and the context-free floor, a model in which no token sees another.
+"""Losses, on a scale from the original (0) to the context-free floor (1), a model in which no token sees another.
 
-Loss = (original - score) / (original - floor): the share of attention's contribution to a task that is lost if
+Loss = (original - score) / (original - floor), the share of attention's contribution to a task that is lost if
 attention cannot depend on its input. A task has a loss only if its original beats both the context-free floor and the
 best guess that ignores the input. `share_of` estimates all losses, areas and steps of the ladder.
 """
@@ -22,23 +22,23 @@ LOSS_COLUMNS |= dict.fromkeys(("loss", "loss_low", "loss_high", "loss_bound"), "
 LOSS_COLUMNS |= {f"share_{name}": "float64" for name in SOURCES}
 
 COUNTS = "counts"
-"""The status of a task whose original beats both floors, so that it has a loss and counts in claims."""
-CEILING = 0.995
-"""A score above this share of the metric's range is at its ceiling."""
+"""The status of a task whose original beats both floors; such a task has a loss and counts in claims."""
+CEILING_SHARE = 0.995
+"""A score is at its ceiling if it exceeds this share of the metric's range."""
 
-Weights = Mapping[Setting, float]
-"""The weights of scores in a sum, by setting."""
-CONTRIBUTION: Weights = {ORIGINALS: 1.0, FLOOR: -1.0}
+Combination = Mapping[Setting, float]
+"""A linear combination of scores: the coefficient of each setting's score."""
+CONTRIBUTION: Combination = {ORIGINALS: 1.0, FLOOR: -1.0}
 """Attention's contribution: the original minus the floor."""
 
 
 @dataclass(frozen=True)
 class ContributionShare:
-    """A sum of scores as a share of attention's contribution: a loss, an area under it, or a step between constants.
+    """A combination of scores as a share of attention's contribution: a loss, an area, or a step of the ladder.
 
     Args:
-        spread: how these scores vary together.
-        numerator, denominator: the weights of the scores in the sum and in the contribution.
+        spread: the joint spread of these scores.
+        numerator, denominator: their coefficients in the combination and in the contribution.
     """
 
     spread: Spread
@@ -50,11 +50,11 @@ class ContributionShare:
         return self.spread.ratio(self.numerator, self.denominator)
 
     def estimate(self) -> Estimate:
-        """Return the share as an estimate that can be averaged with others."""
+        """Return the share as an estimate, which can be averaged with others."""
         return self.spread.share(self.numerator, self.denominator)
 
     def in_scores(self) -> Estimate:
-        """Return the sum itself, in units of the score."""
+        """Return the combination itself, in units of the score."""
         return self.spread.estimate(self.numerator)
 
     @property
@@ -63,106 +63,108 @@ class ContributionShare:
         return float(np.asarray(self.denominator) @ self.spread.means)
 
 
-def share_of(sample: Sample, weights: Weights) -> ContributionShare | None:
-    """Estimate a sum of scores as a share of attention's contribution; None if these were not all run together.
+def share_of(sample: Sample, combination: Combination) -> ContributionShare | None:
+    """Estimate a combination of scores as a share of attention's contribution; None if their runs do not match.
 
-    A setting that is both in the sum and in the contribution is a single quantity. So is a setting that two lines have
-    in common, such as the model with every head replaced, which is the same in every order.
+    A setting that occurs several times is a single quantity: in the combination and in the contribution, or in two
+    curves that share it, such as the model with every head replaced, which is the same in every order.
     """
-    settings = list(dict.fromkeys([*CONTRIBUTION, *(setting for setting, weight in weights.items() if weight)]))
+    settings = list(dict.fromkeys([*CONTRIBUTION, *(setting for setting, weight in combination.items() if weight)]))
     spread = sample.spread(*settings)
     if spread is None:
         return None
-    numerator, denominator = ([0.0, *(part.get(name, 0.0) for name in settings)] for part in (weights, CONTRIBUTION))
+    numerator, denominator = (
+        [0.0, *(sums.get(name, 0.0) for name in settings)] for sums in (combination, CONTRIBUTION)
+    )
     return ContributionShare(spread, numerator, denominator)
 
 
-def loss_of(sample: Sample, weights: Weights) -> ContributionShare | None:
-    """Estimate the weighted sum of the losses of several settings as a single share."""
-    return share_of(sample, lost(weights))
+def loss_of(sample: Sample, weights: Combination) -> ContributionShare | None:
+    """Estimate a weighted sum of the losses of several settings."""
+    return share_of(sample, lost_score(weights))
 
 
-def lost(weights: Weights) -> Weights:
-    """The weights of scores in a weighted sum of what is lost: of the original minus each score."""
+def lost_score(weights: Combination) -> Combination:
+    """Return the weighted sum of the score lost in each setting, which is the original minus the setting's score."""
     return difference({ORIGINALS: sum(weights.values())}, weights)
 
 
-def interval_of(sample: Sample, weights: Weights) -> Sequence[float]:
-    """Return a sum of scores as a share of attention's contribution, with its interval; empty if it is not known."""
-    if weights == CONTRIBUTION:  # all of it, by definition
+def interval_of(sample: Sample, combination: Combination) -> Sequence[float]:
+    """Return a combination as a share of attention's contribution, with its interval; empty if it is unknown."""
+    if combination == CONTRIBUTION:  # all of it, by definition
         return Interval(1.0, 1.0, 1.0, 1.0)
-    if not any(weights.values()):
+    if not any(combination.values()):
         return Interval(0.0, 0.0, 0.0, 0.0)
-    share = share_of(sample, weights)
+    share = share_of(sample, combination)
     return () if share is None else share.interval()
 
 
-def difference(minuend: Weights, subtrahend: Weights) -> Weights:
-    """The weights of a difference between two sums of scores."""
+def difference(minuend: Combination, subtrahend: Combination) -> Combination:
+    """Subtract one combination of scores from another."""
     settings = {**minuend, **subtrahend}
     return {setting: minuend.get(setting, 0.0) - subtrahend.get(setting, 0.0) for setting in settings}
 
 
 def mean_of(shares: Sequence[ContributionShare]) -> Interval:
-    """Average the shares of several tasks. The interval of a single share is Fieller's."""
+    """Average the shares of several tasks; the interval of a single share is Fieller's."""
     if len(shares) == 1:
         return shares[0].interval()
     return together([share.estimate() for share in shares], [1 / len(shares)] * len(shares)).interval()
 
 
-def losses_of(measured: Iterable[TaskOutcomes]) -> pd.DataFrame:
+def losses_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:
     """Return floors, losses and their intervals, with `LOSS_COLUMNS`: a row for each model, task, metric and setting.
 
-    `status` is `COUNTS`, or the reason why the task has no loss. `loss_low` and `loss_high` are the 95 % interval,
-    `loss_bound` the one-sided 95 % upper bound. `share_order`, `share_seed` and `share_examples` are the parts of each
-    source in the variance of original - score. `half` is half of the 95 % interval of a score without seeds.
+    `status` is `COUNTS`, or the reason why the task has no loss. `loss_low` and `loss_high` bound the 95 % interval;
+    `loss_bound` is the one-sided 95 % upper bound. `share_order`, `share_seed` and `share_examples` are the shares of
+    the variance of original - score that are due to each source. If scores have no seeds, `half_width_without_seeds`
+    is the half-width of their 95 % interval.
     """
-    rows = [row for outcomes in measured for row in _rows(outcomes)]
-    return pd.DataFrame(
-        rows, columns=["model", "task", "metric", "subset", "constant", "order", "fraction", *LOSS_COLUMNS, "half"]
-    )
+    rows = [row for outcomes in task_outcomes for row in _rows(outcomes)]
+    keys = ["model", "task", "metric", "subset", "constant", "order", "fraction"]
+    return pd.DataFrame(rows, columns=[*keys, *LOSS_COLUMNS, "half_width_without_seeds"])
 
 
-def _rows(measured: TaskOutcomes) -> Iterator[dict[str, object]]:
-    for name, part in measured.subsets().items():
-        for metric in measured.readings if name == ALL else measured.readings[:1]:
-            if not part.any() or not MEASURES[metric].has_floors:
+def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
+    for subset, mask in outcomes.subsets().items():
+        for metric in outcomes.reported_metrics if subset == ALL else (outcomes.metric,):
+            if not mask.any() or not MEASURES[metric].has_floors:
                 continue
-            sample = measured.sample(metric, part)
-            status = status_of(sample, measured, metric)
-            about: dict[str, object] = {
-                "model": measured.model,
-                "task": measured.task,
+            sample = outcomes.sample(metric, mask)
+            status = status_of(sample, outcomes, metric)
+            common: dict[str, object] = {
+                "model": outcomes.model,
+                "task": outcomes.task,
                 "metric": metric,
-                "subset": name,
+                "subset": subset,
                 "status": status,
             }
-            about |= {"trivial": sample.trivial, "contextless": sample.mean(FLOOR), "by_word": sample.by_word}
+            common |= {"trivial": sample.trivial, "contextless": sample.mean(FLOOR), "by_word": sample.by_word}
             for setting in sample.settings:
                 names = dict(zip(("constant", "order", "fraction"), setting, strict=True))
-                yield about | names | _loss(sample, setting, status) | _half_width(sample, setting)
+                width = {"half_width_without_seeds": _half_width(sample, setting)}
+                yield common | names | _loss(sample, setting, status) | width
 
 
 def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
-    """Return the loss of a setting, and the parts of each source in the variance of original - score."""
+    """Return the loss in a setting, and the share of the variance of original - score due to each source."""
     if setting == ORIGINALS or (spread := sample.spread(ORIGINALS, setting)) is None:
         return {}
-    parts = spread.estimate([0, 1, -1]).shares
-    row: dict[str, object] = {f"share_{name}": parts[name] for name in SOURCES}
+    shares = spread.estimate([0, 1, -1]).shares
+    row: dict[str, object] = {f"share_{name}": shares[name] for name in SOURCES}
     if status == COUNTS:
         names = ("loss", "loss_low", "loss_high", "loss_bound")
-        row |= dict(zip(names, interval_of(sample, lost({setting: 1.0})), strict=False))
+        row |= dict(zip(names, interval_of(sample, lost_score({setting: 1.0})), strict=False))
     return row
 
 
-def _half_width(sample: Sample, setting: Setting) -> dict[str, object]:
-    """Return half of the interval of a score without seeds; with seeds the summary has Student's, as in the paper."""
+def _half_width(sample: Sample, setting: Setting) -> float:
+    """Return the half-width of the interval of a score without seeds; with seeds, the summary uses Student's t."""
     spread = None if sample.seeded else sample.spread(setting)
-    half = spread.estimate([0, 1]).half() if spread is not None and spread.known else np.nan
-    return {"half": half}
+    return spread.estimate([0, 1]).half_width() if spread is not None and spread.known else np.nan
 
 
-def status_of(sample: Sample, measured: TaskOutcomes, metric: str) -> str:
+def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:
     """Return `COUNTS` if the original beats both floors significantly; otherwise the reason why it does not count."""
     spread = sample.spread(ORIGINALS, FLOOR)
     original = sample.mean(ORIGINALS)
@@ -173,16 +175,16 @@ def status_of(sample: Sample, measured: TaskOutcomes, metric: str) -> str:
     if not spread.known:
         return "one validation example, so no interval"
     if not spread.estimate([-1, 1, 0]).above():
-        what = "probe" if measured.probed else "model"
-        return f"the {what} is no better than {measured.guess(metric).words} ({sample.trivial:.3f})"
+        scored = "probe" if outcomes.probed else "model"
+        return f"the {scored} is no better than {outcomes.guess(metric).words} ({sample.trivial:.3f})"
     if not spread.estimate([0, 1, -1]).above():
         return "attention contributes nothing measurable"
     return COUNTS
 
 
 def at_ceiling(sample: Sample) -> bool:
-    """Whether the original score could hardly be higher."""
+    """Whether the original's score could hardly be higher."""
     original, measure = sample.mean(ORIGINALS), sample.metric
     if original is None or not np.isfinite(measure.low):
         return False
-    return original >= measure.low + CEILING * (measure.high - measure.low)
+    return original >= measure.low + CEILING_SHARE * (measure.high - measure.low)

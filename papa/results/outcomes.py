@@ -1,4 +1,4 @@
-"""Outcomes of every validation example in every run: the only source of scores, floors and losses."""
+"""The outcome of every validation example in every run: the only source of scores, floors and losses."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ALL = "all"
 """The subset of all validation examples."""
 OUTCOME_COLUMNS = list(dict.fromkeys(measure.column for measure in MEASURES.values()))
 """The columns of an item that differ between runs, such as the predicted label or the loss."""
-OF_VARIANT = ["constant", "order", "fraction"]
-RUN = [*OF_VARIANT, "seed"]
-"""The columns that identify a run of a model and a task."""
+VARIANT_KEYS = ["constant", "order", "fraction"]
+RUN_KEYS = [*VARIANT_KEYS, "seed"]
+"""The columns that identify a run of a model on a task."""
 ITEM_COLUMNS = [name for name in OUTCOME_TYPES if name not in OUTCOME_COLUMNS]
 """The columns of an item that are the same in every run; an item is a label or a text."""
 COLUMNS = dict.fromkeys(("model", "task", "constant", "order", "fraction"), "string") | {"seed": "int64"}
@@ -34,13 +34,13 @@ COLUMNS |= OUTCOME_TYPES
 """The columns of the table of all outcomes."""
 
 Setting = tuple[str | None, str | None, str]
-"""A constant, an order without its draw or seed, and a fraction."""
+"""A constant, an order (without draw or seed) and a fraction."""
 ORIGINALS: Setting = (None, None, "1")
 FLOOR: Setting = (CONTEXTLESS.removesuffix(f"/{ALL_REPLACED}"), None, "0")
 
 
 def is_probed(metrics: pd.Series[str]) -> pd.Series[bool]:
-    """Select the metrics of probes, which have seeds; the others are metrics of a model's own head."""
+    """Select the metrics that score probes, which have seeds; all others score a model's own head."""
     return metrics.isin([name for name, measure in MEASURES.items() if measure.target.probed])
 
 
@@ -49,13 +49,13 @@ class TaskOutcomes:
     """All outcomes of one model on one task.
 
     Args:
-        model, task: names in the config.
+        model, task: their names in the config.
         metric: the main metric of the task.
-        names: the names of the labels; none for losses.
-        train_counts: how often each label occurs in the training rows.
-        runs: a row for each run, with the columns of `RUN`.
+        names: the names of the labels; empty for losses.
+        train_counts: the number of training rows with each label.
+        runs: a row for each run, with the columns `RUN_KEYS`.
         items: a row for each label or text, with columns of `ITEM_COLUMNS`.
-        values: `[run, item]` by column, for some of `OUTCOME_COLUMNS`.
+        values: an array `[run, item]` for each recorded column of `OUTCOME_COLUMNS`.
     """
 
     model: str
@@ -75,15 +75,15 @@ class TaskOutcomes:
         names: Sequence[str] = (),
         train_counts: Sequence[int] = (),
     ) -> TaskOutcomes:
-        """Join the outcomes of runs of one model on one task.
+        """Join the outcomes of all runs of one model on one task.
 
         Args:
-            runs: the record of each run with its outcomes; all have the same items.
-            metric, names, train_counts: as above.
+            runs: the record of each run and its outcomes; all runs have the same items.
+            metric, names, train_counts: see `TaskOutcomes`.
         """
         record, frame = runs[0]
         items = frame[[name for name in ITEM_COLUMNS if name in frame]]
-        table = pd.DataFrame([{name: run[name] for name in RUN} for run, _ in runs], dtype=object)
+        table = pd.DataFrame([{name: run[name] for name in RUN_KEYS} for run, _ in runs], dtype=object)
         values = {
             str(name): np.stack([outcomes[name] for _, outcomes in runs])
             for name in frame.columns.intersection([*OUTCOME_COLUMNS])
@@ -91,84 +91,76 @@ class TaskOutcomes:
         return cls(record["model"], record["task"], metric, tuple(names), tuple(train_counts), table, items, values)
 
     @property
-    def readings(self) -> tuple[str, ...]:
-        """The metric of the task, and the metrics reported with it."""
+    def reported_metrics(self) -> tuple[str, ...]:
+        """The main metric of the task, and the metrics reported with it."""
         return measure_of(self.metric).readings
 
     @property
     def probed(self) -> bool:
-        """Whether probes were trained; otherwise the outcomes are of the model's own head, and there are no seeds."""
+        """Whether probes were trained; otherwise the model's own head was scored, and there are no seeds."""
         return MEASURES[self.metric].target.probed
 
     def subsets(self) -> dict[str, np.ndarray]:
-        """Select the items of each part that is scored, bool `[item]`: all examples first, further splits last."""
+        """Return a mask `[item]` for each subset that is scored: all examples first, further splits last."""
         split = self.items["split"].to_numpy()
         validation = split == "validation"
-        parts = {ALL: validation}
+        masks = {ALL: validation}
         if "subset" in self.items:
-            marks = self.items["subset"].fillna("").to_numpy(str)
-            parts |= {name: validation & (marks == name) for name in sorted(set(marks[validation])) if name}
-        return parts | {name: split == name for name in dict.fromkeys(split) if name != "validation"}
+            subset = self.items["subset"].fillna("").to_numpy(str)
+            masks |= {name: validation & (subset == name) for name in sorted(set(subset[validation])) if name}
+        return masks | {name: split == name for name in dict.fromkeys(split) if name != "validation"}
 
-    def examples(self, part: np.ndarray) -> int:
-        """Count the texts or sentences in a part."""
-        return int(self.items.loc[part, "example"].nunique())
+    def examples(self, mask: np.ndarray) -> int:
+        """Count the selected texts or sentences."""
+        return int(self.items.loc[mask, "example"].nunique())
 
-    def counts(self, metric: str, part: np.ndarray, values: np.ndarray | None = None) -> Counts:
-        """Return the counts that each text or sentence of a part adds to a metric, `[run, unit, count]`.
+    def counts(self, metric: str, mask: np.ndarray, values: np.ndarray | None = None) -> Counts:
+        """Return the counts `[run, unit, count]` that each text or sentence (unit) adds to a metric.
 
         Args:
             metric: one of `MEASURES`.
-            part: the items that are scored, bool `[item]`.
-            values: outcomes `[run, item]` to count instead of those of the runs.
+            mask: bool `[item]`, the items to score.
+            values: outcomes `[run, item]` to score instead of those of the runs.
         """
         measure = MEASURES[metric]
         values = self.values[measure.column] if values is None else values
-        items = {name: self.items[name].to_numpy()[part] for name in ("example", measure.target.right)}
-        return np.stack([measure.counts(Outcomes.of(measure, items, row[part], self.names)) for row in values])
+        items = {name: self.items[name].to_numpy()[mask] for name in ("example", measure.target.right)}
+        return np.stack([measure.counts(Outcomes.of(measure, items, row[mask], self.names)) for row in values])
 
-    def trivial(self, metric: str, part: np.ndarray) -> Counts:
-        """Return the counts of the best guess that ignores the input, made from the labels of the training rows.
-
-        Args:
-            metric: one of `MEASURES`.
-            part: the items that are scored, bool `[item]`.
-
-        Returns:
-            `[1, unit, count]`.
-        """
+    def trivial(self, metric: str, mask: np.ndarray) -> Counts:
+        """Return the counts `[1, unit, count]` of the best guess that ignores the input; see `counts`."""
         label = self.guess(metric).label
         if label is not None:
-            return self.counts(metric, part, np.full((1, len(self.items)), label))
-        items = self.items[part]
+            return self.counts(metric, mask, np.full((1, len(self.items)), label))
+        items = self.items[mask]
         size = items["tokens"].to_numpy(float) if "tokens" in items else np.ones(len(items))
         return np.stack([items["trivial"].to_numpy(float), size], axis=-1)[None, size > 0]
 
     def guess(self, metric: str) -> Guess:
-        """Return the best guess that ignores the input."""
+        """Return the best guess that ignores the input, based on the labels of the training rows."""
         return MEASURES[metric].guess_of(self.names, self.train_counts)
 
     def by_word(self) -> np.ndarray | None:
-        """Return the outcomes `[1, item]` of a tagger that only knows words; None for texts."""
+        """Return the labels `[1, item]` that a tagger predicts from single words; None for texts."""
         return self.items["by_word"].to_numpy(np.int64)[None] if "by_word" in self.items else None
 
     def settings(self) -> dict[Setting, list[int]]:
-        """Return the rows of the runs of each setting."""
-        columns = self.runs[OF_VARIANT].astype(object).where(self.runs.notna(), None)
-        places: dict[Setting, list[int]] = {}
-        for place, (constant, order, fraction) in enumerate(columns.to_numpy().tolist()):
+        """Return the indices of the runs of each setting."""
+        columns = self.runs[VARIANT_KEYS].astype(object).where(self.runs.notna(), None)
+        indices: dict[Setting, list[int]] = {}
+        for index, (constant, order, fraction) in enumerate(columns.to_numpy().tolist()):
             base = None if order is None else Order.parse(order).base
-            places.setdefault((constant, base, fraction), []).append(place)
-        return places
+            indices.setdefault((constant, base, fraction), []).append(index)
+        return indices
 
-    def sample(self, metric: str, part: np.ndarray) -> Sample:
-        """Score all runs on a part by a metric that has floors.
+    def sample(self, metric: str, mask: np.ndarray) -> Sample:
+        """Score all runs on the selected items by a metric that has floors.
 
-        A model's own head was never trained to read states without attention, and may do worse than a guess that
-        ignores the input. Then that guess is the floor.
+        A model's own head was never trained to read states without attention. If it then scores lower than the best
+        guess that ignores the input, that guess is the floor.
         """
         measure, settings = MEASURES[metric], self.settings()
-        counts, trivial, tagger = self.counts(metric, part), self.trivial(metric, part), self.by_word()
+        counts, trivial, tagger = self.counts(metric, mask), self.trivial(metric, mask), self.by_word()
         scores, floor = measure.score(counts.sum(1)), float(measure.score(trivial.sum(1))[0])
         return Sample(
             measure,
@@ -179,7 +171,7 @@ class TaskOutcomes:
             settings,
             self.runs,
             floor,
-            None if tagger is None else float(measure.score(self.counts(metric, part, tagger).sum(1))[0]),
+            None if tagger is None else float(measure.score(self.counts(metric, mask, tagger).sum(1))[0]),
             self.probed,
             not self.probed and FLOOR in settings and bool(scores[settings[FLOOR]].mean() < floor),
         )
@@ -187,20 +179,20 @@ class TaskOutcomes:
 
 @dataclass(frozen=True)
 class Sample:
-    """Scores of all runs of a model on a part of a task by one metric, with the contribution of each example.
+    """Scores of all runs of a model on a task or a subset by one metric, with the contribution of each example.
 
     Args:
-        metric: the measure of the scores.
-        counts: `[run, unit, count]`.
+        metric: the metric of the scores.
+        counts: `[run, unit, count]`; a unit is a text or a sentence.
         scores: `[run]`.
         values: pseudo-values `[run, unit]`.
-        trivial_values: pseudo-values of the trivial classifier, `[unit]`.
-        settings: the rows of each setting.
+        trivial_values: pseudo-values `[unit]` of the trivial classifier.
+        settings: the indices of the runs of each setting.
         runs: a row for each run.
         trivial: the score of the trivial classifier.
-        by_word: the score of a tagger that only knows words; None for texts.
+        by_word: the score of a tagger that sees single words; None for texts.
         seeded: whether runs depend on a seed.
-        guessed: whether the trivial classifier takes the place of the context-free floor, because it scores higher.
+        guess_as_floor: whether the trivial classifier replaces the context-free floor, because it scores higher.
     """
 
     metric: Measure
@@ -213,7 +205,7 @@ class Sample:
     trivial: float
     by_word: float | None
     seeded: bool = True
-    guessed: bool = False
+    guess_as_floor: bool = False
     _tables: dict[Setting, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     def mean(self, setting: Setting) -> float | None:
@@ -222,34 +214,34 @@ class Sample:
 
     @property
     def floor(self) -> float | None:
-        """The score of the context-free floor or of the trivial classifier in its place; None if neither is known."""
-        return self.trivial if self.guessed else self.mean(FLOOR)
+        """The score of the context-free floor, or of the trivial classifier that replaces it; None if unknown."""
+        return self.trivial if self.guess_as_floor else self.mean(FLOOR)
 
     def spread(self, *settings: Setting) -> Spread | None:
         """Return the joint spread of the trivial classifier and of several settings; see `joint_spread`."""
-        return joint_spread([(self, setting) for setting in settings], guess_as_floor=self.guessed)
+        return joint_spread([(self, setting) for setting in settings], guess_as_floor=self.guess_as_floor)
 
     def runs_of(self, setting: Setting) -> pd.DataFrame:
-        """Return the places of a setting's runs by order (rows) and by the seeds that every order has (columns)."""
+        """Return the index of each run of a setting by order (rows) and seed (columns); every order has these seeds."""
         if setting in self._tables:
             return self._tables[setting]
         runs = self.runs.loc[self.settings[setting]]
-        places = pd.DataFrame({"order": runs["order"].fillna("").to_numpy(), "seed": runs["seed"].to_numpy()})
-        table = places.assign(place=self.settings[setting]).pivot(index="order", columns="seed", values="place")
+        table = pd.DataFrame({"order": runs["order"].fillna("").to_numpy(), "seed": runs["seed"].to_numpy()})
+        table = table.assign(index=self.settings[setting]).pivot(index="order", columns="seed", values="index")
         return self._tables.setdefault(setting, table.dropna(axis=1).astype(int))
 
     @cached_property
     def step(self) -> float:
-        """The distance by which a unit moves the score if attention decides its outcome."""
+        """The typical change of a unit's pseudo-value if attention changes its outcome (root mean square)."""
         if not {ORIGINALS, FLOOR} <= self.settings.keys():
             return 0.0
-        first, second = (self.runs_of(setting) for setting in (ORIGINALS, FLOOR))
-        seeds = first.columns.intersection(second.columns)
+        originals, floors = (self.runs_of(setting) for setting in (ORIGINALS, FLOOR))
+        seeds = originals.columns.intersection(floors.columns)
         if not len(seeds):
             return 0.0
-        with_context, without = (table[seeds].to_numpy()[0] for table in (first, second))
+        with_context, without = (table[seeds].to_numpy()[0] for table in (originals, floors))
         differs = (self.counts[with_context] != self.counts[without]).any(-1)
-        values = self.trivial_values if self.guessed else self.values[without]
+        values = self.trivial_values if self.guess_as_floor else self.values[without]
         moved = (self.values[with_context] - values)[differs]
         return float(np.sqrt(np.mean(moved**2))) if len(moved) else 0.0
 
@@ -259,43 +251,42 @@ def joint_spread(
 ) -> Spread | None:
     """Return the joint spread of the scores of a trivial classifier and of several settings.
 
-    Quantity 0 is the trivial classifier of the first sample; the others are the settings in their order. Only seeds
-    that all settings have are used, and only orders that all settings of the same order name have. If orders of
-    several names were drawn or learned several times, the smallest number of them counts for all.
+    Quantity 0 is the trivial classifier of the first sample; the settings follow in the order passed. Only common runs
+    are used: seeds that all settings have, and draws of an order that all settings with this order have. If there are
+    several orders, the same number of draws of each is used.
 
     Args:
-        scores: settings, each with the sample that has its runs; all samples are of the same units.
-        step: the distance by which a unit moves a score if attention decides its outcome; by default that of the
-            first sample.
-        guess_as_floor: whether the trivial classifier takes the place of the context-free floor.
+        scores: the settings, each with the sample that contains its runs; all samples have the same units.
+        step: see `Sample.step`; by default that of the first sample.
+        guess_as_floor: whether the trivial classifier replaces the context-free floor.
 
     Returns:
-        None if a setting was not run, or if the settings have no seed or no order in common.
+        None if a setting was not run, or if the settings have no seed or no draw in common.
     """
     if any(setting not in sample.settings for sample, setting in scores):
         return None
     first = scores[0][0]
-    names = [order for _, (_, order, _) in scores]
+    orders = [order for _, (_, order, _) in scores]
     tables = [sample.runs_of(setting) for sample, setting in scores]
-    common = {
-        name: _common(table.index for order, table in zip(names, tables, strict=True) if order == name)
-        for name in names
+    draws = {
+        order: _common(table.index for name, table in zip(orders, tables, strict=True) if name == order)
+        for order in orders
     }
-    tables = [table.loc[common[name]] for name, table in zip(names, tables, strict=True)]
+    tables = [table.loc[draws[order]] for order, table in zip(orders, tables, strict=True)]
     seeds = _common(table.columns for table in tables)
-    orders = min((len(table) for table in tables if len(table) != 1), default=1)
-    if not seeds or not orders:
+    draw_count = min((len(table) for table in tables if len(table) != 1), default=1)
+    if not seeds or not draw_count:
         return None
-    trivial = np.broadcast_to(first.trivial_values, (orders, len(seeds), first.values.shape[1]))
-    parts = [trivial]
+    trivial = np.broadcast_to(first.trivial_values, (draw_count, len(seeds), first.values.shape[1]))
+    quantities = [trivial]
     for (sample, setting), table in zip(scores, tables, strict=True):
-        values = sample.values[table[seeds].to_numpy()[:orders]]
-        parts.append(trivial if guess_as_floor and setting == FLOOR else np.broadcast_to(values, trivial.shape))
-    return Spread.of(np.stack(parts), first.step if step is None else step, first.seeded)
+        values = sample.values[table[seeds].to_numpy()[:draw_count]]
+        quantities.append(trivial if guess_as_floor and setting == FLOOR else np.broadcast_to(values, trivial.shape))
+    return Spread.of(np.stack(quantities), first.step if step is None else step, first.seeded)
 
 
-def _common(several: Iterable[pd.Index]) -> list[Any]:
-    return sorted(set.intersection(*map(set, several)))
+def _common(indices: Iterable[pd.Index]) -> list[Any]:
+    return sorted(set.intersection(*map(set, indices)))
 
 
 def assembled(
@@ -304,15 +295,15 @@ def assembled(
     labels: Mapping[str, PathLike],
     subsets: Mapping[str, PathLike],
 ) -> list[TaskOutcomes]:
-    """Read the outcomes of all runs, by model and task, with the labels and subsets of their items.
+    """Read all outcomes of each model and task, with the labels and subsets of their items.
 
     Args:
-        runs: the record of each run, and the file of its outcomes.
+        runs: the record of each run, and the path of its outcomes.
         metrics: the main metric of each task.
-        labels, subsets: the files of labels and subsets, of tasks that have them.
+        labels, subsets: the path of each task's labels and subsets, if it has any.
 
     Raises:
-        DamagedArtefact: outcomes belong to another run or to other examples, or labels to other texts.
+        DamagedArtefact: a file has the outcomes of another run or of other examples, or was made from other texts.
     """
     groups: dict[tuple[str, str], list[tuple[Mapping[str, str], PathLike]]] = {}
     for record, path in runs:
@@ -335,15 +326,15 @@ def _assembled(
         if path not in frames:
             table = read_table(path)
             frames = {path: (table.to_pandas().astype({"split": str}), provenance_of(table))}
-        several, facts = frames[path]
-        frame = several[several["seed"] == record["seed"]].reset_index(drop=True)
-        if frame.empty or any(facts.get(name) != record[name] for name in ("model", "task", *OF_VARIANT)):
+        all_seeds, facts = frames[path]
+        frame = all_seeds[all_seeds["seed"] == record["seed"]].reset_index(drop=True)
+        if frame.empty or any(facts.get(name) != record[name] for name in ("model", "task", *VARIANT_KEYS)):
             raise DamagedArtefact(f"{path} has the outcomes of another run; {REBUILD}.")
         columns = [name for name in ITEM_COLUMNS if name in frame]
         if not outcomes:
             corpus, names = facts["corpus"], tuple(facts.get("label_names", ()))
         elif not frame[columns].equals(outcomes[0][1][columns]):
-            raise DamagedArtefact(f"{path} has outcomes of other examples than the other runs of its task; {REBUILD}.")
+            raise DamagedArtefact(f"{path} does not have the same examples as the other runs of its task; {REBUILD}.")
         outcomes.append((record, frame[frame.columns.intersection(list(OUTCOME_COLUMNS))] if outcomes else frame))
     joined = TaskOutcomes.of(outcomes, metric, names)
     if labels is not None:
@@ -351,10 +342,10 @@ def _assembled(
         names, counts = (tuple(provenance_of(table)[name]) for name in ("label_names", "train_counts"))
         joined = replace(joined, names=names, train_counts=counts)
         if "word" in joined.items:
-            by_word = _of_items(table, "by_word", joined.items)
+            by_word = _item_values(table, "by_word", joined.items)
             joined = replace(joined, items=joined.items.assign(by_word=by_word))
     if subsets is not None:
-        subset = _of_items(_table_of_texts(subsets, corpus), "subset", joined.items)
+        subset = _item_values(_table_of_texts(subsets, corpus), "subset", joined.items)
         joined = replace(joined, items=joined.items.assign(subset=subset))
     return joined
 
@@ -363,12 +354,12 @@ def _table_of_texts(path: PathLike, corpus: str) -> pa.Table:
     """Read a table with a row for each text of a corpus."""
     table = read_table(path)
     if provenance_of(table).get("fingerprint") != corpus:
-        raise DamagedArtefact(f"{path} was made from other texts than these outcomes; {REBUILD}.")
+        raise DamagedArtefact(f"{path} and the outcomes were made from different texts; {REBUILD}.")
     return table
 
 
-def _of_items(table: pa.Table, column: str, items: pd.DataFrame) -> np.ndarray:
-    """Return the value of a column for each item: of its row, or of its word if rows have lists."""
+def _item_values(table: pa.Table, column: str, items: pd.DataFrame) -> np.ndarray:
+    """Return each item's value in a column whose cells have one value for a text, or a list of one for each word."""
     result = np.empty(len(items), object)
     splits = table.column("split").to_pandas().to_numpy(str)
     values = table.column(column).to_pandas().to_numpy(object)
@@ -383,21 +374,21 @@ def _of_items(table: pa.Table, column: str, items: pd.DataFrame) -> np.ndarray:
     return result
 
 
-def table_of(measured: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str, object]]:
-    """Return all outcomes as one table with `COLUMNS`, and its facts about each task."""
+def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str, object]]:
+    """Return all outcomes as one table with `COLUMNS`, and facts about each task to record in it."""
     import pyarrow as pa
 
-    texts = pa.dictionary(pa.int32(), pa.string())
-    schema = pa.schema([(name, texts if form == "string" else form) for name, form in COLUMNS.items()])
-    parts, facts = [], dict[str, object]()
-    for outcomes in measured:
+    dictionary = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema([(name, dictionary if form == "string" else form) for name, form in COLUMNS.items()])
+    tables, facts = [], dict[str, object]()
+    for outcomes in task_outcomes:
         facts[outcomes.task] = {"label_names": list(outcomes.names), "train_counts": list(outcomes.train_counts)}
         columns = outcomes.items.columns.intersection(ITEM_COLUMNS)
         items = {name: pa.array(outcomes.items[name], COLUMNS[name], from_pandas=True) for name in columns}
         size = len(outcomes.items)
-        for place, run in enumerate(outcomes.runs[RUN].astype(object).to_dict("records")):
+        for index, run in enumerate(outcomes.runs[RUN_KEYS].astype(object).to_dict("records")):
             record = {"model": outcomes.model, "task": outcomes.task} | run
-            filled = items | {name: pa.array(values[place]) for name, values in outcomes.values.items()}
+            filled = items | {name: pa.array(values[index]) for name, values in outcomes.values.items()}
             for name, value in record.items():
                 known = None if pd.isna(value) else value
                 filled[str(name)] = pa.repeat(pa.scalar(known, COLUMNS[str(name)]), size)
@@ -405,15 +396,15 @@ def table_of(measured: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str, obje
                 filled[field.name].cast(field.type) if field.name in filled else pa.nulls(size, field.type)
                 for field in schema
             ]
-            parts.append(pa.table(arrays, schema=schema))
-    return pa.concat_tables(parts).combine_chunks(), {"tasks": facts}
+            tables.append(pa.table(arrays, schema=schema))
+    return pa.concat_tables(tables).combine_chunks(), {"tasks": facts}
 
 
-def measured_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOutcomes]:
-    """Yield the outcomes that `table_of` wrote.
+def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOutcomes]:
+    """Read back the outcomes that `table_of` returned.
 
     Args:
-        table: all outcomes.
+        table: the table of all outcomes.
         metrics: the main metric of each task.
     """
     facts = provenance_of(table)["tasks"]
@@ -421,8 +412,8 @@ def measured_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOut
     for (model, task), rows in frame.groupby(["model", "task"], sort=False, observed=True):
         rows = rows.dropna(axis=1, how="all")
         identity = ["split", "example", *rows.columns.intersection(["word"])]
-        size = int(rows[identity].duplicated().to_numpy().argmax()) or len(rows)  # the first item occurs again here
-        runs = rows.iloc[::size].reindex(columns=RUN).astype(object).reset_index(drop=True)
+        size = int(rows[identity].duplicated().to_numpy().argmax()) or len(rows)  # here, the first item repeats
+        runs = rows.iloc[::size].reindex(columns=RUN_KEYS).astype(object).reset_index(drop=True)
         items = rows.iloc[:size].reset_index(drop=True)
         items = items[[name for name in ITEM_COLUMNS if name in items]]
         if "by_word" in items and items["by_word"].isna().any():

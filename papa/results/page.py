@@ -100,7 +100,7 @@ def write_report(job: Job[PageOf]) -> str:
         "blocks": [facts_of(line, conclusion.margin) for line in lines],
         "glossary": GLOSSARY,
         "claims": claim_parts,
-        "about_claims": claims.ABOUT,
+        "about_claims": claims.CLAIMS_NOTE,
         "learning": learning,
         "sections": sections,
         "explored": bool(entries),

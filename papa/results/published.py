@@ -25,7 +25,7 @@ ROUNDING = 0.005
 """The paper prints two decimals, so the true value is this close."""
 
 NOTE = (
-    "Ours: mean validation score over seeds ± half width of the 95 % Student-t interval. Difference: ours - published. "
+    "Ours: mean validation score over seeds ± half-width of the 95 % Student-t interval. Difference: ours - published. "
     f"Inside: our interval contains a number that rounds to the published value (± {ROUNDING}); - if there is one seed "
     "and so no interval. Two tables that print the same setting can differ, so each value has a line."
 )

@@ -10,30 +10,30 @@ from papa.config.measures import MEASURES
 from papa.config.variant import Order
 from papa.files import PathLike
 from papa.method.runs import IDENTITY_FIELDS, SPLITS, Run, check_comparable
-from papa.results.outcomes import ALL, TaskOutcomes
+from papa.results.outcomes import ALL, RUN_KEYS, TaskOutcomes
 
 SETTING_COLUMNS = dict.fromkeys(("model", "task", "title", "constant", "order", "fraction"), "string")
 SETTING_COLUMNS |= {"kept": "int64", "heads": "int64"}
-READING_COLUMNS = {"metric": "string", "main": "bool", "subset": "string"}
-COUNTS = ("rows", "rows_available", "cut")
-DATA_COLUMNS = dict.fromkeys(("examples", *(f"{name}_{split}" for name in COUNTS for split in SPLITS)), "int64")
+METRIC_COLUMNS = {"metric": "string", "main": "bool", "subset": "string"}
+SPLIT_COUNTS = ("rows", "rows_available", "cut")
+DATA_COLUMNS = dict.fromkeys(("examples", *(f"{name}_{split}" for name in SPLIT_COUNTS for split in SPLITS)), "int64")
 TRAINING_COLUMNS = {"learning_rate": "float64", "batch_size": "int64", "epochs": "int64"}
-RUN_COLUMNS = SETTING_COLUMNS | {"seed": "int64"} | READING_COLUMNS | {"score": "float64"}
+RUN_COLUMNS = SETTING_COLUMNS | {"seed": "int64"} | METRIC_COLUMNS | {"score": "float64"}
 RUN_COLUMNS |= DATA_COLUMNS | TRAINING_COLUMNS
 
 
 def collect_runs(
-    runs: Sequence[tuple[Run, PathLike]], measured: Iterable[TaskOutcomes], titles: Mapping[str, str]
+    runs: Sequence[tuple[Run, PathLike]], task_outcomes: Iterable[TaskOutcomes], titles: Mapping[str, str]
 ) -> pd.DataFrame:
     """Return the scores of all runs as a table with `RUN_COLUMNS`: a row for each run, metric and subset.
 
-    The score on all validation examples has the subset "all", and `main` marks the task's own metric. Only that metric
-    scores subsets and further splits.
+    The score on all validation examples has the subset "all", and `main` marks the task's main metric. Subsets and
+    further splits are scored by the main metric only.
 
     Args:
-        runs: each run, and the file that it is in.
-        measured: the outcomes of these runs.
-        titles: the titles of tasks by name.
+        runs: each run, and the path of its file.
+        task_outcomes: the outcomes of these runs.
+        titles: the title of each task.
 
     Raises:
         InputError: the runs cannot be averaged or compared; see `check_comparable`.
@@ -41,24 +41,25 @@ def collect_runs(
     check_comparable(runs)
     by_identity = {tuple(getattr(run, name) for name in IDENTITY_FIELDS): run for run, _ in runs}
     rows: list[dict[str, object]] = []
-    for task in measured:
+    for outcomes in task_outcomes:
+        model, task = outcomes.model, outcomes.task
         scores = {
-            (metric, name): (MEASURES[metric].score(task.counts(metric, part).sum(1)), task.examples(part))
-            for name, part in task.subsets().items()
-            for metric in (task.readings if name == ALL else task.readings[:1])
-            if part.any()
+            (metric, subset): (MEASURES[metric].score(outcomes.counts(metric, mask).sum(1)), outcomes.examples(mask))
+            for subset, mask in outcomes.subsets().items()
+            for metric in (outcomes.reported_metrics if subset == ALL else (outcomes.metric,))
+            if mask.any()
         }
-        for place, setting in enumerate(task.runs[["constant", "order", "fraction", "seed"]].itertuples(index=False)):
-            run = by_identity[(task.model, task.task, *setting)]
-            row = run.model_dump(include=set(RUN_COLUMNS)) | {"title": titles.get(task.task, task.task)}
-            row |= {f"{name}_{split}": getattr(getattr(run, name), split) for name in COUNTS for split in SPLITS}
-            for (metric, name), (score, examples) in scores.items():
-                reading = {"metric": metric, "main": metric == task.metric, "subset": name}
-                rows.append(row | reading | {"score": float(score[place]), "examples": examples})
+        for index, identity in enumerate(outcomes.runs[RUN_KEYS].itertuples(index=False)):
+            run = by_identity[(model, task, *identity)]
+            row = run.model_dump(include=set(RUN_COLUMNS)) | {"title": titles.get(task, task)}
+            row |= {f"{name}_{split}": getattr(getattr(run, name), split) for name in SPLIT_COUNTS for split in SPLITS}
+            for (metric, subset), (score, examples) in scores.items():
+                metric_and_subset = {"metric": metric, "main": metric == outcomes.metric, "subset": subset}
+                rows.append(row | metric_and_subset | {"score": float(score[index]), "examples": examples})
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 
 def without_draws(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with the draw removed from the names of their orders."""
+    """Remove the draw from the names of orders."""
     orders = runs["order"].map(lambda order: Order.parse(order).base, na_action="ignore")
     return runs.assign(order=orders.astype("str"))  # also if no run has an order

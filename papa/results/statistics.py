@@ -1,10 +1,10 @@
 """Estimates: numbers with their variance over probe seeds, orders of heads and validation examples.
 
-All three are samples, and they are crossed: every probe is scored on the same examples. A score becomes a table of
-pseudo-values [order, seed, unit] whose mean it is (Tukey's jackknife, so that F1 and correlations are means too). The
-variance of any linear combination of scores follows from the mean squares of that table. Its degrees of freedom are
-Satterthwaite's, made safe for few seeds. If few examples differ, and all in the same direction, the interval is wider
-on the side where more of them may be unseen. Shares of attention's contribution are tested as linear contrasts, and
+All three are samples, and they are crossed: every probe is scored on the same examples. A score is the mean of a table
+of pseudo-values [order, seed, unit] (Tukey's jackknife, so F1 and correlations are means too). The variance of any
+linear combination of scores follows from the mean squares of that table. Its degrees of freedom are Satterthwaite's,
+with a correction for few seeds. If few examples differ, and all in the same direction, the interval is wider on the
+side where unseen examples may also differ. Shares of attention's contribution are tested as linear contrasts, and
 their intervals are Fieller's. docs/statistics.md has the error rates.
 """
 
@@ -20,22 +20,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 LEVEL = 0.95
-"""The level of two-sided intervals, and of one-sided bounds."""
+"""The confidence level of two-sided intervals and of one-sided bounds."""
 SOURCES = ("order", "seed", "examples")
 """The sources of variance, in the order of the axes of a table of pseudo-values."""
 UNSEEN_UNITS = 0.5
-"""The number of unseen units that each score adds to its variance. A difference of two scores so counts one more unit
-than the units that differ, because no difference among few examples proves nothing."""
+"""The number of unseen units added to the variance of each score. The difference of two scores thus counts one more
+unit than those that differ, because the absence of differences among few examples proves nothing."""
 SMALL_SAMPLE_PENALTY = 4.0
-"""A source with f degrees of freedom weighs 1 + SMALL_SAMPLE_PENALTY / f times in the degrees of freedom of a sum,
-because few seeds may vary much more than they show. With 4, tests keep their level at any share of seeds in the
-variance."""
+"""In the degrees of freedom of a sum, a source with f of them counts 1 + SMALL_SAMPLE_PENALTY / f times, because a few
+seeds may show much less variance than there is. At 4, tests keep their level whatever share of the variance is due to
+seeds."""
 LARGEST_LOSS = 64.0
-"""Losses beyond this are unbounded, because the contribution of attention cannot be distinguished from 0."""
+"""An interval that reaches beyond this loss is unbounded: attention's contribution cannot be distinguished from 0."""
 
 
 class Interval(NamedTuple):
-    """An estimate with its two-sided interval and its one-sided upper bound; infinite if the data set no bound."""
+    """A value with its two-sided interval and its one-sided upper bound; infinite if the data do not bound it."""
 
     mean: float
     low: float
@@ -45,17 +45,17 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its variance over seeds, orders and examples; every interval, bound and p follows from one.
+    """A number with its variance over seeds, orders and examples; it determines every interval, bound and p value.
 
-    A mean score, a loss, the area under losses and a difference of two of these are all estimates. `Spread.estimate`
-    and `Spread.share` make them of scores, and `together` makes a new one of several that are independent.
+    A mean score, a loss, an area under losses and a difference of two of these are all estimates. `Spread.estimate` and
+    `Spread.share` derive estimates from scores; `together` combines independent estimates.
 
     Args:
         mean: the measured value.
         variance: the squared standard error, over orders, seeds and examples.
-        freedom: the degrees of freedom of the variance; 0 if one seed or one unit leaves it unknown.
-        shares: the part of the variance that each of `SOURCES` has; the rest is their interactions.
-        skews: the growth of the variance below and above the mean, for each unit of a normal quantile; see
+        freedom: the degrees of freedom of the variance; 0 if the variance is unknown, as with one seed or one unit.
+        shares: the share of the variance due to each of `SOURCES`; the rest is due to interactions.
+        skews: the growth of the variance below and above the mean, per unit of a normal quantile; see
             `Spread._skews`.
     """
 
@@ -65,12 +65,12 @@ class Estimate:
     shares: dict[str, float]
     skews: tuple[float, float] = (0.0, 0.0)
 
-    def half(self, level: float = LEVEL) -> float:
-        """Return the longer half of the two-sided interval."""
+    def half_width(self, level: float = LEVEL) -> float:
+        """Return the half-width of the two-sided interval on its longer side."""
         return max(self._beyond((1 - level) / 2, side) for side in (-1, 1))
 
     def interval(self, level: float = LEVEL) -> Interval:
-        """Return the two-sided interval, and the upper bound that 1 - level of all studies exceed."""
+        """Return the two-sided interval and the one-sided upper bound at a confidence level."""
         low, high = (self.mean + side * self._beyond((1 - level) / 2, side) for side in (-1, 1))
         return Interval(self.mean, low, high, self.mean + self._beyond(1 - level, 1))
 
@@ -79,17 +79,17 @@ class Estimate:
         return self.mean - self._beyond(1 - level, -1) > least
 
     def p(self) -> float:
-        """Return the two-sided p of a mean of 0: 1 minus the level of the widest interval without 0."""
+        """Return the two-sided p value of the test that the true value is 0."""
         return 2 * self._tail(0.0)
 
     def p_within(self, delta: float) -> float:
-        """Return the p of a mean outside -delta to delta: the larger p of two one-sided tests."""
+        """Return the p value of the test that the true value is outside -delta to delta (two one-sided tests)."""
         if not abs(self.mean) < delta:
             return 1.0
         return max(self._tail(-delta), self._tail(delta))
 
     def _tail(self, at: float) -> float:
-        """Return the one-sided p of a mean on the other side of `at`, at most a half."""
+        """Return the one-sided p value of the test that the true value is on the other side of `at`, at most 1/2."""
         if not self.freedom:
             return math.nan
         if not self.variance:
@@ -102,10 +102,10 @@ class Estimate:
         return math.exp(high)
 
     def _beyond(self, tail: float, side: int) -> float:
-        """Return the distance from the mean, on one side, beyond which a tail of this size lies."""
+        """Return the distance from the mean to where a tail with this probability begins on one side."""
         if not self.freedom:
             return math.inf
-        return float(_half(tail, self.variance, self.freedom, self.skews[(1 + side) // 2]))
+        return float(_distance(tail, self.variance, self.freedom, self.skews[(1 + side) // 2]))
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,13 @@ class Spread:
     Args:
         means: `[quantity]`.
         squares: mean squares and products `[effect, quantity, quantity]`, divided by the number of values.
-        signs: `[effect]`, the sign with which each enters the variance of a mean.
-        freedoms: `[effect]`.
-        members: bool `[effect, source]`, the sources of each effect: a single one, or several for an interaction.
+        signs: `[effect]`, the sign of each effect in the variance of a mean.
+        freedoms: `[effect]`, degrees of freedom.
+        members: bool `[effect, source]`, the sources of each effect: one for a main effect, several for an interaction.
         seeds: the number of seeds.
-        units: `[quantity, unit]`, the deviation that each unit adds to the means; None if it is unknown.
-        unseen: the squared deviation that an unseen unit may add to a mean.
-        seeded: whether anything depends on a seed.
+        units: `[quantity, unit]`, the deviation that each unit adds to the means; None with a single unit.
+        unseen: the squared deviation that unseen units may add to a mean.
+        seeded: whether any value depends on a seed.
     """
 
     means: np.ndarray
@@ -136,17 +136,17 @@ class Spread:
 
     @classmethod
     def of(cls, values: np.ndarray, step: float = 0.0, seeded: bool = True) -> Spread:
-        """Return the mean squares of `values` [quantity, order, seed, unit].
+        """Return the spread of `values` [quantity, order, seed, unit].
 
         Args:
-            values: pseudo-values. With one order, the variance over orders is unknown, and the result holds for this
-                order only. With one seed or one unit, the whole variance is unknown.
-            step: the least that a unit moves a score if attention decides it, times the number of units.
-            seeded: whether anything depends on a seed; if not, one seed is enough.
+            values: pseudo-values. With one order, the variance over orders is unknown, and the result holds only for
+                this order. With one seed or one unit, the whole variance is unknown.
+            step: the change of a pseudo-value in a unit whose outcome depends on attention.
+            seeded: whether any value depends on a seed; if not, one seed is enough.
         """
         sizes = values.shape[1:]
         varied = [axis for axis, size in enumerate(sizes) if size > 1]
-        subsets = [axes for number in range(1, len(varied) + 1) for axes in combinations(varied, number)]
+        subsets = [axes for size in range(1, len(varied) + 1) for axes in combinations(varied, size)]
         total, squares, freedoms = math.prod(sizes), [], []
         effects: dict[tuple[int, ...], np.ndarray] = {(): values.mean((1, 2, 3), keepdims=True)}
         for axes in subsets:
@@ -180,7 +180,7 @@ class Spread:
         return (self.seeds > 1 or not self.seeded) and bool(self.members[:, 2].any())
 
     def estimate(self, weights: Sequence[float]) -> Estimate:
-        """Return the estimate of a linear combination of the quantities."""
+        """Estimate a linear combination of the quantities."""
         combination = np.asarray(weights, float)
         mean = float(combination @ self.means)
         squares = np.einsum("eij,i,j->e", self.squares, combination, combination)
@@ -191,13 +191,13 @@ class Spread:
         known = float(freedom[0]) if self.known else 0.0
         return Estimate(mean, float(variance[0]), known, self._shares(squares), (skews[0], skews[1]))
 
-    def ratio(self, above: Sequence[float], below: Sequence[float], level: float = LEVEL) -> Interval:
-        """Return a ratio of two linear combinations with Fieller's interval.
+    def ratio(self, numerator: Sequence[float], denominator: Sequence[float], level: float = LEVEL) -> Interval:
+        """Return the ratio of two linear combinations with Fieller's interval.
 
-        The interval has all ratios r for which a test of `above` - r · `below` does not reject 0. It is unbounded if
-        `below` is not significantly above 0, and with one seed or one unit.
+        The interval contains all ratios r for which a test does not reject that numerator - r · denominator is 0. It is
+        unbounded if the denominator is not significantly above 0, and with one seed or one unit.
         """
-        first, second = np.asarray(above, float), np.asarray(below, float)
+        first, second = np.asarray(numerator, float), np.asarray(denominator, float)
         top, bottom = float(first @ self.means), float(second @ self.means)
         if not self.known or not self.estimate(second.tolist()).above(0, level):
             return Interval(top / bottom if bottom else math.nan, -math.inf, math.inf, math.inf)
@@ -212,20 +212,20 @@ class Spread:
             squares = products[0] - 2 * ratios[:, None] * products[1] + ratios[:, None] ** 2 * products[2]
             cube = cubes[0] - 3 * ratios * cubes[1] + 3 * ratios**2 * cubes[2] - ratios**3 * cubes[3]
             length = first @ first - 2 * ratios * (first @ second) + ratios**2 * (second @ second)
-            half = _half(tail, *_combined(squares, self), self._skews(squares, side * cube, length))
-            return side * (ratios * bottom - top) > half
+            distance = _distance(tail, *_combined(squares, self), self._skews(squares, side * cube, length))
+            return side * (ratios * bottom - top) > distance
 
         middle = top / bottom
         return Interval(
             middle,
-            _last(lambda ratios: rejected(ratios, (1 - level) / 2, -1), middle, -1),
-            _last(lambda ratios: rejected(ratios, (1 - level) / 2, 1), middle, 1),
-            _last(lambda ratios: rejected(ratios, 1 - level, 1), middle, 1),
+            _farthest(lambda ratios: rejected(ratios, (1 - level) / 2, -1), middle, -1),
+            _farthest(lambda ratios: rejected(ratios, (1 - level) / 2, 1), middle, 1),
+            _farthest(lambda ratios: rejected(ratios, 1 - level, 1), middle, 1),
         )
 
-    def share(self, above: Sequence[float], below: Sequence[float]) -> Estimate:
-        """Return a ratio of two linear combinations as an estimate that can be averaged (delta method)."""
-        first, second = np.asarray(above, float), np.asarray(below, float)
+    def share(self, numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
+        """Estimate the ratio of two linear combinations by the delta method, so it can be averaged with others."""
+        first, second = np.asarray(numerator, float), np.asarray(denominator, float)
         bottom = float(second @ self.means)
         ratio = float(first @ self.means) / bottom
         contrast = self.estimate((first - ratio * second).tolist())
@@ -233,26 +233,26 @@ class Spread:
         return Estimate(ratio, contrast.variance / bottom**2, contrast.freedom, contrast.shares, (skews[0], skews[1]))
 
     def _skews(self, squares: np.ndarray, cubes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Return the growth of the variance, per unit of a normal quantile, in the direction in which rare units pull.
+        """Return the growth of the variance in one direction, per unit of a normal quantile.
 
-        If the true mean lay farther out, more of the units that are rare now would be seen, and the variance would be
+        If the true mean lay farther in the direction of rare units, more of them would occur, and the variance would be
         larger. The growth follows from the third moment, as in Wilson's interval for a share.
 
         Args:
-            squares: mean squares `[row, effect]` of some combinations of the quantities.
-            cubes: third moments of their units, `[row]`, positive if the rare units lie in this direction.
-            lengths: the sums of their squared weights, `[row]`.
+            squares: mean squares `[row, effect]`; each row is a linear combination of the quantities.
+            cubes: third moments of the units `[row]`, positive if rare units lie in this direction.
+            lengths: sums of squared coefficients `[row]`.
         """
         examples = self.members[:, 2] & (self.members.sum(1) == 1)
         if self.units is None or not examples.any():
             return np.zeros(len(squares))
-        more = np.maximum(cubes + (lengths * self.unseen) ** 1.5, 0)
-        spread = np.sqrt(np.maximum(squares[:, examples][:, 0], 0))
-        growth: np.ndarray = np.divide(more, spread, out=np.zeros_like(spread), where=spread > 0)
+        third_moment = np.maximum(cubes + (lengths * self.unseen) ** 1.5, 0)
+        deviation = np.sqrt(np.maximum(squares[:, examples][:, 0], 0))
+        growth: np.ndarray = np.divide(third_moment, deviation, out=np.zeros_like(deviation), where=deviation > 0)
         return growth
 
     def _shares(self, squares: np.ndarray) -> dict[str, float]:
-        """Return the part of the variance that each source explains by itself; interactions belong to no source."""
+        """Return the share of the variance due to each source, without interactions."""
         signed, total = squares * self.signs, float(squares @ self.signs)
         parts = [max(float(signed[self.members[:, axis]].sum()), 0.0) for axis in range(3)]
         total = max(total, sum(parts))
@@ -260,7 +260,7 @@ class Spread:
 
 
 def together(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimate:
-    """Return a linear combination of estimates that are independent of each other."""
+    """Return a linear combination of independent estimates."""
     parts = np.array([weight**2 * estimate.variance for weight, estimate in zip(weights, estimates, strict=True)])
     mean = math.fsum(weight * estimate.mean for weight, estimate in zip(weights, estimates, strict=True))
     freedoms = np.array([estimate.freedom for estimate in estimates])
@@ -278,38 +278,37 @@ def together(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimat
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Return p values corrected by Holm, in the same order: all below a level together err at most at that level.
-
-    NaN stands for a test that was not made, and does not count among the tests.
-    """
-    order, adjusted = np.argsort(values, kind="stable"), np.empty(len(values))  # nan is last
-    times = np.arange(len(values), 0, -1) - np.count_nonzero(np.isnan(values))
-    adjusted[order] = np.maximum.accumulate(np.asarray(values)[order] * times).clip(max=1)
+    """Return the p values in the same order, corrected by Holm's method; NaN (not tested) stays NaN."""
+    order, adjusted = np.argsort(values, kind="stable"), np.empty(len(values))  # NaN is last
+    factors = np.arange(len(values), 0, -1) - np.count_nonzero(np.isnan(values))
+    adjusted[order] = np.maximum.accumulate(np.asarray(values)[order] * factors).clip(max=1)
     return list(adjusted.tolist())
 
 
 def smallest_loss(seeds: int, seed_spread: float, example_spread: float, power: float = 0.8) -> float:
-    """Return the margin at which a true loss of 0 passes with this power.
+    """Return the smallest margin at which a loss of 0 can be shown to be acceptable.
 
     Args:
         seeds: the number of seeds, at least 2.
-        seed_spread: standard deviation over seeds of the contrast, as a share of attention's contribution.
-        example_spread: its standard error from validation examples, in the same unit.
-        power: how often a model that loses nothing shall pass.
+        seed_spread: the standard deviation of the loss over seeds, as a share of attention's contribution.
+        example_spread: the standard error of the loss due to validation examples, in the same unit.
+        power: the probability that a model with a true loss of 0 passes.
     """
     from scipy.stats import t
 
-    part, total = seed_spread**2 / seeds, seed_spread**2 / seeds + example_spread**2
-    freedom = float(_freedom(np.array([total]), np.array([[part]]), np.array([seeds - 1.0]))[0]) if part else math.inf
+    from_seeds, total = seed_spread**2 / seeds, seed_spread**2 / seeds + example_spread**2
+    freedom = math.inf
+    if from_seeds:
+        freedom = float(_freedom(np.array([total]), np.array([[from_seeds]]), np.array([seeds - 1.0]))[0])
     return float((t.ppf(LEVEL, freedom) + t.ppf(power, freedom)) * math.sqrt(total))
 
 
 def _combined(squares: np.ndarray, spread: Spread) -> tuple[np.ndarray, np.ndarray]:
-    """Return variances and degrees of freedom from rows of squares [row, effect].
+    """Return the variance and the degrees of freedom of each row of `squares` [row, effect].
 
-    The signed sum of mean squares estimates the variance without bias. If chance makes it smaller than the part of a
-    single source, that part is used. Interactions reduce the variance and have no degrees of freedom, so intervals are
-    somewhat wide if there is nothing else.
+    The signed sum of mean squares is an unbiased estimate of the variance. If by chance it is smaller than the mean
+    square of a single source, that mean square is used. Interactions reduce the variance, but have no degrees of
+    freedom here, so intervals are slightly too wide if there is no other variance.
     """
     single = spread.members.sum(1) == 1
     parts = squares[:, single]
@@ -321,21 +320,21 @@ def _freedom(variance: np.ndarray, parts: np.ndarray, freedoms: np.ndarray) -> n
     """Return Satterthwaite's degrees of freedom, with `SMALL_SAMPLE_PENALTY` for sources that have few of them.
 
     Args:
-        variance: `[row]`; the rest beyond the parts has infinite degrees of freedom.
-        parts: `[row, source]`.
-        freedoms: `[source]`.
+        variance: the total `[row]`; whatever exceeds the sum of the parts has infinite degrees of freedom.
+        parts: the variance due to each source `[row, source]`.
+        freedoms: the degrees of freedom of each source `[source]`.
     """
-    more = parts * (1 + SMALL_SAMPLE_PENALTY / freedoms)
-    below, least = (more**2 / freedoms).sum(1), freedoms.min(initial=math.inf)
-    above = (variance + (more - parts).sum(1)) ** 2
-    freedom: np.ndarray = np.maximum(np.divide(above, below, out=np.full_like(above, least), where=below > 0), least)
-    return freedom
+    penalised = parts * (1 + SMALL_SAMPLE_PENALTY / freedoms)
+    denominator, least = (penalised**2 / freedoms).sum(1), freedoms.min(initial=math.inf)
+    numerator = (variance + (penalised - parts).sum(1)) ** 2
+    freedom: np.ndarray = np.divide(numerator, denominator, out=np.full_like(numerator, least), where=denominator > 0)
+    return freedom.clip(min=least)
 
 
-def _last(rejects: Callable[[np.ndarray], np.ndarray], middle: float, side: int) -> float:
+def _farthest(rejects: Callable[[np.ndarray], np.ndarray], middle: float, side: int) -> float:
     """Return the farthest ratio on one side that is not rejected; infinite beyond `LARGEST_LOSS`."""
     low, high = 0.0, LARGEST_LOSS
-    for _ in range(3):  # each time on a small part of the last range
+    for _ in range(3):  # each time within one step of the range before
         steps = np.linspace(low, high, 257)
         kept = np.flatnonzero(~rejects(middle + side * steps))
         if not len(kept):
@@ -346,8 +345,8 @@ def _last(rejects: Callable[[np.ndarray], np.ndarray], middle: float, side: int)
     return middle + side * high
 
 
-def _half(tail: float, variance: ArrayLike, freedom: ArrayLike, skew: ArrayLike) -> np.ndarray:
-    """Return the distance from the mean beyond which a tail of this size lies; see `Spread._skews`."""
+def _distance(tail: float, variance: ArrayLike, freedom: ArrayLike, skew: ArrayLike) -> np.ndarray:
+    """Return the distance from the mean to where a tail with this probability begins; see `Spread._skews`."""
     from scipy.special import ndtri, stdtrit
 
     wider = np.asarray(variance) + np.asarray(skew) * max(-float(ndtri(tail)), 0.0)

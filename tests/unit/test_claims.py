@@ -15,8 +15,8 @@ from scipy.stats import norm
 from papa.files import Trace, read_table, write_table
 from papa.results.claims import Line, claims_of, lines_of, tables_of
 from papa.results.conclusion import Conclusion
-from papa.results.losses import COUNTS, difference, lost, share_of
-from papa.results.outcomes import FLOOR, OF_VARIANT, ORIGINALS, Setting, TaskOutcomes, measured_in, table_of
+from papa.results.losses import COUNTS, difference, lost_score, share_of
+from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Setting, TaskOutcomes, outcomes_in, table_of
 from papa.results.statistics import Estimate
 from papa.results.summary import CURVE_COLUMNS
 
@@ -188,7 +188,7 @@ def curves_of(settings: Sequence[Setting], scores: Sequence[float], noise: Calla
     """Learning curves of three seeds; `noise` depends on the seed and the epoch."""
     rows = [
         {"model": "m", "task": "a", "seed": seed, "epoch": epoch, "loss": 1.0, "score": score + noise(seed, epoch)}
-        | dict(zip(OF_VARIANT, setting, strict=True))
+        | dict(zip(VARIANT_KEYS, setting, strict=True))
         for setting in settings
         for seed in range(3)
         for epoch, score in enumerate(scores, start=1)
@@ -353,7 +353,7 @@ def test_outcomes_come_back_from_their_table(tmp_path):
     before = measured("a")
     table, facts = table_of([before])
     write_table(table, tmp_path / "outcomes.parquet", facts, Trace("summary", 1, {}, {}))
-    [after] = measured_in(read_table(tmp_path / "outcomes.parquet"), {"a": "accuracy"})
+    [after] = outcomes_in(read_table(tmp_path / "outcomes.parquet"), {"a": "accuracy"})
     assert (after.values["predicted"] == before.values["predicted"]).all() and after.names == before.names
     pd.testing.assert_frame_equal(after.runs, before.runs, check_dtype=False)
 
@@ -401,7 +401,7 @@ def lines(outcomes: TaskOutcomes) -> dict[str, Line]:
 def right_by_setting(outcomes: TaskOutcomes) -> dict[Setting, np.ndarray]:
     """Whether each example is right with each seed, `[seed, example]`."""
     right = outcomes.values["predicted"] == outcomes.items["gold"].to_numpy()
-    settings = outcomes.runs[OF_VARIANT].apply(tuple, axis=1)
+    settings = outcomes.runs[VARIANT_KEYS].apply(tuple, axis=1)
     return {setting: right[[other == setting for other in settings]] for setting in settings}
 
 
@@ -435,8 +435,8 @@ def area_of(means: Means, constant: str) -> float:
 
 def estimated(line: Line, subtracted: Line | None = None) -> Estimate:
     """The estimate of the area of a line, or of the difference between two."""
-    widths = [line.widths("a") or {}, {} if subtracted is None else subtracted.widths("a") or {}]
-    share = share_of(line.samples["a"], difference(*map(lost, widths)))
+    weights = [line.area_weights("a") or {}, {} if subtracted is None else subtracted.area_weights("a") or {}]
+    share = share_of(line.samples["a"], difference(*map(lost_score, weights)))
     assert share is not None
     return share.estimate()
 

@@ -29,7 +29,7 @@ from papa.results.compare import (
     print_comparison,
 )
 from papa.results.conclusion import Conclusion
-from papa.results.outcomes import FLOOR, OF_VARIANT, ORIGINALS, table_of
+from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, table_of
 
 HALF = ("average", "lambda-0", "1/2")
 PLACES = {ORIGINALS: "original", FLOOR: "zeros/all", HALF: "average/lambda-0/kept-1of2"}
@@ -52,9 +52,9 @@ def results(folder, *measured, margin=None, recorded=True, precision="float32", 
     for task in measured if recorded else ():
         trace = Trace("probe", 4, {"model": {"name": task.model, "precision": precision}}, {})
         runs = [run_record(**{"task": task.task, "model": task.model} | run | fields) for run in runs_of(task)]
-        for setting in {tuple(run[name] for name in OF_VARIANT) for run in runs}:
+        for setting in {tuple(run[name] for name in VARIANT_KEYS) for run in runs}:
             path = ARTEFACTS["runs"].path(model=task.model, task=task.task, variant=PLACES[setting])
-            same = [run for run in runs if tuple(run[name] for name in OF_VARIANT) == setting]
+            same = [run for run in runs if tuple(run[name] for name in VARIANT_KEYS) == setting]
             write_json({"runs": same}, folder / path, trace)
     return folder
 

@@ -150,7 +150,7 @@ def test_no_seed_is_needed_for_an_interval():
     own = found.loc["average"]
     assert own["status"] == COUNTS and own["loss"] == pytest.approx(0.5, abs=0.01)
     assert 0.4 < own["loss_low"] < own["loss"] < own["loss_high"] < 0.6
-    assert 0 < own["half"] < 0.1 and own["share_examples"] == pytest.approx(1)
+    assert 0 < own["half_width_without_seeds"] < 0.1 and own["share_examples"] == pytest.approx(1)
 
 
 def test_a_head_that_is_worse_without_attention_than_a_guess_has_the_guess_as_its_floor():

@@ -111,8 +111,8 @@ def test_losses_have_texts_as_units():
     ("recorded", "columns", "corpus", "message"),
     [
         (7, {}, "c", "the outcomes of another run"),
-        (2, {"example": [0, 0, 0, 2, 1]}, "c", "outcomes of other examples than"),
-        (2, {}, "other", "was made from other texts than these outcomes"),
+        (2, {"example": [0, 0, 0, 2, 1]}, "c", "does not have the same examples as"),
+        (2, {}, "other", "and the outcomes were made from different texts"),
     ],
 )
 def test_what_does_not_belong_together_is_refused(tmp_path, recorded, columns, corpus, message):

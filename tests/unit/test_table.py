@@ -38,7 +38,7 @@ def test_scores_drops_and_rules(tmp_path):
     assert re.findall(r"\\(\w+rule)", text) == ["toprule", "midrule", "midrule", "bottomrule"]
     assert r"task & metric & trivial & contextless & 1 & 1/2 & 0 & drop at 0 & loss at 0 \\" in text
     assert r"\caption{Scores, tiny\_1 (23 heads): average constants, lambda order. Columns: fraction" in text
-    assert r"mean over 3 seeds $\pm$ half width of the 95 \% Student-t interval" in text
+    assert r"mean over 3 seeds $\pm$ half-width of the 95 \% Student-t interval" in text
 
 
 def test_subsets_and_further_readings_are_tables_of_their_own(tmp_path):
@@ -49,7 +49,7 @@ def test_subsets_and_further_readings_are_tables_of_their_own(tmp_path):
     assert r"& Chunk F1 & - & - & $-$0.300 $\pm$.013" in text
     assert r"\begin{tabular}{lllrrrrrrr}" in text
     assert text.count("Columns: fraction") == 3
-    assert "lambda order. Further readings. Columns" in text
+    assert "lambda order. Other metrics. Columns" in text
     for begin, end in ((r"\begin{table}", r"\end{table}"), (r"\begin{tabular}", r"\end{tabular}")):
         assert text.count(begin) == text.count(end) == 4
 

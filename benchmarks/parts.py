@@ -98,7 +98,7 @@ def published_part(settings: Settings) -> Callable[[], Report]:
 def project_part(settings: Settings) -> Callable[[], Report]:
     """A part of the project: one stage of the workflow, called as its rule calls it."""
     job = project_job(settings)
-    module, _, name = job.settings.runs.partition(":")
+    module, _, name = job.settings.function.partition(":")
     call = getattr(import_module(module), name)
     return lambda: {"said": call(job)}
 

@@ -60,7 +60,7 @@ def run_stage(stage: str, folder: Path, model: str) -> dict[str, Any]:
     from papa.config.settings import Machine
 
     job = job_of_stage(stage, folder, Machine(models={"model": {"path": model}}, device="cpu"))
-    module, _, name = job.settings.runs.partition(":")
+    module, _, name = job.settings.function.partition(":")
     return {
         "said": getattr(import_module(module), name)(job),
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,

@@ -1,8 +1,8 @@
-"""The analyses: an entry says what one reads, which parameters it has, and whether a config asks for it.
+"""The table of analyses: the inputs and parameters of each, and the configs that include it.
 
-A class in `papa.results` computes and shows an analysis. An entry only names it, because plans read this table and
-must not import pandas. Jobs, rules and the HTML report follow from the entries. A new analysis is one entry here
-and one module there.
+A class in `papa.results` computes and shows an analysis. Its entry here only names that class, because planning must
+not import pandas. Jobs, rules and the HTML report follow from the entries. A new analysis is one entry here and one
+module there.
 """
 
 from __future__ import annotations
@@ -26,45 +26,46 @@ if TYPE_CHECKING:
 Inputs = Mapping[str, Sequence["AnyJob"]]
 Parameters = Mapping[str, object]
 
-TABLE = {"table": "table", "markdown": "table_md", "latex": "table_tex"}
-FIGURE = {"svg": "figure_svg", "png": "figure_png", "html": "figure_html"}
-"""The files of every analysis and of one with a figure: the name of the output, and the artefact."""
-PATTERNS = {"table": "patterns", "markdown": "patterns_md", "latex": "patterns_tex"}
-PATTERNS |= {"svg": "patterns_svg", "png": "patterns_png", "html": "patterns_html"}
-"""The files of the patterns of a model and a corpus, which have folders of their own."""
+TABLE_OUTPUTS = {"table": "table", "markdown": "table_md", "latex": "table_tex"}
+"""The outputs of every analysis, each with its key in `ARTEFACTS`."""
+FIGURE_OUTPUTS = {"svg": "figure_svg", "png": "figure_png", "html": "figure_html"}
+"""The outputs of an analysis with a figure."""
+PATTERNS_OUTPUTS = {"table": "patterns", "markdown": "patterns_md", "latex": "patterns_tex"}
+PATTERNS_OUTPUTS |= {"svg": "patterns_svg", "png": "patterns_png", "html": "patterns_html"}
+"""The outputs of the patterns of a model on a corpus; each pair has its own folder."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An analysis as plans know it.
+    """An analysis, as planning needs it.
 
     Args:
-        made_by: its class, as module:class.
-        inputs: the jobs whose outputs it reads, by the name of the input.
+        made_by: the class of the analysis, as module:class.
+        inputs: the jobs whose outputs the analysis reads, by the name of the input.
         parameters: the fields of the class, as JSON.
-        wanted: whether a config asks for it.
-        drawn: whether it has a figure.
-        more: outputs that no other analysis has: the name of the output, and the artefact.
-        stage, version: what its table records; raise the version if the numbers change. The stage is called like the
-            analysis unless it has another name here.
+        included: whether a study includes the analysis.
+        has_figure: whether the analysis has a figure.
+        more_outputs: outputs that other analyses do not have, each with its key in `ARTEFACTS`.
+        stage: the stage that the table records, if it is not the name of the analysis.
+        version: the version of that stage; raise it when the numbers change.
     """
 
     made_by: str
     inputs: Callable[[Study], Inputs]
     parameters: Callable[[Study], Parameters] = lambda study: {}
-    wanted: Callable[[Study], bool] = lambda study: True
-    drawn: bool = False
-    more: Mapping[str, str] = field(default_factory=dict)
+    included: Callable[[Study], bool] = lambda study: True
+    has_figure: bool = False
+    more_outputs: Mapping[str, str] = field(default_factory=dict)
     stage: str = ""
     version: int = 1
 
     @property
     def outputs(self) -> dict[str, str]:
-        """The artefact of each output."""
-        return TABLE | (FIGURE if self.drawn else {}) | dict(self.more)
+        """The key in `ARTEFACTS` of each output."""
+        return TABLE_OUTPUTS | (FIGURE_OUTPUTS if self.has_figure else {}) | dict(self.more_outputs)
 
     def settings(self, name: str, study: Study) -> AnalysisOf:
-        """The settings of the job of the analysis `name`."""
+        """Return the settings of the analysis `name`."""
         return AnalysisOf(
             name=self.stage or name,
             number=self.version,
@@ -113,8 +114,8 @@ def _grids(study: Study) -> object:
 
 def _weights(study: Study) -> object:
     tasks = study.config.tasks
-    about = [about_weights(job) for job in study.weights()]
-    return [row | {"title": tasks[row["task"]].title or row["task"]} for row in about]
+    rows = [weights_row(job) for job in study.weights()]
+    return [row | {"title": tasks[row["task"]].title or row["task"]} for row in rows]
 
 
 def _fractions_between(study: Study) -> object:
@@ -123,13 +124,13 @@ def _fractions_between(study: Study) -> object:
 
 
 def _several_weights(study: Study) -> bool:
-    """Whether a task has several weights of heads: of seeds, halves of the texts or other measures."""
-    of = Counter(tuple(map(job.wildcards.get, ("model", "task", "constant"))) for job in study.weights())
-    return max(of.values(), default=0) > 1
+    """Return whether a task has several head weights: from several seeds, halves of the texts, or measures."""
+    counts = Counter(tuple(map(job.wildcards.get, ("model", "task", "constant"))) for job in study.weights())
+    return max(counts.values(), default=0) > 1
 
 
 def _several_rungs(study: Study) -> bool:
-    """Whether a model and a task are run with several rungs above zeros in place of every head."""
+    """Return whether, for some model and task, several rungs above zeros replace all heads."""
     rungs = {Constant(kind) for kind in LADDER[1:]}
     return any(
         len({variant.constant for variant in study.variants(*pair) if not variant.fraction} & rungs) > 1
@@ -153,14 +154,14 @@ ANALYSES = {
         "papa.results.summary:Summary",
         _runs,
         lambda study: {"tasks": _tasks(study), "seeds": _seeds(study)},
-        more={"runs": "all_runs", "all_outcomes": "all_outcomes", "curves": "curves"},
+        more_outputs={"runs": "all_runs", "all_outcomes": "all_outcomes", "curves": "curves"},
         version=2,
     ),
     "claims": Entry(
         "papa.results.claims:ClaimsAnalysis",
         _summary("summary", "all_outcomes", "curves"),
         lambda study: {"grids": _grids(study), "tasks": _tasks(study), "margin": study.config.margin},
-        more={"claims": "claims_json"},
+        more_outputs={"claims": "claims_json"},
         version=4,
     ),
     "stability": Entry(
@@ -175,7 +176,7 @@ ANALYSES = {
         lambda study: {"grid": [study.analysis(RUN)]},
         lambda study: {"plots": _plots(study)},
         lambda study: {"0", "1"} <= set(study.grids[RUN].fractions),
-        drawn=True,
+        has_figure=True,
         stage="drops",
     ),
     "ladder": Entry(
@@ -183,7 +184,7 @@ ANALYSES = {
         _summary("all_outcomes"),
         lambda study: {"tasks": _tasks(study), "plots": _plots(study)},
         _several_rungs,
-        drawn=True,
+        has_figure=True,
     ),
     "published": Entry(
         "papa.results.published:Published",
@@ -192,17 +193,17 @@ ANALYSES = {
         lambda study: any(study.config.tasks[task].published for _, task in study.config.pairs),
     ),
 }
-"""The analyses of every config, in the order of the HTML report; grids and patterns are named by a config."""
+"""The analyses that any config can have, in the order of the HTML report; grids and patterns depend on the config."""
 
 
-def taken_names() -> set[str]:
-    """The tables of every config; no grid can be called like one of them."""
+def reserved_names() -> set[str]:
+    """Return the names of tables, which a grid cannot have."""
     paths = [PurePosixPath(artefact.pattern) for artefact in ARTEFACTS.values()]
     return {RUN, *ANALYSES, *(path.stem for path in paths if path.parts[0] == "tables")}
 
 
 def grid_view(study: Study, name: str) -> GridView:
-    """The view of a grid: the lines, columns and tasks of its table and figure."""
+    """Return a grid as its table and figure show it."""
     grid = study.grids[name]
     return GridView(
         name=name,
@@ -213,29 +214,29 @@ def grid_view(study: Study, name: str) -> GridView:
         fractions=grid.fractions,
         tasks={task: study.config.tasks[task].corpus for task in grid.tasks},
         plots=study.config.plots,
-        drawn=grid_drawn(study, name),
+        drawn=grid_has_figure(study, name),
         order=tuple(grid.tasks),
     )
 
 
-def grid_drawn(study: Study, name: str) -> bool:
-    """Whether a grid has a figure: `run`, and those with fractions between 0 and 1."""
+def grid_has_figure(study: Study, name: str) -> bool:
+    """Return whether a grid has a figure: `run` has one, and so do grids with fractions between 0 and 1."""
     return name == RUN or bool(set(study.grids[name].fractions) - {"0", "1"})
 
 
 def grid_entry(study: Study, name: str) -> Entry:
-    """The entry of a grid."""
+    """Return the entry of a grid."""
     return Entry(
         "papa.results.grids:GridAnalysis",
         _summary("summary"),
         lambda study: grid_view(study, name).model_dump(mode="json"),
-        drawn=grid_drawn(study, name),
+        has_figure=grid_has_figure(study, name),
         stage="grid",
     )
 
 
 def patterns_entry(study: Study, model: str, laid_out: str) -> Entry:
-    """The entry of the patterns of a model's average attention over a corpus."""
+    """Return the entry of the patterns in a model's average attention over a corpus."""
     patterns = study.config.patterns
     return Entry(
         "papa.results.attention_patterns:AttentionPatterns",
@@ -247,14 +248,14 @@ def patterns_entry(study: Study, model: str, laid_out: str) -> Entry:
             "heads": patterns and patterns.heads and [list(head) for head in patterns.heads],
             "plots": _plots(study),
         },
-        drawn=True,
-        more=PATTERNS,
+        has_figure=True,
+        more_outputs=PATTERNS_OUTPUTS,
         stage="patterns",
     )
 
 
-def about_weights(job: AnyJob) -> dict[str, str]:
-    """Which model, task, constant and part the weights of a job belong to, and which order and seed."""
-    about = dict(job.wildcards)
-    order = Order.parse(about.pop("weights", f"lambda-{about.pop('seed', '')}"))
-    return about | {"order": order.base} | ({} if order.draw is None else {"seed": str(order.draw)})
+def weights_row(job: AnyJob) -> dict[str, str]:
+    """Return the model, task, constant, order, part and seed of a job's head weights, as far as they apply."""
+    row = dict(job.wildcards)
+    order = Order.parse(row.pop("weights", f"lambda-{row.pop('seed', '')}"))
+    return row | {"order": order.base} | ({} if order.draw is None else {"seed": str(order.draw)})

@@ -1,6 +1,6 @@
-"""All files below the results of a config; only this module contains their paths.
+"""The paths of all files in a results folder; no other module spells them.
 
-Rules, jobs, tables and the HTML report read paths from here. A new artefact is a new line.
+A new artefact is one line in `ARTEFACTS`.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from pathlib import Path, PurePosixPath
 
 @dataclass(frozen=True)
 class Artefact:
-    """A file of the results.
+    """A file in the results.
 
     Args:
-        pattern: its path below the results, with the names of wildcards in braces.
+        pattern: the path relative to the results, with wildcards in braces.
     """
 
     pattern: str
 
     def path(self, **wildcards: str) -> str:
-        """The path with the wildcards filled in."""
+        """Return the path with its wildcards filled in."""
         return self.pattern.format(**wildcards)
 
     def folder(self, **wildcards: str) -> str:
-        """The folder of the path."""
+        """Return the folder with its wildcards filled in."""
         return str(PurePosixPath(self.pattern).parent).format(**wildcards)
 
     def parsed(self, path: str | os.PathLike[str]) -> tuple[Path, dict[str, str]] | None:
-        """The folder of results and the wildcards of a path; None if this artefact has no such path."""
+        """Return the results folder and the wildcards of a path; None if the path is of another artefact."""
         pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(self.pattern))
         match = re.fullmatch(f"(?P<results>.*)/{pattern}", Path(path).absolute().as_posix())
         if match is None:
@@ -45,19 +45,19 @@ class Artefact:
 
     @property
     def suffix(self) -> str:
-        """The suffix of the file, which tells its format."""
+        """The suffix of the file, which determines its format."""
         return PurePosixPath(self.pattern).suffix
 
     @property
     def stem(self) -> str:
-        """The pattern without its ending; the log and the benchmark of the job are called like this."""
+        """The pattern without its suffix, from which the names of the job's log and benchmark are made."""
         return str(PurePosixPath(self.pattern).with_suffix(""))
 
 
 BENCHMARK = ".benchmark.tsv"
-"""The suffix of the workflow's note of the time and memory of a job, which is next to the first file of the job."""
+"""The suffix of the file with a job's time and memory, which snakemake writes next to the job's first output."""
 LAST_GOOD = ".seed-{seed}.last-good.safetensors"
-"""The suffix of the state before a training diverged, which is kept next to the file of its probes."""
+"""The suffix of the file with the last state before training diverged, next to the file of the probes."""
 
 _MODEL, _LAID_OUT, _TASK = "models/{model}", "models/{model}/corpora/{laid_out}", "models/{model}/tasks/{task}"
 

@@ -729,7 +729,7 @@ def _importable(package: str) -> bool:
 
 
 def _check_runs(config: Config) -> None:
-    from papa.config.analyses import taken_names  # which imports this module
+    from papa.config.analyses import reserved_names  # which imports this module
 
     runs: dict[str, RunSettings] = {"run": config.run} | {f"grids.{name}": grid for name, grid in config.grids.items()}
     for where, run in runs.items():
@@ -748,7 +748,7 @@ def _check_runs(config: Config) -> None:
         for key in ("models", "tasks", "constants", "orders", "fractions", "seeds"):
             _check_once(f"{where}.{key}", getattr(run, key))
     for name in config.grids:
-        if name in taken_names():
+        if name in reserved_names():
             raise InputError(f"No grid can be called {name!r}, because papa has another table of that name; rename it.")
     known = list(dict.fromkeys(task for _, task in config.pairs))
     for task in config.patterns.tasks if config.patterns else ():

@@ -1,7 +1,7 @@
-"""The settings of each stage; its numbers depend on them and on its input files only.
+"""Settings of the stages; the numbers that a stage computes depend only on its settings and its input files.
 
-Each stage has a version. A change of a stage's numbers raises its version, and all its artefacts are rebuilt. A
-comment, or a faster way to the same numbers, reruns nothing.
+Each stage has a version. A change to the code that changes a stage's numbers raises the version, so the stage's
+artefacts are rebuilt. Other changes to the code rebuild nothing.
 """
 
 from __future__ import annotations
@@ -16,52 +16,47 @@ from papa.config.settings import Corpus, ModelSettings, Plots, Task
 from papa.config.variant import WHOLE
 
 Unit = Literal["head", "group", "layer"]
-"""The unit that is replaced at once: a head, the heads that share their keys and values, or all heads of a layer."""
+"""The unit of replacement: one head, the heads that share keys and values, or all heads of a layer."""
 
 
 class Settings(BaseModel):
-    """The settings of a stage; its artefacts record them without the places of files."""
+    """Settings of a stage, which its artefacts record."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     stage: ClassVar[str] = ""
     version: ClassVar[int] = 1
-    runs: ClassVar[str] = ""
-    """The function that makes the outputs, as module:function; it gets the job and returns a line for the terminal."""
-    places: ClassVar[frozenset[str]] = frozenset()
-    """Fields that artefacts do not record: no number depends on them, or the facts contain them."""
+    function: ClassVar[str] = ""
+    """The function that makes the outputs, as module:function. It reads a job and returns a line for the terminal."""
+    unrecorded: ClassVar[frozenset[str]] = frozenset()
+    """Fields that artefacts do not record, because no number depends on them or because the facts contain them."""
 
     @property
     def threads(self) -> Literal["encoder", "probe"] | None:
-        """The key of the job's number of threads in the config; None stands for one thread."""
+        """The key in the config's `threads` that sets the job's number of threads; None means one thread."""
         return None
 
     @property
     def stamp(self) -> tuple[str, int]:
-        """The stage and its version, which artefacts record."""
+        """The stage and its version, as artefacts record them."""
         return self.stage, self.version
 
-    @property
-    def function(self) -> str:
-        """The function that makes the outputs, as module:function."""
-        return self.runs
-
     def recorded(self) -> dict[str, object]:
-        """Return the settings as an artefact records them: as JSON, without places and without default values.
+        """Return the settings as an artefact records them: as JSON, without `unrecorded` fields and default values.
 
-        A new setting whose default keeps the old numbers therefore leaves finished artefacts fresh. A default that
-        changes needs a new version of each stage that records it: a record without the setting means the old default.
+        A new setting whose default keeps the numbers therefore leaves finished artefacts fresh. If a default changes,
+        every stage that records the setting needs a new version, because a record without it means the old default.
         """
-        return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude=set(self.places))
+        return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude=set(self.unrecorded))
 
 
 class ModelId(Settings):
     """A model: its name in the config and the origin of its files. Its weights are an input, not a setting.
 
     Args:
-        weights: SHA-256 of the weights, if they are on this machine when the workflow begins.
+        weights: SHA-256 of the weights, if they are on this machine when the workflow starts.
     """
 
-    places = frozenset({"hub", "revision", "random", "known", "weights"})
+    unrecorded = frozenset({"hub", "revision", "random", "known", "weights"})
 
     name: str
     hub: str | None = None
@@ -72,13 +67,13 @@ class ModelId(Settings):
 
     @classmethod
     def of(cls, name: str, settings: ModelSettings) -> ModelId:
-        """The model that a config calls `name`; its weights are not known yet."""
+        """Return the identity of the config's model `name`, without the digest of its weights."""
         fields = settings.model_dump(include={"hub", "revision", "random", "known"})
         return cls(name=name, **fields)
 
     @property
     def origin(self) -> str:
-        """The origin of the model, in one line."""
+        """The origin of the model as a short text."""
         if self.random is not None:
             return f"random {self.random}"
         if self.known is not None:
@@ -94,7 +89,7 @@ class OfModel(Settings):
 
 
 class Encoding(Settings):
-    """A model, and the number format that it computes in."""
+    """A model and its floating-point precision."""
 
     model: ModelId
     precision: str = "float32"
@@ -118,7 +113,7 @@ class OfTask(OfEncoding):
     The metric decides which objective the task has. Another metric of the same objective changes no number.
     """
 
-    places = frozenset({"metric"})
+    unrecorded = frozenset({"metric"})
 
     metric: str | None = None
 
@@ -133,7 +128,7 @@ class OfTask(OfEncoding):
 
 
 class Training(Settings):
-    """The training of a probe, λ or constants."""
+    """Hyperparameters for training a probe, λ or constants."""
 
     learning_rate: float
     batch_size: int
@@ -141,28 +136,28 @@ class Training(Settings):
 
     @classmethod
     def of(cls, task: Task, epochs: int | None = None) -> Training:
-        """Return the training of a task's probe, for another number of epochs if one is set."""
+        """Return the hyperparameters of a task's probe; `epochs`, if given, replaces the task's number of epochs."""
         return cls(learning_rate=task.learning_rate, batch_size=task.batch_size, epochs=epochs or task.epochs)
 
     @classmethod
     def none(cls, batch_size: int = 1) -> Training:
-        """Return no training: no epochs."""
+        """Return hyperparameters with which nothing is trained."""
         return cls(learning_rate=0, batch_size=batch_size, epochs=0)
 
 
 class OfCorpus(Settings):
-    """A corpus; `source` has the digests of its files, by split or by name."""
+    """A corpus; `source` contains the digests of its files, by split or name."""
 
-    of_rows: ClassVar[tuple[str, ...]] = ()
-    """Keys that choose rows, which are not recorded if the texts, an input of the stage, record them."""
+    row_keys: ClassVar[tuple[str, ...]] = ()
+    """Keys that select rows and are not recorded, because the texts, an input of the stage, record them."""
 
     corpus: Corpus
     source: dict[str, str]
 
     def recorded(self) -> dict[str, object]:
-        """Return the settings with the formats of files in place of their paths."""
+        """Return the settings with file formats instead of paths."""
         recorded = super().recorded()
-        left_out = {"slots", "shards", *self.of_rows}
+        left_out = {"slots", "shards", *self.row_keys}
         corpus = self.corpus.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude=left_out)
         if files := self.corpus.files:
             corpus["files"] = {split: PurePath(path).suffix.lower() for split, path in files if path}
@@ -173,17 +168,17 @@ class TextsOf(OfCorpus):
     """Stage *texts*: the texts of a corpus as one table."""
 
     stage = "texts"
-    runs = "papa.data.prepare:prepare_texts"
+    function = "papa.data.prepare:prepare_texts"
 
 
 class LabelsOf(OfCorpus):
-    """Stage *labels*: the labels of a task, row by row with its texts. The metric decides what they are."""
+    """Stage *labels*: the labels of a task, in the order of its texts. The metric decides what they are."""
 
     stage = "labels"
     version = 2
-    runs = "papa.data.prepare:prepare_labels"
-    of_rows = ("train_limit",)
-    places = frozenset({"metric"})
+    function = "papa.data.prepare:prepare_labels"
+    row_keys = ("train_limit",)
+    unrecorded = frozenset({"metric"})
 
     label: str
     labels: tuple[str, ...] | None = None
@@ -195,20 +190,20 @@ class LabelsOf(OfCorpus):
 
 
 class SubsetsOf(OfCorpus):
-    """Stage *subsets*: examples or words that are also scored separately."""
+    """Stage *subsets*: the subset of each example or word; every subset is also scored separately."""
 
     stage = "subsets"
-    runs = "papa.data.prepare:prepare_subsets"
-    of_rows = ("train_limit",)
+    function = "papa.data.prepare:prepare_subsets"
+    row_keys = ("train_limit",)
 
     subset: str
 
 
 class TokensOf(OfModel):
-    """Stage *tokens*: the texts of a corpus in the slots of a model."""
+    """Stage *tokens*: the texts of a corpus, tokenized for a model and laid out in slots."""
 
     stage = "tokens"
-    runs = "papa.data.tokenize:tokenize_corpus"
+    function = "papa.data.tokenize:tokenize_corpus"
 
     slots: int
     style: str
@@ -217,34 +212,31 @@ class TokensOf(OfModel):
 
 
 class AverageOf(OfEncoding):
-    """Stage *average*: the average attention of every head over a corpus, or over a part of it.
-
-    `kind` is one of `AVERAGED`; "average" is attention, slot by slot.
-    """
+    """Stage *average*: averages of every head over a corpus or one of its parts; `kind` is one of `AVERAGED`."""
 
     stage = "average"
-    runs = "papa.method.corpus_averages:average_corpus"
+    function = "papa.method.corpus_averages:average_corpus"
 
     part: str
     kind: str = "average"
 
 
 class MergeOf(Settings):
-    """Stage *average*, of a corpus in parts: the sums over all parts."""
+    """Stage *average* of a corpus in parts: the sum over all parts."""
 
     stage = "average"
-    runs = "papa.method.corpus_averages:merge_averages"
+    function = "papa.method.corpus_averages:merge_averages"
 
 
 class ResampleOf(OfEncoding):
-    """Stage *resample*: attention in single texts of a corpus, one text for each slot of a query."""
+    """Stage *resample*: for each query slot, the attention in one randomly drawn text of a corpus."""
 
     stage = "resample"
-    runs = "papa.method.corpus_averages:resample_attention"
+    function = "papa.method.corpus_averages:resample_attention"
 
 
 class Gating(Settings):
-    """The training of λ."""
+    """Settings for learning λ."""
 
     training: Training
     seed: int
@@ -252,20 +244,20 @@ class Gating(Settings):
     part: str = WHOLE
     """The part of the training texts that λ is learned on."""
     unit: Unit = "head"
-    """The unit that has one λ."""
+    """The unit whose heads share one λ."""
     start: Literal["half", "open"] = "half"
-    """The start of λ."""
+    """The initial value of every λ: 0.5 for half, nearly 1 for open."""
     l1: float = 0.0
-    """The weight of the mean of all λ in the loss."""
+    """The coefficient of the mean λ in the loss."""
     settled: float | None = None
-    """Kendall's τ between the orders of two epochs at which learning ends; None if it never ends early."""
+    """Learning ends early if Kendall's τ between the orders of two epochs reaches this value; None: never."""
 
 
 class LambdaOf(OfTask, Gating):
-    """Stage *lambda*: the need of every head for its attention, learned with a probe."""
+    """Stage *lambda*: λ, the learned weight of every head's attention relative to its constant."""
 
     stage = "lambda"
-    runs = "papa.method.head_weights:train_lambda"
+    function = "papa.method.head_weights:train_lambda"
 
     constant: str
 
@@ -273,18 +265,18 @@ class LambdaOf(OfTask, Gating):
         return super().recorded() | {"masked": self.target.probed and not self.target.labelled}
 
 
-LEFT_OUT_OF = 1000
-"""Largest number of training examples for *leave-one-out*, which runs all of them once for each unit."""
+LEAVE_ONE_OUT_EXAMPLES = 1000
+"""The maximum number of training examples for *leave-one-out*, which runs all of them once for each unit."""
 
 
 class WeightsOf(OfTask):
-    """Stage *weights*: the weight of every head by another measure than λ, on the training texts of a task.
+    """Stage *weights*: weights of heads other than λ, from the training texts of a task.
 
-    A setting that the measure does not depend on is None, and is not recorded.
+    A setting is None, and is not recorded, if the weights do not depend on it.
     """
 
     stage = "weights"
-    runs = "papa.method.head_weights:weigh_heads"
+    function = "papa.method.head_weights:weigh_heads"
 
     by: str
     constant: str | None = None
@@ -297,19 +289,19 @@ class WeightsOf(OfTask):
 
 
 class OrderFromWeights(Settings):
-    """Stage *rank*: heads in an order by their weights."""
+    """Stage *rank*: an order of heads by their weights."""
 
     stage = "rank"
-    runs = "papa.method.orders:rank_heads"
+    function = "papa.method.orders:rank_heads"
 
     order: str
 
 
 class OrderFromModel(OfModel):
-    """Stage *order*: heads in an order that needs no text. Only a random one depends on the seed."""
+    """Stage *order*: an order of heads that needs no text. Only random orders depend on the seed."""
 
     stage = "order"
-    runs = "papa.method.orders:order_heads"
+    function = "papa.method.orders:order_heads"
 
     order: str
     seed: int
@@ -317,26 +309,26 @@ class OrderFromModel(OfModel):
 
 
 class HiddenOf(OfEncoding):
-    """Stage *hidden*: all hidden states of a corpus, or of a part of it, with some heads replaced."""
+    """Stage *hidden*: the hidden states of a corpus, or of one of its parts, under a variant."""
 
     stage = "hidden"
-    runs = "papa.method.features:extract_features"
+    function = "papa.method.features:extract_features"
 
     variant: str
     part: str
 
 
 class ProbeOf(OfTask):
-    """Stage *probe*: a trained probe for each seed, and its outcome on every validation example.
+    """Stage *probe*: a trained probe for each seed, and its outcomes on all validation examples.
 
-    Streamed hidden states are computed when they are read. The files may also have probes of further seeds. If the
-    model's own head makes the predictions, nothing is trained.
+    Streamed hidden states are computed during training. The files may also contain further seeds. If the model's own
+    head makes the predictions, nothing is trained.
     """
 
     stage = "probe"
     version = 4
-    runs = "papa.method.training:train_probe"
-    places = frozenset({"streamed", "metric", "seeds"})
+    function = "papa.method.training:train_probe"
+    unrecorded = frozenset({"streamed", "metric", "seeds"})
 
     task: str
     training: Training
@@ -358,11 +350,11 @@ class TaskOf(Settings):
 
 
 class GridView(BaseModel):
-    """The lines, columns and tasks of a grid, in the order in which its table and figure show them.
+    """A grid as its table and figure show it.
 
     Args:
-        tasks: the tasks, and the corpus of each.
-        order: the tasks in the order in which they are shown, because JSON objects have none.
+        tasks: the corpus of each task.
+        order: the tasks in the order in which they are shown, because JSON objects are unordered.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -380,16 +372,17 @@ class GridView(BaseModel):
 
 
 class AnalysisOf(Settings):
-    """An analysis of `papa.config.analyses`. Its table records the parameters; they are the fields of its class.
+    """An entry of `papa.config.analyses`; the table of the analysis records its parameters.
 
     Args:
-        name: its stage, as its table records it.
+        name: the stage that the table records.
         number: the version of that stage.
-        made_by: its class, as module:class.
-        parameters: the values of the fields of that class.
+        made_by: the class of the analysis, as module:class.
+        parameters: the fields of that class.
     """
 
     stage = "analysis"
+    function = "papa.results.analysis:analyse"
 
     name: str
     number: int = 1
@@ -398,24 +391,17 @@ class AnalysisOf(Settings):
 
     @property
     def stamp(self) -> tuple[str, int]:
-        """The stage and the version of this analysis."""
         return self.name, self.number
 
-    @property
-    def function(self) -> str:
-        """The function that makes any analysis."""
-        return "papa.results.analysis:analyse"
-
     def recorded(self) -> dict[str, object]:
-        """The parameters."""
         return self.parameters
 
 
 class PageOf(Settings):
-    """Stage *page*: the HTML report. `config` has the keys of everything that was run, without places."""
+    """Stage *page*: the HTML report; `config` contains what `Config.shown` returns."""
 
     stage = "page"
-    runs = "papa.results.page:write_report"
+    function = "papa.results.page:write_report"
 
     config: dict[str, object]
 
@@ -424,14 +410,14 @@ class FetchOf(Settings):
     """Stage *fetch*: models and corpora to download from the hub to the mirror folder."""
 
     stage = "fetch"
-    runs = "papa.data.mirror:fetch"
+    function = "papa.data.mirror:fetch"
 
     models: tuple[ModelId, ...]
     corpora: tuple[Corpus, ...]
 
 
-_KINDS: list[type[Settings]] = [
-    kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Settings)
+_CLASSES: list[type[Settings]] = [
+    value for value in globals().values() if isinstance(value, type) and issubclass(value, Settings)
 ]
-STAGES = {kind.__name__: kind for kind in _KINDS if kind.stage}
-"""The settings of all stages, by the name of the class."""
+STAGES = {settings.__name__: settings for settings in _CLASSES if settings.stage}
+"""The settings of all stages, by class name."""

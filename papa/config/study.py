@@ -1,4 +1,4 @@
-"""The study of a config: the variants of every task, and the jobs that measure them."""
+"""A study: the jobs of a config, and the variants that they measure."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from papa.config.variant import (
     Variant,
     parts_of,
 )
-from papa.config.wiring import BUILDERS, RULES
+from papa.config.wiring import ANALYSIS_RULES, BUILDERS
 from papa.errors import InputError
 
-NOTHING = "(?!)"
-"""Pattern that no name matches."""
+MATCHES_NOTHING = "(?!)"
+"""A pattern that no name matches."""
 
 
 class Study:
-    """The jobs of a config; every path is below the folder of its results.
+    """The jobs of a config; their paths are relative to the results folder.
 
     Args:
         config: the models and tasks to run, and all settings.
-        results: the folder of its results, in which finished jobs are looked for.
+        results: the results folder, which may contain finished jobs.
         sources: digests of the files that jobs read and papa did not make.
     """
 
@@ -55,15 +55,15 @@ class Study:
     # -- variants -----------------------------------------------------------------------------------------------------
 
     def orders(self, grid: Grid) -> list[Order]:
-        """Return the orders of a grid, with each draw of a random one."""
+        """Return the orders of a grid, one for each seed or random draw."""
         drawn = dict.fromkeys(SEEDED, self.config.ranking.seeds) | {RANDOM: range(1, self.config.ranking.draws + 1)}
         return [Order(name, draw) for name in grid.orders for draw in drawn.get(name, (None,))]
 
     @cache  # noqa: B019  a study lives as long as its process
     def variants(self, model: str, task: str) -> dict[Variant, list[int]]:
-        """Return each variant of a task once, with the seeds of its probes.
+        """Map each variant of a task to the seeds of its probes.
 
-        The original and the context-free floor are run with the seeds of all other variants.
+        The original and the context-free floor, the two ends of the scale of losses, have the seeds of all variants.
         """
         seeds_of: dict[Variant, dict[int, None]] = {}
         corpus = self.config.tasks[task].corpus
@@ -72,7 +72,7 @@ class Study:
                 for fraction, constant, order in product(grid.fractions, grid.constants, self.orders(grid)):
                     variant = Variant.of(Constant.parse(constant).on(corpus), order, Fraction(fraction))
                     seeds_of.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
-        if self.config.contextless:  # losses are measured between these two
+        if self.config.contextless:
             all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
             for variant in map(Variant.parse, (ORIGINAL, CONTEXTLESS)):
                 seeds_of.setdefault(variant, {}).update(all_seeds)
@@ -83,7 +83,8 @@ class Study:
     def streamed(self, task: str, variant: Variant) -> bool:
         """Return whether hidden states are computed during training instead of being read from a file.
 
-        They are if the task asks for it, if they differ in every epoch, and if no probe of labels is trained.
+        They are if the task's `features` is `stream`, if they differ between epochs, or if no probe is trained on
+        labels.
         """
         block = self.config.tasks[task]
         differ = self.config.encoder_dropout or variant.trained
@@ -91,41 +92,42 @@ class Study:
 
     # -- patterns for the rules of the workflow -----------------------------------------------------------------------
 
-    def in_parts(self, sharded: bool) -> str:
-        """Return the pattern of the corpora, in any layout, that have several shards, or only one."""
+    def corpora_pattern(self, sharded: bool) -> str:
+        """Return a pattern of the corpora, in any layout, that have several shards or only one."""
         names = [name for name, corpus in self.config.corpora.items() if (corpus.shards > 1) == sharded]
-        return f"(?:{'|'.join(names) or NOTHING})(?:/slots-[0-9]+)?"
+        return f"(?:{'|'.join(names) or MATCHES_NOTHING})(?:/slots-[0-9]+)?"
 
-    def stored(self) -> str:
-        """Return the pattern of the tasks whose hidden states are stored, if constants are not trained."""
+    def stored_tasks_pattern(self) -> str:
+        """Return a pattern of the tasks whose hidden states are stored, unless constants are trained."""
         original = Variant.parse(ORIGINAL)
-        return "|".join(task for task in self.config.tasks if not self.streamed(task, original)) or NOTHING
+        return "|".join(task for task in self.config.tasks if not self.streamed(task, original)) or MATCHES_NOTHING
 
-    def analysis_names(self, drawn: bool) -> str:
-        """Return the pattern of the analyses with a figure, or without one."""
-        return "|".join(name for name, entry in self.entries().items() if entry.drawn == drawn) or NOTHING
+    def analyses_pattern(self, has_figure: bool) -> str:
+        """Return a pattern of the analyses with or without a figure."""
+        names = [name for name, entry in self.entries().items() if entry.has_figure == has_figure]
+        return "|".join(names) or MATCHES_NOTHING
 
     def analysis_inputs(self) -> list[str]:
-        """Return the names of all inputs that analyses read."""
+        """Return the names of all inputs of analyses."""
         return list(dict.fromkeys(name for job in self.analyses() for name in job.inputs))
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
     def path(self, artefact: str, **wildcards: str) -> str:
-        """Return the path of an artefact below the results."""
+        """Return the path of an artefact, relative to the results."""
         return ARTEFACTS[artefact].path(**wildcards)
 
     def job(self, rule: str, **wildcards: str) -> AnyJob:
-        """Return the job of a rule of the workflow with these wildcards."""
+        """Return the job of a workflow rule with these wildcards."""
         key = rule, tuple(sorted(wildcards.items()))
         if key not in self._jobs:
-            settings, needs, outputs, names = BUILDERS[rule](self, **wildcards)
+            settings, needs, outputs, more_wildcards = BUILDERS[rule](self, **wildcards)
             read = {name: tuple(jobs) for name, jobs in needs.items() if jobs}
             job: AnyJob = Job(
                 stage=settings.stamp[0],
                 settings=settings,
                 inputs={name: tuple(job.outputs.get(name, job.main) for job in jobs) for name, jobs in read.items()},
-                outputs={name: self.path(artefact, **{**names, **wildcards}) for name, artefact in outputs.items()},
+                outputs={name: self.path(key, **{**more_wildcards, **wildcards}) for name, key in outputs.items()},
                 rule=rule,
                 wildcards=wildcards,
                 needs=read,
@@ -135,7 +137,7 @@ class Study:
         return self._jobs[key]
 
     def jobs(self, *targets: AnyJob) -> list[AnyJob]:
-        """Return all jobs that end with some targets (by default all), each once and after its inputs."""
+        """Return the targets (default: all) and every job that they depend on, each after the jobs that it needs."""
         ordered: dict[AnyJob, None] = {}
 
         def add(job: AnyJob) -> None:
@@ -149,26 +151,26 @@ class Study:
         return list(ordered)
 
     def targets(self) -> list[AnyJob]:
-        """Return the jobs that a run of the workflow ends with."""
+        """Return the jobs of the final results: the analyses and the HTML report."""
         return [*self.analyses(), self.job("page")]
 
     @cache  # noqa: B019  a study lives as long as its process
     def entries(self) -> dict[str, Entry]:
-        """Return the analyses that the config asks for by name: its grids, and those of every config."""
+        """Return the entries of the config's analyses by name, grids first."""
         grids = {name: grid_entry(self, name) for name in self.grids}
-        return grids | {name: entry for name, entry in ANALYSES.items() if entry.wanted(self)}
+        return grids | {name: entry for name, entry in ANALYSES.items() if entry.included(self)}
 
     def analysis(self, name: str) -> Job[AnalysisOf]:
         """Return the job of an analysis."""
-        if name in RULES:
-            job = self.job(RULES[name])
+        if name in ANALYSIS_RULES:
+            job = self.job(ANALYSIS_RULES[name])
         else:
             entry = ANALYSES.get(name) or grid_entry(self, name)
-            job = self.job("drawn_analysis" if entry.drawn else "analysis", analysis=name)
+            job = self.job("drawn_analysis" if entry.has_figure else "analysis", analysis=name)
         return cast(Job[AnalysisOf], job)
 
     def analyses(self) -> list[Job[AnalysisOf]]:
-        """Return the jobs of all tables and figures."""
+        """Return the jobs of all analyses, including patterns."""
         tasks = self.config.patterns.tasks if self.config.patterns else ()
         pairs = [(model, self.config.tasks[task].corpus) for model, task in self.config.pairs if task in tasks]
         patterns = [
@@ -176,8 +178,8 @@ class Study:
         ]
         return [*map(self.analysis, self.entries()), *cast(list[Job[AnalysisOf]], patterns)]
 
-    def runs(self, model: str, task: str) -> list[Job[ProbeOf]]:
-        """Return the jobs that train the probes of a model and a task, one for each variant."""
+    def probes_of(self, model: str, task: str) -> list[Job[ProbeOf]]:
+        """Return the jobs that train probes for a model and a task, one for each variant."""
         jobs = []
         for variant in self.variants(model, task):
             rule = "stream_probe" if self.streamed(task, variant) else "probe"
@@ -186,14 +188,14 @@ class Study:
 
     @cache  # noqa: B019  a study lives as long as its process
     def probes(self) -> tuple[Job[ProbeOf], ...]:
-        """Return the jobs that train probes, of all models and tasks."""
-        return tuple(job for model, task in self.config.pairs for job in self.runs(model, task))
+        """Return the jobs that train probes for all models and tasks."""
+        return tuple(job for model, task in self.config.pairs for job in self.probes_of(model, task))
 
     @cache  # noqa: B019  a study lives as long as its process
     def weights(self) -> list[AnyJob]:
-        """Return the jobs of all weights of heads that orders are made of, and of λ on halves of the texts."""
-        ranks = {job for probe in self.probes() for read in probe.needed for job in (read, *read.needed)}
-        used = {job for rank in ranks if rank.rule == "rank" for job in rank.needed}
+        """Return the jobs of all head weights that orders are made from, including λ on halves of the texts."""
+        needed = {job for probe in self.probes() for read in probe.needed for job in (read, *read.needed)}
+        used = {job for rank in needed if rank.rule == "rank" for job in rank.needed}
         weights = sorted(used, key=lambda job: job.main)
         if not self.config.ranking.halves:
             return weights
@@ -202,26 +204,26 @@ class Study:
         return [*weights, *halves]
 
     def lambdas(self) -> list[AnyJob]:
-        """Return the jobs of all λ, with those on halves of the texts."""
+        """Return the jobs that learn λ, including λ on halves of the texts."""
         return [job for job in self.weights() if job.stage == "lambda"]
 
     def labels(self, task: str) -> list[AnyJob]:
-        """Return the job of the labels of a task; none if it has no labels."""
+        """Return a list with the job of a task's labels; empty if it has none."""
         return [] if self.config.tasks[task].label is None else [self.job("prepare_labels", task=task)]
 
     def parts(self, laid_out: str) -> list[str]:
-        """Return the parts that a corpus is averaged and encoded in, one for each shard."""
+        """Return the names of a corpus's parts, which are averaged and encoded separately; one for each shard."""
         return parts_of(self.config.corpora[laid_out.split("/")[0]].shards)
 
     def averaged(self, model: str, laid_out: str, kind: str = "average") -> AnyJob:
-        """Return the job of the averages over a corpus, or of other constants made from it."""
+        """Return the job of a constant that is computed from a corpus."""
         if kind == RESAMPLED:
             return self.job("resample", model=model, laid_out=laid_out)
         rule = "average" if len(self.parts(laid_out)) == 1 else "merge_averages"
         return self.job(rule, model=model, laid_out=laid_out, averaged=kind)
 
     def constants(self, model: str, corpus: str, constant: Constant | None) -> list[AnyJob]:
-        """Return the job of the averages that replace a model's attention on a corpus; none if none are read."""
+        """Return a list with the job of a constant for a model on a corpus; empty if the constant needs no text."""
         if constant is None or constant.data_free:
             return []
         slots, source = self.config.corpora[corpus].slots, constant.corpus or corpus
@@ -229,7 +231,7 @@ class Study:
         return [self.averaged(model, source if same_slots else f"{source}/slots-{slots}", constant.start)]
 
     def order(self, model: str, task: str, constant: Constant, order: Order) -> AnyJob:
-        """Return the job of an order of heads: from their weights for a task and a constant, or from the model only."""
+        """Return the job of an order, from head weights for a task and a constant or from the model only."""
         if not order.by_weight:
             return self.job("order_heads", model=model, order=order.name)
         return self.job("rank", model=model, task=task, constant=constant.untrained, order=order.name)
@@ -237,11 +239,11 @@ class Study:
     # -- one job ------------------------------------------------------------------------------------------------------
 
     def maker(self, path: str) -> AnyJob:
-        """Return the job that makes a file of the results, among those that were asked for."""
+        """Return the job that makes a file, among the jobs that `job()` has returned so far."""
         return self._makers[str(Path(path).relative_to(self.results))]
 
-    def read_by(self, job: AnyJob) -> dict[str, tuple[str, ...]]:
-        """Return the inputs of a job for the workflow, with hidden states that are deleted after use."""
+    def workflow_inputs(self, job: AnyJob) -> dict[str, tuple[str, ...]]:
+        """Return the inputs of a job for the workflow, including hidden states that are deleted after use."""
         read = dict(job.inputs)
         if "index" in job.needs and not self.config.keep_hidden_states:
             read["hidden"] = tuple(needed.outputs["hidden"] for needed in job.needs["index"])
@@ -252,11 +254,11 @@ class Study:
         return 1 if (kind := job.settings.threads) is None else self.config.threads[kind]
 
     def parameters(self, job: AnyJob) -> dict[str, object]:
-        """Return the settings of a job and the requests of its inputs as plain values: see `Job.of`."""
+        """Return a job's settings and the requests of its inputs as plain values, from which `Job.of` makes a job."""
         return {
             "settings_of": type(job.settings).__name__,
             "settings": job.settings.model_dump(mode="json", exclude_none=True),
-            "wanted": {name: [self.freshness.request(needed) for needed in jobs] for name, jobs in job.needs.items()},
+            "requests": {name: [self.freshness.request(needed) for needed in jobs] for name, jobs in job.needs.items()},
         }
 
     def state(self, job: AnyJob) -> str:
@@ -266,16 +268,16 @@ class Study:
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def changed(self) -> bool:
-        """Return whether the results changed since this study first looked at them."""
+        """Return whether the results have changed since this study looked up their states."""
         return self.freshness.changed(Study(self.config, self.results, self.sources).freshness)
 
     def check_weights(self) -> None:
-        """Raise `InputError` if the weights of a model that is run are here and differ from its `sha256`."""
+        """Raise `InputError` if the weights of a model in a run are on this machine and do not match its `sha256`."""
         for name in dict.fromkeys(model for model, _ in self.config.pairs):
             model = self.config.models[name]
             actual = self.sources.weights(ModelId.of(name, model)) if model.sha256 else None
             if actual is not None and actual != model.sha256:
                 raise InputError(
-                    f"The weights of model {name} have SHA-256 {actual}, but its sha256 in the config is "
-                    f"{model.sha256}; use the files that were meant, or correct sha256."
+                    f"The weights of model {name} have SHA-256 {actual}, but `sha256` in the config is "
+                    f"{model.sha256}; use the intended files, or correct `sha256`."
                 )

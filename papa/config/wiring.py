@@ -1,4 +1,4 @@
-"""The wiring of jobs: the settings, inputs and outputs of the jobs of each rule of the workflow."""
+"""Settings, inputs and outputs of the jobs of each workflow rule."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from papa.errors import InputError
 if TYPE_CHECKING:
     from papa.config.study import Study
 
-Needs = dict[str, Sequence[AnyJob]]
+InputJobs = dict[str, Sequence[AnyJob]]
+"""The jobs that make each input."""
 
 
 class Wiring(NamedTuple):
-    """One job before it has paths.
+    """A job without paths.
 
     Args:
         settings: the settings of its stage.
-        needs: the jobs that make each of its inputs; an input without jobs is not read.
-        outputs: the artefact of each output.
-        names: wildcards of the outputs that the rule itself does not have.
+        needs: the jobs that make each input; an input without jobs is not read.
+        outputs: the key in `ARTEFACTS` for each output.
+        more_wildcards: wildcards in the paths of the outputs that the rule does not have.
     """
 
     settings: stages.Settings
     needs: Mapping[str, Sequence[AnyJob]]
     outputs: Mapping[str, str]
-    names: Mapping[str, str] = {}
+    more_wildcards: Mapping[str, str] = {}
 
 
 def _texts(study: Study, corpus: str) -> Wiring:
@@ -44,7 +45,7 @@ def _texts(study: Study, corpus: str) -> Wiring:
 def _labels(study: Study, task: str) -> Wiring:
     block = study.config.tasks[task]
     if block.label is None:
-        raise InputError(f"Task {task} has no labels, so there are none to prepare; give it a label.")
+        raise InputError(f"Task {task} has no labels to prepare; add the key `label` to it.")
     settings = stages.LabelsOf(
         corpus=_corpus(study, block.corpus),
         source=_digests(study, block.corpus),
@@ -97,7 +98,7 @@ def _resample(study: Study, model: str, laid_out: str) -> Wiring:
 def _lambda(study: Study, model: str, task: str, constant: str, seed: str, part: str = WHOLE) -> Wiring:
     block, ranking = study.config.tasks[task], study.config.ranking
     settings = stages.LambdaOf(
-        model=_encoding(study, model, learning=True),
+        model=_encoding(study, model, with_gradients=True),
         metric=block.metric,
         training=stages.Training.of(block, ranking.epochs),
         seed=int(seed),
@@ -123,7 +124,7 @@ def _weights(study: Study, model: str, task: str, constant: str, weights: str) -
         if not block.target.probed:
             training = stages.Training.none(training.batch_size)
     settings = stages.WeightsOf(
-        model=_encoding(study, model, learning=from_loss),
+        model=_encoding(study, model, with_gradients=from_loss),
         metric=block.metric if from_loss else None,
         by=order.base,
         constant=constant if with_constant else None,
@@ -148,7 +149,7 @@ def _order_from_weights(study: Study, model: str, task: str, constant: str, orde
         weights = study.job("train_lambda", **names, seed=str(parsed.draw))
     else:
         weights = study.job("weigh_heads", **names, weights=order)
-    # finished orders record that they read `lambdas`, whatever the weights are
+    # finished orders record this name of the input, also for weights other than λ
     return Wiring(stages.OrderFromWeights(order=order), {"lambdas": [weights]}, {"order": "order"})
 
 
@@ -173,7 +174,7 @@ def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
     block, replaced = study.config.tasks[task], Variant.parse(variant)
     streamed = study.streamed(task, replaced)
     settings = stages.ProbeOf(
-        model=_encoding(study, model, learning=replaced.trained),
+        model=_encoding(study, model, with_gradients=replaced.trained),
         task=task,
         metric=block.metric,
         training=stages.Training.of(block) if block.target.probed else stages.Training.none(),
@@ -191,27 +192,27 @@ def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
 
 
 def _analysis(study: Study, analysis: str) -> Wiring:
-    return _wired(study, ANALYSES.get(analysis) or grid_entry(study, analysis), analysis)
+    return _of_entry(study, ANALYSES.get(analysis) or grid_entry(study, analysis), analysis)
 
 
 def _patterns(study: Study, model: str, laid_out: str) -> Wiring:
-    return _wired(study, patterns_entry(study, model, laid_out), "patterns")
+    return _of_entry(study, patterns_entry(study, model, laid_out), "patterns")
 
 
-def _wired(study: Study, entry: Entry, name: str) -> Wiring:
+def _of_entry(study: Study, entry: Entry, name: str) -> Wiring:
     return Wiring(entry.settings(name, study), entry.inputs(study), entry.outputs, {"analysis": name})
 
 
 def _page(study: Study) -> Wiring:
-    # finished reports record these inputs by name, and all other analyses together
-    named: Needs = {name: [study.analysis("summary")] for name in ("summary", "runs", "curves")}
+    # finished reports record these inputs by name, and all other analyses as one input
+    named: InputJobs = {name: [study.analysis("summary")] for name in ("summary", "runs", "curves")}
     named |= {name: [study.analysis(name)] for name in ("claims", "stability") if name in study.entries()}
     others = [job for job in study.analyses() if [job] not in named.values()]
     return Wiring(stages.PageOf(config=study.config.shown()), named | {"analyses": others}, {"page": "page"})
 
 
 def _fetch(study: Study) -> Wiring:
-    """Every model and corpus that is run and has no place but the hub; this job has no outputs."""
+    """Wire the job that downloads the models and corpora of a run that are only on the hub; it has no outputs."""
     models = {name: study.config.models[name] for name, _ in study.config.pairs}
     settings = stages.FetchOf(
         models=tuple(
@@ -222,8 +223,8 @@ def _fetch(study: Study) -> Wiring:
     return Wiring(settings, {}, {})
 
 
-RULES = {"summary": "summarise", "claims": "claims"}
-"""The rules of the analyses that write more files than others; all others share two rules."""
+ANALYSIS_RULES = {"summary": "summarise", "claims": "claims"}
+"""The rules of the analyses with additional outputs; all other analyses share two rules."""
 
 BUILDERS: dict[str, Callable[..., Wiring]] = {
     "prepare_texts": _texts,
@@ -247,22 +248,22 @@ BUILDERS: dict[str, Callable[..., Wiring]] = {
     "describe_patterns": _patterns,
     "page": _page,
     "fetch": _fetch,
-    **{rule: partial(_analysis, analysis=name) for name, rule in RULES.items()},
+    **{rule: partial(_analysis, analysis=name) for name, rule in ANALYSIS_RULES.items()},
 }
-"""For each rule of the workflow, the function that wires its jobs from a study and the wildcards of the rule."""
+"""For each workflow rule, the function that wires a job from a study and the wildcards of the rule."""
 
 
-# -- parts of these ---------------------------------------------------------------------------------------------------
+# -- shared parts -----------------------------------------------------------------------------------------------------
 
 
-def _examples(study: Study, model: str, task: str) -> Needs:
-    """The tokens of a task, and its labels if it has any."""
+def _examples(study: Study, model: str, task: str) -> InputJobs:
+    """Return the jobs of a task's tokens and labels; it may have no labels."""
     tokens = study.job("tokenize", model=model, laid_out=study.config.tasks[task].corpus)
     return {"tokens": [tokens], "labels": study.labels(task)}
 
 
 def _hidden_states(study: Study, model: str, task: str, variant: str) -> list[AnyJob]:
-    """The stored hidden states that a task reads, part by part."""
+    """Return the jobs of the stored hidden states that a task reads, one for each part of its corpus."""
     corpus = study.config.tasks[task].corpus
     of_corpus = Variant.parse(variant).of_corpus
     owner = ARTEFACTS["texts"].folder(corpus=corpus) if of_corpus else ARTEFACTS["labels"].folder(task=task)
@@ -270,9 +271,9 @@ def _hidden_states(study: Study, model: str, task: str, variant: str) -> list[An
     return [study.job("hidden_states", **names, part=part) for part in study.parts(corpus)]
 
 
-def _replacement(study: Study, model: str, corpus: str, task: str, variant: Variant) -> Needs:
-    """The constants and the order that a variant needs."""
-    needs: Needs = {"constants": study.constants(model, corpus, variant.constant)}
+def _replacement(study: Study, model: str, corpus: str, task: str, variant: Variant) -> InputJobs:
+    """Return the jobs of the constants and the order that a variant needs."""
+    needs: InputJobs = {"constants": study.constants(model, corpus, variant.constant)}
     if variant.constant is not None and variant.order is not None:
         needs["order"] = [study.order(model, task, variant.constant, variant.order)]
     return needs
@@ -283,7 +284,7 @@ def _digests(study: Study, corpus: str) -> dict[str, str]:
 
 
 def _corpus(study: Study, name: str) -> Corpus:
-    """Return a corpus without further validation splits, unless they are scored."""
+    """Return a corpus, without its further validation splits unless they are scored."""
     corpus = study.config.corpora[name]
     return corpus if study.config.score_validation == "all" else corpus.model_copy(update={"more_validation": None})
 
@@ -294,8 +295,7 @@ def _model(study: Study, name: str) -> stages.ModelId:
     return model.model_copy(update={"weights": settings.sha256 or study.sources.weights(model)})
 
 
-def _encoding(study: Study, name: str, learning: bool = False) -> stages.Encoding:
-    """Return a model in the config's precision, or in float32 if gradients through it would not survive float16."""
-    precision = study.config.precision
-    exact = learning and precision == "float16"
-    return stages.Encoding(model=_model(study, name), precision="float32" if exact else precision)
+def _encoding(study: Study, name: str, with_gradients: bool = False) -> stages.Encoding:
+    """Return a model with the config's precision, except that gradients, which underflow in float16, need float32."""
+    underflow = with_gradients and study.config.precision == "float16"
+    return stages.Encoding(model=_model(study, name), precision="float32" if underflow else study.config.precision)

@@ -15,7 +15,7 @@ from functools import cache
 from papa.config.job import AnyJob
 from papa.config.settings import Config
 from papa.config.stages import (
-    LEFT_OUT_OF,
+    LEAVE_ONE_OUT_EXAMPLES,
     AverageOf,
     HiddenOf,
     LambdaOf,
@@ -195,7 +195,7 @@ def reader_of(job: AnyJob) -> AnyJob:
 
 
 def _sizes_behind(study: Study, job: AnyJob) -> Sizes | None:
-    tokens = reader_of(job).maybe("tokens")
+    tokens = reader_of(job).optional_input("tokens")
     if tokens is None:
         return None
     try:
@@ -383,7 +383,7 @@ def _loss_passes(settings: WeightsOf, sizes: Sizes) -> float:
     if settings.by == "gradient":
         return 3.0
     units = sizes.layers * (1 if settings.unit == "layer" else sizes.heads)
-    return (1 + units) * min(1.0, LEFT_OUT_OF / max(sizes.examples, 1))
+    return (1 + units) * min(1.0, LEAVE_ONE_OUT_EXAMPLES / max(sizes.examples, 1))
 
 
 def _part_count(part: str) -> int:

@@ -64,7 +64,7 @@ def performed(job: AnyJob) -> str:
 
 def check_inputs(job: AnyJob) -> None:
     """Raise `InputError` if an input was made by another stage, version or settings than the config requires."""
-    for name, requests in job.wanted.items():
+    for name, requests in job.requests.items():
         for path, request in zip(job.inputs[name], requests, strict=True):
             trace = trace_of(path)
             if trace is None:

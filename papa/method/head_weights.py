@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from papa.config.job import Job
-from papa.config.stages import LEFT_OUT_OF, LambdaOf, WeightsOf
+from papa.config.stages import LEAVE_ONE_OUT_EXAMPLES, LambdaOf, WeightsOf
 from papa.config.variant import OBSERVED, ORIGINAL, Constant, Variant
 from papa.data.tokens import Tokens
 from papa.errors import InputError, count
@@ -41,7 +41,7 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     split = Tokens.read(job.input("tokens"), "train")
     train, facts = split["train"], split["train"].provenance
     model = model_of(settings.model, job.machine)
-    constants = constants_for(Constant.parse(settings.constant), job.maybe("constants"), model, facts)
+    constants = constants_for(Constant.parse(settings.constant), job.optional_input("constants"), model, facts)
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model, settings.seed)
     trace = trace_with(job, model)
@@ -76,7 +76,7 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
     constants: Constants = torch.empty(0)
     if settings.constant is not None:
         constant = Constant.parse(settings.constant)
-        constants = constants_for(constant, job.maybe("constants"), model, train.provenance).to(model.device)
+        constants = constants_for(constant, job.optional_input("constants"), model, train.provenance).to(model.device)
     begin = time.monotonic()
     examples, of_probe = len(train), ""
     if settings.by in OBSERVED:
@@ -90,8 +90,8 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
         if settings.by == "gradient":
             values = loss.gradients(constants, units)
         else:
-            examples = min(examples, LEFT_OUT_OF)
-            values = loss.left_out(constants, units, LEFT_OUT_OF)
+            examples = min(examples, LEAVE_ONE_OUT_EXAMPLES)
+            values = loss.left_out(constants, units, LEAVE_ONE_OUT_EXAMPLES)
     seconds = f"{time.monotonic() - begin:.1f} s{of_probe}"
     if not bool(values.isfinite().all()):
         raise InputError(

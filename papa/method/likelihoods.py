@@ -109,7 +109,7 @@ class Choices(Guessing):
 
     @classmethod
     def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> Choices:
-        return cls(splits, model, job.maybe("labels"))
+        return cls(splits, model, job.optional_input("labels"))
 
     @property
     def facts(self) -> dict[str, object]:

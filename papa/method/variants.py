@@ -32,10 +32,10 @@ def replaced_by(
 
     `facts` are those of the texts; see `constants_for`.
     """
-    variant, order = Variant.parse(job.settings.variant), job.maybe("order")
+    variant, order = Variant.parse(job.settings.variant), job.optional_input("order")
     if variant.constant is None:
         return None, None
-    constants = constants_for(variant.constant, job.maybe("constants"), model, facts)
+    constants = constants_for(variant.constant, job.optional_input("constants"), model, facts)
     if variant.order is None:
         return constants, None
     if order is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from papa.config.analyses import about_weights, grid_view
+from papa.config.analyses import grid_view, weights_row
 from papa.config.artefacts import BENCHMARK
 from papa.config.stages import ModelId
 from papa.config.study import Study
@@ -27,7 +27,7 @@ NOT_KNOWN = "–"
 def run_in_words(study: Study) -> str:
     """Return the numbers of probes, models, tasks and seeds, in a line."""
     pairs = study.config.pairs
-    jobs = [job.settings for model, task in pairs for job in study.runs(model, task)]
+    jobs = [job.settings for model, task in pairs for job in study.probes_of(model, task)]
     probes = [seed for job in jobs if job.target.probed for seed in job.seeds]
     seeds, direct = list(dict.fromkeys(probes)), sum(not job.target.probed for job in jobs)
     models, tasks = (len(set(names)) for names in zip(*pairs, strict=True))
@@ -85,7 +85,7 @@ def _shared(study: Study, corpus: str) -> str:
 
 def models_table(study: Study) -> Table:
     """Return the origin of every model, the digest of the weights that were read, and the versions of the libraries."""
-    first = {model: study.runs(model, task)[0].main for model, task in reversed(study.config.pairs)}
+    first = {model: study.probes_of(model, task)[0].main for model, task in reversed(study.config.pairs)}
     lines = []
     for name in dict.fromkeys(model for model, _ in study.config.pairs):
         model = study.config.models[name]
@@ -128,7 +128,7 @@ def _benchmarks(files: Sequence[Path]) -> pd.DataFrame:
 
 def weights_table(study: Study) -> Table | None:
     """Return the seconds of the jobs that weigh heads; None unless orders are made of several kinds of weights."""
-    weights = [about_weights(job) | {"path": job.main} for job in study.weights() if "part" not in job.wildcards]
+    weights = [weights_row(job) | {"path": job.main} for job in study.weights() if "part" not in job.wildcards]
     if len({row["order"] for row in weights}) < 2:
         return None
     frame = pd.DataFrame(weights).assign(s=_benchmarks([study.results / row["path"] for row in weights])["s"])

@@ -18,7 +18,7 @@ import torch
 from pydantic import BaseModel
 from tiny import CONFIG as TINY
 
-from papa.config.analyses import grid_drawn
+from papa.config.analyses import grid_has_figure
 from papa.config.freshness import FRESH, MISSING, PRUNED, SourceDigests
 from papa.config.job import Job
 from papa.config.reading import config_of
@@ -456,7 +456,7 @@ def test_a_job_comes_back_from_what_it_is_told(tmp_path: Path) -> None:
     for job in jobs:
         back = Job.of(study.parameters(job), job.inputs, job.outputs, Machine())
         assert (back.stage, back.settings) == (job.stage, job.settings)
-        assert {name: len(requests) for name, requests in back.wanted.items()} == {
+        assert {name: len(requests) for name, requests in back.requests.items()} == {
             name: len(needed) for name, needed in job.needs.items()
         }
 
@@ -549,7 +549,7 @@ def test_without_a_contextless_floor_only_what_grids_name_is_run() -> None:
 def test_grids_with_fractions_between_none_and_all_heads_have_a_figure(tmp_path: Path) -> None:
     grids = {"between": {"title": "aa", "tasks": ["tags"]}, "ends": {"fractions": [0, 1]}}
     study = study_of(edited(grids=grids), tmp_path, Known())
-    drawn = {name: grid_drawn(study, name) for name in study.grids}
+    drawn = {name: grid_has_figure(study, name) for name in study.grids}
     assert drawn == {"score_by_fraction": True, "between": True, "ends": False}
 
 

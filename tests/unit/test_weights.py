@@ -106,7 +106,7 @@ def test_the_probe_may_read_stored_states(by, tiny, corpus, data, constants):
 
 
 def test_what_is_left_out_raises_the_loss_by_its_weight(lossy, tiny, corpus, data, constants, monkeypatch):
-    monkeypatch.setattr(head_weights, "LEFT_OUT_OF", 11)
+    monkeypatch.setattr(head_weights, "LEAVE_ONE_OUT_EXAMPLES", 11)
     found, _ = weighed(tiny, corpus / "leave-one-out-3.parquet", "leave-one-out", BY_PROBE, constants=constants, **data)
     sample = torch.randperm(TRAIN, generator=torch.Generator().manual_seed(SEED))[:11].sort().values
 

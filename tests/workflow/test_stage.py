@@ -132,7 +132,7 @@ from papa.files import write_json
 from papa.jobs.stage import run
 
 class Ranked(stages.OrderFromWeights):
-    runs = "__main__:rank"
+    function = "__main__:rank"
 
 stages.STAGES["Ranked"] = Ranked
 def rank(job):
@@ -146,7 +146,7 @@ run(SimpleNamespace(**rule, input=read, output={{"order": "order.json"}}))
 
 
 def rank(folder: Path, request: str):
-    told = {"settings_of": "Ranked", "settings": {"order": "lambda"}, "wanted": {"lambdas": [request]}}
+    told = {"settings_of": "Ranked", "settings": {"order": "lambda"}, "requests": {"lambdas": [request]}}
     return subprocess.run(
         [sys.executable, "-c", CALL.format(told=told)],
         cwd=folder,

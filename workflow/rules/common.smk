@@ -30,7 +30,7 @@ def reads(rule, *names):
 
     def inputs(wildcards):
         job = job_of(rule, wildcards)
-        counts, files = ancient if STUDY.state(job) == FRESH else str, STUDY.read_by(job)
+        counts, files = ancient if STUDY.state(job) == FRESH else str, STUDY.workflow_inputs(job)
         if hidden := files.keys() - set(names):
             raise InputError(f"{rule} also reads {', '.join(hidden)}; name these inputs in the rule.")
         paths = {name: [counts(f"<results>/{path}") for path in several] for name, several in files.items()}

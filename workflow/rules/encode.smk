@@ -6,7 +6,7 @@ use rule tokenize as average with:
     pathvars:
         path=ARTEFACTS["average"].stem,
     wildcard_constraints:
-        laid_out=STUDY.in_parts(False),
+        laid_out=STUDY.corpora_pattern(sharded=False),
     threads: STUDY.config.threads.encoder
     resources:
         **sized("average"),
@@ -21,7 +21,7 @@ use rule average as average_part with:
     pathvars:
         path=ARTEFACTS["average_part"].stem,
     wildcard_constraints:
-        laid_out=STUDY.in_parts(True),
+        laid_out=STUDY.corpora_pattern(sharded=True),
     resources:
         **sized("average_part"),
 
@@ -34,7 +34,7 @@ use rule prepare_texts as merge_averages with:
     pathvars:
         path=ARTEFACTS["average"].stem,
     wildcard_constraints:
-        laid_out=STUDY.in_parts(True),
+        laid_out=STUDY.corpora_pattern(sharded=True),
     localrule: True
     resources:
         **sized("merge_averages"),

@@ -9,7 +9,7 @@ use rule tokenize as probe with:
     pathvars:
         path=ARTEFACTS["runs"].stem,
     wildcard_constraints:
-        task=STUDY.stored(),
+        task=STUDY.stored_tasks_pattern(),
         variant=f"{OF_CORPUS}|{OF_TASK}",
     priority: 0
     threads: STUDY.config.threads.probe

@@ -41,7 +41,7 @@ use rule prepare_texts as analysis with:
     pathvars:
         path=ARTEFACTS["table"].stem,
     wildcard_constraints:
-        analysis=STUDY.analysis_names(drawn=False),
+        analysis=STUDY.analyses_pattern(has_figure=False),
     localrule: True
     resources:
         **sized("analysis"),
@@ -60,7 +60,7 @@ use rule analysis as drawn_analysis with:
     pathvars:
         path=ARTEFACTS["table"].stem,
     wildcard_constraints:
-        analysis=STUDY.analysis_names(drawn=True),
+        analysis=STUDY.analyses_pattern(has_figure=True),
     localrule: True
     resources:
         **sized("drawn_analysis"),

@@ -16,18 +16,18 @@ pathvars:
 
 
 wildcard_constraints:
-    model=NAME,
-    corpus=NAME,
-    task=NAME,
-    laid_out=f"{NAME}(/slots-[0-9]+)?",
-    owner=f"(corpora|tasks)/{NAME}",
-    averaged="|".join(AVERAGED),
-    constant=CONSTANT,
-    order=ORDER,
-    weights=WEIGHTS,
-    variant=f"{OF_CORPUS}|{OF_TASK}|{OF_TRAINED}",
+    model=NAME_PATTERN,
+    corpus=NAME_PATTERN,
+    task=NAME_PATTERN,
+    laid_out=f"{NAME_PATTERN}(/slots-[0-9]+)?",
+    owner=f"(corpora|tasks)/{NAME_PATTERN}",
+    averaged="|".join(variant.AVERAGED),
+    constant=variant.CONSTANT_PATTERN,
+    order=variant.ORDER_PATTERN,
+    weights=variant.WEIGHTS_PATTERN,
+    variant=f"{variant.CORPUS_VARIANT_PATTERN}|{variant.TASK_VARIANT_PATTERN}|{variant.TRAINED_VARIANT_PATTERN}",
     seed="[0-9]+",
-    part=PART,
+    part=variant.PART_PATTERN,
 
 
 include: "workflow/rules/fetch.smk"

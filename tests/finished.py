@@ -186,7 +186,7 @@ def _write_runs(job: Job[Any], skill: Skill) -> None:
             columns[f"predicted_{epoch}" if epoch < epochs else "predicted"] = predicted
         tables.append(pa.table(columns))
         rows, available, cut = ({"train": train, "validation": EXAMPLES} for train in (1024, 2048, 3))
-        record = about | {"kept": variant.kept(LAYERS * HEADS), "heads": LAYERS * HEADS, "batch_size": 8}
+        record = about | {"kept": variant.kept_count(LAYERS * HEADS), "heads": LAYERS * HEADS, "batch_size": 8}
         record |= {"rows": rows, "rows_available": available, "cut": cut | {"validation": 0}, "epochs": epochs}
         curve = [{"epoch": epoch, "loss": 0.7 / epoch} for epoch in range(1, epochs + 1)]
         runs.append(run_record(**record, seed=seed, curve=curve, provenance=origin))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import LADDER, OF, Constant, Order
+from papa.config.variant import AVERAGE_OF, LADDER, Constant, Order
 
 if TYPE_CHECKING:
     from papa.config.job import AnyJob
@@ -144,7 +144,7 @@ def _published(study: Study) -> Parameters:
     return {
         "models": {name: study.config.models[name].hub for name, _ in run},
         "tasks": {name: published for _, name in run if (published := tasks[name].published) is not None},
-        "more_settings": {f"{OF}{corpus}": "mnli" for corpus in sorted(mnli)},
+        "more_settings": {f"{AVERAGE_OF}{corpus}": "mnli" for corpus in sorted(mnli)},
         "values": study.sources.published(),
     }
 

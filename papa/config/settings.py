@@ -28,7 +28,7 @@ from papa.errors import InputError
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
 
-NAME = "[a-z0-9][a-z0-9_-]{0,63}"
+NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
 """Names (of configs, models, corpora, tasks, grids) become parts of paths; these letters keep paths in results/."""
 
 RUN = "score_by_fraction"
@@ -100,7 +100,7 @@ def fraction(written: object) -> str:
 
 
 def _name(written: str) -> str:
-    if not re.fullmatch(NAME, written):
+    if not re.fullmatch(NAME_PATTERN, written):
         raise InputError(
             "cannot be a name: a name is 1 to 64 characters long, each a-z, 0-9, _ or -, "
             "and begins with a letter or a digit."

@@ -15,7 +15,7 @@ from papa.config.job import AnyJob, Job
 from papa.config.settings import Config, Grid
 from papa.config.stages import AnalysisOf, ModelId, ProbeOf
 from papa.config.variant import (
-    CONTEXTLESS,
+    CONTEXT_FREE,
     ORIGINAL,
     RANDOM,
     RESAMPLED,
@@ -23,7 +23,7 @@ from papa.config.variant import (
     Constant,
     Order,
     Variant,
-    parts_of,
+    part_names,
 )
 from papa.config.wiring import ANALYSIS_RULES, BUILDERS
 from papa.errors import InputError
@@ -70,11 +70,11 @@ class Study:
         for grid in self.grids.values():
             if model in grid.models and task in grid.tasks:
                 for fraction, constant, order in product(grid.fractions, grid.constants, self.orders(grid)):
-                    variant = Variant.of(Constant.parse(constant).on(corpus), order, Fraction(fraction))
+                    variant = Variant.of(Constant.parse(constant).for_corpus(corpus), order, Fraction(fraction))
                     seeds_of.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
         if self.config.contextless:
             all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
-            for variant in map(Variant.parse, (ORIGINAL, CONTEXTLESS)):
+            for variant in map(Variant.parse, (ORIGINAL, CONTEXT_FREE)):
                 seeds_of.setdefault(variant, {}).update(all_seeds)
         if not self.config.tasks[task].target.probed:  # nothing is trained, so nothing depends on a seed
             return {variant: [0] for variant in seeds_of}
@@ -200,7 +200,7 @@ class Study:
         if not self.config.ranking.halves:
             return weights
         learned = [job for job in weights if job.rule == "train_lambda"]
-        halves = [self.job("half_lambda", **job.wildcards, part=part) for job in learned for part in parts_of(2)]
+        halves = [self.job("half_lambda", **job.wildcards, part=part) for job in learned for part in part_names(2)]
         return [*weights, *halves]
 
     def lambdas(self) -> list[AnyJob]:
@@ -213,7 +213,7 @@ class Study:
 
     def parts(self, laid_out: str) -> list[str]:
         """Return the names of a corpus's parts, which are averaged and encoded separately; one for each shard."""
-        return parts_of(self.config.corpora[laid_out.split("/")[0]].shards)
+        return part_names(self.config.corpora[laid_out.split("/")[0]].shards)
 
     def averaged(self, model: str, laid_out: str, kind: str = "average") -> AnyJob:
         """Return the job of a constant that is computed from a corpus."""

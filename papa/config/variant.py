@@ -1,6 +1,6 @@
-"""The replacement in a run: a constant, an order of heads and the fraction that is kept (paper, Sec. 3 and 5).
+"""Variants: replacements of attention by a constant, in an order of heads, except for a kept fraction (Sec. 3 and 5).
 
-This module decides which variants are legal, and which part of a path each has.
+This module defines which variants are valid, and how paths name them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConstantKind:
-    """A kind of constants. Entries are tied if pairs of slots of one class have the same value.
+    """A kind of constant. Its entries are tied if all pairs of slots in a class share one value.
 
     Args:
         classes: maps the number of slots to the number of classes; None if entries are not tied.
         class_of: maps slots `[query, 1]` and `[1, key]` to the class of each pair.
         values: maps the number of slots to the value of each class, before rows are normalised; None if the values
-            follow from texts.
-        trainable: whether matrices can be trained, with these at the start.
+            come from texts.
+        trainable: whether training can start from this constant.
     """
 
     classes: Callable[[int], int] | None = None
@@ -37,7 +37,7 @@ class ConstantKind:
 
 
 RESAMPLED = "resample"
-"""Attention to single texts, drawn at random."""
+"""The constant whose rows are the attention in randomly drawn texts, one text for each row."""
 KINDS = {
     "average": ConstantKind(trainable=True),
     "sink": ConstantKind(lambda slots: 2, lambda query, key: (key > 0).long() + 0 * query, trainable=True),
@@ -57,51 +57,53 @@ KINDS = {
     "zeros": ConstantKind(lambda slots: 1, lambda query, key: 0 * (query - key), lambda slots: [0.0]),
     "uniform": ConstantKind(lambda slots: 1, lambda query, key: 0 * (query - key), lambda slots: [1.0]),
 }
-"""All kinds of constants by name. The average of heads' outputs, `mean-output`, is the only one without matrices."""
+"""All kinds of constants by name. Only `mean-output`, the average of heads' outputs, has no matrices."""
 DATA_FREE = tuple(name for name, kind in KINDS.items() if kind.values)
-"""Constants that need no text (the paper's Table 1, and the same weight for every token)."""
+"""Constants that need no text: those of the paper's Table 1, and equal weights for all tokens."""
 AVERAGED = tuple(name for name, kind in KINDS.items() if not kind.values and name != RESAMPLED)
-"""Constants that are averages over texts: of attention, of attention with tied entries, of outputs of heads."""
+"""Constants that are averages over texts, of attention (some with tied entries) or of the outputs of heads."""
 LADDER = ("zeros", "mean-output", "uniform", "sink", "by-distance", "average")
-"""Constants by their information about texts, from none to the paper's."""
-TRAINED, OF = "-trained", "average-of-"
-STARTS = tuple(name for name, kind in KINDS.items() if kind.trainable)
-"""Constants that can be trained on."""
-NAMES = (AVERAGED[0], f"{OF}CORPUS", *AVERAGED[1:], RESAMPLED, *DATA_FREE)
-TRAINED_NAMES = tuple(f"{start}{TRAINED}" for start in STARTS)
-"""The names of all constants in a config, without training and with it."""
+"""Constants in ascending order of what they retain of attention, from nothing to the paper's average."""
+TRAINED_SUFFIX, AVERAGE_OF = "-trained", "average-of-"
+TRAINABLE = tuple(name for name, kind in KINDS.items() if kind.trainable)
+"""Constants from which training can start."""
+NAMES = (AVERAGED[0], f"{AVERAGE_OF}CORPUS", *AVERAGED[1:], RESAMPLED, *DATA_FREE)
+TRAINED_NAMES = tuple(f"{start}{TRAINED_SUFFIX}" for start in TRAINABLE)
+"""The names that a config can use, for constants without and with training."""
 BY_LAMBDA = ("lambda", "lambda-reversed")
-PROBED, OBSERVED = ("gradient", "leave-one-out"), ("variance", "output-norm")
-"""Weights of heads other than λ: those from a loss, which depends on a seed, and those from attention itself."""
-SEEDED = (*BY_LAMBDA, *PROBED)
+FROM_LOSS, FROM_ACTIVATIONS = ("gradient", "leave-one-out"), ("variance", "output-norm")
+"""Head weights other than λ: from a loss, which depends on a seed, or from activations."""
+SEEDED = (*BY_LAMBDA, *FROM_LOSS)
 RANDOM = "random"
-BY_PLACE: dict[str, Callable[[int, int], tuple[int, int]]] = {
+BY_POSITION: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "first-layer-first": lambda layer, unit: (layer, unit),
     "last-layer-first": lambda layer, unit: (-layer, unit),
 }
-"""Orders by the layer of a head (or of another unit) and its number in the layer; small keys are replaced first."""
-ORDERS = (*BY_LAMBDA, *BY_PLACE, RANDOM, *PROBED, *OBSERVED)
-DRAWN = (*SEEDED, RANDOM)
-"""Orders with a number: the seed of the weights that they are made from, or the draw."""
+"""Orders by position: the sort keys, from a unit's layer and its index there; small keys are replaced first."""
+ORDERS = (*BY_LAMBDA, *BY_POSITION, RANDOM, *FROM_LOSS, *FROM_ACTIVATIONS)
+NUMBERED = (*SEEDED, RANDOM)
+"""Orders whose names end in a number: the seed of their weights, or the index of a random draw."""
 
 ORIGINAL, ALL_REPLACED = "original", "all"
-CONTEXTLESS = f"zeros/{ALL_REPLACED}"
+CONTEXT_FREE = f"zeros/{ALL_REPLACED}"
 """The context-free floor, in which no token receives information from another."""
-CONSTANT = f"(?:{'|'.join(KINDS)}|{OF}[a-z0-9_-]+)"
-"""Pattern of constants that are not trained, so that hidden states under them can be stored."""
-ORDER, KEPT = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
-WEIGHTS = f"(?:{'|'.join(PROBED)})-[0-9]+|{'|'.join(OBSERVED)}"
-"""Pattern of the names of weights of heads other than λ; orders made from them have the same names."""
-OF_CORPUS = f"{ORIGINAL}|{CONSTANT}/{ALL_REPLACED}"
-"""Pattern of variants that depend on texts only: nothing is replaced, or every head."""
-OF_TASK = f"{CONSTANT}/{ORDER}/{KEPT}"
-"""Pattern of variants that depend on an order of heads."""
-OF_TRAINED = f"(?:{'|'.join(STARTS)}){TRAINED}/(?:{ALL_REPLACED}|{ORDER}/{KEPT})"
-"""Pattern of variants whose constants are trained with the probe."""
+
+# regular expressions of names in paths
+CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|{AVERAGE_OF}[a-z0-9_-]+)"
+"""Constants that are not trained, so hidden states under them can be stored."""
+ORDER_PATTERN, KEPT_PATTERN = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
+WEIGHTS_PATTERN = f"(?:{'|'.join(FROM_LOSS)})-[0-9]+|{'|'.join(FROM_ACTIVATIONS)}"
+"""Head weights other than λ; orders made from them have the same names."""
+CORPUS_VARIANT_PATTERN = f"{ORIGINAL}|{CONSTANT_PATTERN}/{ALL_REPLACED}"
+"""Variants that depend only on texts, because no head or every head is replaced."""
+TASK_VARIANT_PATTERN = f"{CONSTANT_PATTERN}/{ORDER_PATTERN}/{KEPT_PATTERN}"
+"""Variants that depend on an order of heads."""
+TRAINED_VARIANT_PATTERN = f"(?:{'|'.join(TRAINABLE)}){TRAINED_SUFFIX}/(?:{ALL_REPLACED}|{ORDER_PATTERN}/{KEPT_PATTERN})"
+"""Variants whose constants are trained with the probe."""
+PART_PATTERN = "[0-9]+of[0-9]+"
 
 WHOLE = "1of1"
-"""The part of a corpus that is all of it."""
-PART = "[0-9]+of[0-9]+"
+"""The only part of a corpus that is not split."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,9 @@ class Constant:
     """The constant that replaces attention.
 
     Args:
-        start: what the matrices are, or begin as: one of `KINDS`.
-        corpus: the corpus of an average; None stands for the task's own texts.
-        trained: whether the matrices are trained with the probe.
+        start: one of `KINDS`, from which training starts if the constant is trained.
+        corpus: the corpus of an average; None means the task's own texts.
+        trained: whether the constant is trained with the probe.
     """
 
     start: str
@@ -120,32 +122,32 @@ class Constant:
 
     @classmethod
     def parse(cls, name: str) -> Constant:
-        """Return the constant called `name`: average, average-of-CORPUS, zeros, …, average-trained, …"""
-        if name.startswith(OF) and len(name) > len(OF):
-            return cls("average", name.removeprefix(OF))
-        start = name.removesuffix(TRAINED)
+        """Return the constant with this name: average, average-of-CORPUS, zeros, …, average-trained, …"""
+        if name.startswith(AVERAGE_OF) and len(name) > len(AVERAGE_OF):
+            return cls("average", name.removeprefix(AVERAGE_OF))
+        start = name.removesuffix(TRAINED_SUFFIX)
         trained = start != name
         if start not in KINDS or (trained and not KINDS[start].trainable):
-            raise InputError(f"There are no constants {name!r}; there are {', '.join((*NAMES, *TRAINED_NAMES))}.")
+            raise InputError(f"The constant {name!r} does not exist; use one of {', '.join((*NAMES, *TRAINED_NAMES))}.")
         return cls(start, None, trained)
 
     @property
     def name(self) -> str:
         """The name of the constant in the config."""
-        return self.untrained + TRAINED * self.trained
+        return self.untrained + TRAINED_SUFFIX * self.trained
 
     @property
     def untrained(self) -> str:
-        """The constant before any training, with which λ is learned."""
-        return self.start if self.corpus is None else OF + self.corpus
+        """The name of the constant before training, with which λ is learned."""
+        return self.start if self.corpus is None else AVERAGE_OF + self.corpus
 
     @property
     def data_free(self) -> bool:
-        """Whether the matrices follow from their size only."""
+        """Whether the constant depends on nothing but its size."""
         return self.start in DATA_FREE
 
-    def on(self, corpus: str) -> Constant:
-        """Return the constant as tasks on `corpus` name it: the average of their own texts is the average."""
+    def for_corpus(self, corpus: str) -> Constant:
+        """Return the constant as tasks on `corpus` call it: `average-of-CORPUS` of their own corpus is `average`."""
         return Constant(self.start, None, self.trained) if self.corpus == corpus else self
 
 
@@ -155,7 +157,7 @@ class Order:
 
     Args:
         base: one of `ORDERS`.
-        draw: the number of a random order, from 1; or the seed of the weights that the order is made from.
+        draw: the index of a random draw, counted from 1, or the seed of the weights that the order is made from.
     """
 
     base: str
@@ -163,13 +165,13 @@ class Order:
 
     @classmethod
     def parse(cls, name: str) -> Order:
-        """Return the order called `name`, with its draw or seed: random-1, lambda-0, …"""
-        drawn = re.fullmatch(f"({'|'.join(DRAWN)})-(0|[1-9][0-9]*)", name)
-        order = cls(drawn[1], int(drawn[2])) if drawn else cls(name)
-        if order.base not in ORDERS or (order.base in DRAWN) != (order.draw is not None) or name == f"{RANDOM}-0":
+        """Return the order with this name, which may end in a draw or seed: random-1, lambda-0, …"""
+        numbered = re.fullmatch(f"({'|'.join(NUMBERED)})-(0|[1-9][0-9]*)", name)
+        order = cls(numbered[1], int(numbered[2])) if numbered else cls(name)
+        if order.base not in ORDERS or (order.base in NUMBERED) != (order.draw is not None) or name == f"{RANDOM}-0":
             raise InputError(
-                f"The order {name!r} does not exist; it is one of {', '.join(ORDERS)} (drawn: random-1, …; with a "
-                "seed: lambda-0, …)."
+                f"The order {name!r} does not exist; use one of {', '.join(ORDERS)} (with a draw: random-1, …; with "
+                "a seed: lambda-0, …)."
             )
         return order
 
@@ -180,18 +182,18 @@ class Order:
 
     @property
     def by_lambda(self) -> bool:
-        """Whether the order is made from the λ of a task."""
+        """Whether the order is made from λ of a task."""
         return self.base in BY_LAMBDA
 
     @property
     def by_weight(self) -> bool:
-        """Whether the order is made from weights of heads on a task: λ, or others."""
-        return self.base in (*SEEDED, *OBSERVED)
+        """Whether the order is made from head weights for a task: λ or others."""
+        return self.base in (*SEEDED, *FROM_ACTIVATIONS)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """The replacement of a run.
+    """A replacement of attention.
 
     Args:
         constant: the constant that replaces attention; None if nothing is replaced.
@@ -214,12 +216,15 @@ class Variant:
         for part, value in (("constant", self.constant), ("order", self.order)):
             if needed[part] != (value is not None):
                 actual = "none was given" if value is None else f"{value.name} was given"
-                needs = f"needs {'an' if part == 'order' else 'a'} {part}" if needed[part] else f"has no {part}"
-                raise InputError(f"A variant that keeps the fraction {self.fraction} of the heads {needs}; {actual}.")
+                verb = "needs" if needed[part] else "cannot have"
+                article = "an" if part == "order" else "a"
+                raise InputError(
+                    f"A variant that keeps the fraction {self.fraction} of heads {verb} {article} {part}; {actual}."
+                )
 
     @classmethod
     def of(cls, constant: Constant | None, order: Order | None, fraction: Fraction | str) -> Variant:
-        """Return the variant at a point of a grid, which has a constant and an order even if none is used."""
+        """Return the variant at a point of a grid, without a constant or an order that its fraction does not need."""
         fraction = Fraction(fraction)
         return cls(constant if fraction < 1 else None, order if 0 < fraction < 1 else None, fraction)
 
@@ -235,14 +240,14 @@ class Variant:
             return cls(None, None, Fraction(1))
         if len(parts) == 2 and parts[1] == ALL_REPLACED:
             return cls(Constant.parse(parts[0]), None, Fraction(0))
-        if len(parts) == 3 and re.fullmatch(KEPT, parts[2]):
+        if len(parts) == 3 and re.fullmatch(KEPT_PATTERN, parts[2]):
             kept = Fraction(parts[2].removeprefix("kept-").replace("of", "/"))
             return cls(Constant.parse(parts[0]), Order.parse(parts[1]), kept)
-        raise InputError(f"{path!r} is no variant; a variant is original, CONSTANT/all or CONSTANT/ORDER/kept-AofB.")
+        raise InputError(f"{path!r} is not a variant; use original, CONSTANT/all or CONSTANT/ORDER/kept-AofB.")
 
     @property
     def path(self) -> str:
-        """The part of a path that names the replacement."""
+        """The variant as a part of paths."""
         if self.constant is None:
             return ORIGINAL
         if self.order is None:
@@ -250,43 +255,43 @@ class Variant:
         return f"{self.constant.name}/{self.order.name}/kept-{str(self.fraction).replace('/', 'of')}"
 
     @property
-    def of_corpus(self) -> bool:
-        """Whether hidden states depend on texts only, so all tasks on them share these states."""
+    def shared_by_tasks(self) -> bool:
+        """Whether hidden states depend only on texts, so all tasks on a corpus share them."""
         return self.order is None
 
     @property
     def trained(self) -> bool:
-        """Whether constants are trained with the probe, so hidden states cannot be stored."""
+        """Whether the constant is trained with the probe, so hidden states cannot be stored."""
         return self.constant is not None and self.constant.trained
 
-    def kept(self, heads: int) -> int:
-        """Return the number of `heads` that keep their attention, rounded down."""
+    def kept_count(self, heads: int) -> int:
+        """Return how many of `heads` heads keep their attention, rounded down."""
         return floor(self.fraction * heads)
 
 
-def entries_of(kind: str, slots: int) -> int:
+def free_entries(kind: str, slots: int) -> int:
     """Return the number of free entries in a head's matrix: fewer than slots² if some are tied.
 
-    >>> entries_of("by-distance", 1024), entries_of("average", 1024)
+    >>> free_entries("by-distance", 1024), free_entries("average", 1024)
     (2048, 1048576)
     """
     classes = KINDS[kind].classes
     return slots**2 if classes is None else classes(slots)
 
 
-def parts_of(shards: int) -> list[str]:
-    """Return the names of all parts of a corpus: "1of2", "2of2"."""
-    return [f"{number}of{shards}" for number in range(1, shards + 1)]
+def part_names(shards: int) -> list[str]:
+    """Return the names of the parts of a corpus, such as "1of2" and "2of2"."""
+    return [f"{index}of{shards}" for index in range(1, shards + 1)]
 
 
-def rows_of(part: str, rows: int) -> tuple[int, int]:
-    """Return the first of `rows` rows in a part, and the row after its last.
+def row_range(part: str, rows: int) -> tuple[int, int]:
+    """Return the first row of a part of `rows` rows, and the row after its last.
 
     Raises:
         InputError: the part has no row.
     """
-    number, shards = (int(value) for value in part.split("of"))
-    begin, end = (rows * place // shards for place in (number - 1, number))
+    index, shards = (int(value) for value in part.split("of"))
+    begin, end = (rows * boundary // shards for boundary in (index - 1, index))
     if begin == end:
-        raise InputError(f"{rows} examples cannot be cut in {shards} parts; lower shards of the corpus.")
+        raise InputError(f"{rows} examples cannot be split into {shards} parts; lower `shards` of the corpus.")
     return begin, end

@@ -265,7 +265,7 @@ def _examples(study: Study, model: str, task: str) -> InputJobs:
 def _hidden_states(study: Study, model: str, task: str, variant: str) -> list[AnyJob]:
     """Return the jobs of the stored hidden states that a task reads, one for each part of its corpus."""
     corpus = study.config.tasks[task].corpus
-    of_corpus = Variant.parse(variant).of_corpus
+    of_corpus = Variant.parse(variant).shared_by_tasks
     owner = ARTEFACTS["texts"].folder(corpus=corpus) if of_corpus else ARTEFACTS["labels"].folder(task=task)
     names = {"model": model, "owner": owner, "variant": variant}
     return [study.job("hidden_states", **names, part=part) for part in study.parts(corpus)]

@@ -23,7 +23,7 @@ from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus
 from papa.config.stages import ModelId
 from papa.config.study import Study
-from papa.config.variant import CONTEXTLESS, ORIGINAL
+from papa.config.variant import CONTEXT_FREE, ORIGINAL
 from papa.errors import InputError, count
 from papa.files import footer_of
 from papa.jobs.resources import (
@@ -233,7 +233,7 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, Counted]])
     for name in dict.fromkeys(task for _, task in config.pairs):
         task, models = config.tasks[name], [model for model, paired in config.pairs if paired == name]
         variants = [item for model in models for item in study.variants(model, name).items()]
-        seeds = [len(seeds) for variant, seeds in variants if variant.path not in (ORIGINAL, CONTEXTLESS)]
+        seeds = [len(seeds) for variant, seeds in variants if variant.path not in (ORIGINAL, CONTEXT_FREE)]
         if not seeds:
             continue
         known = [measured[model, name] for model in models if (model, name) in measured]

@@ -29,7 +29,7 @@ from papa.config.stages import (
     WeightsOf,
 )
 from papa.config.study import Study
-from papa.config.variant import OBSERVED, Constant, Variant, entries_of
+from papa.config.variant import FROM_ACTIVATIONS, Constant, Variant, free_entries
 from papa.files import PathLike, footer_of
 
 MB = 10**6
@@ -113,11 +113,11 @@ class Sizes:
         """Number of values in the constants of all heads."""
         if kind == "mean-output":
             return self.layers * self.slots * self.hidden
-        return self.layers * self.heads * entries_of(kind, self.slots)
+        return self.layers * self.heads * free_entries(kind, self.slots)
 
     def index_entries(self, kind: str) -> int:
         """Size of the table that maps pairs of slots to a constant's entries; 0 if every pair has its own entry."""
-        return self.slots**2 * (entries_of(kind, self.slots) < self.slots**2)
+        return self.slots**2 * (free_entries(kind, self.slots) < self.slots**2)
 
     @property
     def states(self) -> int:
@@ -292,7 +292,7 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
             stored = FLOAT16 * sizes.states * sizes.tokens + FLOAT32 * sizes.examples
             needs = _one_pass(job, config, sizes, 1 / _part_count(part), stored / _part_count(part))
             return replace(needs, memory=needs.memory + (2 * FLOAT32 + FLOAT16) * config.token_budget * sizes.states)
-        case WeightsOf(by=by) if by in OBSERVED:
+        case WeightsOf(by=by) if by in FROM_ACTIVATIONS:
             return _one_pass(job, config, sizes)
         case LambdaOf() | WeightsOf() | ProbeOf() as settings:
             return _learn(job, settings, config, sizes)
@@ -392,7 +392,7 @@ def _part_count(part: str) -> int:
 
 def _average_bytes(kind: str, sizes: Sizes) -> float:
     """Return the bytes of stored averages: sums, means, and the count of each entry."""
-    return (FLOAT64 + FLOAT32) * sizes.constant_entries(kind) + FLOAT64 * entries_of(kind, sizes.slots)
+    return (FLOAT64 + FLOAT32) * sizes.constant_entries(kind) + FLOAT64 * free_entries(kind, sizes.slots)
 
 
 def _outcome_bytes(settings: ProbeOf, sizes: Sizes, epochs: int) -> float:

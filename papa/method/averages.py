@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from papa.config.variant import AVERAGED, RESAMPLED, entries_of
+from papa.config.variant import AVERAGED, RESAMPLED, free_entries
 from papa.errors import DamagedArtefact, InputError, count, first_line
 from papa.files import REBUILD, PathLike, Trace
 from papa.method.hdf5 import read_arrays, write_arrays
@@ -168,7 +168,7 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tenso
         if kind not in (*AVERAGED, RESAMPLED):
             raise ValueError(f"there are no constants {kind}")
         slots, examples = int(facts.pop("n", shape[2])), int(facts.pop("examples"))
-        counted = {"mean-output": (slots,)}.get(kind, (entries_of(kind, slots),) if kind in TIED else (slots, slots))
+        counted = {"mean-output": (slots,)}.get(kind, (free_entries(kind, slots),) if kind in TIED else (slots, slots))
         shapes = {"sum": shape, "mean": shape, "count": counted}
         axes = 3 if kind in TIED else 4
         fitting = len(shape) == axes and shape[2 : 2 + len(counted)] == counted

@@ -8,7 +8,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from papa.config.variant import AVERAGED, entries_of
+from papa.config.variant import AVERAGED, free_entries
 from papa.data.packed import Examples, Packed
 from papa.data.tokens import Tokens
 from papa.errors import InputError
@@ -25,7 +25,7 @@ class Averaging:
 
     def __init__(self, model: Model, n: int, kind: str = "average"):
         self.model, self.n, self.kind, self.examples = model, n, kind, 0
-        self.outputs, self.places = kind == "mean-output", n if kind == "mean-output" else entries_of(kind, n)
+        self.outputs, self.places = kind == "mean-output", n if kind == "mean-output" else free_entries(kind, n)
         self.classes = classes_of(kind, n).long().flatten().to(model.device) if kind in TIED else None
         self.count = torch.zeros(self.places, dtype=torch.long, device=model.device)
         self.total = torch.zeros(0)

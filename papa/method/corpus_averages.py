@@ -9,7 +9,7 @@ from torch import Tensor
 
 from papa.config.job import Job
 from papa.config.stages import AverageOf, MergeOf, ResampleOf
-from papa.config.variant import WHOLE, parts_of, rows_of
+from papa.config.variant import WHOLE, part_names, row_range
 from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError, count
 from papa.method.averages import ConstantMatrices
@@ -30,7 +30,7 @@ def average_corpus(job: Job[AverageOf]) -> str:
     checkpoint = Checkpoint(job.output("constants"), trace, job.machine, model.device.type)
     with TokensFile.opened(job.input("tokens")) as file:
         train = file.extent("train")
-        begin, end = (train.first + row for row in rows_of(part, train.rows))
+        begin, end = (train.first + row for row in row_range(part, train.rows))
         facts = file.provenance
         averaging, groups = Averaging(model, int(facts["slots"]), job.settings.kind), 0
         if (state := checkpoint.restore()) is not None:
@@ -70,7 +70,7 @@ def merge_averages(job: Job[MergeOf]) -> str:
         averages = ConstantMatrices.load(path)
         parts.append(averages.about.pop("part", WHOLE))
         merged = averages if merged is None else merged.merge(averages)
-    expected = parts_of(len(paths))
+    expected = part_names(len(paths))
     if merged is None or sorted(parts) != sorted(expected):
         raise InputError(
             f"The averages of {len(paths)} parts are needed, {', '.join(expected)}; "

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from papa.config.job import Job
 from papa.config.stages import HiddenOf
-from papa.config.variant import Variant, rows_of
+from papa.config.variant import Variant, row_range
 from papa.data.tokens import TokensFile
 from papa.files import write_json
 from papa.method.hidden import Extent, HiddenWriter, writing_hidden
@@ -40,7 +40,7 @@ def extract_features(job: Job[HiddenOf]) -> str:
     with TokensFile.opened(job.input("tokens")) as file:
         facts = file.provenance
         replacement = model.replacement(*replaced_by(job, model, facts))
-        begin, end = rows_of(settings.part, file.rows)
+        begin, end = row_range(settings.part, file.rows)
         first = file.tokens_before(begin)
         sizes = ProbeSizes.of(model, int(facts["slots"]))
         extent = Extent(begin, end, first, file.tokens_before(end) - first, sizes.layers * sizes.hidden * 2)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from papa.config.job import Job
 from papa.config.stages import LEAVE_ONE_OUT_EXAMPLES, LambdaOf, WeightsOf
-from papa.config.variant import OBSERVED, ORIGINAL, Constant, Variant
+from papa.config.variant import FROM_ACTIVATIONS, ORIGINAL, Constant, Variant
 from papa.data.tokens import Tokens
 from papa.errors import InputError, count
 from papa.files import PathLike, Trace, write_table
@@ -79,7 +79,7 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
         constants = constants_for(constant, job.optional_input("constants"), model, train.provenance).to(model.device)
     begin = time.monotonic()
     examples, of_probe = len(train), ""
-    if settings.by in OBSERVED:
+    if settings.by in FROM_ACTIVATIONS:
         measure_rows = distances_to(model.replacement(constants)) if settings.by == "variance" else norms_of_contexts
         values = mean_over_tokens(model, train, measure_rows).view(model.layers, units, -1).mean(2)  # [layer, unit]
     else:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from papa.config.variant import BY_LAMBDA, BY_PLACE, OBSERVED, PROBED, Order, Variant
+from papa.config.variant import BY_LAMBDA, BY_POSITION, FROM_ACTIVATIONS, FROM_LOSS, Order, Variant
 from papa.data.weights import sources_of, weights_digest
 from papa.errors import InputError
 from papa.files import PathLike, Trace, must_agree, provenance_of, read_table, write_table
@@ -37,7 +37,7 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
     if not Order.parse(name).by_weight:
         raise InputError(
             f"The order {name!r} does not follow from λ or other weights; those that do are "
-            f"{', '.join((*BY_LAMBDA, *PROBED, *OBSERVED))}."
+            f"{', '.join((*BY_LAMBDA, *FROM_LOSS, *FROM_ACTIVATIONS))}."
         )
     table = read_table(job.input("lambdas"))
     rows = list(zip(*(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")), strict=True))
@@ -48,7 +48,7 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
 
 
 def order_heads(job: Job[OrderFromModel]) -> str:
-    """Stage *order*: write an order that needs no data (Figure 5): one of `BY_PLACE`, or random.
+    """Stage *order*: write an order that needs no data (Figure 5): one of `BY_POSITION`, or random.
 
     `random-1`, `random-2`, … follow from their number and the seed.
 
@@ -63,8 +63,8 @@ def order_heads(job: Job[OrderFromModel]) -> str:
     layers, heads, groups = shape_of_model(settings.model, job.machine)
     units = units_of(settings.unit, heads, groups)
     listed = [(layer, unit) for layer in range(layers) for unit in range(units)]
-    if order.base in BY_PLACE:
-        listed.sort(key=lambda unit: BY_PLACE[order.base](*unit))
+    if order.base in BY_POSITION:
+        listed.sort(key=lambda unit: BY_POSITION[order.base](*unit))
     elif order.draw is not None:
         import torch
 
@@ -118,4 +118,4 @@ def check_ranked(ranked: Sequence[Head], model: Model, name: str) -> None:
 
 def heads_replaced(ranked: Sequence[Head], variant: Variant, size: int = 1) -> list[Head]:
     """Return the first heads of a ranking, which a variant replaces; a unit has `size` heads."""
-    return list(ranked[: len(ranked) - size * variant.kept(len(ranked) // size)])
+    return list(ranked[: len(ranked) - size * variant.kept_count(len(ranked) // size)])

@@ -186,7 +186,7 @@ def lines_of(grid: GridView, summary: pd.DataFrame, task_outcomes: Sequence[Task
     """Return the lines of a grid, except those without replaced heads."""
     rows = rows_of(grid, summary[summary["main"].eq(True)])
     run_constants = [
-        Constant.parse(constant).on(grid.tasks[task]).name if isinstance(constant, str) else None
+        Constant.parse(constant).for_corpus(grid.tasks[task]).name if isinstance(constant, str) else None
         for constant, task in zip(rows["constant"], rows["task"], strict=True)
     ]
     rows = rows.assign(run_constant=pd.Series(run_constants, rows.index, object))

@@ -78,7 +78,7 @@ def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[
     for model, (task, corpus), name, order in product(
         grid.models, grid.tasks.items(), grid.constants, orders or [None]
     ):
-        constant = Constant.parse(name).on(corpus)
+        constant = Constant.parse(name).for_corpus(corpus)
         with TokensFile.opened(study.results / study.path("tokens", model=model, laid_out=corpus)) as tokens:
             sizes = tokens.provenance["sizes"]
         drawn = [] if constant.start == "mean-output" else study.constants(model, corpus, constant)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView
-from papa.config.variant import DRAWN, Constant
+from papa.config.variant import NUMBERED, Constant
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.outcomes import ALL
@@ -64,7 +64,7 @@ class GridAnalysis(GridView, Analysis):
         """Return the meaning of lines, columns and cells, and the settings that all lines have in common."""
         if has_between(self.fractions):
             parts = [f"Columns: {BY_FRACTION}.", once(self), about_scores(rows)]
-            if set(DRAWN) & set(self.orders):
+            if set(NUMBERED) & set(self.orders):
                 parts.append(
                     "If an order is drawn or learned several times, the score of a seed is its mean over the orders."
                 )
@@ -159,7 +159,7 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
         [
             {"line": _line(grid, model, constant, order), "asked": None if fraction == "1" else constant}
             | {"task": task, "model": model, "fraction": fraction}
-            | {"constant": None if fraction == "1" else Constant.parse(constant).on(corpus).name}
+            | {"constant": None if fraction == "1" else Constant.parse(constant).for_corpus(corpus).name}
             | {"order": None if fraction in ENDS else order}
             for (task, corpus), model, constant, order in product(
                 grid.tasks.items(), grid.models, grid.constants, orders

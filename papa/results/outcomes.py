@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES, OUTCOME_TYPES, Guess, Measure, measure_of
-from papa.config.variant import ALL_REPLACED, CONTEXTLESS, Order
+from papa.config.variant import ALL_REPLACED, CONTEXT_FREE, Order
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.metrics import Counts, Outcomes, pseudo_values
@@ -36,7 +36,7 @@ COLUMNS |= OUTCOME_TYPES
 Setting = tuple[str | None, str | None, str]
 """A constant, an order (without draw or seed) and a fraction."""
 ORIGINALS: Setting = (None, None, "1")
-FLOOR: Setting = (CONTEXTLESS.removesuffix(f"/{ALL_REPLACED}"), None, "0")
+FLOOR: Setting = (CONTEXT_FREE.removesuffix(f"/{ALL_REPLACED}"), None, "0")
 
 
 def is_probed(metrics: pd.Series[str]) -> pd.Series[bool]:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from papa.config.measures import MEASURES
 from papa.config.study import Study
-from papa.config.variant import CONTEXTLESS, Order
+from papa.config.variant import CONTEXT_FREE, Order
 from papa.errors import count
 from papa.method.pictures import inline
 from papa.results.page_section import Section, examples_in, span
@@ -81,7 +81,7 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
 def _setting(constant: str | None, order: str | None, fraction: str) -> str:
     if not isinstance(constant, str):
         return "original"
-    if f"{constant}/all" == CONTEXTLESS and fraction == "0":
+    if f"{constant}/all" == CONTEXT_FREE and fraction == "0":
         return "context-free floor"
     ordered = f", {order_name(Order.parse(order).base)} order" if isinstance(order, str) else ""
     return f"{fraction} kept, {constant_name(constant)}{ordered}"

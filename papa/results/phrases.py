@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil, isfinite, isnan
 
-from papa.config.variant import OF, TRAINED, Constant
+from papa.config.variant import AVERAGE_OF, TRAINED_SUFFIX, Constant
 from papa.errors import count
 from papa.results.conclusion import EndLoss, Exclusion, LineClaim, RisingTask, Step, SubsetLosses, TaskLoss
 
@@ -97,11 +97,11 @@ def with_interval(low: float, high: float) -> str:
 
 def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
     """Return a constant's name for readers. Shown with averages of other corpora, the average is of "own texts"."""
-    if constant.startswith(OF):
-        return f"average, texts of {constant.removeprefix(OF)}"
-    if constant == "average" and any(name.startswith(OF) for name in shown_with):
+    if constant.startswith(AVERAGE_OF):
+        return f"average, texts of {constant.removeprefix(AVERAGE_OF)}"
+    if constant == "average" and any(name.startswith(AVERAGE_OF) for name in shown_with):
         return "average, own texts"
-    return constant.replace(TRAINED, ", trained").replace("toeplitz", "Toeplitz")
+    return constant.replace(TRAINED_SUFFIX, ", trained").replace("toeplitz", "Toeplitz")
 
 
 def order_name(order: str) -> str:

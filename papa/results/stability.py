@@ -15,7 +15,7 @@ import pandas as pd
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf
-from papa.config.variant import parts_of
+from papa.config.variant import part_names
 from papa.errors import count
 from papa.files import provenance_of, read_table
 from papa.results.analysis import Analysis, Computed
@@ -97,7 +97,7 @@ def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFr
 
 def _pairs(known: pd.DataFrame) -> Iterator[tuple[dict[str, object], str, str]]:
     """Yield all pairs to compare: the values of `PAIR`, and the two files."""
-    halves = set(parts_of(2))
+    halves = set(part_names(2))
     for a, b in combinations(known.to_dict("records"), 2):
         differ = {key for key in ("model", "task", "constant", "order", "seed", "part") if a[key] != b[key]}
         whole = a["part"] is None and b["part"] is None

@@ -9,7 +9,7 @@ import torch
 from sizes import LAYERS, TRAIN, VALIDATION
 
 import papa
-from papa.config.variant import parts_of
+from papa.config.variant import part_names
 from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError
 from papa.method.averaging import Averaging
@@ -36,9 +36,9 @@ def test_groups_contain_every_row_once(corpus):
 
 
 def test_averages_of_parts_add_up_to_those_of_the_corpus(tiny, corpus):
-    tokens, places = corpus / "tokens.parquet", [corpus / f"{part}.h5" for part in parts_of(3)]
+    tokens, places = corpus / "tokens.parquet", [corpus / f"{part}.h5" for part in part_names(3)]
     jobs.average(tiny, tokens, corpus / "whole.h5")
-    for part, place in zip(parts_of(3), places, strict=True):
+    for part, place in zip(part_names(3), places, strict=True):
         jobs.average(tiny, tokens, place, part)
     jobs.merge(places, corpus / "merged.h5")
     whole, merged = (papa.ConstantMatrices.load(corpus / f"{name}.h5") for name in ("whole", "merged"))

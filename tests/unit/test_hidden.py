@@ -12,7 +12,7 @@ from families import real
 from sizes import CHANNELS, CORPUS_SLOTS, HEADS, LAYERS
 
 import papa
-from papa.config.variant import parts_of
+from papa.config.variant import part_names
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
 from papa.files import write_json
@@ -32,8 +32,8 @@ def opened():
 
 def stored(tiny, corpus, shards=1, **given):
     """The indices of the hidden states of a corpus in so many parts."""
-    indices = [corpus / f"{part}.json" for part in parts_of(shards)]
-    for part, index in zip(parts_of(shards), indices, strict=True):
+    indices = [corpus / f"{part}.json" for part in part_names(shards)]
+    for part, index in zip(part_names(shards), indices, strict=True):
         jobs.store(tiny, index, part=part, tokens=corpus / "tokens.parquet", **given)
     return indices
 

@@ -10,7 +10,7 @@ from test_decoders import stock
 
 import papa
 from papa.config.stages import ResampleOf
-from papa.config.variant import AVERAGED, LADDER, Constant, entries_of
+from papa.config.variant import AVERAGED, LADDER, Constant, free_entries
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
 from papa.method.averages import ConstantMatrices
@@ -46,7 +46,7 @@ def row_of(inputs, row):
 def test_every_pair_has_a_class_and_no_class_is_too_many(kind):
     classes = classes_of(kind, N)
     assert classes.shape == (N, N) and classes.dtype == torch.int32
-    assert int(classes.min()) >= 0 and int(classes.max()) < entries_of(kind, N)
+    assert int(classes.min()) >= 0 and int(classes.max()) < free_entries(kind, N)
 
 
 @pytest.mark.parametrize(("coarse", "fine"), [("uniform", "sink"), ("sink", "by-distance"), ("toeplitz", "identity")])
@@ -62,11 +62,11 @@ def test_tied_averages_are_the_average_of_a_class_over_the_pairs_that_a_model_ca
     full, tied = (papa.average_attention(model, [inputs, inputs], name) for name in ("average", kind))
     n, classes = full.n, classes_of(kind, full.n)
     seen = torch.ones(n, n).tril().bool() if model.causal else torch.ones(n, n).bool()
-    for number in range(entries_of(kind, n)):
+    for number in range(free_entries(kind, n)):
         alike = (classes == number) & seen
         assert int(tied.count[number]) == int(full.count[alike].sum())
         torch.testing.assert_close(tied.sum[:, :, number], full.sum[:, :, alike].sum(-1), rtol=1e-9, atol=1e-12)
-    assert tied.sum.shape == (*heads_of(model), entries_of(kind, n))
+    assert tied.sum.shape == (*heads_of(model), free_entries(kind, n))
     pairs = tied.by_pair()
     assert torch.equal(pairs.count, torch.where(seen, tied.count[classes.long()], 0))
     total = pairs.mean.sum(-1)
@@ -222,7 +222,7 @@ def test_trained_constants_learn_one_value_for_a_class(model, inputs, kind):
         return trained.matrices.grad
 
     tied, full = slopes(start), slopes(start.full)
-    assert tied.shape == (2, entries_of(kind, SLOTS)) and tied.abs().sum() > 0
+    assert tied.shape == (2, free_entries(kind, SLOTS)) and tied.abs().sum() > 0
     # the slope of a class is that of all its pairs together
     together = torch.zeros_like(tied).index_add(1, start.classes.flatten().long(), full.flatten(1))
     torch.testing.assert_close(tied, together, rtol=1e-3, atol=1e-3)
@@ -252,7 +252,7 @@ def test_an_upper_rung_resumes_from_what_the_lower_one_learned(model, inputs):
     sink, values = learn(papa.average_attention(papa_model, [inputs], "sink").constants)
     full = Matrices(values, classes_of("sink", SLOTS)).full  # [layer, head, query, key]
     classes = classes_of("by-distance", SLOTS)
-    start = torch.zeros(LAYERS, HEADS, entries_of("by-distance", SLOTS))
+    start = torch.zeros(LAYERS, HEADS, free_entries("by-distance", SLOTS))
     start[:, :, classes.flatten().long()] = full.flatten(2)
     torch.testing.assert_close(Matrices(start, classes).full, full)
     by_distance, values = learn(Matrices(start, classes))
@@ -262,8 +262,8 @@ def test_an_upper_rung_resumes_from_what_the_lower_one_learned(model, inputs):
 
 def test_at_1024_slots_a_form_by_distance_needs_a_512th():
     slots = 1024
-    assert slots**2 / entries_of("by-distance", slots) == slots / 2
-    values = torch.rand(12, 12, entries_of("by-distance", slots))
+    assert slots**2 / free_entries("by-distance", slots) == slots / 2
+    values = torch.rand(12, 12, free_entries("by-distance", slots))
     assert values.nelement() * 4 == 1_179_648
     assert Matrices(values, classes_of("by-distance", slots)).full.nelement() * 4 == 603_979_776
 

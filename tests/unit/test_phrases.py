@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from papa.config.variant import DRAWN, ORDERS
+from papa.config.variant import NUMBERED, ORDERS
 from papa.results.conclusion import EndLoss, Exclusion, RisingTask, Step, TaskLoss
 from papa.results.phrases import (
     NO_INTERVAL,
@@ -31,7 +31,7 @@ def test_every_order_has_words(order):
     """Also an order that somebody adds, and then gives seeds or draws."""
     words = [in_order(order, draws) for draws in (0, 1, 3)]
     assert words[0] == words[1] and all(words)
-    assert ("3" in words[2]) or order not in DRAWN
+    assert ("3" in words[2]) or order not in NUMBERED
 
 
 def test_words_of_orders_are_parts_of_sentences():

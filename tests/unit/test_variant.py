@@ -6,21 +6,21 @@ import pytest
 
 from papa.config.variant import (
     AVERAGED,
-    CONSTANT,
+    CONSTANT_PATTERN,
     DATA_FREE,
     ORDERS,
     RESAMPLED,
-    STARTS,
+    TRAINABLE,
     Constant,
     Order,
     Variant,
-    parts_of,
-    rows_of,
+    part_names,
+    row_range,
 )
 from papa.errors import InputError
 
 CONSTANTS = ("average", "average-of-mnli", *AVERAGED[1:], RESAMPLED, *DATA_FREE)
-CONSTANTS += tuple(f"{start}-trained" for start in STARTS)
+CONSTANTS += tuple(f"{start}-trained" for start in TRAINABLE)
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
@@ -37,13 +37,15 @@ def test_a_constant_is_what_its_name_says(name: str) -> None:
     "name", ["", "mean", "average-of-", "identity-trained", "zeros-trained", "Average", "mean-output-trained"]
 )
 def test_another_name_is_no_constant(name: str) -> None:
-    with pytest.raises(InputError, match=r"There are no constants '.*'; there are average, average-of-CORPUS, sink"):
+    with pytest.raises(
+        InputError, match=r"The constant '.*' does not exist; use one of average, average-of-CORPUS, sink"
+    ):
         Constant.parse(name)
 
 
 def test_the_average_of_a_tasks_own_texts_is_the_average() -> None:
-    assert Constant.parse("average-of-mnli").on("mnli") == Constant("average")
-    assert Constant.parse("average-of-mnli").on("cola") == Constant("average", "mnli")
+    assert Constant.parse("average-of-mnli").for_corpus("mnli") == Constant("average")
+    assert Constant.parse("average-of-mnli").for_corpus("cola") == Constant("average", "mnli")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,9 @@ def test_an_order_is_what_its_name_says(name: str) -> None:
     ["random", "random-0", "random-01", "lambda", "lambda-reversed", "lambda-01", "first", "first-layer-first-1", ""],
 )
 def test_another_name_is_no_order(name: str) -> None:
-    with pytest.raises(InputError, match=r"The order '.*' does not exist; it is one of lambda, .* \(drawn: random-1"):
+    with pytest.raises(
+        InputError, match=r"The order '.*' does not exist; use one of lambda, .* \(with a draw: random-1"
+    ):
         Order.parse(name)
 
 
@@ -88,11 +92,11 @@ def test_a_variant_is_parsed_from_its_path(constant: str, order: str, fraction: 
 @pytest.mark.parametrize(
     ("constant", "order", "fraction", "message"),
     [
-        ("average", None, "1/2", "keeps the fraction 1/2 of the heads needs an order; none was given"),
-        (None, "lambda-0", "1/2", "keeps the fraction 1/2 of the heads needs a constant; none was given"),
-        ("average", "lambda-0", "0", "keeps the fraction 0 of the heads has no order; lambda-0 was given"),
-        (None, None, "0", "keeps the fraction 0 of the heads needs a constant; none was given"),
-        ("average", None, "1", "keeps the fraction 1 of the heads has no constant; average was given"),
+        ("average", None, "1/2", "keeps the fraction 1/2 of heads needs an order; none was given"),
+        (None, "lambda-0", "1/2", "keeps the fraction 1/2 of heads needs a constant; none was given"),
+        ("average", "lambda-0", "0", "keeps the fraction 0 of heads cannot have an order; lambda-0 was given"),
+        (None, None, "0", "keeps the fraction 0 of heads needs a constant; none was given"),
+        ("average", None, "1", "keeps the fraction 1 of heads cannot have a constant; average was given"),
         ("average", None, "3/2", "The fraction is 3/2, but must lie between 0 and 1"),
     ],
 )
@@ -103,7 +107,7 @@ def test_what_is_not_legal_is_refused(constant: str, order: str, fraction: str, 
 
 @pytest.mark.parametrize("path", ["", "average", "average/some", "average/lambda/kept-2", "a/b/c/d", "mean/all"])
 def test_another_path_is_no_variant(path: str) -> None:
-    with pytest.raises(InputError, match=r"is no variant; a variant is|There are no constants"):
+    with pytest.raises(InputError, match=r"is not a variant; use original|The constant .* does not exist"):
         Variant.parse(path)
 
 
@@ -112,20 +116,20 @@ def test_another_path_is_no_variant(path: str) -> None:
 )
 def test_kept_heads_are_rounded_down(fraction: str, kept: int) -> None:
     variant = Variant.of(Constant.parse("average"), Order.parse("lambda-0"), fraction)
-    assert variant.kept(144) == kept
-    assert variant.of_corpus == (fraction in "01")
+    assert variant.kept_count(144) == kept
+    assert variant.shared_by_tasks == (fraction in "01")
 
 
 def test_patterns_of_paths_leave_trained_constants_out() -> None:
     import re
 
-    stored = [name for name in CONSTANTS if re.fullmatch(CONSTANT, name)]
+    stored = [name for name in CONSTANTS if re.fullmatch(CONSTANT_PATTERN, name)]
     assert stored == [name for name in CONSTANTS if not name.endswith("-trained")]
 
 
 def test_parts_cover_all_rows_once() -> None:
-    assert parts_of(3) == ["1of3", "2of3", "3of3"]
-    rows = [row for part in parts_of(5) for row in range(*rows_of(part, 23))]
+    assert part_names(3) == ["1of3", "2of3", "3of3"]
+    rows = [row for part in part_names(5) for row in range(*row_range(part, 23))]
     assert rows == list(range(23))
-    with pytest.raises(InputError, match="2 examples cannot be cut in 3 parts; lower shards"):
-        rows_of("1of3", 2)
+    with pytest.raises(InputError, match="2 examples cannot be split into 3 parts; lower `shards`"):
+        row_range("1of3", 2)

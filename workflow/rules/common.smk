@@ -1,7 +1,7 @@
+from papa.config import variant
 from papa.config.artefacts import ARTEFACTS
-from papa.config.settings import NAME
 from papa.config.freshness import FRESH
-from papa.config.variant import AVERAGED, CONSTANT, OF_CORPUS, OF_TASK, OF_TRAINED, ORDER, PART, WEIGHTS
+from papa.config.settings import NAME_PATTERN
 from papa.errors import InputError
 from papa.jobs import resources
 from papa.jobs.start import begin, end, marked, started

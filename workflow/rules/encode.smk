@@ -48,7 +48,7 @@ use rule average as resample with:
     pathvars:
         path=ARTEFACTS["resample"].stem,
     wildcard_constraints:
-        laid_out=f"{NAME}(/slots-[0-9]+)?",
+        laid_out=f"{NAME_PATTERN}(/slots-[0-9]+)?",
     resources:
         **sized("resample"),
 

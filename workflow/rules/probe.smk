@@ -10,7 +10,7 @@ use rule tokenize as probe with:
         path=ARTEFACTS["runs"].stem,
     wildcard_constraints:
         task=STUDY.stored_tasks_pattern(),
-        variant=f"{OF_CORPUS}|{OF_TASK}",
+        variant=f"{variant.CORPUS_VARIANT_PATTERN}|{variant.TASK_VARIANT_PATTERN}",
     priority: 0
     threads: STUDY.config.threads.probe
     resources:

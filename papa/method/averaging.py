@@ -39,7 +39,7 @@ class Averaging:
         self.added = first
 
         def watch(of: Layer, attention: Tensor) -> None:
-            layer, examples = of.number, of.examples
+            layer, examples = of.index, of.examples
             if layer < first:
                 return
             seen = attention @ of.values(None) if self.outputs else attention

@@ -104,7 +104,7 @@ def mean_over_tokens(model: Model, train: Tokens, measure_rows: MeasureRows) -> 
 
         def watch(layer: Layer, attention: Tensor) -> None:
             rows, real = measure_rows(layer, attention).double(), layer.examples.real
-            sums[layer.number] = (rows if real is None else rows.where(real[:, None], 0)).sum((0, 2))
+            sums[layer.index] = (rows if real is None else rows.where(real[:, None], 0)).sum((0, 2))
 
         with torch.no_grad():
             model.watch(batch, watch)
@@ -124,7 +124,7 @@ def distances_to(replacement: Replacement) -> MeasureRows:
     constants = [layer.constant for layer in replacement if isinstance(layer, Replace)]
 
     def measure_rows(layer: Layer, attention: Tensor) -> Tensor:
-        return layer.distances(attention, constants[layer.number])
+        return layer.distances(attention, constants[layer.index])
 
     return measure_rows
 

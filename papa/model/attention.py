@@ -1,8 +1,8 @@
-"""Attention in which heads can be replaced: one function for every model that calls its attention by name.
+"""Attention with replaceable heads: one function for every model that looks up its attention function by name.
 
-A model of transformers can call a *registered* attention function: after rotary embeddings and norms, and before the
-heads of keys are repeated. It also calls a registered mask function, with its rule for the keys that a query sees. This
-module registers both as `NAME`. The `Session` of the running model says what they do.
+A transformers model can call a *registered* attention function. The call comes after rotary embeddings and norms, and
+before key heads are repeated. The model also calls a registered mask function with its rule for the keys that a query
+sees. This module registers both as `NAME`. Both follow the instructions in the `Session` of the running model.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from papa.model.replacement import (
 )
 
 NAME = "papa"
-"""Name of the attention function and of the mask function in transformers."""
+"""Name under which transformers finds the attention function and the mask function."""
 Rule = Callable[..., Any]
-"""Maps the number of the example, the head, and the columns of query and key to whether the query sees the key."""
+"""Maps the indices of an example, a head, a query and a key to whether the query sees the key."""
 HARMLESS_KEYWORDS = frozenset(
     """is_causal sliding_window output_attentions output_hidden_states use_cache return_dict position_ids
     cache_position deterministic cu_seq_lens_q cu_seq_lens_k max_length_q max_length_k""".split()
 )
-"""Keywords of attention functions that papa can ignore, because the mask function gets windows and causality."""
+"""Keywords of attention functions that papa can ignore: the mask already contains windows and causality."""
 
 
 class Observed(Exception):
@@ -51,7 +51,7 @@ class Observed(Exception):
 
 
 class CausalMask(Tensor):
-    """A mask by which every query sees exactly the keys up to its place; results of operations are plain tensors."""
+    """A mask that lets every query see exactly the keys up to its position; operations on it return plain tensors."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment] # as in torch's Parameter
 
@@ -61,29 +61,29 @@ class AttentionFacts:
     """Facts about a model's attention, read from one forward pass.
 
     Args:
-        layers: number of layers that attend.
-        heads: heads per layer.
-        groups: heads of keys per layer; each serves a group of heads.
-        numbers: the number of each attending layer in the model's code, None if it has none. Models with other layers
-            skip some numbers.
-        causal: whether a rule hides later keys.
+        layers: number of layers with attention.
+        heads: number of heads per layer.
+        key_heads: number of key heads per layer; each is shared by a group of heads.
+        layer_indices: the index of each of these layers in the model's code, or None if it has none. A model that also
+            has layers without attention skips some indices.
+        causal: whether the mask rule hides later keys.
     """
 
     layers: int
     heads: int
-    groups: int
-    numbers: tuple[int | None, ...]
+    key_heads: int
+    layer_indices: tuple[int | None, ...]
     causal: bool
 
     @classmethod
     def of(cls, name: str, session: Session, run: Callable[[], object]) -> AttentionFacts:
-        """Run the model called `name` once, by `run`, and return the facts about its attention.
+        """Call `run` to run the model once, and return the facts about its attention; errors call the model `name`.
 
         Raises:
-            InputError: the layers differ, or do not call attention once each in their order.
+            InputError: the layers differ, or do not call attention once each and in order.
         """
         shapes: list[tuple[int, int]] = []
-        numbers: list[int | None] = []
+        layer_indices: list[int | None] = []
         causal: list[bool] = []
 
         def observe_rule(rule: Rule) -> None:
@@ -91,16 +91,16 @@ class AttentionFacts:
             causal.append(not bool(rule(zero, zero, zero, zero + 1)))
 
         def repeat_values(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            number = number_of(module)
-            earlier = [known for known in numbers if known is not None]
-            if number is not None and earlier and number <= earlier[-1]:
+            index = layer_index_of(module)
+            earlier = [known for known in layer_indices if known is not None]
+            if index is not None and earlier and index <= earlier[-1]:
                 raise InputError(
-                    f"{name} calls the attention of layer {number} after that of layer {earlier[-1]}; papa counts "
-                    "calls, so layers have to call attention once each, in their order."
+                    f"{name} calls the attention of layer {index} after that of layer {earlier[-1]}; papa identifies "
+                    "layers by counting calls, so each layer must call attention once, and in order."
                 )
             if key.shape[1] != value.shape[1]:
-                raise InputError(f"{name} has {key.shape[1]} heads of keys and {value.shape[1]} of values.")
-            numbers.append(number)
+                raise InputError(f"{name} has {key.shape[1]} key heads and {value.shape[1]} value heads, not the same.")
+            layer_indices.append(index)
             shapes.append((query.shape[1], key.shape[1]))
             return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1).transpose(1, 2).contiguous()
 
@@ -110,33 +110,33 @@ class AttentionFacts:
         finally:
             session.stand_in = session.rule_observer = None
         if not shapes:
-            raise InputError(f"{name} calls no attention function by its name, so that its attention stays as it is.")
+            raise InputError(f"{name} does not look up its attention by name, so it cannot be replaced.")
         if len(set(shapes)) > 1:
             raise InputError(f"the layers of {name} have different numbers of heads.")
-        return cls(len(shapes), *shapes[0], tuple(numbers), any(causal))
+        return cls(len(shapes), *shapes[0], tuple(layer_indices), any(causal))
 
 
-def number_of(module: nn.Module) -> int | None:
-    """Return the number of an attention module's layer in the model's code; None if it has none."""
-    number = getattr(module, "layer_idx", None)
-    return number if isinstance(number, int) and number >= 0 else None
+def layer_index_of(module: nn.Module) -> int | None:
+    """Return the index of an attention module's layer in the model's code; None if it has none."""
+    index = getattr(module, "layer_idx", None)
+    return index if isinstance(index, int) and index >= 0 else None
 
 
 @dataclass
 class Session:
-    """Instructions to a model about its heads, and the state of its current forward pass.
+    """Instructions for a model's heads, and the state of its current forward pass.
 
     Args:
-        replacement: what each layer does; empty until the number of layers is known.
-        facts: None until the first pass.
+        replacement: instructions for each layer; empty until the number of layers is known.
+        facts: facts about the model's attention; None until the first pass.
         layout_from_attention: whether the layout of tokens comes from the model's own mask or attention, as for
-            pictures and sound.
+            images and audio.
         observer: called with every layer and its attention `[example, head, query, key]`.
-        last_layer: the layer after whose attention an observed pass ends.
-        stand_in: computes contexts in place of attention, from module, query, key and value.
+        last_layer: index of the layer after whose attention an observed pass ends.
+        stand_in: computes contexts instead of attention, from module, query, key and value.
         rule_observer: called with the rule of every mask.
-        examples: the layout of the batch; None outside of a pass.
-        called: number of layers that have called attention in this pass.
+        examples: the layout of the batch; None outside a pass.
+        calls: number of attention calls in this pass.
         lock: held during a pass, because all threads share the session.
     """
 
@@ -148,30 +148,30 @@ class Session:
     stand_in: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor] | None = None
     rule_observer: Callable[[Rule], None] | None = None
     examples: Examples | None = None
-    called: int = 0
+    calls: int = 0
     lock: RLock = field(default_factory=RLock)
 
     @property
     def causal(self) -> bool:
-        """Whether no token sees a later one; False until that is known."""
+        """Whether no token sees a later one; False until the facts are known."""
         return self.facts is not None and self.facts.causal
 
     def begin(self, examples: Examples | None) -> None:
         """Start a pass over these examples."""
-        self.examples, self.called = examples, 0
+        self.examples, self.calls = examples, 0
 
     @contextmanager
     def over(self, examples: Examples, replacement: Replacement | None = None) -> Iterator[None]:
-        """Set the examples, and a replacement if one is passed, for a pass of the model inside."""
+        """Make this session current for one pass over `examples`, with another replacement if one is passed."""
         with self.lock:
-            usual = self.replacement
-            self.replacement = usual if replacement is None else replacement
+            before = self.replacement
+            self.replacement = before if replacement is None else replacement
             self.begin(examples)
             try:
                 with running(self):
                     yield
             finally:
-                self.replacement, self.examples = usual, None
+                self.replacement, self.examples = before, None
 
     @property
     def awaits_layout(self) -> bool:
@@ -179,33 +179,33 @@ class Session:
         return self.layout_from_attention and self.examples is None
 
     def take_layout(self, mask: Tensor) -> None:
-        """Set the layout from a mask `[example, slot]` of the model's tokens."""
+        """Read the layout from the model's mask `[example, slot]`."""
         self.examples = Examples.of_mask(mask, from_first=self.causal)
 
     @property
     def layout(self) -> Examples:
-        """The layout of the batch; raises `InputError` outside of a pass."""
+        """The layout of the batch; raises `InputError` outside a pass."""
         if self.examples is None:
             raise InputError(
-                "Attention was asked for outside of a call of the model whose attention is replaced, by a part of it "
-                "or by generate with a cache of a fixed size; call that model itself, with a cache that grows."
+                "A part of a model with replaced attention was called directly, or `generate` used a cache of fixed "
+                "size; call the whole model, with a cache that grows."
             )
         return self.examples
 
     def next_layer(self, module: nn.Module) -> int:
-        """Count a call of attention, and return the number of its layer."""
-        layer = self.called
+        """Count a call of attention, and return the index of its layer."""
+        layer = self.calls
         if self.replacement and layer >= len(self.replacement):
             raise InputError(
-                f"{type(module).__name__} called attention more often than the model has layers, "
-                f"{len(self.replacement)}; such a model cannot be used."
+                f"{type(module).__name__} called attention more than {len(self.replacement)} times, once for each "
+                "layer; such a model cannot be used."
             )
-        if self.facts is not None and number_of(module) != self.facts.numbers[layer]:
+        if self.facts is not None and layer_index_of(module) != self.facts.layer_indices[layer]:
             raise InputError(
-                f"{type(module).__name__} of layer {number_of(module)} called attention where layer "
-                f"{self.facts.numbers[layer]} did before; such a model cannot be used."
+                f"Layer {layer_index_of(module)} of {type(module).__name__} called attention when it was the turn of "
+                f"layer {self.facts.layer_indices[layer]}; such a model cannot be used."
             )
-        self.called += 1
+        self.calls += 1
         return layer
 
 
@@ -214,7 +214,7 @@ _running: ContextVar[Session | None] = ContextVar("papa_session", default=None)
 
 @contextmanager
 def running(session: Session) -> Iterator[None]:
-    """Run a model with its session inside."""
+    """Make `session` current inside the `with` block."""
     token = _running.set(session)
     try:
         yield
@@ -223,15 +223,15 @@ def running(session: Session) -> Iterator[None]:
 
 
 def current() -> Session:
-    """Return the session of the running model; raise `InputError` if it runs without one."""
+    """Return the session of the running model; raise `InputError` if there is none."""
     session = _running.get()
     if session is None:
-        raise InputError("A model with papa's attention was called by itself; call it through papa.")
+        raise InputError("A model with papa's attention was called directly; call it through papa.")
     return session
 
 
-def registered() -> str:
-    """Register both functions in transformers, and return their name."""
+def register() -> str:
+    """Register the attention and mask functions in transformers, and return their name."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(NAME, attention)
@@ -247,49 +247,49 @@ def mask(
     attention_mask: Tensor | None = None,
     **more: object,
 ) -> Tensor | None:
-    """Return the mask of the running batch: the model's own rule at the slots of its tokens, and only real keys.
+    """Apply the model's rule to the tokens of the running batch, and mask padding.
 
     Returns:
-        bool `[example or 1, 1, query or 1, key]`; None if every query sees every key.
+        bool `[example or 1, 1, query or 1, key]`, True if the query sees the key; None if every query sees every key.
     """
     from transformers.masking_utils import bidirectional_mask_function
 
     session = current()
     if session.awaits_layout:
         if attention_mask is None and mask_function is bidirectional_mask_function:
-            return None  # every token sees every token; attention will show their number
+            return None  # every token sees every token; their number is known once attention is called
         session.take_layout(torch.ones(batch_size, kv_length) if attention_mask is None else attention_mask)
     examples = session.layout
     if not examples.packed and kv_length > examples.slots.shape[1]:
         raise InputError(
-            f"The cache has room for {kv_length} keys and the attention_mask for {examples.slots.shape[1]}; let "
-            "generate use a cache that grows, which is its default."
+            f"The cache has {kv_length} keys and attention_mask {examples.slots.shape[1]}; let `generate` use a cache "
+            "that grows, which is its default."
         )
     if session.rule_observer is not None:
         session.rule_observer(mask_function)
-    return allowed_by(mask_function, examples.last(kv_length))
+    return allowed_keys(mask_function, examples.last(kv_length))
 
 
-def allowed_by(rule: Rule, examples: Examples) -> Tensor | None:
-    """Return the keys that queries see by a rule of transformers; shapes as in `mask`."""
+def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
+    """Return the keys that queries see under a transformers rule; shapes as in `mask`."""
     from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
     real = None if examples.real is None else examples.real[:, None, None, :]
     if rule is bidirectional_mask_function:
         return real
     columns = examples.columns[:1] if examples.same_slots else examples.columns
-    places = columns.shape[1]
-    if rule is causal_mask_function and examples.left_aligned and examples.queries == places:
-        # places follow each other in the order of slots, and empty places come last
-        triangle = torch.ones(places, places, dtype=torch.bool, device=columns.device).tril()[None, None]
+    length = columns.shape[1]
+    if rule is causal_mask_function and examples.left_aligned and examples.queries == length:
+        # tokens are in the order of their slots, and padding comes last
+        triangle = torch.ones(length, length, dtype=torch.bool, device=columns.device).tril()[None, None]
         return triangle.as_subclass(CausalMask)
-    # for the model, a packed row is one example
+    # to the model, a packed row is one example
     rows = torch.arange(len(columns), device=columns.device)[:, None, None]
     rows = torch.zeros_like(rows) if examples.packed else rows
     seen = rule(rows, torch.zeros_like(rows), columns[:, -examples.queries :, None], columns[:, None, :])
-    allowed: Tensor = seen.expand(len(columns), examples.queries, places)[:, None]
+    allowed: Tensor = seen.expand(len(columns), examples.queries, length)[:, None]
     allowed = allowed if real is None else allowed & real
-    # a query of padding may see no key, which has no softmax; its context is never read
+    # softmax needs a key, which a padding query may lack; its context is never read
     return allowed | ~allowed.any(-1, keepdim=True)
 
 
@@ -299,16 +299,16 @@ def attention(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    **more: Any,
+    **keywords: Any,
 ) -> tuple[Tensor, None]:
-    """Compute the context of a layer, as the session of the running model says.
+    """Compute the context of a layer according to the session of the running model.
 
     Args:
         module: the layer's attention.
-        query, key, value: `[1, head, token, channel]` of a packed row or `[example, head, slot, channel]`; keys and
-            values may have fewer heads, each for a group of heads.
+        query, key, value: `[1, head, token, channel]` for a packed row, otherwise `[example, head, slot, channel]`;
+            keys and values may have fewer heads, each shared by a group of heads.
         attention_mask: the result of `mask`, or a mask that the model made itself.
-        more: scaling, dropout and other operations on scores.
+        keywords: scaling, dropout and other operations on scores.
 
     Returns:
         `[1, token, head, channel]` or `[example, slot, head, channel]`.
@@ -318,36 +318,36 @@ def attention(
     """
     session = current()
     if session.awaits_layout:
-        # in a mask that the model made itself, no query sees padding
+        # no query sees padding in a mask that the model made itself
         seen = key.new_ones(1, 1, 1, key.shape[2]) > 0 if attention_mask is None else visible(attention_mask)
         session.take_layout(seen.flatten(1, 2).any(1).expand(len(key), -1))
     layout = session.layout
     if session.layout_from_attention and key.shape[:3:2] != layout.slots.shape:
         raise InputError(
-            f"{type(module).__name__} attends over {key.shape[2]} tokens in {len(key)} rows, and the layer before it "
-            f"over {layout.slots.shape[1]} in {len(layout.slots)}; layers have to attend over the same tokens."
+            f"{type(module).__name__} attends over {key.shape[2]} tokens in {len(key)} rows, but the layer before it "
+            f"over {layout.slots.shape[1]} in {len(layout.slots)}; all layers must attend over the same tokens."
         )
-    number = session.next_layer(module)
+    index = session.next_layer(module)
     if session.stand_in is not None:
         return session.stand_in(module, query, key, value), None
-    examples, scoring = layout.last(key.shape[2]), Scoring.of(module, query, attention_mask, more)
+    examples, scoring = layout.last(key.shape[2]), Scoring.of(module, query, attention_mask, keywords)
     if examples.packed and (scoring.bias is not None or (attention_mask is None and examples.real is not None)):
-        raise InputError(f"{type(module).__name__} adds terms to its scores that do not fit a packed row.")
-    planned = session.replacement[number] if session.replacement else None
+        raise InputError(f"{type(module).__name__} adds terms to its scores that are not defined for a packed row.")
+    planned = session.replacement[index] if session.replacement else None
     heads = len(planned.kept) + len(planned.heads) if isinstance(planned, Replace) else query.shape[1]
     allowed, values = scoring.allowed, examples.spread_heads(value)
-    layer = ProjectedLayer(number, examples, allowed, scoring.dropout, query, key, values, heads, scoring)
+    layer = ProjectedLayer(index, examples, allowed, scoring.dropout, query, key, values, heads, scoring)
     return examples.gather_heads(context_of(session, layer), query.shape[2]), None
 
 
 def visible(mask: Tensor) -> Tensor:
-    """Return the keys that queries see by a mask that is bool or is added to scores."""
+    """Return as bool the keys that queries see under a mask that is bool or is added to scores."""
     return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """The terms that turn products of queries and keys into attention; see `Attending` for the fields."""
+    """Parameters that turn products of queries and keys into attention; see `Attending` for the fields."""
 
     scaling: float
     dropout: float
@@ -358,59 +358,59 @@ class Scoring:
 
     @classmethod
     def of(cls, module: nn.Module, query: Tensor, mask: Tensor | None, keywords: Mapping[str, Any]) -> Scoring:
-        """Read the mask and the keywords of a call of attention; raise `InputError` if a keyword is unknown."""
+        """Read the mask and the keywords of an attention call; raise `InputError` if a keyword is unknown."""
         known = {name: value for name, value in keywords.items() if value is not None and name not in HARMLESS_KEYWORDS}
         scaling, dropout = known.pop("scaling", query.shape[-1] ** -0.5), known.pop("dropout", 0.0)
         softcap, sinks, bias = (known.pop(name, None) for name in ("softcap", "s_aux", "position_bias"))
         unknown = [name for name, value in known.items() if value is not False]
         if unknown:
             raise InputError(
-                f"{type(module).__name__} passes {', '.join(unknown)} to its attention, which papa does not know; "
+                f"{type(module).__name__} passes {', '.join(unknown)} to its attention, which papa does not support; "
                 "such a model cannot be used."
             )
         if mask is None or mask.dtype == torch.bool:
             return cls(scaling, dropout, mask, bias, softcap, sinks)
-        added = mask if bias is None else mask + bias  # the model makes masks itself
+        added = mask if bias is None else mask + bias  # the model made this mask itself
         return cls(scaling, dropout, visible(mask), added, softcap, sinks)
 
 
 def context_of(session: Session, layer: Layer) -> Tensor:
-    """Return the context of all heads of a layer, `[example, head, place, channel]`; call the observer, if any."""
+    """Return the context of all heads of a layer, `[example, head, position, channel]`; call the observer, if any."""
     if session.observer is None:
-        return layer.context(session.replacement[layer.number])
+        return layer.context(session.replacement[layer.index])
     attention = layer.attending(None).attention()
     session.observer(layer, attention)
-    if layer.number == session.last_layer:
+    if layer.index == session.last_layer:
         raise Observed
     return attention @ layer.values(None)
 
 
 @dataclass(frozen=True)
 class Layer(ABC):
-    """The attention of a layer; it computes only what a result needs.
+    """A layer's attention; only the requested parts are computed.
 
     Args:
-        number: number of the layer.
+        index: counts the layers with attention.
         examples: the layout of the batch.
         allowed: see `restrict`.
-        dropout: share of the entries of attention and constants that is dropped.
+        dropout: probability with which entries of attention and constants are dropped.
     """
 
-    number: int
+    index: int
     examples: Examples
     allowed: Tensor | None
     dropout: float
 
     @abstractmethod
     def attending(self, heads: Tensor | None) -> Attending:
-        """Return the kept heads (None: all), ready to attend."""
+        """Return the attention parameters of these heads (None: all)."""
 
     @abstractmethod
     def values(self, heads: Tensor | None) -> Tensor:
-        """Return the values of these heads (None: all), `[example, head, place, channel]`."""
+        """Return the values of these heads (None: all), `[example, head, position, channel]`."""
 
     def context(self, planned: Keep | Replace | Mix) -> Tensor:
-        """Return the context of all heads, `[example, head, place, channel]`."""
+        """Return the context of all heads, `[example, head, position, channel]`."""
         if isinstance(planned, Keep):
             return self.kept(None)
         if isinstance(planned, Mix):
@@ -421,7 +421,7 @@ class Layer(ABC):
         return torch.cat([self.kept(planned.kept), replaced], dim=1).index_select(1, planned.order)
 
     def kept(self, heads: Tensor | None) -> Tensor:
-        """Return the context of these heads (None: all), which attend."""
+        """Return the context of these heads (None: all) with their attention."""
         return kept_context(self.attending(heads), self.values(heads), self.dropout)
 
     def replaced(self, constant: LayerConstants, heads: Tensor | None) -> Tensor:
@@ -432,7 +432,7 @@ class Layer(ABC):
         return replaced_context(restrict(constant, self.examples, self.allowed), values, self.dropout)
 
     def mixed(self, weights: Tensor, constant: LayerConstants) -> Tensor:
-        """Return the context of all heads, each a mixture of its attention, by its weight, and its constant."""
+        """Return the context of all heads; `weights` interpolate between their constant (0) and attention (1)."""
         heads, values = self.attending(None), self.values(None)
         if isinstance(constant, Outputs):
             attended, outputs = kept_context(heads, values, self.dropout), outputs_at(constant, self.examples)
@@ -441,7 +441,7 @@ class Layer(ABC):
         return mixed_context(weights, constants, heads, values, self.dropout)
 
     def distances(self, attention: Tensor, constant: LayerConstants) -> Tensor:
-        """Return the squared distances of all heads' attention from their constants, `[example, head, query]`."""
+        """Return the squared distances of all heads from their constants, `[example, head, query]`."""
         if isinstance(constant, Outputs):
             actual, expected = attention @ self.values(None), outputs_at(constant, self.examples)
         else:
@@ -455,9 +455,9 @@ class ProjectedLayer(Layer):
 
     Args:
         query: the model's queries, of all heads or only of kept ones.
-        key: the model's keys, of all groups or only of those that serve kept heads.
-        grouped_values: `[example, group, place, channel]`.
-        heads: number of heads of the layer.
+        key: the model's keys, of all key heads or only of those that kept heads use.
+        grouped_values: `[example, key head, position, channel]`.
+        heads: number of heads in the layer.
         scoring: turns queries and keys into attention.
     """
 
@@ -469,7 +469,7 @@ class ProjectedLayer(Layer):
 
     @property
     def group_size(self) -> int:
-        """Number of heads that share a key and a value."""
+        """Number of heads that share a key head."""
         return self.heads // self.grouped_values.shape[1]
 
     def attending(self, heads: Tensor | None) -> Attending:
@@ -490,7 +490,7 @@ class ProjectedLayer(Layer):
         return for_heads(self.grouped_values, self.group_size, heads)
 
     def _keys_of(self, heads: Tensor) -> Tensor | None:
-        """Return the places of kept heads' keys among the computed ones; None if no others were computed."""
+        """Return the indices of these heads' keys among the computed ones; None if they are the same."""
         groups = heads // self.group_size
         if self.key.shape[1] == self.grouped_values.shape[1]:
             return groups
@@ -498,10 +498,10 @@ class ProjectedLayer(Layer):
 
 
 def for_heads(grouped: Tensor, group_size: int, heads: Tensor | None) -> Tensor:
-    """Return the keys or values `[example, head, place, channel]` of heads (None: all) from those of their groups."""
+    """Repeat grouped keys or values for heads (None: all), `[example, head, position, channel]`."""
     if heads is None:
         return grouped if group_size == 1 else grouped.repeat_interleave(group_size, dim=1)
     if grouped.is_contiguous():
         return grouped.index_select(1, heads // group_size)
-    # in the order of memory, this is several times as fast
+    # indexing in memory order is several times faster
     return grouped.transpose(1, 2).index_select(2, heads // group_size).transpose(1, 2)

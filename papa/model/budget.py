@@ -1,4 +1,4 @@
-"""A pass of a model over a corpus, in batches with a budget of tokens; if memory runs out, the budget shrinks."""
+"""Run a model over a corpus in batches with a token budget, which shrinks if memory runs out."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ from papa.model.model import Model
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Work = Callable[[Tensor, Packed, int], None]
-"""Called with example numbers, their packed row on the model's device, and the layer at which to resume."""
+"""Called with example indices, their packed row on the model's device, and the index of the layer to resume at."""
 
 
 class TokenBudget:
-    """The number of tokens that the model takes at once; it is halved whenever a device runs out of memory."""
+    """The maximum number of tokens per batch, which is halved whenever a device runs out of memory."""
 
     def __init__(self, tokens: int):
         self.tokens = tokens
 
     def run(self, model: Model, group: Tokens, work: Work, done: Callable[[], int] = lambda: 0) -> Iterator[Tensor]:
-        """Do `work` on all examples of a group, batch by batch, and yield the numbers of finished examples.
+        """Do `work` on all examples of a group, batch by batch, and yield the indices of finished examples.
 
-        A batch that does not fit is halved; both halves resume at the layer that `done` returns. Raise `InputError` if
-        a single example does not fit.
+        A batch that does not fit into memory is halved; both halves resume at the layer that `done` returns.
+
+        Raises:
+            InputError: a single example does not fit.
         """
         pinned = model.device.type == "cuda"
 
@@ -48,7 +50,7 @@ class TokenBudget:
                 part, packed, first = left.pop()
                 packed = group.batch(part) if packed is None else packed
                 if not self._fits(model, work, part, packed, first):
-                    # nothing refers to the tensors of the failed attempt any more
+                    # no reference to the tensors of the failed attempt is left, so their memory can be freed
                     self._halve(model, int(packed.lengths.sum()), len(part))
                     middle = -(-len(part) // 2)
                     left += [(half, None, done()) for half in (part[middle:], part[:middle])]
@@ -65,20 +67,20 @@ class TokenBudget:
         if examples == 1:
             raise InputError(
                 f"The memory of {model.device} is too small for one example of {tokens} tokens; "
-                "take fewer slots, a smaller model or a larger device."
+                "use fewer slots, a smaller model or a device with more memory."
             )
         self.tokens = max(1, tokens // 2)
         gc.collect()
         if model.device.type != "cpu":
             torch.accelerator.empty_cache()
         log.warning(
-            "%s is out of memory with %d tokens at once; continuing with token_budget %d.",
+            "%s is out of memory with a batch of %d tokens; continuing with token_budget %d.",
             *(model.device, tokens, self.tokens),
         )
 
 
 def _prefetched(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the same items; a thread prepares the next one meanwhile."""
+    """Yield the items, while a thread prepares the next one."""
     source = iter(items)
     with ThreadPoolExecutor(1) as worker:
         ahead = worker.submit(next, source, None)

@@ -1,4 +1,4 @@
-"""Tools to compare a model with its stock form on a tiny batch, before anything is computed with it."""
+"""Tools that compare a model with its stock form on a tiny batch before it is used."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""Limit of the relative distance of hidden states from the stock model's; it allows some rounding in each layer."""
+"""Largest allowed relative distance of hidden states from the stock model's; it leaves room for rounding."""
 
 Padding = Literal["between", "after", "before"]
-"""The place of padding: between the tokens of an example, after them or before them."""
+"""Position of padding: between an example's tokens, after them or before them."""
 
 
 def tiny_batch(model: PreTrainedModel, padding: Padding) -> Packed:
-    """Return three examples of different lengths with padding in this place; the last fills all slots."""
+    """Return three examples of different lengths, padded at this position; the last one fills all slots."""
     rows = [[1, 1, 0, 0, 0, 0, 1], [1, 1, 1, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1, 1]]
     mask = torch.tensor(rows if padding == "between" else [sorted(row, reverse=padding == "after") for row in rows])
     pad_id = getattr(model.config, "pad_token_id", None)
     words = int(model.config.get_text_config().vocab_size)
-    usable = torch.tensor([number for number in range(min(words, 29)) if number != pad_id])
+    usable = torch.tensor([token for token in range(min(words, 29)) if token != pad_id])
     ids = usable[torch.arange(mask.numel()) % len(usable)].view(mask.shape).masked_fill(mask == 0, pad_id or 0)
     return Packed.of({"input_ids": ids, "attention_mask": mask}).to(model.device)
 
 
 def distance(states: list[Tensor], expected: list[Tensor]) -> float:
-    """Return the largest distance of states, relative to the norm of the expected ones; nan if any is nan."""
+    """Return the largest distance between states, relative to the norm of the expected ones; NaN if any is NaN."""
     if len(states) != len(expected):
         return float("inf")
     distances = [
         float((actual.detach().float() - stock.float()).norm() / stock.float().norm().clamp(min=1e-30))
         for actual, stock in zip(states, [stock.detach() for stock in expected], strict=True)
     ]
-    return float(torch.tensor(distances).max())  # Python's max would skip a nan
+    return float(torch.tensor(distances).max())  # Python's max would skip NaN
 
 
 @contextmanager
 def refused(name: str) -> Iterator[None]:
-    """Add the name of the model to an `InputError`."""
+    """Add the model's name to an `InputError` raised inside."""
     try:
         yield
     except InputError as error:

@@ -1,7 +1,7 @@
-"""Attention of DeBERTa, as modules that replace the stock ones: transformers calls it by no registered name.
+"""DeBERTa's attention, as modules that replace the stock ones, which do not look up an attention function by name.
 
-Scores come from content and from the distance between two slots. One class is for the first DeBERTa, another for
-DeBERTa v2 and v3.
+Scores depend on content and on the distance between two slots. The first DeBERTa, and DeBERTa v2 and v3, have one
+class each.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Projected = tuple[Tensor, Tensor, Tensor]
 class DisentangledAttention(nn.Module, ABC):
     """The attention that all DeBERTas share.
 
-    Let q and k be the query and key of two tokens, d the distance of their slots, and K and Q the projected embeddings
-    of distances. A head's score is (q·k + q·K[d] + k·Q[d]) / sqrt(channels * terms). Distances are those of the slots,
-    not of places in the packed row. A replaced head computes no query, no key and no projection of distances.
+    Let q and k be the query and key of two tokens, d the distance between their slots, and K and Q the projected
+    distance embeddings. A head's score is (q·k + q·K[d] + k·Q[d]) / sqrt(channels * terms). Distances are between
+    slots, not between positions in the packed row. A replaced head computes no query, key or distance projection.
     """
 
     def __init__(self, stock: nn.Module):
@@ -54,15 +54,15 @@ class DisentangledAttention(nn.Module, ABC):
     ) -> tuple[Tensor, None]:
         """Return the context of all tokens; idle tokens follow those of the examples."""
         session = current()
-        examples, number = session.layout, session.next_layer(self)
-        planned = session.replacement[number] if number < len(session.replacement) else None
+        examples, index = session.layout, session.next_layer(self)
+        planned = session.replacement[index] if index < len(session.replacement) else None
         kept = planned.kept if isinstance(planned, Replace) else None
         tokens = hidden_states.reshape(-1, hidden_states.shape[-1])
         query, key, value = self.project(tokens, kept)
         values = examples.spread(value)
         allowed = None if examples.real is None else examples.real[:, None, None, :]
         dropout = self.dropout.p if self.dropout.training else 0.0
-        layer = DisentangledLayer(number, examples, allowed, dropout, self, query, key, values, kept, rel_embeddings)
+        layer = DisentangledLayer(index, examples, allowed, dropout, self, query, key, values, kept, rel_embeddings)
         if session.stand_in is not None:
             heads = layer.attending(None)
             context = session.stand_in(self, heads.query, heads.key, values).transpose(1, 2)
@@ -72,15 +72,15 @@ class DisentangledAttention(nn.Module, ABC):
 
     @abstractmethod
     def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
-        """Return queries and keys of the `kept` heads (None: all) and all values, from `tokens` `[token, hidden]`."""
+        """Project `tokens` `[token, hidden]` to queries and keys of the `kept` heads (None: all) and to all values."""
 
     @abstractmethod
     def projections(self) -> tuple[nn.Module | None, nn.Module | None]:
-        """Return the projections of distance embeddings to keys (for c2p) and to queries (for p2c)."""
+        """Return the layers that project distance embeddings to keys (for c2p) and to queries (for p2c)."""
 
     @abstractmethod
     def indices(self, examples: Examples) -> tuple[int, Tensor]:
-        """Return the span of distances, and the number of each pair's distance, `[example or 1, query, key]`."""
+        """Return the span of distances, and the distance index of each pair, `[example or 1, query, key]`."""
 
     @abstractmethod
     def middle(self, rel_embeddings: Tensor, span: int) -> Tensor:
@@ -100,18 +100,18 @@ class DisentangledAttention(nn.Module, ABC):
     def positions(
         self, rel_embeddings: Tensor | None, kept: Tensor | None, queries: Tensor, keys: Tensor, examples: Examples
     ) -> Tensor | None:
-        """Return the terms of distances in scaled scores, `[example, kept head, query, key]`, if there are any."""
+        """Return the scaled scores' terms that depend on distances, `[example, kept head, query, key]`, if any."""
         if rel_embeddings is None or not self.relative or not any(self.projections()):
             return None
-        span, numbers = self.indices(examples)
-        shape, where = (*queries.shape[:3], queries.shape[2]), numbers[:, None]
+        span, indices = self.indices(examples)
+        shape, indices = (*queries.shape[:3], queries.shape[2]), indices[:, None]
         to_keys, to_queries = self._distances(rel_embeddings, kept, span)
         scores = queries.new_zeros(())
         if to_keys is not None:
-            scores = (queries @ to_keys * self.scaling).gather(3, where.expand(shape))
+            scores = (queries @ to_keys * self.scaling).gather(3, indices.expand(shape))
         if to_queries is not None:
-            of_keys = (keys @ to_queries * self.scaling).gather(3, where.transpose(2, 3).expand(shape))
-            scores = scores + of_keys.transpose(2, 3)
+            key_scores = (keys @ to_queries * self.scaling).gather(3, indices.transpose(2, 3).expand(shape))
+            scores = scores + key_scores.transpose(2, 3)
         return scores
 
     def _distances(self, rel_embeddings: Tensor, kept: Tensor | None, span: int) -> tuple[Tensor | None, Tensor | None]:
@@ -131,7 +131,7 @@ class DisentangledAttention(nn.Module, ABC):
         weights = [weight for source in sources if source for weight in source.parameters()]
         heads = None if kept is None else kept.tolist()
         state = span, heads, [(weight.data_ptr(), weight._version) for weight in weights]
-        # v3 normalises its distance embeddings in every pass, so only their values identify them
+        # v3 normalises its distance embeddings in every pass, so they are compared by value
         known = self._projected
         if known is None or known[0] != state or not torch.equal(known[1], rel_embeddings):
             with torch.inference_mode(False), torch.no_grad():
@@ -144,10 +144,10 @@ class DisentangledLayer(Layer):
     """A layer of DeBERTa.
 
     Args:
-        module: the attention of the layer.
-        query, key: of the kept heads, `[token, head, channel]`.
-        spread_values: of all heads, `[example, head, place, channel]`.
-        kept_heads: None means all.
+        module: the layer's attention.
+        query, key: queries and keys of the kept heads, `[token, head, channel]`.
+        spread_values: values of all heads, `[example, head, position, channel]`.
+        kept_heads: indices of the kept heads; None means all.
         rel_embeddings: distance embeddings, if the model has them.
     """
 
@@ -169,16 +169,18 @@ class DisentangledLayer(Layer):
 
 
 class DebertaAttention(DisentangledAttention):
-    """The first DeBERTa. Distances are clamped to a span that depends on the number of slots in the layout.
+    """The first DeBERTa, which clamps distances to a span that depends on the number of slots in the layout.
 
     Raises:
-        InputError: "talking heads" mix the attention of all heads, so no head can be replaced separately.
+        InputError: the model has "talking heads", which mix the attention of all heads.
     """
 
     def __init__(self, stock: DisentangledSelfAttention):
         super().__init__(stock)
         if stock.talking_head:
-            raise InputError("This DeBERTa mixes the attention of its heads (talking_head); no head can be replaced.")
+            raise InputError(
+                "This DeBERTa mixes the attention of its heads (talking_head), so none can be replaced separately."
+            )
         self.in_proj, self.q_bias, self.v_bias = stock.in_proj, stock.q_bias, stock.v_bias
         self.pos_proj: nn.Module | None = getattr(stock, "pos_proj", None)
         self.pos_q_proj: nn.Module | None = getattr(stock, "pos_q_proj", None)
@@ -189,7 +191,7 @@ class DebertaAttention(DisentangledAttention):
         if kept is None:
             query, key, value = self.in_proj(tokens).view(len(tokens), self.heads, 3, self.channels).unbind(2)
             return query + query_bias, key, value + value_bias
-        # the rows of a head are adjacent: its query, its key, its value
+        # a head's query, key and value are adjacent rows
         every = torch.arange(self.heads, device=kept.device)
         outputs = self.outputs(self.in_proj, tokens, torch.cat([3 * kept, 3 * kept + 1, 3 * every + 2]))
         query, key, value = outputs.split([len(kept), len(kept), self.heads], dim=1)
@@ -207,7 +209,7 @@ class DebertaAttention(DisentangledAttention):
 
 
 class DebertaV2Attention(DisentangledAttention):
-    """DeBERTa v2 and v3: far distances share buckets, and may share the projections of tokens."""
+    """DeBERTa v2 and v3: long distances share buckets, and distances may be projected by the same layers as tokens."""
 
     def __init__(self, stock: DisentangledSelfAttentionV2):
         super().__init__(stock)
@@ -238,7 +240,7 @@ class DebertaV2Attention(DisentangledAttention):
 
 
 def bucketed(distances: Tensor, buckets: int, longest: int) -> Tensor:
-    """Return the buckets of distances: one for each short distance; long ones share the other half, evenly by log."""
+    """Map distances to buckets: half of them hold one short distance each, the others are spaced logarithmically."""
     half = buckets // 2
     far = distances.abs().clamp(min=half)
     steps = torch.log(far / half) / torch.log(torch.tensor((longest - 1) / half)) * (half - 1)

@@ -1,6 +1,6 @@
-"""The forms in which a model takes a batch: as one packed row if that changes nothing, else padded.
+"""The forms in which a model accepts a batch: as one packed row if the results are the same, otherwise padded.
 
-There is no list of models; `settling.py` tries the forms.
+No list says which model needs which form; `settling.py` tries them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from papa.data.packed import Examples, Packed, RawBatch
 from papa.errors import InputError
-from papa.model.attention import NAME, registered
+from papa.model.attention import NAME, register
 from papa.model.deberta import DebertaAttention, DebertaV2Attention, DisentangledAttention
 from papa.model.linear import rounded_up
 
@@ -29,28 +29,28 @@ MODULES: Mapping[str, Callable[..., DisentangledAttention]] = {
     "deberta": DebertaAttention,
     "deberta-v2": DebertaV2Attention,
 }
-"""Model types that call no attention function by its name, and the modules that replace their attention."""
+"""Model types that do not look up an attention function by name, with the modules that replace their attention."""
 NO_PROBE_DROPOUT = ("camembert", "data2vec-text", "roberta", "xlm-roberta")
-"""Model types whose sequence classifiers, and so their probes, have no dropout before the output."""
+"""Model types whose sequence classifiers have no dropout before the output; their probes have none either."""
 RAW_INPUTS = ("pixel_values", "input_features", "input_values")
-"""Arguments of models for pictures and sound."""
+"""Arguments of models for images and audio."""
 SCALES_ALONG_ROW = "attn_temperature_tuning"
-"""The key of a config that scales queries by their place in the row, even in another example (Llama 4).
+"""Config key of models that scale queries by their position in the row, whatever their example is (Llama 4).
 
-The scale grows only after thousands of tokens, so a tiny batch cannot reveal it.
+The scale changes only after thousands of tokens, so a tiny batch cannot reveal it.
 """
 Positions = Literal["slot", "rank", "none"]
 
 
 @dataclass(frozen=True)
 class Form:
-    """The form in which a model takes a batch.
+    """The form in which a model accepts a batch.
 
     Args:
-        packed: as one row of tokens; else padded, like the stock model.
-        positions: the position id of a token in a packed row: its slot, or its rank among the tokens of its example;
-            "none" if the model takes no position ids.
-        offset: added to ranks.
+        packed: True for one row of tokens; False for padded examples, as in the stock model.
+        positions: a token's position id in a packed row: its slot, or its rank among the tokens of its example; "none"
+            if the model accepts no position ids.
+        offset: number that is added to ranks.
     """
 
     packed: bool
@@ -67,7 +67,7 @@ class Form:
         return Examples.of_mask(dense(batch)[1], from_first=from_first)
 
     def arguments(self, model: PreTrainedModel, batch: Packed) -> dict[str, Tensor]:
-        """Return the arguments of the model; a packed row is rounded up with idle tokens."""
+        """Return the model's arguments; idle tokens are appended to a packed row."""
         if isinstance(batch, RawBatch):
             return dict(batch.arguments)
         accepted = accepted_by(model)
@@ -89,15 +89,15 @@ class Form:
         return arguments
 
     def tokens(self, output: Tensor, batch: Packed) -> Tensor:
-        """Return the rows of a model's output that belong to the tokens of a batch, `[token, ...]`."""
+        """Select the rows of a model's output that belong to the tokens of a batch, `[token, ...]`."""
         if self.packed:
             return output.squeeze(0)[: len(batch.ids)]
         if output.shape[:2] != (len(batch.lengths), batch.n):
-            raise InputError(f"it gives hidden states of {output.shape[1]} tokens for inputs of {batch.n}.")
+            raise InputError(f"it returns hidden states for {output.shape[1]} tokens, but the inputs have {batch.n}.")
         return output[batch.example_of, batch.slots]
 
     def states(self, model: PreTrainedModel, batch: Packed) -> list[Tensor]:
-        """Return all hidden states of the tokens of a batch, embeddings first: tensors `[token, hidden]`."""
+        """Return the hidden states of a batch's tokens, embeddings first: one tensor `[token, hidden]` per layer."""
         return [self.tokens(state, batch) for state in states_of(model, self.arguments(model, batch))]
 
     def _positions(self, batch: Packed) -> Tensor:
@@ -108,7 +108,7 @@ class Form:
 
 
 def forms_of(model: PreTrainedModel) -> Iterator[Form]:
-    """Yield the forms that may be right for a model, the fastest first."""
+    """Yield the forms that may be correct for a model, the fastest first."""
     if not takes_text(model) or getattr(model.config.get_text_config(), SCALES_ALONG_ROW, False):
         yield Form(False)
         return
@@ -123,12 +123,12 @@ def forms_of(model: PreTrainedModel) -> Iterator[Form]:
 
 
 def dense(batch: Packed) -> tuple[Tensor, Tensor]:
-    """Return ids and mask `[example, slot]`, 0 at padding."""
+    """Return ids and mask `[example, slot]`, with 0 for padding."""
     return batch.unpack(batch.ids), batch.unpack(torch.ones_like(batch.ids))
 
 
 def accepted_by(model: nn.Module) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a model's forward pass, by name."""
+    """Map the names of a model's forward parameters to the parameters."""
     return _parameters(type(model).forward)
 
 
@@ -138,13 +138,13 @@ def _parameters(forward: Callable[..., object]) -> Mapping[str, inspect.Paramete
 
 
 def takes_text(model: PreTrainedModel) -> bool:
-    """Return whether a model takes ids of words, and not only pictures or sound."""
+    """Return whether a model accepts token ids, and not only images or audio."""
     accepted = accepted_by(model)
     return "input_ids" in accepted or not any(name in accepted for name in RAW_INPUTS)
 
 
 def options_of(model: PreTrainedModel) -> dict[str, bool]:
-    """Return the options of every forward pass, which switch off the cache of keys and values."""
+    """Return options for every forward pass; they switch off the key-value cache if there is one."""
     return {"use_cache": False} if "use_cache" in accepted_by(model) else {}
 
 
@@ -152,30 +152,30 @@ def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tens
     """Return all hidden states of a model, embeddings first; raise `InputError` if it has none."""
     states = getattr(model(**arguments, **options_of(model), output_hidden_states=True), "hidden_states", None)
     if not states:
-        raise InputError(f"{type(model).__name__} gives no hidden states.")
+        raise InputError(f"{type(model).__name__} returns no hidden states.")
     return list(states)
 
 
 def slots_limit(config: PreTrainedConfig, form: Form) -> int:
-    """Return the largest number of slots for which a model has positions; `sys.maxsize` if there is no limit."""
+    """Return the largest number of slots that a model has positions for; `sys.maxsize` if there is no limit."""
     names = ("max_position_embeddings", "n_positions", "n_ctx")
     longest = next((limit for name in names if (limit := getattr(config, name, None))), None)
     return sys.maxsize if longest is None or longest < 0 else int(longest) - form.offset
 
 
 def probe_dropout(config: PreTrainedConfig) -> float:
-    """Return the dropout before the output of a sequence probe: BERT's and DeBERTa's as configured, none for RoBERTa.
+    """Return the dropout before the output of a sequence probe: none for RoBERTa, otherwise as configured.
 
-    For models outside the paper it is the config's dropout of classifiers, or else of hidden states.
+    It is the config's classifier dropout or, without one, its dropout of hidden states.
     """
     if config.model_type in NO_PROBE_DROPOUT:
         return 0.0
-    of_classifiers = getattr(config, "classifier_dropout", None)
-    return float(getattr(config, "hidden_dropout_prob", 0.0) if of_classifiers is None else of_classifiers)
+    classifier_dropout = getattr(config, "classifier_dropout", None)
+    return float(getattr(config, "hidden_dropout_prob", 0.0) if classifier_dropout is None else classifier_dropout)
 
 
 def patch(model: PreTrainedModel) -> Callable[[], None]:
-    """Put papa's attention into a model; return a function that restores it.
+    """Replace a model's attention by papa's; return a function that restores it.
 
     Raises:
         InputError: the attention of the model cannot be replaced.
@@ -193,7 +193,7 @@ def _patch_modules(model: PreTrainedModel, module_class: Callable[..., Disentang
     for name, module in stock.items():
         model.set_submodule(name, module_class(module))
     encoder: Any = next(module for module in model.modules() if hasattr(module, "get_rel_pos"))
-    # the stock encoder computes masks and distances between all tokens of a row, which nothing reads here
+    # the stock encoder computes masks and distances between all tokens of a row, which papa's modules do not need
     encoder.get_attention_mask, encoder.get_rel_pos = (lambda mask: mask), (lambda *_: None)
 
     def undo() -> None:
@@ -205,21 +205,21 @@ def _patch_modules(model: PreTrainedModel, module_class: Callable[..., Disentang
 
 
 def _patch_by_name(model: PreTrainedModel) -> Callable[[], None]:
-    # the config of a part may name another attention
+    # submodels may be configured with another attention
     before = {id(config): (config, config._attn_implementation) for config in _configs_of(model)}
 
     def undo() -> None:
-        for config, name in before.values():  # wholes first, because they overwrite the names of their parts
+        for config, name in before.values():  # outer configs first, because they overwrite those of submodels
             config._attn_implementation = name
 
     try:
-        model.set_attn_implementation(registered())
-    except Exception as error:  # models refuse with many errors
+        model.set_attn_implementation(register())
+    except Exception as error:  # models raise many types of errors
         undo()
         raise InputError(f"The attention of {type(model).__name__} cannot be replaced: {error}") from error
     if model.config._attn_implementation != NAME:
         undo()
-        raise InputError(f"The attention of {type(model).__name__} cannot be replaced: it takes none by its name.")
+        raise InputError(f"The attention of {type(model).__name__} cannot be replaced: it cannot be set by name.")
     return undo
 
 
@@ -231,7 +231,7 @@ def is_patched(model: PreTrainedModel) -> bool:
 
 
 def _configs_of(model: PreTrainedModel) -> Iterator[PreTrainedConfig]:
-    """Yield the config of a model and those of its parts, wholes first."""
+    """Yield the configs of a model and its submodels, outer ones first."""
     waiting = [
         cast("PreTrainedConfig", module.config)
         for module in model.modules()

@@ -1,8 +1,8 @@
 """Fast linear layers on CPUs.
 
-On CPUs, PyTorch computes linear layers by MKL. With AVX-512, papa uses oneDNN, which can store frozen weights in the
-order in which its kernels read them. In our measurements, MKL was faster without AVX-512. On Intel CPUs it was also
-faster for weights that are not stored in this order, such as those of a probe.
+On CPUs, PyTorch computes linear layers with MKL. On CPUs with AVX-512, papa uses oneDNN, which can prepack frozen
+weights in the order in which its kernels read them. In our measurements, MKL was faster on CPUs without AVX-512. On
+Intel CPUs it was also faster for weights that are not prepacked, such as those of a probe.
 
 oneDNN's operations are private in torch. If they are missing or take other arguments, papa uses
 `torch.nn.functional.linear`. It also does so without AVX-512, and for weights that are not float32 on an x86 CPU.
@@ -23,8 +23,8 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return `inputs @ weight.T + bias`, `[..., out]`; differentiable in all three."""
-    # without rows, oneDNN has no gradient of the weight
-    if not inputs.numel() or not _onednn_takes(weight) or _intel():
+    # for inputs without rows, oneDNN computes no gradient of the weight
+    if not inputs.numel() or not _onednn_supports(weight) or _is_intel():
         return nn.functional.linear(inputs, weight, bias)
     rows = inputs.reshape(-1, inputs.shape[-1])
     outputs = _by_rows(rows, lambda whole: _Linear.apply(whole, weight, bias))
@@ -32,40 +32,40 @@ def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 class FrozenLinear(nn.Module):
-    """A linear layer that is differentiable only in its input."""
+    """A linear layer that computes gradients only for its input."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None):
         super().__init__()
         self.weight = nn.Parameter(weight.detach(), requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
-        self._ordered: dict[bool, tuple[tuple[int, int], Tensor]] = {}
+        self._prepacked: dict[bool, tuple[tuple[int, int], Tensor]] = {}
         self._partial: tuple[list[int], FrozenLinear] | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[..., out]` from `[..., in]`."""
-        if not _onednn_takes(self.weight):
+        if not _onednn_supports(self.weight):
             return nn.functional.linear(inputs, self.weight, self.bias)
         return _by_rows(inputs, lambda rows: _FrozenLinear.apply(rows, self))
 
     def only(self, outputs: Tensor) -> FrozenLinear:
         """Return a layer that computes only these outputs; the last such layer is cached."""
-        numbers = outputs.tolist()
-        if self._partial is None or self._partial[0] != numbers:
+        rows = outputs.tolist()
+        if self._partial is None or self._partial[0] != rows:
             with torch.inference_mode(False):
-                outputs = torch.tensor(numbers, device=self.weight.device)
+                outputs = torch.tensor(rows, device=self.weight.device)
                 bias = None if self.bias is None else self.bias[outputs]
-                self._partial = numbers, FrozenLinear(self.weight[outputs], bias)
+                self._partial = rows, FrozenLinear(self.weight[outputs], bias)
         return self._partial[1]
 
-    def ordered(self, transposed: bool = False) -> Tensor:
+    def prepacked(self, transposed: bool = False) -> Tensor:
         """Return the current weight, or its transpose, in the order that oneDNN reads fastest."""
         state = self.weight.data_ptr(), self.weight._version
-        cached = self._ordered.get(transposed)
+        cached = self._prepacked.get(transposed)
         if cached is None or cached[0] != state:
             with torch.inference_mode(False), torch.no_grad():
                 weight = self.weight.t() if transposed else self.weight
-                cached = state, _reordered(weight)
-            self._ordered[transposed] = cached
+                cached = state, _prepack(weight)
+            self._prepacked[transposed] = cached
         return cached[1]
 
 
@@ -76,7 +76,7 @@ def some_outputs(projection: nn.Module, inputs: Tensor, rows: Tensor) -> Tensor:
     elif type(projection) is nn.Linear:
         bias = None if projection.bias is None else projection.bias[rows]
         outputs = linear(inputs, projection.weight[rows], bias)
-    else:  # an unknown module, which may do more than multiply by its weight
+    else:  # an unknown module may do more than multiply by its weight
         outputs = projection(inputs).index_select(-1, rows)
     return outputs
 
@@ -98,8 +98,8 @@ def freeze_linears(model: nn.Module) -> None:
 
 
 def rounded_up(rows: int) -> int:
-    """Round a number of rows up to one of few, because oneDNN compiles and caches a kernel for each number."""
-    if rows <= 64:  # batches of examples, which have few sizes
+    """Round a number of rows up to one of few sizes, because oneDNN compiles and caches a kernel for each size."""
+    if rows <= 64:  # batches of examples have few sizes anyway
         return rows
     step = 32 if rows <= 1024 else 256
     return -(-rows // step) * step
@@ -126,12 +126,12 @@ class _FrozenLinear(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, inputs: Tensor, layer: FrozenLinear) -> Tensor:
         context.layer = layer
-        return _multiply(inputs, layer.ordered(), layer.bias)
+        return _multiply(inputs, layer.prepacked(), layer.bias)
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _multiply(gradient.contiguous(), context.layer.ordered(transposed=True)), None
+        return _multiply(gradient.contiguous(), context.layer.prepacked(transposed=True)), None
 
 
 def _multiply(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -139,9 +139,9 @@ def _multiply(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
     return product
 
 
-def _reordered(weight: Tensor) -> Tensor:
-    reordered: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
-    return reordered
+def _prepack(weight: Tensor) -> Tensor:
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+    return packed
 
 
 def _by_rows(inputs: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -149,14 +149,14 @@ def _by_rows(inputs: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
     size = inputs.shape[-1]
     count = inputs.numel() // size
     idle = rounded_up(count) - count
-    if not idle:  # as in packed batches; a cut would cost a copy in the backward pass
+    if not idle:  # as for packed rows; slicing would cost a copy in the backward pass
         return layer(inputs)
     rows = inputs.reshape(-1, size)
     outputs = layer(torch.cat([rows, rows.new_zeros(idle, size)]))[:count]
     return outputs.view(*inputs.shape[:-1], outputs.shape[-1])
 
 
-def _onednn_takes(weight: Tensor) -> bool:
+def _onednn_supports(weight: Tensor) -> bool:
     return (
         weight.device.type == "cpu"
         and weight.dtype == torch.float32
@@ -174,7 +174,7 @@ def _has_avx512() -> bool:
 
 
 @cache
-def _intel() -> bool:
+def _is_intel() -> bool:
     """Whether Intel made the CPU. On a Xeon, MKL took 0.5 to 0.9 of oneDNN's time for the weights of a probe."""
     try:
         description = Path("/proc/cpuinfo").read_text()
@@ -191,7 +191,7 @@ def _onednn_works() -> bool:
     inputs, weight, bias = torch.ones(2, 3), torch.ones(5, 3), torch.ones(5)
     try:
         with torch.inference_mode(False), torch.no_grad():
-            products = _multiply(inputs, weight, bias), _multiply(inputs, _reordered(weight), bias)
+            products = _multiply(inputs, weight, bias), _multiply(inputs, _prepack(weight), bias)
     except (AttributeError, RuntimeError, TypeError):  # missing, other arguments, other types
         return False
     return all(torch.equal(product, torch.full((2, 5), 4.0)) for product in products)

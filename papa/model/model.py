@@ -1,4 +1,4 @@
-"""The frozen model: pack batches, run it with some heads replaced, and return hidden states and logits."""
+"""The frozen model: it packs batches, runs with some heads replaced, and returns hidden states and logits."""
 
 from __future__ import annotations
 
@@ -24,50 +24,50 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
-PADDING_BEFORE = "{name} is right only with padding after the tokens; put padding there."
+PADDING_BEFORE = "{name} gives correct results only with padding after the tokens; put it there."
 Batches = Iterable[Mapping[str, Tensor] | Packed]
-"""Inputs `[example, slot]` as `papa.lay_out` returns them, batch by batch."""
+"""Batches of inputs `[example, slot]`, each as `papa.lay_out` returns it."""
 
 
 class Model:
-    """A pretrained transformer whose heads can be replaced. Its weights are frozen, and dropout is off by default.
+    """A pretrained transformer with replaceable heads. Its weights are frozen, and dropout is off by default.
 
-    It must agree with its stock form on a tiny batch. That batch also decides whether batches are packed into one row
-    of tokens or padded.
+    On a tiny batch it must agree with its stock form. The same batch decides whether batches are packed into one row of
+    tokens or padded.
 
-    `layers`, `heads` (per layer), `groups` (heads of keys), `states` (number of hidden states) and `hidden` are its
-    sizes. `numbers` are the layers that attend, as the model itself counts its layers. `slots_limit` is the number of
-    its positions, and `form` is the form in which it takes a batch. `causal` means that no token sees a later one, and
-    `padding_before` that padding may be before the tokens.
+    Sizes are `layers`, `heads` (per layer), `groups` (key heads per layer), `states` (number of hidden states) and
+    `hidden`. `numbers` are the indices of the layers with attention in the model's code. `slots_limit` is the number of
+    positions, and `form` the form in which the model accepts a batch. `causal` means that no token sees a later one,
+    and `padding_before` that padding may precede the tokens.
 
     Args:
         model: a model as transformers loads it, with or without a head; its modules are replaced in place.
 
     Raises:
-        InputError: the attention of the model cannot be replaced, or the model does not pass the check.
+        InputError: the model's attention cannot be replaced, or the model fails the check.
     """
 
     def __init__(self, model: PreTrainedModel):
         check_stock(model)
         if any(isinstance(module, PrunedProjection) for module in model.modules()):
-            raise InputError(f"This {type(model).__name__} has been given to papa.Model before; load it again.")
+            raise InputError(f"This {type(model).__name__} was already passed to papa.Model; load it again.")
         self.full = model.eval().requires_grad_(False)
         self.model = cast("PreTrainedModel", model.base_model)
         self.config: PreTrainedConfig = model.config
         if getattr(self.config, "is_encoder_decoder", False) and hasattr(self.model, "decoder"):
-            raise InputError(f"{type(model).__name__} is an encoder with a decoder; load only one of the two.")
+            raise InputError(f"{type(model).__name__} is an encoder-decoder; load only one of the two.")
         self.precision = self.dtype
-        """The type of its computations: that of its weights, or a smaller one by autocast."""
+        """The type of computations: that of the weights, or a smaller one that autocast uses."""
         self.token_budget = Machine.token_budget
-        """The number of tokens that it takes at once by default."""
+        """The default number of tokens per batch."""
         self.weights: str | None = None
-        """SHA-256 of the files with its weights, if `model_of` loaded it."""
+        """The SHA-256 digest of the weight files, if `model_of` loaded the model."""
         self.session = Session()
         with torch.no_grad(), torch.inference_mode(False):
             settled = settle(model, self.session)
         self.form, facts = settled.form, settled.facts
-        self.layers, self.heads, self.groups, self.causal = facts.layers, facts.heads, facts.groups, facts.causal
-        self.numbers, self.states, self.hidden = facts.numbers, settled.states, settled.hidden
+        self.layers, self.heads, self.groups, self.causal = facts.layers, facts.heads, facts.key_heads, facts.causal
+        self.numbers, self.states, self.hidden = facts.layer_indices, settled.states, settled.hidden
         self.padding_before, self.slots_limit = settled.padding_before, slots_limit(self.config, self.form)
 
     def __repr__(self) -> str:
@@ -95,15 +95,15 @@ class Model:
         return weight
 
     def pack(self, inputs: Mapping[str, Tensor] | Packed) -> Packed:
-        """Return the real tokens of `inputs` (dense, as from `lay_out`, or packed already) on the model's device.
+        """Return the real tokens of `inputs` (as `lay_out` returns them, or already packed) on the model's device.
 
         Raises:
             InputError: ids and mask disagree, or the model lacks an id, a segment or a position.
         """
         if not isinstance(inputs, Packed | Mapping):
             raise InputError(
-                f"The inputs of a model are a dict as lay_out returns it, and a {type(inputs).__name__} was given; "
-                "several batches are a list of such dicts."
+                f"A model takes a dict as lay_out returns it, but a {type(inputs).__name__} was given; pass several "
+                "batches as a list of such dicts."
             )
         if not takes_text(self.model):
             return inputs if isinstance(inputs, Packed) else raw_batch(self.model, inputs)
@@ -111,20 +111,20 @@ class Model:
         if not self.padding_before and bool(packed.slots[packed.lengths.cumsum(0) - packed.lengths].any()):
             raise InputError(PADDING_BEFORE.format(name=type(self.model).__name__))
         if packed.n > self.slots_limit:
-            raise InputError(f"The inputs have {packed.n} slots, the model has positions for {self.slots_limit}.")
+            raise InputError(f"The inputs have {packed.n} slots, but the model has {self.slots_limit} positions.")
         words = self.config.get_text_config().vocab_size
         segments = getattr(self.config, "type_vocab_size", 0)
         if len(packed.ids) and int(packed.ids.max()) >= words:
-            raise InputError(f"Id {int(packed.ids.max())} is not in the model's vocabulary of {words}.")
-        # DeBERTa, with no segments, ignores them
+            raise InputError(f"Token id {int(packed.ids.max())} is not in the model's vocabulary of {words}.")
+        # models without segments, such as DeBERTa, ignore them
         if segments and len(packed.segments) and int(packed.segments.max()) >= segments:
-            raise InputError(f"Segment {int(packed.segments.max())} is not one of the model's {segments}.")
+            raise InputError(f"Segment {int(packed.segments.max())} is not one of the model's {segments} segments.")
         return packed.to(self.device)
 
     def replacement(
         self, constants: Constants | None = None, heads: Iterable[Head] | None = None, mixing: Tensor | None = None
     ) -> Replacement:
-        """Return the replacement of heads by constants, for any batches; see `hidden_states`."""
+        """Return a replacement of heads by constants that any batch can use; see `hidden_states`."""
         return replacement_of((self.layers, self.heads), constants, heads, mixing, like=self._weight)
 
     @contextmanager
@@ -151,16 +151,16 @@ class Model:
                     self.full.eval()
 
     def run(self, packed: Packed, replacement: Replacement | None = None, dropout: bool = False) -> list[Tensor]:
-        """Return hidden states of a packed batch, embeddings first, as the stock model does: tensors `[token, hidden]`.
+        """Return the hidden states of a packed batch, embeddings first: one tensor `[token, hidden]` per layer.
 
-        With `dropout`, the model uses the dropout of its config, as in its training.
+        With `dropout`, the model uses the dropout in its config, as in training.
         """
         with self._running(packed, replacement, dropout=dropout):
             return self.form.states(self.model, packed)
 
     def observe(self, packed: Packed, observer: Observer) -> None:
-        """Call `observer` with the attention of every layer; the model stops after the last attention."""
-        self.watch(packed, lambda layer, attention: observer(layer.number, attention, layer.examples))
+        """Call `observer` with every layer's attention; the forward pass ends after the last one."""
+        self.watch(packed, lambda layer, attention: observer(layer.index, attention, layer.examples))
 
     def watch(self, packed: Packed, observer: Callable[[Layer, Tensor], None]) -> None:
         """Call `observer` with every layer and its attention."""
@@ -178,18 +178,18 @@ class Model:
 
         Args:
             inputs: `input_ids` and `attention_mask` `[example, slot]`, as `lay_out` returns them.
-            constants: averages, or a differentiable tensor `[layer, head, query, key]`, which replace the attention of
-                `heads`; or `Matrices` or `Outputs` of all heads.
+            constants: replace the attention of `heads`: averages, a differentiable tensor `[layer, head, query, key]`,
+                or `Matrices` or `Outputs` of all heads.
             heads: pairs (layer, head); None means all.
             mixing: differentiable weights `[layer, head]` in [0, 1]: every head uses mixing * attention +
-                (1 - mixing) * constant instead (Sec. 3.2); not together with `heads`.
+                (1 - mixing) * constant instead (Sec. 3.2); excludes `heads`.
 
         Returns:
-            `[example, L+1, slot, hidden]`, layer 0 = embeddings, zero at padding. The last one is the stock model's
-            last, which in decoders follows the final norm.
+            `[example, layer + 1, slot, hidden]`, embeddings first, zero for padding. The last state is the stock
+            model's last state, which in decoders follows the final norm.
 
         Raises:
-            InputError: inputs, constants, heads and model do not fit each other.
+            InputError: inputs, constants, heads and model do not match.
         """
         packed = self.pack(inputs)
         states = self.run(packed, self.replacement(constants, heads, mixing))
@@ -205,10 +205,10 @@ class Model:
         """Return the logits of the model's own head with some heads replaced; arguments as for `hidden_states`.
 
         Returns:
-            `[example, slot, word]`, zero at padding.
+            `[example, slot, word]`, zero for padding.
 
         Raises:
-            InputError: the model was loaded without a head, or with one that has no logits for each token.
+            InputError: the model has no head, or one that does not return logits for every token.
         """
         packed = self.pack(inputs)
         return packed.unpack(self.scores(packed, self.replacement(constants, heads, mixing)))
@@ -219,18 +219,18 @@ class Model:
         with self._running(packed, replacement, dropout=dropout):
             output = getattr(self.full(**arguments, **options_of(self.full)), "logits", None)
         if output is None:
-            raise InputError(f"{name} has no head, and so no logits; load a checkpoint with one.")
+            raise InputError(f"{name} has no head, so it returns no logits; load a checkpoint with one.")
         rows = list(arguments["input_ids"].shape) if "input_ids" in arguments else [len(packed.lengths), packed.n]
         if output.ndim != 3 or list(output.shape[:2]) != rows:
             raise InputError(
-                f"The head of {name} gives logits {list(output.shape)} for inputs {rows}, and not some for each token; "
-                "load a checkpoint with the head of a language model."
+                f"The head of {name} returns logits {list(output.shape)} for inputs {rows}, not logits for each token; "
+                "load a checkpoint with a language-modelling head."
             )
         return self.form.tokens(output, packed)
 
 
 def _padding_of(config: PreTrainedConfig) -> int | None:
-    """Return the id of padding; None if it is also the id of a special token, such as the one that ends a text."""
+    """Return the padding id; None if it is also the id of another special token, such as the end of a text."""
     padding = getattr(config, "pad_token_id", None)
     special = [getattr(config, f"{name}_token_id", None) for name in ("bos", "eos", "sep", "unk")]
     ids = [token for tokens in special for token in (tokens if isinstance(tokens, list) else [tokens])]
@@ -242,41 +242,42 @@ def check_model(value: object) -> Model:
     if isinstance(value, Model):
         return value
     raise InputError(
-        f"A papa.Model is needed, and a {type(value).__name__} was given; papa.load_model(folder or hub id) gives one."
+        f"A papa.Model is needed, but a {type(value).__name__} was given; load one with papa.load_model(folder or hub "
+        "id)."
     )
 
 
 def check_stock(value: object) -> None:
-    """Raise `InputError` unless `value` is a model of transformers."""
+    """Raise `InputError` unless `value` is a transformers model."""
     if isinstance(value, nn.Module) and getattr(value, "config", None) is not None:
         return
     description = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
     if isinstance(value, Model):
-        description = "a papa.Model, whose own methods take constants,"
-    raise InputError(f"A model of transformers is needed, such as AutoModel loads; {description} was given.")
+        description = "a papa.Model, whose methods already take constants,"
+    raise InputError(f"A transformers model is needed, such as AutoModel loads, but {description} was given.")
 
 
 def packed_batches(model: Model | None, batches: Batches, caller: str) -> Iterator[Packed]:
     """Yield batches as packed rows, on the model's device if there is a model; `batches` are read once.
 
     Args:
-        model: the model that will run on them, if any.
-        batches: all with the same number of slots.
-        caller: the name of the public function, for errors.
+        model: the model that will run on the batches, if any.
+        batches: batches with the same number of slots.
+        caller: name of the public function, for error messages.
 
     Raises:
-        InputError: there is no batch, a batch instead of several, or the number of slots changes.
+        InputError: there is no batch, `batches` is a single batch, or the number of slots changes.
     """
     if isinstance(batches, Mapping | Packed | Tensor):
-        raise InputError(f"{caller} takes several batches, and one was given; put it into a list.")
+        raise InputError(f"{caller} takes a list of batches, but a single batch was given; put it into a list.")
     slots: int | None = None
     for inputs in batches:
         batch = Packed.of(inputs) if model is None and isinstance(inputs, Mapping) else cast(Model, model).pack(inputs)
         slots = slots or batch.n
         if batch.n != slots:
             raise InputError(
-                f"A batch has {batch.n} slots after batches of {slots}; {caller} needs one layout for all."
+                f"A batch has {batch.n} slots, but earlier ones have {slots}; {caller} needs the same number in all."
             )
         yield batch
     if slots is None:
-        raise InputError(f"{caller} takes several batches, and there is no batch; give a list of one or more.")
+        raise InputError(f"{caller} takes a list of batches, but the list was empty; give at least one batch.")

@@ -1,4 +1,4 @@
-"""Replaced attention in a plain model of transformers, which the user calls; the model is restored afterwards."""
+"""Replace attention in a plain transformers model that the user calls, and restore the model afterwards."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 def replaced_attention(
     model: PreTrainedModel, constants: Constants, heads: Iterable[Head] | None = None
 ) -> Iterator[PreTrainedModel]:
-    """Run a plain transformers model with the attention of `heads` (None: all) replaced by `constants` (Sec. 3.3).
+    """Replace the attention of `heads` (None: all) by `constants` in a plain transformers model (Sec. 3.3).
 
-    Inside, call the model as usual, with inputs `[example, slot]` and their attention_mask, padded on either side, or
-    let it `generate`. A decoder needs no attention_mask if padding is only after the tokens. Encoders of pictures and
-    sound take their usual arguments. The model is always restored afterwards.
+    Inside the `with` block, call the model as usual, with inputs `[example, slot]` and their attention_mask, padded on
+    either side, or let it `generate`. A decoder needs no attention_mask if padding is only after the tokens. Image and
+    audio encoders take their usual arguments. The model is always restored afterwards.
 
     Raises:
-        InputError: the attention of the model cannot be replaced, or a tiny batch shows that the result differs from
-            the formula; constants or heads do not fit the model.
+        InputError: the model's attention cannot be replaced, its results on a tiny batch differ from the formula, or
+            constants or heads do not fit the model.
     """
     check_stock(model)
     if is_patched(model):
         raise InputError(
-            f"The attention of this {type(model).__name__} is papa's already; leave the other replaced_attention, or "
+            f"The attention of this {type(model).__name__} is already papa's; leave the other replaced_attention, or "
             "load the model again."
         )
     base = cast("PreTrainedModel", model.base_model)
@@ -64,7 +64,7 @@ def replaced_attention(
 
 
 class _Calls:
-    """Hooks around each call of a plain model: they read the layout of its batch, and check its calls of attention."""
+    """Hooks around each call of a plain model; they read its batch's layout and check its attention calls."""
 
     def __init__(self, model: PreTrainedModel, session: Session, padding_before: bool):
         self.config, self.name = model.config, type(model).__name__
@@ -76,7 +76,7 @@ class _Calls:
         arguments = dict(zip(self.positional, args, strict=False)) | kwargs
         attentions = arguments.get("output_attentions")
         if self.config.output_attentions if attentions is None else attentions:
-            raise InputError("A model whose attention is replaced returns no attentions; leave output_attentions out.")
+            raise InputError("A model with replaced attention cannot return attentions; leave out output_attentions.")
         self.session.begin(None if self.session.layout_from_attention else self._layout(arguments))
 
     def _layout(self, arguments: dict[str, object]) -> Examples:
@@ -84,10 +84,10 @@ class _Calls:
         cache, causal = arguments.get("past_key_values"), self.session.causal
         if isinstance(positions, Tensor) and mask is None and bool((positions.diff(dim=-1) < 0).any()):
             raise InputError(
-                "position_ids restart within a row, as if several texts were joined; give each text a separate row."
+                "position_ids restart within a row, as if it held several texts; give each text a separate row."
             )
         if mask is None and causal and isinstance(ids, Tensor):
-            # tokens do not see padding after them; `generate` leaves out a mask of ones
+            # no token sees padding after it; `generate` leaves out a mask of ones
             mask = ids.new_ones(len(ids), _cached_tokens(cache) + ids.shape[-1])
         if not isinstance(ids, Tensor) or not isinstance(mask, Tensor):
             raise InputError("Call the model with input_ids and attention_mask while its attention is replaced.")
@@ -103,10 +103,10 @@ class _Calls:
         session, layers = self.session, len(self.session.replacement)
         if not session.causal and session.examples is not None:
             check_slots(session.replacement, session.examples.n)
-        session.examples = None  # the layout of this call
-        if session.called != layers:
+        session.examples = None  # the next call has another layout
+        if session.calls != layers:
             raise InputError(
-                f"{self.name} called attention {session.called} times for {layers} layers; its attention cannot be "
+                f"{self.name} called attention {session.calls} times, but has {layers} layers; its attention cannot be "
                 "replaced."
             )
 

@@ -1,7 +1,7 @@
-"""Pruned projections: linear layers that skip the outputs that feed only queries and keys of replaced heads.
+"""Pruned projections: linear layers that skip outputs which feed only queries and keys of replaced heads.
 
-Gradients identify these outputs, not names. So fused projections, grouped heads, modules that layers share, norms over
-all heads and gates next to queries need no special treatment.
+Gradients identify these outputs; names are not used. So fused projections, grouped heads, modules that layers share,
+norms over all heads and gates next to queries need no special treatment.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from papa.model.linear import FrozenLinear
 from papa.model.replacement import Replace
 
 Output = Literal["full", "compact", "zero-filled"]
-"""Outputs of a pruned projection if heads are replaced: all outputs, only those that kept heads need (so that the model
-sees fewer heads), or these with zeros for the others."""
+"""Form of a pruned projection's result if heads are replaced: all outputs, only those that kept heads need (the model
+then sees fewer heads), or all with zeros for those not needed."""
 Call = tuple[str, int]
-"""The name of a linear layer, and the number of the next attention after its call."""
+"""The name of a linear layer, and the index of the layer whose attention follows the call."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Feeds:
     """The uses of each output of a linear layer.
 
     Args:
-        elsewhere: bool `[output]`, whether it feeds anything but queries and keys.
-        queries: bool `[head, output]`, whether it feeds the query of each head.
-        keys: bool `[group, output]`, whether it feeds the key of each group.
+        elsewhere: bool `[output]`, True if the output feeds anything but queries and keys.
+        queries: bool `[head, output]`, True if the output feeds the head's query.
+        keys: bool `[key head, output]`, True if the output feeds the key head.
     """
 
     elsewhere: Tensor
@@ -41,24 +41,24 @@ class Feeds:
 
     @property
     def attention_only(self) -> Tensor:
-        """Whether an output feeds only queries or keys, bool `[output]`."""
+        """Bool `[output]`, True if the output feeds only queries or keys."""
         return ~self.elsewhere & (self.queries.any(0) | self.keys.any(0))
 
     def needed(self, kept: Tensor) -> Tensor:
-        """Return the outputs that are needed if the heads in `kept` attend, bool `[output]`."""
+        """Return as bool `[output]` the outputs that are needed if the heads in `kept` attend."""
         kept = kept.to(self.elsewhere.device)
         groups = kept // (len(self.queries) // len(self.keys))
         return self.elsewhere | self.queries[kept].any(0) | self.keys[groups].any(0)
 
     @property
     def one_block_per_head(self) -> bool:
-        """Whether each head, of queries or of keys, has a block of outputs, in order and all of one size."""
+        """Whether the outputs are blocks of one size, one for each head or key head, in order."""
         outputs = torch.arange(len(self.elsewhere), device=self.elsewhere.device)
         feeding = [heads for heads in (self.queries, self.keys) if heads.any()]
         return not self.elsewhere.any() and all(
-            len(outputs) % len(heads) == 0 and torch.equal(heads, (outputs // (len(outputs) // len(heads))).eq(number))
+            len(outputs) % len(heads) == 0 and torch.equal(heads, (outputs // (len(outputs) // len(heads))).eq(index))
             for heads in feeding
-            for number in [torch.arange(len(heads), device=self.elsewhere.device)[:, None]]
+            for index in [torch.arange(len(heads), device=self.elsewhere.device)[:, None]]
         )
 
 
@@ -83,7 +83,7 @@ class PrunedProjection(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[..., out]` from `[..., in]`."""
-        layer = self.session.called
+        layer = self.session.calls
         planned = self.session.replacement[layer] if layer < len(self.session.replacement) else None
         if self.output == "full" or not isinstance(planned, Replace) or layer not in self.feeds:
             outputs: Tensor = self.full(inputs)
@@ -92,7 +92,7 @@ class PrunedProjection(nn.Module):
         if partial is not None:
             return partial(inputs)
         shape = *inputs.shape[:-1], len(self.full.weight)
-        # expanding a zero is free, but some models depend on the order in memory
+        # expanding a zero is free, but some models need a contiguous result
         return inputs.new_zeros(()).expand(shape) if self.output == "compact" else inputs.new_zeros(shape)
 
     def _partial_for(self, layer: int, planned: Replace) -> PartialLinear | None:
@@ -108,12 +108,12 @@ class PrunedProjection(nn.Module):
 
 @dataclass(frozen=True)
 class PartialLinear:
-    """Some outputs of a linear layer, with zeros for the others if there are `blocks`.
+    """Some outputs of a linear layer; if `blocks` are given, the others are zero.
 
     Args:
         layer: computes only these outputs.
         outputs: number of outputs of the full layer.
-        blocks: int64, the numbers of the blocks of adjacent outputs that are computed.
+        blocks: int64, the indices of the computed blocks of adjacent outputs.
     """
 
     layer: FrozenLinear
@@ -122,16 +122,16 @@ class PartialLinear:
 
     @classmethod
     def of(cls, full: FrozenLinear, needed: Tensor, compact: bool) -> PartialLinear:
-        """Return the part of a layer with the `needed` outputs, bool `[output]`; without zeros if `compact`."""
+        """Restrict a layer to the `needed` outputs, bool `[output]`; if `compact`, the others are left out."""
         if needed.all():
             return cls(full, len(needed), None)
         rows = needed.nonzero().squeeze(1)
         if compact:
             return cls(full.only(rows), len(needed), None)
-        # heads are blocks, which are copied faster than single outputs
+        # the outputs of a head are a block, which is copied faster than single outputs
         edges = (needed[1:] != needed[:-1]).nonzero().squeeze(1) + 1
         size = gcd(len(needed), *edges.tolist())
-        with torch.inference_mode(False):  # it may be made while a probe is scored, and used while one learns
+        with torch.inference_mode(False):  # it may be created while scoring and used while training
             blocks = torch.tensor([row // size for row in rows.tolist()[::size]], device=full.weight.device)
         return cls(full.only(rows), len(needed), blocks)
 
@@ -146,12 +146,12 @@ class PartialLinear:
 
 
 def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tensor]) -> None:
-    """Let no linear layer of a model compute outputs that only replaced heads would use.
+    """Replace linear layers so that they skip outputs that only replaced heads would use.
 
     Args:
-        model: has frozen linear layers, and papa's attention.
+        model: a model with frozen linear layers and papa's attention.
         session: the session of the model.
-        run: runs the model on a few tokens, nothing replaced; returns values that depend on all modules.
+        run: runs the model on a few tokens with no head replaced; returns values that depend on all modules.
     """
     linears = {name: module for name, module in model.named_modules() if isinstance(module, FrozenLinear)}
     feeds_of: dict[str, dict[int, Feeds]] = {}
@@ -162,7 +162,7 @@ def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tens
 
 
 def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], Tensor]) -> dict[Call, Feeds]:
-    """Return the uses of outputs, for all linear layers with outputs that feed only queries or keys."""
+    """Return the uses of outputs for each call of a linear layer with outputs that feed only queries or keys."""
     shifts: dict[Call, Tensor] = {}
     repeated: set[Call] = set()
     attended: list[tuple[set[nn.Module], Tensor, Tensor]] = []
@@ -170,7 +170,7 @@ def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], T
 
     def shifting(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
         def shift(_: nn.Module, __: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-            call = name, session.called
+            call = name, session.calls
             if call in shifts:
                 repeated.add(call)
                 return outputs
@@ -180,13 +180,13 @@ def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], T
         return shift
 
     def constant_context(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return a context of the values that depends on no query and no key."""
+        """Return a context that depends on the values but on no query and no key."""
         attended.append((set(module.modules()), query, key))
         weights = torch.rand(query.shape[2], value.shape[2], generator=chance).to(value).softmax(-1)
         return (weights @ value.repeat_interleave(query.shape[1] // value.shape[1], 1)).transpose(1, 2).contiguous()
 
     def dependencies(values: Tensor, of: list[Tensor]) -> list[Tensor]:
-        """Return, for each of the shifts, which of its outputs the `values` depend on, bool `[output]`."""
+        """Return for each shift in `of` the outputs that `values` depend on, bool `[output]`."""
         nothing = [torch.zeros(shift.shape[-1], dtype=torch.bool, device=shift.device) for shift in of]
         if not values.requires_grad:
             return nothing
@@ -205,7 +205,7 @@ def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], T
             others = dict(zip(shifts, dependencies(output, list(shifts.values())), strict=True))
             uses = {}
             for layer, (inside, query, key) in enumerate(attended):
-                # modules outside of attention, such as a router of experts, may have uses that only other tokens show
+                # modules outside attention, such as a router of experts, may have uses that these tokens do not show
                 within = [call for call in shifts if call[1] == layer and linears[call[0]] in inside]
                 calls = [call for call in within if not others[call].all()]
                 if not calls:
@@ -214,11 +214,11 @@ def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], T
                 of_query, of_key = (
                     [dependencies(head, possible) for head in projected.unbind(1)] for projected in (query, key)
                 )
-                for number, call in enumerate(calls):
-                    queries, keys = (torch.stack([uses_of[number] for uses_of in of]) for of in (of_query, of_key))
+                for index, call in enumerate(calls):
+                    queries, keys = (torch.stack([uses_of[index] for uses_of in of]) for of in (of_query, of_key))
                     feeds = Feeds(others[call], queries, keys)
                     if call not in repeated and feeds.attention_only.any():
-                        # an output without a visible use is computed nevertheless
+                        # outputs without a visible use are computed anyway
                         unseen = ~(feeds.queries.any(0) | feeds.keys.any(0))
                         uses[call] = Feeds(feeds.elsewhere | unseen, feeds.queries, feeds.keys)
             return uses

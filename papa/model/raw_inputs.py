@@ -1,4 +1,4 @@
-"""Pictures and sound: the arguments of such models, and the tokens that the models make of them."""
+"""Images and audio: the arguments of image and audio models, and the tokens that the models make from them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 MEL_KEYS = ("num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "num_mels", "n_mels")
-"""Keys of configs for the number of values in a frame of sound."""
+"""Config keys for the number of values in an audio frame."""
 
 
 def raw_input_of(model: PreTrainedModel) -> str:
-    """Return the name of the pictures or the sound that a model takes."""
+    """Return the name of the argument by which a model accepts images or audio."""
     return next(name for name in RAW_INPUTS if name in accepted_by(model))
 
 
 def raw_batch(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> RawBatch:
-    """Return a batch of pictures or sound, with the tokens that the first layer of the model attends to.
+    """Return a batch of images or audio, with the tokens that the model's first layer attends to.
 
     Raises:
-        InputError: the model does not run on these inputs.
+        InputError: the model cannot run on these inputs.
     """
     name = raw_input_of(model)
     if name not in inputs:
-        raise InputError(f"{type(model).__name__} takes {name}, and {', '.join(inputs) or 'nothing'} was given.")
+        raise InputError(f"{type(model).__name__} takes {name}, but {', '.join(inputs) or 'nothing'} was given.")
     weight = next(model.parameters())
     arguments = {
         key: values.to(weight) if values.is_floating_point() else values.to(weight.device)
@@ -47,13 +47,13 @@ def raw_batch(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> RawBatch:
             model(**arguments)
     except InputError:
         raise
-    except Exception as error:  # wrong inputs raise many errors
+    except Exception as error:  # wrong inputs raise many types of errors
         shape = list(arguments[name].shape)
         raise InputError(f"{type(model).__name__} cannot run on {name} {shape} ({first_line(error)}).") from error
     finally:
         undo()
     if session.examples is None:
-        raise InputError(f"{type(model).__name__} calls no attention function by its name.")
+        raise InputError(f"{type(model).__name__} does not look up its attention by name.")
     real = session.examples.real
     mask = torch.ones_like(session.examples.slots) if real is None else real.long()
     return RawBatch.masked(arguments, mask)
@@ -65,13 +65,13 @@ def stop(*_: object) -> Tensor:
 
 
 def tiny_raw_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Return two pictures, or two sounds, the second one shorter, in a shape that the model takes.
+    """Return two images, or two audio clips (the second one shorter), in a shape that the model accepts.
 
     Raises:
-        InputError: the model takes none of the shapes that papa knows.
+        InputError: the model accepts none of the shapes that papa tries.
     """
     name, weight, chance = raw_input_of(model), next(model.parameters()), torch.Generator().manual_seed(0)
-    problem = f"takes {name} in a shape that papa does not know"
+    problem = f"takes {name} in an unknown shape"
     for shape in _shapes(model, name):
         values = {name: torch.randn(2, *shape, generator=chance).to(weight)}
         masks = [torch.ones(2, length, dtype=torch.long, device=weight.device) for length in dict.fromkeys(shape)]
@@ -82,7 +82,7 @@ def tiny_raw_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
             try:
                 with torch.no_grad():
                     states_of(model, arguments)
-            except Exception as error:  # each model has reasons of its own
+            except Exception as error:  # models raise many types of errors
                 problem = f"cannot run on {name} {[2, *shape]} ({first_line(error)})"
             else:
                 return arguments

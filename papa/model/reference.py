@@ -1,6 +1,6 @@
-"""The reference for replaced heads: an independent, dense and padded version of the formula of Sec. 3.3.
+"""The reference for replaced heads: an independent, dense and padded implementation of Sec. 3.3's formula.
 
-It is another registered function, which uses no slots, packs no tokens and skips no outputs.
+It is a separate registered attention function, which uses no slots, packs no tokens and skips no outputs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "papa_reference"
 
 
 class Reference:
-    """Let a stock model attend by the formula of Sec. 3.3, dense and padded, with some heads replaced."""
+    """Make a stock model compute its attention by the reference inside a `with` block, with some heads replaced."""
 
     def __init__(self, model: PreTrainedModel, constants: Tensor, heads: Iterable[Head], mask: Tensor):
         self.model, self.constants, self.real = model, constants, mask.bool()
@@ -32,13 +32,13 @@ class Reference:
         from transformers import AttentionInterface, AttentionMaskInterface
         from transformers.masking_utils import sdpa_mask
 
-        def whole_mask(*args: Any, **more: Any) -> Tensor | None:
+        def whole_mask(*args: Any, **keywords: Any) -> Tensor | None:
             skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
-            return sdpa_mask(*args, **more | skips)
+            return sdpa_mask(*args, **keywords | skips)
 
         AttentionInterface.register(NAME, self.attention)
         AttentionMaskInterface.register(NAME, whole_mask)
-        self.called, self.before = 0, self.model.config._attn_implementation
+        self.calls, self.before = 0, self.model.config._attn_implementation
         self.model.set_attn_implementation(NAME)
 
     def __exit__(self, *_: object) -> None:
@@ -51,29 +51,29 @@ class Reference:
         key: Tensor,
         value: Tensor,
         attention_mask: Tensor | None,
-        **more: Any,
+        **keywords: Any,
     ) -> tuple[Tensor, None]:
-        """Compute softmax attention term by term, and then replace it by constants in the replaced heads."""
+        """Compute softmax attention term by term, then put constants in its place in the replaced heads."""
         del module
-        layer, self.called = self.called, self.called + 1
-        groups = query.shape[1] // key.shape[1]
-        keys, values = (grouped.repeat_interleave(groups, dim=1) for grouped in (key, value))
-        scaling = more.get("scaling")
+        layer, self.calls = self.calls, self.calls + 1
+        group_size = query.shape[1] // key.shape[1]
+        keys, values = (grouped.repeat_interleave(group_size, dim=1) for grouped in (key, value))
+        scaling = keywords.get("scaling")
         scores = query @ keys.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-        if (cap := more.get("softcap")) is not None:
+        if (cap := keywords.get("softcap")) is not None:
             scores = torch.tanh(scores / cap) * cap
-        if (bias := more.get("position_bias")) is not None:
+        if (bias := keywords.get("position_bias")) is not None:
             scores = scores + bias
         seen = self.real[:, None, None, :].expand(len(scores), 1, scores.shape[2], -1)
         if attention_mask is not None and attention_mask.dtype == torch.bool:
             seen = attention_mask
         elif attention_mask is not None:
             scores, seen = scores + attention_mask, attention_mask > torch.finfo(attention_mask.dtype).min / 2
-        # of visible keys only, because the exponentials of their scores could vanish next to a hidden key's
+        # only over visible keys: next to the score of a hidden key, their exponentials could vanish
         highest = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
         weights = torch.where(seen, (scores - highest).exp(), 0)
         total = weights.sum(-1, keepdim=True)
-        if (sinks := more.get("s_aux")) is not None:
+        if (sinks := keywords.get("s_aux")) is not None:
             total = total + (sinks.view(1, -1, 1, 1) - highest).exp()
         attention = weights / total.clamp(min=1e-30)
         constants = self.constants[layer, self.heads[layer]] * seen

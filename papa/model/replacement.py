@@ -1,8 +1,7 @@
-"""Replacements of softmax attention by constants, which are then applied to values (Sec. 3.3).
+"""Constants that replace softmax attention and multiply values (Sec. 3.3).
 
-Nothing here depends on the type of the model. Let C be the constant of a head, and R the slots of an example's real
-tokens. The head uses C restricted to R x R, with each row divided by the sum of its absolute values. A row of zeros
-stays zero.
+Nothing here depends on the type of the model. Let C be a head's constant, and R the slots of an example's real tokens.
+The head uses C restricted to R × R, with each row divided by the sum of its absolute values. A row of zeros stays zero.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from papa.data.packed import Examples
 from papa.errors import InputError
 
 Head = tuple[int, int]
-"""The number of a layer and the number of a head in it."""
+"""The index of a layer, and the index of a head in this layer."""
 Observer = Callable[[int, Tensor, Examples], None]
-"""Called with the number of a layer, its attention `[example, head, query, key]` and the examples.
+"""Called with the index of a layer, its attention `[example, head, query, key]` and the examples.
 
-Rows of attention at padding are meaningless.
+Rows of attention for padding are meaningless.
 """
 
 
@@ -55,17 +54,17 @@ class Matrices:
         return self.values[..., self.classes.long()]
 
     def to(self, like: Tensor | torch.device) -> Matrices:
-        """Return the same on a device, or on the device and in the type of a tensor."""
+        """Return a copy on a device, or on a tensor's device in its type."""
         return Matrices(self.values.to(like), self.classes.to(like if isinstance(like, torch.device) else like.device))
 
-    def at(self, places: Tensor) -> Tensor:
-        """Return the entries at some places, `[head, place]`; places count the entries of a matrix row by row."""
-        return self.values.index_select(1, self.classes.flatten().index_select(0, places))
+    def at(self, indices: Tensor) -> Tensor:
+        """Return the entries at these indices of a flattened matrix, `[head, index]`."""
+        return self.values.index_select(1, self.classes.flatten().index_select(0, indices))
 
 
 @dataclass(frozen=True)
 class Full:
-    """Matrices with all their entries, `values` `[..., query, key]`."""
+    """Matrices with one value per pair of slots, `values` `[..., query, key]`."""
 
     values: Tensor
 
@@ -77,14 +76,14 @@ class Full:
     def to(self, like: Tensor | torch.device) -> Full:
         return Full(self.values.to(like))
 
-    def at(self, places: Tensor) -> Tensor:
-        """See `Matrices`; the values are `[head, query, key]`."""
-        return self.values.flatten(1).index_select(1, places)
+    def at(self, indices: Tensor) -> Tensor:
+        """See `Matrices.at`; the values are `[head, query, key]`."""
+        return self.values.flatten(1).index_select(1, indices)
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """Constant outputs of heads, `values` `[..., slot, channel]`, in place of matrices times values."""
+    """Constant outputs of heads, `values` `[..., slot, channel]`, used instead of a matrix times the values."""
 
     values: Tensor
 
@@ -94,7 +93,7 @@ class Outputs:
         return self.values.shape[-2]
 
     def to(self, like: Tensor | torch.device) -> Outputs:
-        """Return the same on a device, or on the device and in the type of a tensor."""
+        """Return a copy on a device, or on a tensor's device in its type."""
         return Outputs(self.values.to(like))
 
 
@@ -106,10 +105,10 @@ class HasConstants(Protocol):
 
 
 Constants = Tensor | Matrices | Outputs | HasConstants
-"""Constants of all heads of a model: matrices `[layer, head, query, key]`, also with shared entries, outputs of heads,
-or an object with one of these as `constants`."""
+"""Constants of all heads: matrices `[layer, head, query, key]`, matrices with shared entries, outputs of heads, or an
+object with one of these as `constants`."""
 LayerConstants = Full | Matrices | Outputs
-"""The constants of some heads of a layer."""
+"""Constants of some or all heads of a layer."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class Replace:
-    """`heads` `[replaced]` use their `constant`; the heads in `kept` attend."""
+    """The heads in `heads` use their `constant`; the heads in `kept` attend."""
 
     heads: Tensor
     constant: LayerConstants
@@ -127,20 +126,20 @@ class Replace:
 
     @cached_property
     def order(self) -> Tensor:
-        """The place of each head, `[head]`, in the list of the kept heads and then the replaced ones."""
+        """The index of each head, `[head]`, in the concatenation of kept and replaced heads."""
         return torch.cat([self.kept, self.heads]).argsort()
 
 
 @dataclass(frozen=True)
 class Mix:
-    """Every head uses weight * attention + (1 - weight) * constant; `weights` are `[head]`, or `[example, head]`."""
+    """Every head uses weight * attention + (1 - weight) * constant; `weights` are `[head]` or `[example, head]`."""
 
     weights: Tensor
     constant: LayerConstants
 
 
 Replacement = list[Keep | Replace | Mix]
-"""The plan of each layer for its heads."""
+"""One instruction per layer for its heads."""
 
 
 def replacement_of(
@@ -155,24 +154,24 @@ def replacement_of(
 
     Args:
         constants: see `Constants`; None replaces nothing.
-        heads: the replaced (layer, head) pairs; None means all.
-        mixing: weights `[layer, head]` in [0, 1] of each head's attention; not together with `heads`.
-        like: a tensor with the device and type that constants and weights get.
+        heads: (layer, head) pairs to replace; None means all.
+        mixing: weights `[layer, head]` in [0, 1] of each head's attention; excludes `heads`.
+        like: constants and weights are moved to the device of this tensor, and converted to its type.
 
     Raises:
         InputError: the arguments do not fit the shape or each other.
     """
     if constants is None:
         if heads is not None or mixing is not None:
-            raise InputError("heads or mixing were given without constants; say what replaces attention.")
+            raise InputError("heads or mixing were given without constants; pass the constants that replace attention.")
         return [Keep() for _ in range(shape[0])]
     checked = _checked(constants, shape)
     checked = checked if like is None else checked.to(like)
     if mixing is not None:
         if heads is not None:
-            raise InputError("mixing and heads exclude each other; heads not to be mixed have a weight of 1.")
+            raise InputError("mixing and heads exclude each other; give the heads to be kept a mixing weight of 1.")
         if tuple(mixing.shape) != shape:
-            raise InputError(f"mixing is {list(mixing.shape)}; this model needs [layer, head] = {list(shape)}.")
+            raise InputError(f"mixing has shape {list(mixing.shape)}; this model needs [layer, head] = {list(shape)}.")
         if not bool(((mixing >= 0) & (mixing <= 1)).all()):
             raise InputError("mixing contains weights outside [0, 1].")
         weights = mixing.to(checked.values)
@@ -191,9 +190,9 @@ def _of_layer(constants: LayerConstants, layer: int, heads: Tensor | None = None
 
 
 def _checked(constants: Constants, shape: tuple[int, int]) -> LayerConstants:
-    """Return the constants of all heads of a model; raise `InputError` unless they fit its shape and are finite.
+    """Return the constants of all heads; raise `InputError` unless they fit the model's shape and are finite.
 
-    Constants that are being learned may be infinite, because the training reports that.
+    Constants that are being trained may be infinite, because the training itself reports that.
     """
     values = constants if isinstance(constants, Tensor | Matrices | Outputs) else getattr(constants, "constants", None)
     checked: LayerConstants | None = Full(values) if isinstance(values, Tensor) else values
@@ -202,19 +201,19 @@ def _checked(constants: Constants, shape: tuple[int, int]) -> LayerConstants:
         form = type(constants).__name__ if checked is None else list(checked.values.shape)
         raise InputError(
             f"The constants are {form}; this model needs [layer, head, query, key] = "
-            f"[{shape[0]}, {shape[1]}, slots, slots], or a form of them that papa made for it."
+            f"[{shape[0]}, {shape[1]}, slots, slots], or constants that papa made for it."
         )
     if not isinstance(checked, Outputs):
         pairs = list((checked.values if isinstance(checked, Full) else checked.classes).shape[-2:])
         if pairs[0] != pairs[1]:
-            raise InputError(f"Constant matrices are square, [query, key]; {pairs} were given.")
+            raise InputError(f"Constant matrices must be square; they are [query, key] = {pairs}.")
     if not checked.values.requires_grad and not _finite(checked.values):
-        raise InputError("The constants contain NaN or infinity; give finite ones.")
+        raise InputError("The constants contain NaN or infinity; pass finite ones.")
     return checked
 
 
 def _finite(values: Tensor) -> bool:
-    # both extremes are NaN if any value is; this needs no memory
+    # minimum and maximum are NaN if any value is; a mask of all values would need memory
     return not values.numel() or all(bool(end.isfinite()) for end in values.aminmax())
 
 
@@ -225,7 +224,7 @@ def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
         try:
             layer, head = map(int, pair)
         except (TypeError, ValueError):
-            raise InputError(f"heads lists pairs (layer, head), such as (0, 3); {pair!r} is none.") from None
+            raise InputError(f"heads contains {pair!r}; it must contain pairs (layer, head), such as (0, 3).") from None
         if not (0 <= layer < layers and 0 <= head < per_layer):
             raise InputError(
                 f"Head {(layer, head)} does not exist; the model has {layers} layers of {per_layer} heads."
@@ -235,16 +234,16 @@ def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
 
 
 def check_slots(replacement: Replacement, slots: int) -> None:
-    """Raise `InputError` unless all constants are for inputs with this number of slots."""
+    """Raise `InputError` unless all constants have this number of slots."""
     for planned in replacement:
         if not isinstance(planned, Keep) and planned.constant.slots != slots:
             raise InputError(
-                f"The constants have {planned.constant.slots} slots and the inputs {slots}; they must agree."
+                f"The constants have {planned.constant.slots} slots but the inputs {slots}; the numbers must agree."
             )
 
 
 def replaced_in(replacement: Replacement) -> list[Head]:
-    """Return the (layer, head) pairs that are replaced; mixed heads are not."""
+    """Return the (layer, head) pairs that are replaced; mixed heads do not count."""
     return [
         (layer, head)
         for layer, planned in enumerate(replacement)
@@ -254,28 +253,28 @@ def replaced_in(replacement: Replacement) -> list[Head]:
 
 
 def restrict(matrices: Full | Matrices, examples: Examples, allowed: Tensor | None) -> Tensor:
-    """Return constants as examples use them: `[example or 1, head, query, key]`, normalised row by row.
+    """Restrict constants to the tokens of examples, `[example or 1, head, query, key]`, and normalise each row.
 
     Args:
-        matrices: those of some heads, by slot.
-        examples: the slots of their tokens.
-        allowed: bool `[example or 1, head or 1, query or 1, key]`, the keys that a query sees: tokens that the model's
-            rule allows; None means all.
+        matrices: constants of some heads, indexed by slot.
+        examples: the layout with the slots of the tokens.
+        allowed: bool `[example or 1, head or 1, query or 1, key]`, True if the query sees the key; None means that
+            every query sees every key.
 
     Raises:
         InputError: a token is in a slot that the constants lack.
     """
     slots = _slots(matrices, examples)
-    where = slots[:, -examples.queries :, None] * matrices.slots + slots[:, None, :]
-    chosen = matrices.at(where.flatten()).view(-1, *where.shape).transpose(0, 1)
+    indices = slots[:, -examples.queries :, None] * matrices.slots + slots[:, None, :]
+    entries = matrices.at(indices.flatten()).view(-1, *indices.shape).transpose(0, 1)
     if allowed is not None:
-        chosen = chosen * allowed
-    total = chosen.abs().sum(-1, keepdim=True)
-    return chosen / torch.where(total > 0, total, 1)
+        entries = entries * allowed
+    total = entries.abs().sum(-1, keepdim=True)
+    return entries / torch.where(total > 0, total, 1)
 
 
 def outputs_at(outputs: Outputs, examples: Examples) -> Tensor:
-    """Return constant contexts, `[example or 1, head, place, channel]`; errors as in `restrict`."""
+    """Return constant outputs at the slots of examples, `[example or 1, head, position, channel]`; see `restrict`."""
     slots = _slots(outputs, examples)[:, -examples.queries :]
     return outputs.values[:, slots].transpose(0, 1)
 
@@ -283,24 +282,25 @@ def outputs_at(outputs: Outputs, examples: Examples) -> Tensor:
 def _slots(constant: LayerConstants, examples: Examples) -> Tensor:
     if examples.slots.numel() and int(examples.slots.max()) >= constant.slots:
         raise InputError(
-            f"The constants have {constant.slots} slots and the inputs use slot {int(examples.slots.max())}, counted "
-            f"from 0; cut inputs to {constant.slots} tokens, or take constants of more slots."
+            f"The constants have {constant.slots} slots, but the inputs use slot {int(examples.slots.max())} (counted "
+            f"from 0); truncate inputs to {constant.slots} tokens, or use constants with more slots."
         )
     return examples.slots[:1] if examples.same_slots else examples.slots
 
 
 @dataclass(frozen=True)
 class Attending:
-    """Heads with everything that their attention needs.
+    """Parameters of some heads' attention.
 
     Args:
-        query, key: `[example, head, place, channel]`.
-        scaling: factor of the products of queries and keys.
-        allowed: bool `[example or 1, head or 1, query or 1, key]`, the keys that a query sees; None means all.
-        causal: whether a query sees exactly the places up to its own.
-        added: a term of the scaled scores, `[example or 1, head, query, key]`.
-        softcap: bound of the scaled scores, by a tanh.
-        sinks: `[head]`, the score of a key without a value.
+        query, key: `[example, head, position, channel]`.
+        scaling: factor that multiplies the products of queries and keys.
+        allowed: bool `[example or 1, head or 1, query or 1, key]`, True if the query sees the key; None means that
+            every query sees every key.
+        causal: whether a query sees exactly the keys up to its position.
+        added: a bias that is added to scaled scores, `[example or 1, head, query, key]`.
+        softcap: limit that a tanh imposes on scaled scores.
+        sinks: `[head]`, the score of an additional key without a value.
     """
 
     query: Tensor
@@ -327,13 +327,13 @@ class Attending:
         return softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1]
 
 
-# The functions below return contexts `[example, head, place, channel]` of heads, from values of the same shape.
-# `dropout` is the share of entries that is dropped. As in the published code, it follows replacing and mixing, so
-# entries of constants are dropped too.
+# The functions below return heads' contexts `[example, head, position, channel]` from values of the same shape.
+# `dropout` is the probability with which an entry is dropped. As in the published code, dropout follows replacing and
+# mixing, so entries of constants are dropped too.
 
 
 def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
-    """Return the context of heads that attend, by fused attention if torch has it."""
+    """Return the context of heads that attend, computed by fused attention if torch supports the parameters."""
     if heads.softcap is not None or heads.sinks is not None:
         return _dropped(heads.attention(), len(values), dropout) @ values
     if heads.causal and heads.added is None and heads.query.shape[2] == heads.key.shape[2]:
@@ -354,11 +354,11 @@ def replaced_context(constants: Tensor, values: Tensor, dropout: float) -> Tenso
 
 
 def mixed_context(weights: Tensor, constants: Tensor, heads: Attending, values: Tensor, dropout: float) -> Tensor:
-    """Return the context of heads that mix attention, by its `weights`, with constants (Sec. 3.2)."""
+    """Return the context of heads that interpolate between constants (weight 0) and attention (weight 1); Sec. 3.2."""
     mixed = constants + weights[..., None, None] * (heads.attention() - constants)
     return _dropped(mixed, len(values), dropout) @ values
 
 
 def _dropped(attention: Tensor, examples: int, dropout: float) -> Tensor:
-    # examples may share constants, but not the dropped entries
+    # examples may share constants, but each drops other entries
     return torch.dropout(attention.expand(examples, -1, -1, -1), dropout, True) if dropout else attention

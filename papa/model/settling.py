@@ -1,7 +1,7 @@
-"""Settling a model: find the form in which it takes batches, and compare it with its stock form.
+"""Settle a model: find the form in which it accepts batches, and compare it with its stock form.
 
-If attention were not replaced, or positions were not those of the model's code, the numbers would be plausible and
-wrong. So a model must agree with transformers on tiny batches, and with the formula if heads are replaced.
+If attention were not replaced, or positions differed from those in the model's code, results would be plausible but
+wrong. So on tiny batches a model must agree with transformers, and with the formula if heads are replaced.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 LONG_LAYOUT = 1024
-"""The largest number of positions for which a model is tried on a packed row with more tokens than that."""
+"""A model with at most this many positions is tried on a packed row with more tokens than positions."""
 Stock = tuple[Packed, list[Tensor]]
 """A batch, and the hidden states of its tokens in the stock model."""
 
 
 def settle(full: PreTrainedModel, session: Session) -> Trial:
-    """Put papa's attention into a model, with its head if it has one, in place; and check it.
+    """Replace the attention of a model (with its head, if any) by papa's, in place, and check it.
 
     Raises:
-        InputError: the attention of the model cannot be replaced, or a check fails.
+        InputError: the model's attention cannot be replaced, or a check fails.
     """
     model = cast("PreTrainedModel", full.base_model)
     stock = _stock_by_padding(model)
@@ -52,15 +52,15 @@ def settle(full: PreTrainedModel, session: Session) -> Trial:
 def settle_plain(
     model: PreTrainedModel, inputs: Mapping[str, Tensor] | None, before: Stock | None
 ) -> tuple[AttentionFacts, bool]:
-    """Check a patched model that takes batches as its stock form does.
+    """Check a patched model that accepts batches as its stock form does.
 
     Args:
         model: a model in which only the attention is papa's.
-        inputs: a tiny batch, if the model takes no text.
-        before: the results of the stock model with padding before the tokens; None if it fails on it.
+        inputs: a tiny batch, if the model accepts no text.
+        before: results of the stock model for padding before the tokens; None if it cannot run on it.
 
     Returns:
-        The facts about its attention, and whether padding may be before the tokens.
+        The facts about the model's attention, and whether padding may precede the tokens.
     """
     with _refusing_errors(type(model).__name__), _at_rest(model):
         trial = Trial(model, Session())
@@ -73,13 +73,13 @@ def settle_plain(
 
 
 def stock_of(model: PreTrainedModel, padding: Padding) -> Stock:
-    """Return a tiny batch with padding in this place, and its hidden states in the stock model."""
+    """Return a tiny batch with padding at this position, and its hidden states in the stock model."""
     batch = tiny_batch(model, padding)
     return batch, Form(False).states(model, batch)
 
 
 def stock_with_padding_before(model: PreTrainedModel) -> Stock | None:
-    """Return `stock_of` the model with padding before the tokens; None if the model fails on it."""
+    """Return `stock_of` the model with padding before the tokens; None if the model cannot run on it."""
     with _at_rest(model), suppress(Exception):
         return stock_of(cast("PreTrainedModel", model.base_model), "before")
     return None
@@ -94,10 +94,11 @@ def _stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
     for padding in ("between", "after"):
         try:
             stock[padding] = stock_of(model, padding)
-        except Exception as error:  # each model has reasons of its own
+        except Exception as error:  # models raise many types of errors
             pad_id = getattr(model.config, "pad_token_id", 0)
             remedy = "" if pad_id is not None else "; set pad_token_id in its config.json"
-            raise InputError(f"{type(model).__name__} cannot run as it is ({first_line(error)}){remedy}.") from error
+            problem = first_line(error).removesuffix(".")
+            raise InputError(f"{type(model).__name__} cannot run as it is ({problem}){remedy}.") from error
         if not all(bool(state.isfinite().all()) for state in stock[padding][1]):
             dtype = next(model.parameters()).dtype
             raise InputError(f"its hidden states are not finite in {dtype}; load it in float32.")
@@ -109,9 +110,9 @@ def _stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
 class Trial:
     """A patched model that is compared with its stock form.
 
-    `form` is the fastest form in which it is right, and `facts` are about its attention. `states` is the number of its
-    hidden states, embeddings included, and `hidden` is the size of the last one. `padding_before` is whether padding
-    may be before the tokens.
+    `form` is the fastest form that gives correct results, and `facts` describe its attention. `states` is the number of
+    hidden states, embeddings included, and `hidden` the size of the last one. `padding_before` is whether padding may
+    precede the tokens.
     """
 
     facts: AttentionFacts
@@ -137,7 +138,7 @@ class Trial:
         return replacement_of((self.facts.layers, self.facts.heads), constants, heads, like=self.weight)
 
     def settle(self, stock: Mapping[Padding, Stock]) -> None:
-        """Run all checks, and choose the form of batches and the output of pruned projections."""
+        """Run all checks, and choose the form of batches and the output form of pruned projections."""
         facts = self.read_facts(type(self.base).__name__, stock["after"][0])
         batch, expected = stock["after" if facts.causal else "between"]
         self.states, self.hidden = len(expected), int(expected[-1].shape[-1])
@@ -148,10 +149,10 @@ class Trial:
         self._choose_output(batch)
 
     def _choose_form(self, stock: Mapping[Padding, Stock], batch: Packed) -> bool:
-        """Choose the fastest form that is right; return whether padding may be before the tokens."""
+        """Choose the fastest correct form; return whether padding may precede the tokens."""
         problems: dict[Form, str] = {}
         wanted = [stock[padding] for padding in ("after", "before") if padding in stock]
-        # a form that is also right with padding before the tokens is preferred
+        # forms that are also correct with padding before the tokens come first
         for needed in (wanted, wanted[:1]) if self.facts.causal else ([stock["between"]],):
             for form in forms_of(self.base):
                 self.form = form
@@ -160,7 +161,7 @@ class Trial:
                         [state for tiny, _ in needed for state in self.run(tiny)],
                         [state for _, states in needed for state in states],
                     )
-                    if form.packed and not (self._keeps_examples_apart(batch) and self._takes_long_rows(batch)):
+                    if form.packed and not (self._isolates_examples(batch) and self._accepts_long_rows(batch)):
                         continue
                 except Exception as error:  # a wrong form may fail in any way
                     problems[form] = str(error) or type(error).__name__
@@ -168,15 +169,15 @@ class Trial:
                 if off <= self.tolerance:
                     return not self.facts.causal or len(needed) == 2
                 problems[form] = (
-                    f"with nothing replaced its hidden states are {off:.1e} (relative) from those of transformers; "
-                    f"{self.tolerance:.0e} is allowed in {self.weight.dtype}"
+                    f"with no head replaced, its hidden states differ from those of transformers by {off:.1e} "
+                    f"(relative); at most {self.tolerance:.0e} is allowed in {self.weight.dtype}"
                 )
         raise InputError(f"{problems[Form(False)].removesuffix('.')}.")
 
-    def _takes_long_rows(self, batch: Packed) -> bool:
+    def _accepts_long_rows(self, batch: Packed) -> bool:
         """Return True if a packed row may have more tokens than the model has positions; else raise the model's error.
 
-        A model that limits the length of its row does so before its first attention.
+        A model that checks the length of a row does so before its first attention.
         """
         limit = slots_limit(self.full.config, self.form)
         if limit > LONG_LAYOUT:
@@ -191,8 +192,8 @@ class Trial:
             self.session.stand_in = None
         return True
 
-    def _keeps_examples_apart(self, batch: Packed) -> bool:
-        """Return whether no token of a packed row feeds another example, as it would through a convolution.
+    def _isolates_examples(self, batch: Packed) -> bool:
+        """Return whether no token of a packed row affects another example, as it would through a convolution.
 
         Gradients show this exactly, even if the effect on hidden states is tiny.
         """
@@ -214,7 +215,7 @@ class Trial:
         return len(shifts) == 1 and not bool(feeding[0].reshape(-1, feeding[0].shape[-1])[: len(inside)][~inside].any())
 
     def _identity(self, batch: Packed) -> Tensor:
-        """Return constants by which a token attends only to itself, as no softmax over several tokens does."""
+        """Return constants that let each token see only itself, which no softmax over several tokens does."""
         shape = self.facts.layers, self.facts.heads, batch.n, batch.n
         return torch.eye(batch.n, device=self.weight.device, dtype=self.weight.dtype).expand(shape)
 
@@ -227,7 +228,7 @@ class Trial:
                 raise InputError(f"replacing the attention of all heads of layer {layer} changes nothing.")
 
     def check_formula(self, batch: Packed) -> None:
-        """Refuse a model that differs from the dense, padded formula if half of its heads are replaced."""
+        """Refuse a model that differs from the reference if half of its heads are replaced."""
         if self.base.config.model_type in MODULES:
             return
         padded, (layers, heads) = Form(False), (self.facts.layers, self.facts.heads)
@@ -239,15 +240,15 @@ class Trial:
             expected = [padded.tokens(state, batch) for state in states_of(self.base, arguments)]
         if not (off := distance(states, expected)) <= self.tolerance:
             raise InputError(
-                f"with half of the heads of {type(self.base).__name__} replaced it is {off:.1e} from what the formula "
-                "gives."
+                f"with half of the heads of {type(self.base).__name__} replaced, hidden states differ from the formula "
+                f"by {off:.1e} (relative)."
             )
 
     def _choose_output(self, batch: Packed) -> None:
-        """Choose the fastest output of pruned projections with the same hidden states as the full output."""
+        """Choose the fastest output form of pruned projections that leaves hidden states unchanged."""
         layers, per_layer = self.facts.layers, self.facts.heads
         every = [(layer, head) for layer in range(layers) for head in range(per_layer)]
-        # different heads in each layer, no head of some groups, and once a single head
+        # different heads in each layer, groups with all heads replaced, and a single kept head
         chosen = [[(layer, head) for layer, head in every if (head + layer) % step] for step in (2, 3, per_layer)]
         constants = self._identity(batch)
         replacements = [self.replacement(constants, heads) for heads in (*chosen, every)]
@@ -263,24 +264,26 @@ class Trial:
             if distance(states("compact"), expected) <= self.tolerance:
                 return
         if not (off := distance(states("zero-filled"), expected)) <= self.tolerance:
-            name = type(self.base).__name__
-            raise InputError(f"{name} is {off:.1e} from itself if replaced heads compute no query and no key.")
+            raise InputError(
+                f"hidden states of {type(self.base).__name__} change by {off:.1e} (relative) if replaced heads compute "
+                "no query and no key."
+            )
 
 
 @contextmanager
 def _refusing_errors(name: str) -> Iterator[None]:
-    """Turn errors of a model's code into an `InputError`; it may require more of attention functions than papa's do."""
+    """Turn errors in a model's code into an `InputError`; models may need more from an attention than papa supports."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{name} does not run with papa's attention ({first_line(error)}).") from error
+        raise InputError(f"{name} cannot run with papa's attention ({first_line(error)}).") from error
 
 
 @contextmanager
 def _at_rest(model: PreTrainedModel) -> Iterator[None]:
-    """Switch off a model's dropout and all gradients inside; restore them afterwards."""
+    """Switch off a model's dropout, and all gradients, inside the `with` block."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""The check of a model by `papa verify`: distances from the stock model and from the formula of replaced heads."""
+"""`papa verify`: measure a model's distances from its stock form, and from the reference if heads are replaced."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verified:
-    """Measurements of a model on a tiny batch. Distances are those of hidden states, relative to their norm.
+    """Measurements of a model on a tiny batch. Distances are between hidden states, relative to their norm.
 
     Args:
-        kind: its type, as its config names it.
-        form: packed or padded; "refused" if it cannot be used.
-        why: the reason of a refusal.
+        kind: model type in the config.
+        form: packed or padded; "refused" if the model cannot be used.
+        why: the reason for a refusal.
         causal: whether no token sees a later one.
-        layers, heads, groups: its sizes; `layers` are those that attend.
-        numbers: the layers that attend, as the model itself counts its layers; empty if all do.
-        stock: the distance from the stock model.
-        half, all: the distance from the reference, with every other head and with all heads replaced; nan without a
-            reference, because the attention of the model is a module of papa's.
-        own_attention: the distance from the stock model if each head has, as a constant, its own attention to the only
-            text; nan if attention does not sum to one, as with sinks.
-        skipped: the share of queries and keys that are not computed if all heads are replaced.
+        layers: number of layers with attention.
+        heads, groups: numbers of heads and of key heads per layer.
+        numbers: indices of the layers with attention in the model's code; empty if all layers have it.
+        stock: distance from the stock model.
+        half, all: distance from the reference, with every other head and with all heads replaced; NaN for models whose
+            attention is a module of papa's, which have no reference.
+        own_attention: distance from the stock model if each head's constant is its attention to the only text of a
+            batch; NaN if rows of attention do not sum to one, as with sinks.
+        skipped: share of queries and keys that are not computed if all heads are replaced.
     """
 
     kind: str
@@ -56,7 +57,7 @@ class Verified:
 
 
 def verify(stock: PreTrainedModel) -> Verified:
-    """Compare a model with its stock form and with the reference, on a tiny batch; `stock` stays as it is."""
+    """Compare a copy of a stock model with the model itself and with the reference, on a tiny batch."""
     kind = stock.config.model_type
     try:
         with torch.no_grad():
@@ -81,8 +82,8 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
         with Reference(base, constants, heads, dense(batch)[1]):
             expected = padded.states(base, batch)
         distances[name] = distance(model.run(batch, model.replacement(constants, heads)), expected)
-    numbers = tuple(number for number in model.numbers if number is not None)
-    all_attend = numbers == tuple(range(len(numbers))) and model.states <= len(numbers) + 1
+    indices = tuple(index for index in model.numbers if index is not None)
+    all_attend = indices == tuple(range(len(indices))) and model.states <= len(indices) + 1
     return Verified(
         kind,
         str(model.form),
@@ -91,7 +92,7 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
         layers=model.layers,
         heads=model.heads,
         groups=model.groups,
-        numbers=() if all_attend else numbers,
+        numbers=() if all_attend else indices,
         own_attention=_distance_with_own_attention(model, base, batch),
         skipped=_skipped_share(model),
         **distances,

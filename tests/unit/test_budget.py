@@ -67,7 +67,7 @@ class Scarce:
         self.alive_at_next_attempt.append(sum(reference() is not None for reference in self.failed))
 
         def short(layer, attention):
-            if layer.number == self.layer and len(batch.ids) > self.most:
+            if layer.index == self.layer and len(batch.ids) > self.most:
                 self.failed.append(weakref.ref(attention))
                 raise torch.OutOfMemoryError("out of memory")
             observer(layer, attention)
@@ -124,7 +124,7 @@ def test_an_example_that_does_not_fit_is_an_error(loaded, corpus):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
     scarce = Scarce(loaded, 2)
     averaging = Averaging(scarce, train.n)
-    with pytest.raises(InputError, match=r"is too small for one example of . tokens; take fewer slots"):
+    with pytest.raises(InputError, match=r"is too small for one example of . tokens; use fewer slots"):
         list(averaging.add_group(train, TokenBudget(100)))
 
 

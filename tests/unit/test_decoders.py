@@ -302,7 +302,7 @@ def test_a_decoder_needs_no_mask_if_padding_stands_behind_the_tokens(constants):
 
 def test_a_model_without_a_head_has_no_logits():
     ours = Model(stock("distilbert"))
-    with pytest.raises(papa.InputError, match="DistilBertModel has no head, and so no logits"):
+    with pytest.raises(papa.InputError, match="DistilBertModel has no head, so it returns no logits"):
         ours.logits(texts())
 
 
@@ -313,7 +313,7 @@ def test_a_head_that_says_nothing_of_each_token_has_no_logits(name, texts_given)
     config = getattr(transformers, f"{name}Config")(**SIZES | ENDS, num_labels=5)
     ours = Model(getattr(transformers, f"{name}ForSequenceClassification")(config))
     inputs = {key: values[-texts_given:, :5] for key, values in texts().items()}
-    with pytest.raises(papa.InputError, match=rf"The head of {name}ForSeq.* gives logits \[\d, 5\] for inputs \["):
+    with pytest.raises(papa.InputError, match=rf"The head of {name}ForSeq.* returns logits \[\d, 5\] for inputs \["):
         ours.logits(inputs)
 
 
@@ -328,7 +328,7 @@ def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is
     model = stock("llama").train()
     before = [module.training for module in model.modules()]
     monkeypatch.setattr("papa.model.attention.restrict", lambda matrices, *_: 0.9 * matrices.values[None])
-    with pytest.raises(papa.InputError, match="from what the formula gives"):
+    with pytest.raises(papa.InputError, match="hidden states differ from the formula"):
         papa.replaced_attention(model, constants).__enter__()
     assert [module.training for module in model.modules()] == before
     assert model.config._attn_implementation == "eager"
@@ -362,11 +362,11 @@ def test_a_model_that_is_wrong_if_padding_stands_before_the_tokens_takes_none_th
     monkeypatch.setattr("papa.model.settling.stock_of", other)
     ours = Model(copy.deepcopy(decoder))
     assert not ours.padding_before and ours.hidden_states(texts()).isfinite().all()
-    with pytest.raises(InputError, match=r"^LlamaModel is right only with padding after the tokens; put"):
+    with pytest.raises(InputError, match=r"^LlamaModel gives correct results only with padding after the tokens; put"):
         ours.hidden_states(texts(left=True))
     with papa.replaced_attention(decoder, constants):
         assert decoder(**texts()).logits.isfinite().all()
-        with pytest.raises(InputError, match=r"^LlamaForCausalLM is right only with padding after"):
+        with pytest.raises(InputError, match=r"^LlamaForCausalLM gives correct results only with padding after"):
             decoder(**texts(left=True))
 
 
@@ -388,7 +388,7 @@ def test_within_replaced_attention_there_is_no_second_one(name, constants):
     before = model(**given, output_hidden_states=True).hidden_states[-1]
     with papa.replaced_attention(model, constants):
         inside = model(**given, output_hidden_states=True).hidden_states[-1]
-        with pytest.raises(InputError, match="is papa's already; leave the other"):
+        with pytest.raises(InputError, match="is already papa's; leave the other"):
             papa.replaced_attention(model, constants).__enter__()
         assert torch.equal(model(**given, output_hidden_states=True).hidden_states[-1], inside)
     assert torch.equal(model(**given, output_hidden_states=True).hidden_states[-1], before)
@@ -426,10 +426,10 @@ def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(
         close(model(given["input_ids"], None, given["attention_mask"]).logits[real], expected)
         with pytest.raises(InputError, match="position_ids restart within a row"):
             model(given["input_ids"][:1], position_ids=torch.arange(SLOTS)[None] % 9)
-        with pytest.raises(InputError, match=r"^Attention was asked for outside of a call of the model"):
+        with pytest.raises(InputError, match=r"^A part of a model with replaced attention was called directly"):
             model.base_model(**given)
         for inputs in (given, {"input_ids": given["input_ids"][-1:]}):
-            with pytest.raises(InputError, match="call that model itself, with a cache that grows"):
+            with pytest.raises(InputError, match="call the whole model, with a cache that grows"):
                 model.generate(**inputs, max_new_tokens=2, cache_implementation="static")
 
 

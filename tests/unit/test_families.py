@@ -76,7 +76,7 @@ def operations(ours, inputs, constants=None, heads=None):
 
 
 def test_a_replaced_head_computes_no_query_no_key_and_no_distances(model, inputs, matrices, monkeypatch):
-    monkeypatch.setattr("papa.model.linear._onednn_takes", lambda _: False)  # the counter does not know its products
+    monkeypatch.setattr("papa.model.linear._onednn_supports", lambda _: False)  # the counter does not know its products
     tokens, hidden = rounded_up(int(inputs["attention_mask"].sum())), HEADS * CHANNELS
     none, some, every = (
         operations(Model(copy.deepcopy(model)), inputs, *given)
@@ -180,7 +180,7 @@ def test_every_position_of_a_token_is_a_slot_and_no_other(model, ours, slots):
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     close(ours.hidden_states(inputs), stock_states(model, inputs))
     longer = {name: torch.cat([values, values[:, :1]], dim=1) for name, values in inputs.items()}
-    with pytest.raises(papa.InputError, match=f"{slots + 1} slots, the model has positions for {slots}"):
+    with pytest.raises(papa.InputError, match=f"{slots + 1} slots, but the model has {slots} positions"):
         ours.hidden_states(longer)
 
 

@@ -14,7 +14,7 @@ SHAPES = [(0, 23), (23,), (1, 23), (5, 23), (2, 3, 23), (67, 23), (1, 1031, 23)]
 def wide(request, monkeypatch):
     """Both ways, whatever this processor is and has."""
     monkeypatch.setattr(linear_module, "_has_avx512", lambda: request.param)
-    monkeypatch.setattr(linear_module, "_intel", lambda: False)
+    monkeypatch.setattr(linear_module, "_is_intel", lambda: False)
     return request.param
 
 
@@ -51,7 +51,7 @@ def test_outputs_and_gradients_are_those_of_a_plain_layer(plain, frozen, shape):
 @pytest.mark.parametrize("intel", [False, True])
 def test_registers_and_processors_choose_the_way_of_products(plain, frozen, wide, monkeypatch, intel):
     met = []
-    monkeypatch.setattr(linear_module, "_intel", lambda: intel)
+    monkeypatch.setattr(linear_module, "_is_intel", lambda: intel)
     monkeypatch.setattr(linear_module, "_by_rows", lambda inputs, layer: met.append(len(inputs)) or layer(inputs))
     inputs = torch.randn(7, 23)
     close(frozen(inputs), plain(inputs))
@@ -74,7 +74,7 @@ def test_who_made_the_processor_is_read(told, theirs, monkeypatch):
     monkeypatch.undo()  # what the other tests have in its place
     monkeypatch.setattr(linear_module.Path, "read_text", read)
     monkeypatch.setattr(linear_module.platform, "processor", lambda: "arm")
-    assert linear_module._intel.__wrapped__() is theirs
+    assert linear_module._is_intel.__wrapped__() is theirs
 
 
 def test_few_numbers_of_rows_are_met():
@@ -129,7 +129,7 @@ def probed_again():
     linear_module._onednn_works.cache_clear()
 
 
-@pytest.mark.parametrize("name", ["_multiply", "_reordered"])
+@pytest.mark.parametrize("name", ["_multiply", "_prepack"])
 @pytest.mark.parametrize("error", [AttributeError, RuntimeError, TypeError])
 def test_private_operations_that_are_gone_are_done_without(plain, frozen, monkeypatch, probed_again, name, error):
     def gone(*_):

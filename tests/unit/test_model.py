@@ -72,8 +72,8 @@ def test_the_stock_model_is_put_back_whatever_happens_inside(model, inputs, matr
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda given: {name: values[1:2, :-2] for name, values in given.items()}, "23 slots and the inputs 21"),
-        (lambda given: given | {"output_attentions": True}, "returns no attentions; leave output_attentions out"),
+        (lambda given: {name: values[1:2, :-2] for name, values in given.items()}, "23 slots but the inputs 21"),
+        (lambda given: given | {"output_attentions": True}, "cannot return attentions; leave out output_attentions"),
         (lambda given: given | {"attention_mask": None}, "input_ids and attention_mask"),
         (lambda given: {"inputs_embeds": torch.zeros(2, SLOTS, HEADS * CHANNELS)}, "input_ids and attention_mask"),
         (lambda given: given | {"attention_mask": given["attention_mask"][:, :-1]}, r"\[11, 22\] must be"),
@@ -88,7 +88,7 @@ def test_a_plain_model_refuses_what_it_cannot_do_with_replaced_attention(model, 
 def test_a_plain_model_whose_config_asks_for_attentions_is_refused(model, inputs, matrices):
     model.set_attn_implementation("eager")
     model.config.output_attentions = True
-    with papa.replaced_attention(model, matrices), pytest.raises(papa.InputError, match="returns no attentions"):
+    with papa.replaced_attention(model, matrices), pytest.raises(papa.InputError, match="cannot return attentions"):
         model(**inputs)
 
 
@@ -128,10 +128,10 @@ def test_inputs_that_cannot_be_right_are_refused(ours, inputs, change, message):
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS + 1), {}, "square"),
         (torch.zeros(LAYERS, HEADS, SLOTS + 1, SLOTS + 1), {}, "must agree"),
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [(LAYERS, 0)]}, "does not exist"),
-        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [3]}, r"pairs \(layer, head\), such as .*; 3 is none"),
-        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": 3}, r"pairs \(layer, head\), such as .*; 3 is none"),
+        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [3]}, r"contains 3; it must contain pairs"),
+        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": 3}, r"contains 3; it must contain pairs"),
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.full((LAYERS, HEADS), 2.0)}, "outside"),
-        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.ones(HEADS, LAYERS)}, "mixing is"),
+        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.ones(HEADS, LAYERS)}, "mixing has"),
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.ones(LAYERS, HEADS), "heads": []}, "exclude"),
         (None, {"heads": [(0, 0)]}, "without constants"),
         (torch.full((LAYERS, HEADS, SLOTS, SLOTS), torch.nan), {}, "The constants contain NaN or infinity"),
@@ -145,7 +145,7 @@ def test_replacements_that_cannot_be_right_are_refused(ours, inputs, constants, 
 
 
 def test_a_batch_that_is_no_dict_is_said(ours, inputs):
-    with pytest.raises(papa.InputError, match="a str was given; several batches are a list of such dicts"):
+    with pytest.raises(papa.InputError, match="a str was given; pass several batches as a list of such dicts"):
         [ours.pack(batch) for batch in inputs]
 
 
@@ -178,19 +178,19 @@ def test_models_of_tests_share_what_was_checked_and_nothing_else(model, inputs, 
 
 
 def test_something_else_than_a_model_is_said(model, ours, inputs, matrices):
-    with pytest.raises(papa.InputError, match=r"papa\.Model is needed, and a BertModel was given; papa\.load_model"):
+    with pytest.raises(papa.InputError, match=r"papa\.Model is needed, but a BertModel was given; load one with"):
         check_model(model)
     assert check_model(ours) is ours
-    with pytest.raises(papa.InputError, match=r"A model of transformers is needed.*'bert-base-uncased' was given"):
+    with pytest.raises(papa.InputError, match=r"A transformers model is needed.*'bert-base-uncased' was given"):
         Model("bert-base-uncased")
-    with pytest.raises(papa.InputError, match=r"A model of transformers is needed.* a papa.Model, .* was given"):
+    with pytest.raises(papa.InputError, match=r"A transformers model is needed.* a papa.Model, .* was given"):
         papa.replaced_attention(ours, matrices).__enter__()
 
 
 def test_a_model_that_is_papas_already_is_refused(model):
     ours = copy.deepcopy(model)
     Model(ours)
-    with pytest.raises(papa.InputError, match=r"given to papa\.Model before; load it again"):
+    with pytest.raises(papa.InputError, match=r"already passed to papa\.Model; load it again"):
         Model(ours)
 
 
@@ -209,6 +209,6 @@ def test_in_the_formula_a_key_that_is_not_seen_counts_for_nothing_however_high_i
     query, key = torch.full((1, 1, 2, 1), 10.0), torch.tensor([1.0, 20.0]).view(1, 1, 2, 1)
     value = torch.tensor([3.0, 5.0]).view(1, 1, 2, 1)
     formula = Reference(None, torch.zeros(1, 1, 2, 2), [], torch.ones(1, 2))
-    formula.called = 0
+    formula.calls = 0
     context, _ = formula.attention(None, query, key, value, torch.ones(1, 1, 2, 2).tril().bool())
     assert context.flatten().tolist() == [3.0, 5.0]

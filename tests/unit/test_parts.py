@@ -117,10 +117,10 @@ def sentences(model, train, constants, weights):
     half = [{name: own[:, :7] for name, own in batch.items()} for batch in batches]
     maskless = [{"input_ids": batch["input_ids"]} for batch in batches]
     learn = [
-        ((batches[0], labels), "learn_lambda takes several batches, and one was given; put it into a list"),
-        (([], labels), "learn_lambda takes several batches, and there is no batch"),
+        ((batches[0], labels), "learn_lambda takes a list of batches, but a single batch was given; put it into"),
+        (([], labels), "learn_lambda takes a list of batches, but the list was empty"),
         ((maskless, labels), "have no attention_mask; lay_out returns"),
-        ((batches[:1] + half[1:], labels), "A batch has 7 slots after batches of 13; learn_lambda needs one layout"),
+        ((batches[:1] + half[1:], labels), "A batch has 7 slots, but earlier ones have 13; learn_lambda needs"),
         ((batches, labels[:-1]), "There are 60 train examples and 59 labels"),
         ((batches, ["yes"] * 60), "All training examples have the label yes"),
         ((batches, [0.5] * 60), "Labels are texts or whole numbers.*the first is a float"),
@@ -130,11 +130,11 @@ def sentences(model, train, constants, weights):
     ]
     for given, said in learn:
         yield lambda given=given: papa.learn_lambda(model, constants, *given), said
-    yield lambda: papa.learn_lambda(model, constants, half, labels), "constants have 13 slots and the inputs 7"
-    yield lambda: papa.sweep(model, constants, weights, (half, labels), (half, labels)), "13 slots and the inputs 7"
+    yield lambda: papa.learn_lambda(model, constants, half, labels), "constants have 13 slots but the inputs 7"
+    yield lambda: papa.sweep(model, constants, weights, (half, labels), (half, labels)), "13 slots but the inputs 7"
     yield lambda: papa.learn_lambda(model, batches[0], *train), "The constants are dict; this model needs"
-    yield lambda: model.hidden_states(half[0], constants), "constants have 13 slots and the inputs 7"
-    yield lambda: model.hidden_states(batches, constants), "a list was given; several batches are a list of such"
+    yield lambda: model.hidden_states(half[0], constants), "constants have 13 slots but the inputs 7"
+    yield lambda: model.hidden_states(batches, constants), "a list was given; pass several batches as a list of such"
     yield lambda: papa.sweep(model, constants, [3], train, train), r"An order lists all heads as \(layer, head\)"
     yield lambda: papa.sweep(model, constants, [(0, 0)], train, train), "does not order the heads of this model"
     yield lambda: papa.sweep(model, constants, torch.rand(2, 2), train, train), r"weights of heads are \[2, 2\]"
@@ -144,16 +144,16 @@ def sentences(model, train, constants, weights):
     yield lambda: papa.sweep(model, constants, weights, train, other), "label 'maybe' is only in validation"
     for call in (papa.learn_lambda, papa.sweep):
         asked = (*train, None) if call is papa.learn_lambda else (weights, train, train)
-        yield lambda call=call, asked=asked: call(stock, constants, *asked), "papa.Model is needed, and a BertModel"
-    yield lambda: papa.average_attention(stock, batches), "papa.Model is needed, and a BertModel was given"
-    yield lambda: papa.fit_probe(stock, *train), "papa.Model is needed, and a BertModel was given"
+        yield lambda call=call, asked=asked: call(stock, constants, *asked), "papa.Model is needed, but a BertModel"
+    yield lambda: papa.average_attention(stock, batches), "papa.Model is needed, but a BertModel was given"
+    yield lambda: papa.fit_probe(stock, *train), "papa.Model is needed, but a BertModel was given"
     yield lambda: papa.fit_probe(model, batches, None), "fit_probe needs labels"
     yield lambda: papa.fit_probe(torch.zeros(60, 3, 7, 5), *train), "60 examples of 13 slots; give"
     yield (
         lambda: papa.fit_probe(torch.zeros(60, 3, 13, 5), *train, model.replacement()),
         "Hidden states and a replacement were given",
     )
-    yield lambda: papa.Model(model), "a papa.Model, whose own methods take constants, was given"
+    yield lambda: papa.Model(model), "a papa.Model, whose methods already take constants, was given"
     yield lambda: papa.measure(model, *texts_of(20)), "a papa.Model was given"
     yield lambda: papa.Recipe(fractions=("8",)), r"fractions is \('8',\); a recipe has"
     yield lambda: papa.Recipe(epochs=0), "epochs is 0; a recipe has"

@@ -122,9 +122,9 @@ def test_padding_is_what_no_query_sees_in_a_mask_that_a_model_makes_by_itself():
 
 def test_constants_of_other_slots_and_other_inputs_are_refused():
     model = papa.Model(stock("vit"))
-    with pytest.raises(InputError, match=r"The constants have 7 slots and the inputs 10"):
+    with pytest.raises(InputError, match=r"The constants have 7 slots but the inputs 10"):
         model.hidden_states(inputs_of("vit"), torch.rand(LAYERS, HEADS, 7, 7))
-    with pytest.raises(InputError, match=r"ViTModel takes pixel_values, and input_ids was given"):
+    with pytest.raises(InputError, match=r"ViTModel takes pixel_values, but input_ids was given"):
         papa.average_attention(model, [{"input_ids": torch.ones(1, 3, dtype=torch.long)}])
     with pytest.raises(InputError, match=r"ViTModel cannot run on pixel_values \[1, 3, 5, 5\]"):
         papa.average_attention(model, [{"pixel_values": torch.ones(1, 3, 5, 5)}])

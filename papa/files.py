@@ -1,8 +1,8 @@
-"""Files that stages write and read: intact or absent, with a record of how they were made, and checked when read.
+"""Write and read the files of stages: each is complete or absent, records how it was made, and is checked when read.
 
-An artefact contains its *provenance* if its format has room for a text. The provenance has facts about the content,
-the *trace* of the job that made it (stage, version, settings, digests of inputs), and a digest of facts and content.
-The digest is one of values, not of bytes: the same values have the same digest in every file.
+An artefact contains its *provenance* if its format can store a text. The provenance has facts about the content, the
+*trace* of the job that made it (stage, version, settings, digests of inputs), and a digest of facts and content. The
+digest depends on values, not on bytes: the same values have the same digest in every file.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
 PathLike = str | os.PathLike[str]
 KEY = "papa"
-"""Name of the provenance in formats with named texts."""
+"""Key under which a file stores its provenance."""
 REBUILD = "delete it and run the workflow again"
-"""Advice about a damaged file."""
-PAGE = re.compile(r'<meta name="papa-provenance" content="([^"]*)">')
-"""Pattern of the provenance in an HTML page."""
+"""Advice for a damaged file."""
+PAGE_PROVENANCE = re.compile(r'<meta name="papa-provenance" content="([^"]*)">')
+"""Matches the provenance in an HTML page."""
 
 
 @dataclass(frozen=True)
 class Trace:
     """The record of how an artefact was made: a stage, its settings, and the content of its inputs.
 
-    An artefact is up to date if its trace is the one that the config asks for now. For example, λ has the stage
-    "lambda", version 1, settings such as `{"seed": 0, "constant": "average", ...}`, and digests of `tokens`,
-    `labels`, `constants` and `model`. Times of files, paths and the machine are no part of it.
+    An artefact is up to date if its trace is the one that the config requires. For example, λ has the stage "lambda",
+    version 1, settings such as `{"seed": 0, "constant": "average", ...}`, and digests of `tokens`, `labels`,
+    `constants` and `model`. File times, paths and the machine are not recorded.
 
     Args:
-        stage: the name of the stage.
-        version: the version of that stage, which changes when its numbers do.
-        settings: the settings of the stage, as JSON.
-        inputs: the digest of the content of each input, by the stage's name for it.
+        stage: name of the stage.
+        version: version of the stage, which changes when its results do.
+        settings: settings of the stage, as JSON.
+        inputs: maps the stage's name for each input to the digest of its content.
     """
 
     stage: str
@@ -76,10 +76,10 @@ class Provenance:
 
     @classmethod
     def parse(cls, text: str | bytes | None) -> Provenance:
-        """Read the result of `text()`; raises ValueError, KeyError or TypeError if it is something else."""
+        """Parse the result of `text()`; raise ValueError, KeyError or TypeError if it is something else."""
         content = json.loads(text or "")
         if content["traced"] != digest_of_json(content["trace"]):
-            raise ValueError("its trace is not what was written")
+            raise ValueError("its trace was changed")
         return cls(content["facts"], Trace(**content["trace"]) if content["trace"] else None, content["digest"])
 
 
@@ -89,12 +89,12 @@ class _Hash(Protocol):
 
 
 def hashing() -> _Hash:
-    """Return a new digest, to which content is added."""
+    """Return an empty digest, to be updated with content."""
     return hashlib.blake2b(digest_size=20)
 
 
 def digest_of_json(value: object) -> str:
-    """Return the digest of a value that JSON can contain."""
+    """Return the digest of a JSON value."""
     digest = hashing()
     digest.update(_json(value).encode())
     return digest.hexdigest()
@@ -104,24 +104,24 @@ def digest_of_json(value: object) -> str:
 def replacing(path: PathLike) -> Iterator[Path]:
     """Yield a temporary path next to `path`; rename it to `path` on success, remove it on any error.
 
-    A reader therefore sees the old file, the new file or none, never a part of one. Parts of the same file that a
-    killed writer left are deleted.
+    A reader therefore sees the old file, the new file or none, but never a partial one. Partial files that killed
+    writers of the same file left behind are deleted.
 
     Raises:
-        InputError: the file cannot be written, with the system's reason.
+        InputError: the file cannot be written; the message has the system's reason.
     """
-    place = Path(path)
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.partial")
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        for left in place.parent.glob(f".{glob.escape(place.name)}.*.partial"):
-            left.unlink()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for leftover in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
+            leftover.unlink()
         yield temporary
         with open(temporary, "rb+") as written:
             os.fsync(written.fileno())
-        os.replace(temporary, place)
+        os.replace(temporary, target)
     except OSError as error:
-        reason = f"{place} could not be written ({_reason(error)})"
+        reason = f"{target} could not be written ({_reason(error)})"
         raise InputError(f"{reason}, and the partial file was removed; fix the cause and run again.") from error
     finally:
         with suppress(OSError):
@@ -132,19 +132,19 @@ def replacing(path: PathLike) -> Iterator[Path]:
 
 
 class TableWriter:
-    """A Parquet file that is written in groups of rows."""
+    """A Parquet file that is being written, one row group after another."""
 
     def __init__(self, file: pq.ParquetWriter, facts: Mapping[str, object], trace: Trace | None):
         self._file, self.facts, self._trace = file, dict(facts), trace
         self._groups: list[str] = []
 
     def write(self, table: pa.Table) -> None:
-        """Add a group of rows."""
+        """Add a row group."""
         self._file.write_table(table, row_group_size=max(1, table.num_rows))
         self._groups.append(digest_of_table(table))
 
     def end(self) -> None:
-        """Write the provenance, with the digest of each group; `facts` may have grown until now."""
+        """Write the provenance with the digest of each row group; callers may add to `facts` until then."""
         provenance = _sealed({**self.facts, "groups": self._groups}, self._trace, [])
         self._file.add_key_value_metadata({KEY: provenance.text()})
 
@@ -153,7 +153,7 @@ class TableWriter:
 def writing_table(
     path: PathLike, schema: pa.Schema, facts: Mapping[str, object], trace: Trace | None = None
 ) -> Iterator[TableWriter]:
-    """Write a Parquet file group by group; it appears after the block, or not at all."""
+    """Write a Parquet file by row groups; it appears when the `with` block has succeeded, or not at all."""
     import pyarrow.parquet as pq
 
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as file:
@@ -163,13 +163,13 @@ def writing_table(
 
 
 def write_table(table: pa.Table, path: PathLike, facts: Mapping[str, object], trace: Trace | None = None) -> None:
-    """Write `table` as Parquet with `facts` about it, which JSON can contain, and its trace."""
+    """Write a table as Parquet, with its trace and with `facts` about it, which are JSON values."""
     with writing_table(path, table.schema, facts, trace) as writer:
         writer.write(table)
 
 
 class TableFile:
-    """A Parquet file that is read group by group; its `provenance` is read first."""
+    """A Parquet file that is read by row groups; its `provenance` is read when it is opened."""
 
     def __init__(self, path: PathLike, file: pq.ParquetFile, provenance: Provenance):
         self.path, self.file, self.provenance = path, file, provenance
@@ -182,47 +182,47 @@ class TableFile:
         """The facts that the table was written with."""
         return {key: value for key, value in self.provenance.facts.items() if key != "groups"}
 
-    def group(self, number: int) -> pa.Table:
-        """Return the rows of a group; raises `DamagedArtefact` if they do not have their digest."""
-        table = self.file.read_row_group(number, use_threads=False)
-        if digest_of_table(table) != self._digests[number]:
-            raise DamagedArtefact(f"{self.path} is damaged (its rows are not what was written); {REBUILD}.")
+    def group(self, index: int) -> pa.Table:
+        """Return a row group; raise `DamagedArtefact` if its digest is wrong."""
+        table = self.file.read_row_group(index, use_threads=False)
+        if digest_of_table(table) != self._digests[index]:
+            raise DamagedArtefact(f"{self.path} is damaged (rows have changed since they were written); {REBUILD}.")
         return table
 
-    def read(self, numbers: Iterable[int] | None = None) -> pa.Table:
-        """Return the rows of some groups, by default of all; `provenance_of` returns the facts of this table."""
+    def read(self, indices: Iterable[int] | None = None) -> pa.Table:
+        """Return the rows of some row groups (None: all), as a table that keeps the provenance."""
         import pyarrow as pa
 
-        tables = [self.group(number) for number in (range(len(self._digests)) if numbers is None else numbers)]
+        tables = [self.group(index) for index in (range(len(self._digests)) if indices is None else indices)]
         table = pa.concat_tables(tables) if tables else self.schema.empty_table()
         return table.replace_schema_metadata({KEY: self.provenance.text()})
 
 
 @contextmanager
 def opened_table(path: PathLike) -> Iterator[TableFile]:
-    """Open a Parquet file to read it in parts; raises `DamagedArtefact` if it is missing, damaged or not papa's."""
+    """Open a Parquet file to read it by row groups; raise `DamagedArtefact` if it is missing, damaged or not papa's."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        # pq.read_table would load code for datasets of many files: 50 MB in every job
+        # pq.read_table would load code for data sets of many files: 50 MB in every job
         with pq.ParquetFile(path) as file:
             provenance = _checked(path, (file.metadata.metadata or {}).get(KEY.encode()), [])
             if len(provenance.facts["groups"]) != file.metadata.num_row_groups:
-                raise DamagedArtefact(f"{path} is damaged (it has lost rows); {REBUILD}.")
+                raise DamagedArtefact(f"{path} is damaged (rows are missing); {REBUILD}.")
             yield TableFile(path, file, provenance)
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise DamagedArtefact(f"{path} cannot be read as a table of papa ({_reason(error)}); {REBUILD}.") from error
+        raise DamagedArtefact(f"{path} cannot be read as a papa table ({_reason(error)}); {REBUILD}.") from error
 
 
 def read_table(path: PathLike) -> pa.Table:
-    """Read a Parquet file; raises `DamagedArtefact` if it is missing, damaged or not papa's."""
+    """Read a Parquet file; raise `DamagedArtefact` if it is missing, damaged or not papa's."""
     with opened_table(path) as file:
         return file.read()
 
 
 def digest_of_table(table: pa.Table) -> str:
-    """Return the digest of column names, types and values, which does not depend on chunks."""
+    """Return the digest of column names, types and values, which does not depend on how they are chunked."""
     digest = hashing()
     for name, column in zip(table.column_names, table.columns, strict=True):
         kind = re.sub(r"<\w+: ", "<", str(column.type))  # Parquet renames the values of lists
@@ -232,7 +232,7 @@ def digest_of_table(table: pa.Table) -> str:
 
 
 def _feed(digest: _Hash, values: pa.Array) -> None:
-    """Add the values of an Arrow array to a digest: which are missing, how long they are, and their content."""
+    """Update a digest with an Arrow array: missing values, lengths, and content."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -243,7 +243,7 @@ def _feed(digest: _Hash, values: pa.Array) -> None:
             _feed(digest, chunk)
     elif pa.types.is_null(kind):
         pass
-    elif pa.types.is_dictionary(kind):  # the texts count, not their numbers
+    elif pa.types.is_dictionary(kind):  # the values count, not their codes
         _feed(digest, values.dictionary_decode())
     else:
         if values.null_count:
@@ -267,7 +267,7 @@ def _feed(digest: _Hash, values: pa.Array) -> None:
 def footer_of(path: PathLike) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the facts of a Parquet file and the number of values in each column, without reading rows.
 
-    For a column of lists, these are the values in the lists. Raises FileNotFoundError if there is no file.
+    For a column of lists, the values inside the lists are counted. Raise FileNotFoundError if there is no file.
     """
     import pyarrow.parquet as pq
 
@@ -295,7 +295,7 @@ def provenance_of(table: pa.Table | TableFile) -> dict[str, Any]:
 def write_json(
     content: Mapping[str, object], path: PathLike, trace: Trace | None = None, facts: Mapping[str, object] | None = None
 ) -> None:
-    """Write `content` as JSON with sorted keys: the same content gives the same bytes. NaN is refused."""
+    """Write `content` as JSON with sorted keys, so the same content gives the same bytes. NaN is refused."""
     provenance = _sealed(facts or {}, trace, [_json(content).encode()])
     signed = {**content, KEY: json.loads(provenance.text())}
     text = json.dumps(signed, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
@@ -304,7 +304,7 @@ def write_json(
 
 
 def read_json(path: PathLike) -> dict[str, Any]:
-    """Read a file of `write_json`; raises `DamagedArtefact` if it is missing, damaged or something else."""
+    """Read a file that `write_json` wrote; raise `DamagedArtefact` if it is missing, damaged or something else."""
     content, provenance = _json_of(path)
     _checked(path, provenance, [_json(content).encode()])
     return content
@@ -313,7 +313,7 @@ def read_json(path: PathLike) -> dict[str, Any]:
 def write_tensors(
     tensors: Mapping[str, Tensor], path: PathLike, facts: Mapping[str, object], trace: Trace | None = None
 ) -> None:
-    """Write `tensors` as safetensors with `facts` about them and their trace."""
+    """Write `tensors` as safetensors, with their trace and with `facts` about them."""
     from safetensors.torch import save
 
     provenance = _sealed(facts, trace, _parts_of_tensors(tensors))
@@ -322,7 +322,7 @@ def write_tensors(
 
 
 def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors and facts of `write_tensors`; raises `DamagedArtefact` if the file is something else."""
+    """Return tensors and facts that `write_tensors` wrote; raise `DamagedArtefact` if the file is something else."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -335,23 +335,23 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def provenance_of_arrays(facts: Mapping[str, object], trace: Trace | None, arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the provenance of an HDF5 file with these `arrays`, to write as its attribute `KEY`."""
+    """Return the provenance of an HDF5 file with these `arrays`, which is stored as its attribute `KEY`."""
     digests = {name: digest_of_array(values) for name, values in arrays.items()}
     return _sealed({**facts, "arrays": digests}, trace, []).text()
 
 
 def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return the facts of an HDF5 file; raises `DamagedArtefact` if these `arrays` are not what was written."""
+    """Return the facts of an HDF5 file; raise `DamagedArtefact` if `arrays` differ from the written ones."""
     facts = dict(_checked(path, text, []).facts)
     digests = facts.pop("arrays", {})
     for name, values in arrays.items():
         if digests.get(name) != digest_of_array(values):
-            raise DamagedArtefact(f"{path} is damaged (its {name} is not what was written); {REBUILD}.")
+            raise DamagedArtefact(f"{path} is damaged ({name} has changed since it was written); {REBUILD}.")
     return facts
 
 
 def digest_of_array(values: np.ndarray) -> str:
-    """Return the digest of type, shape and values."""
+    """Return the digest of an array's type, shape and values."""
     import numpy as np
 
     digest = hashing()
@@ -372,38 +372,35 @@ def write_page(text: str, path: PathLike, trace: Trace | None = None) -> None:
 
 
 def read_provenance(path: PathLike) -> Provenance | None:
-    """Return the provenance of an artefact without reading its content; None if it has none or cannot be read.
-
-    The content is not checked.
-    """
+    """Return an artefact's provenance without reading or checking its content; None if it is missing or unreadable."""
     try:
         text = _READERS[Path(path).suffix](path)
         return None if text is None else Provenance.parse(text)
-    except Exception:  # a damaged file can make its reader raise any error
+    except Exception:  # a damaged file can make a reader raise any error
         return None
 
 
 def trace_of(path: PathLike) -> Trace | None:
-    """Return the trace of an artefact; None if it has none."""
+    """Return an artefact's trace; None if it has none."""
     provenance = read_provenance(path)
     return None if provenance is None else provenance.trace
 
 
 def must_agree(path: PathLike, actual: Mapping[str, object], expected: Mapping[str, object]) -> None:
-    """Raise `InputError` if the actual facts of an artefact are not the expected ones."""
+    """Raise `InputError` if an artefact's facts are not the expected ones."""
     for key, value in expected.items():
         if str(actual.get(key)) != str(value):
             raise InputError(
-                f"{path} was made with {key} {actual.get(key)}, but {value} is needed; "
-                "compute it again for this model and layout."
+                f"{path} was made with {key} {actual.get(key)}, but {value} is needed; compute it again for this model "
+                "and layout."
             )
 
 
 def digest_of(path: PathLike) -> str:
-    """Return the digest of content that an artefact records; raises `DamagedArtefact` if it records none."""
+    """Return the content digest that an artefact records; raise `DamagedArtefact` if it records none."""
     provenance = read_provenance(path)
     if provenance is None:
-        raise DamagedArtefact(f"{path} has no record of its content: it is damaged or no file of papa; {REBUILD}.")
+        raise DamagedArtefact(f"{path} has no record of its content: it is damaged or not papa's; {REBUILD}.")
     return provenance.digest
 
 
@@ -430,7 +427,7 @@ def _text_in_arrays(path: PathLike) -> str | None:
 
 def _text_in_page(path: PathLike) -> str | None:
     with open(path, encoding="utf-8") as page:
-        match = PAGE.search(page.read(1 << 20))
+        match = PAGE_PROVENANCE.search(page.read(1 << 20))
     return html.unescape(match[1]) if match else None
 
 
@@ -444,7 +441,7 @@ _READERS = {
 
 
 def _sealed(facts: Mapping[str, object], trace: Trace | None, parts: Iterable[bytes]) -> Provenance:
-    """Return a provenance whose digest covers the facts and `parts` of the content."""
+    """Return a provenance with the digest of the facts and of the content, which is passed in `parts`."""
     facts = json.loads(_json(facts))
     return Provenance(facts, trace, _digest_of(facts, parts))
 
@@ -458,15 +455,15 @@ def _digest_of(facts: object, parts: Iterable[bytes]) -> str:
 
 
 def _checked(path: PathLike, text: str | bytes | None, parts: Iterable[bytes]) -> Provenance:
-    """Return the provenance in `text`; raises `DamagedArtefact` if the content in `parts` does not have its digest."""
+    """Return the provenance in `text`; raise `DamagedArtefact` if its digest is not that of the content in `parts`."""
     try:
         provenance = Provenance.parse(text)
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedArtefact(
-            f"{path} has no record of how it was made: it is damaged or no file of papa; {REBUILD}."
+            f"{path} has no record of how it was made: it is damaged or not papa's; {REBUILD}."
         ) from error
     if provenance.digest != _digest_of(provenance.facts, parts):
-        raise DamagedArtefact(f"{path} is damaged (it is not what was written); {REBUILD}.")
+        raise DamagedArtefact(f"{path} is damaged (it has changed since it was written); {REBUILD}.")
     return provenance
 
 
@@ -500,6 +497,6 @@ def _json(value: object) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the system's reason if it has one, else the first line of a library's message."""
-    number = getattr(error, "errno", None)
-    return os.strerror(number) if number else first_line(error)
+    """Return the operating system's reason for an error or, if there is none, the first line of its message."""
+    code = getattr(error, "errno", None)
+    return os.strerror(code) if code else first_line(error)

@@ -1,7 +1,7 @@
-"""`papa cost`: time and operations of a stock model, and of papa with none, half and all of the heads replaced.
+"""`papa cost`: measure time and operations of a stock model, and of papa with none, half and all heads replaced.
 
-Operations are counted, so they are the same on every machine. The forms of a model are timed in turns, so other work on
-the machine slows all of them equally.
+Operations are counted, so they are the same on every machine. The forms of a model are timed in turns, so that other
+work on the machine slows all of them equally.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 EXAMPLES, ROUNDS = 8, 7
-"""Texts in a batch, and rounds of timing."""
-ATTENTION = "sdpa"
-"""The default attention of transformers for models that support it."""
+"""Number of texts per batch, and of timed rounds."""
+DEFAULT_ATTENTION = "sdpa"
+"""Transformers' default attention for models that support it."""
 FORMS = {"stock": "transformers", "none": "papa, none replaced", "half": "half replaced", "all": "all replaced"}
 NOTE = (
-    f"{EXAMPLES} texts at once, which fill all slots; half: half of the heads in every layer. Times are medians of "
-    f"{ROUNDS} runs, taken in turns; speed is the time of transformers divided by this time."
+    f"Batches have {EXAMPLES} texts, which fill all slots; half: half of the heads in every layer. Times are medians "
+    f"of {ROUNDS} runs, taken in turns; speed is the time of transformers divided by this time."
 )
 
 
@@ -48,14 +48,14 @@ def cost(places: Sequence[str], slots: Sequence[int], device: str = "auto", atte
     """Measure models in their stock form and with replaced heads.
 
     Args:
-        places: folders of models, installed packages, ids on the hub, or configs, for all models that they run.
+        places: hub ids, folders, installed packages, or configs, which stand for all models that they run.
         slots: lengths of texts in tokens.
-        device: where models run.
-        attention: the attention of the stock model, such as "eager"; by default that of transformers, sdpa.
+        device: device that runs the models.
+        attention: attention of the stock model, such as "eager"; the default is that of transformers, sdpa.
 
     Returns:
-        `models`, with a row for each model, length and form: operations and seconds per text, the ratio of the stock
-        model's time to this time, and the attention of the stock model; and the machine.
+        `models`, with a row for each model, length and form: operations and seconds per text, the stock model's time
+        divided by this time, and the stock model's attention; and facts about the machine.
 
     Raises:
         InputError: a model cannot be loaded, its attention cannot be replaced or set, or texts are too long for it.
@@ -72,18 +72,20 @@ def cost(places: Sequence[str], slots: Sequence[int], device: str = "auto", atte
 
 
 def _set_attention(stock: PreTrainedModel, attention: str) -> str:
-    """Set the attention of the stock model, and return the one it uses."""
+    """Set the stock model's attention, and return the one that the model then uses."""
     try:
-        stock.set_attn_implementation(attention or ATTENTION)
+        stock.set_attn_implementation(attention or DEFAULT_ATTENTION)
     except (ValueError, ImportError) as error:
         if attention:
-            raise InputError(f"This model has no attention {attention!r} ({first_line(error)}); try eager.") from error
+            raise InputError(
+                f"This model does not support {attention!r} attention ({first_line(error)}); try eager."
+            ) from error
     base = cast("PreTrainedModel", stock.base_model)
     return str(base.config.get_text_config()._attn_implementation)
 
 
 def _models(places: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-    """Return the location and the revision of each model by its name."""
+    """Map the name of each model to its location and revision."""
     models: dict[str, tuple[str, str | None]] = {}
     for place in places:
         if not place.endswith((".yaml", ".yml")):
@@ -102,7 +104,7 @@ def _of_length(stock: PreTrainedModel, model: Model, n: int) -> list[dict[str, o
     config = base.config.get_text_config()
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and n > longest:
-        raise InputError(f"{n} slots are more than the {longest} positions of the model; give a smaller --slots.")
+        raise InputError(f"--slots is {n}, but the model has only {longest} positions; give a smaller number.")
     chance = torch.Generator().manual_seed(0)
     ids = torch.randint(10, config.vocab_size, (EXAMPLES, n), generator=chance).to(model.device)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -126,24 +128,24 @@ def _of_length(stock: PreTrainedModel, model: Model, n: int) -> list[dict[str, o
 def _operations(run: Callable[[], object]) -> int:
     """Count the floating-point operations of matrix products, including those of attention."""
     counter = FlopCounterMode(display=False)
-    # the counter knows only PyTorch's products, not those of oneDNN and fused attention
+    # the counter recognises only PyTorch's own products, not those of oneDNN and fused attention
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # these flags also set those of other devices, which warn
+        warnings.simplefilter("ignore")  # setting these flags also sets those of other devices, which warn
         with torch.backends.mkldnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH), counter:
             run()
     return int(counter.get_total_flops())
 
 
 def _times(forms: Mapping[str, Callable[[], object]], device: torch.device) -> dict[str, list[float]]:
-    """Measure the seconds of each form in each round, after a first round that compiles kernels."""
+    """Measure the seconds that each form takes in each round, after an untimed round that compiles kernels."""
     times: dict[str, list[float]] = {name: [] for name in forms}
     for _ in range(ROUNDS + 1):
         for name, run in forms.items():
-            begun = perf_counter()
+            begin = perf_counter()
             run()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-            times[name].append(perf_counter() - begun)
+            times[name].append(perf_counter() - begin)
     return {name: seconds[1:] for name, seconds in times.items()}
 
 
@@ -160,17 +162,17 @@ def _processor() -> str:
 
 
 def print_cost(measured: Mapping[str, Any], console: Console) -> None:
-    """Print a table for each model, and the machine."""
+    """Print a table for each model, and facts about the machine."""
     frame = pd.DataFrame(measured["models"])
     for name, rows in frame.groupby("model", sort=False):
         stock = f"{FORMS['stock']} ({rows['attention'].iloc[0]})"
         cells = {
             "slots": rows["slots"].map(str),
             "form": rows["form"].map(FORMS | {"stock": stock}),
-            "GFLOP a text": (rows["operations"] / 1e9).map("{:.3g}".format),
-            "ms a text": (1e3 * rows["seconds"]).map("{:.3g}".format),
+            "GFLOP per text": (rows["operations"] / 1e9).map("{:.3g}".format),
+            "ms per text": (1e3 * rows["seconds"]).map("{:.3g}".format),
             "speed": rows["ratio"].map("× {:.2f}".format),
-            "of all runs": rows["ratio_low"].map("{:.2f}".format) + " to " + rows["ratio_high"].map("{:.2f}".format),
+            "range": rows["ratio_low"].map("{:.2f}".format) + " to " + rows["ratio_high"].map("{:.2f}".format),
         }
         rules = tuple(range(len(FORMS), len(rows), len(FORMS)))
         Table(str(name), pd.DataFrame(cells), 2, rules=rules).print(console)

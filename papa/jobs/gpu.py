@@ -1,4 +1,4 @@
-"""A GPU for each job of one machine, chosen before torch is imported and reserved by a lock of the kernel."""
+"""Reserve a GPU for each job on a machine by a kernel lock, before torch is imported."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from papa.errors import InputError
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 DRIVER = "/proc/driver/nvidia/gpus"
-BETWEEN_TRIES = 1.0  # seconds
+RETRY_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
 def claim(device: str) -> None:
-    """Reserve one GPU for this process until it ends, and hide the others from CUDA; wait while all are taken.
+    """Reserve one GPU for this process until it ends, and hide the others from CUDA; wait if all are taken.
 
-    Only if the config's `device` is "auto" or "cuda" does papa choose; otherwise it reserves nothing.
+    Nothing is reserved unless `device` is "auto" or "cuda".
     """
-    if device in ("auto", "cuda") and (there := visible()):
-        os.environ[VARIABLE] = take(there, lock_folder())
-        log.info("this job has the GPU %s", os.environ[VARIABLE])
+    if device in ("auto", "cuda") and (gpus := visible_gpus()):
+        os.environ[VARIABLE] = take(gpus, lock_folder())
+        log.info("this job uses GPU %s", os.environ[VARIABLE])
 
 
-def visible() -> list[str]:
-    """List the GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES; all if that is not set."""
+def visible_gpus() -> list[str]:
+    """List the GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES; all if it is not set."""
     if (listed := os.environ.get(VARIABLE)) is not None:  # like CUDA, stop at the first invalid name
         names = takewhile(re.compile("[0-9]+|(GPU|MIG)-.+").fullmatch, map(str.strip, listed.split(",")))
         return list(dict.fromkeys(names))
-    files = list(Path("/dev").glob("nvidia[0-9]*"))  # they appear when a GPU is first used; before that, ask the driver
-    number = sum(os.access(file, os.R_OK | os.W_OK) for file in files) if files else len([*Path(DRIVER).glob("*")])
-    return [str(device) for device in range(number)]
+    files = list(Path("/dev").glob("nvidia[0-9]*"))  # they exist once a GPU was used; before that, ask the driver
+    usable = sum(os.access(file, os.R_OK | os.W_OK) for file in files) if files else len([*Path(DRIVER).glob("*")])
+    return [str(device) for device in range(usable)]
 
 
 def take(devices: Sequence[str], folder: Path) -> str:
@@ -53,18 +53,18 @@ def take(devices: Sequence[str], folder: Path) -> str:
             except BlockingIOError:
                 os.close(file)
             else:
-                os.utime(file)  # a cleaner of old temporary files would delete it
+                os.utime(file)  # or a cleaner of old temporary files may delete it
                 return device  # the file stays open, because closing it would unlock it
         if not logged:
-            number, logged = len(devices), True
-            log.info("all GPUs (%s) are taken; waiting for one (limit: --resources gpu=%d)", ", ".join(devices), number)
-        time.sleep(BETWEEN_TRIES)
+            total, logged = len(devices), True
+            log.info("all GPUs (%s) are taken; waiting for one (limit: --resources gpu=%d)", ", ".join(devices), total)
+        time.sleep(RETRY_SECONDS)
 
 
 def lock_folder() -> Path:
-    """Return the folder where the user's jobs lock their GPUs; raises `InputError` if it belongs to someone else.
+    """Return the folder of this user's GPU locks; raise `InputError` if it belongs to someone else.
 
-    Each SLURM job has a separate folder, because it has its GPUs for itself and may call the first of them 0.
+    Each SLURM job has a separate folder, because its GPUs are its own and may also be numbered from 0.
     """
     parts = ["papa-gpus", str(os.getuid()), *filter(None, [os.environ.get("SLURM_JOB_ID")])]
     folder = Path(tempfile.gettempdir(), "-".join(parts))
@@ -73,7 +73,7 @@ def lock_folder() -> Path:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise InputError(
-            f"{folder}, in which jobs lock their GPUs, is not a folder of yours; "
-            "remove it, or set TMPDIR to a folder of yours, the same for all jobs."
+            f"{folder}, in which jobs lock their GPUs, is not a folder that you own; remove it, or set TMPDIR to a "
+            "folder that you own, the same for all jobs."
         )
     return folder

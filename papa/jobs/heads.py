@@ -1,7 +1,7 @@
-"""`papa heads`: the kept and the replaced heads at a fraction, and the weight of each head, for other tools.
+"""`papa heads`: list kept and replaced heads at a fraction, and the weight of each head, for other tools.
 
-DuoAttention and similar tools read a table with a number for each layer and head of keys. Head pruning reads the heads
-of each layer. Both follow from an order of heads and its weights.
+DuoAttention and similar tools read a table with a number per layer and key head. Head pruning needs a list of heads per
+layer. Both follow from an order of heads and its weights.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 CARD = Path(__file__).parent / "card.md"
-"""Template of the README in a shared folder; a test runs its code."""
-LISTED = 8
-"""The most orders that an error message lists."""
+"""Template for the README.md in a shared folder; a test runs its code."""
+LISTED_ORDERS = 8
+"""Most orders that an error message lists."""
 
 
 def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") -> dict[str, Any]:
-    """Return the heads of one order, in plain values.
+    """Split the heads of one order into kept and replaced ones.
 
     Args:
-        results: a folder of results.
-        of: MODEL/TASK/CONSTANT/ORDER, such as `bert/mood/average/lambda-0`, or a beginning that only one order has.
-        fraction: the share of heads that is kept.
+        results: a results folder.
+        of: MODEL/TASK/CONSTANT/ORDER, such as `bert/mood/average/lambda-0`, or a unique beginning of it.
+        fraction: share of heads to keep.
 
     Returns:
         `model`, `task`, `constant`, `order`, `fraction`; `kept` and `replaced`, pairs (layer, head); `prune`, the
@@ -51,21 +51,21 @@ def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") ->
         heads that are replaced together.
 
     Raises:
-        InputError: there is no such order, or there are several.
+        InputError: no order matches, or several do.
     """
     names = _order_names(Path(results), of)
     table = read_table(Path(results, ARTEFACTS["order"].path(**names)))
     ranked = list(zip(table["layer"].to_pylist(), table["head"].to_pylist(), strict=True))
     kept, unit_size = Fraction(fraction_of(fraction)), int(provenance_of(table).get("unit_size", 1))
-    number = len(ranked) - unit_size * floor(kept * (len(ranked) // unit_size))
-    replaced = sorted(ranked[:number])
+    replaced_count = len(ranked) - unit_size * floor(kept * (len(ranked) // unit_size))
+    replaced = sorted(ranked[:replaced_count])
     prune: dict[str, list[int]] = {}
     for layer, head in replaced:
         prune.setdefault(str(layer), []).append(head)
     return {
         **names,
         "fraction": str(kept),
-        "kept": sorted(ranked[number:]),
+        "kept": sorted(ranked[replaced_count:]),
         "replaced": replaced,
         "prune": prune,
         "values": _values(Path(results), names),
@@ -74,24 +74,24 @@ def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") ->
 
 
 def _order_names(results: Path, of: str | None) -> dict[str, str]:
-    """Return the model, task, constant and order that `of` means."""
+    """Return the model, task, constant and order that `of` matches."""
     wildcards = dict.fromkeys(("model", "task", "constant", "order"), "*")
     paths = sorted(results.glob(ARTEFACTS["order"].path(**wildcards)))
     orders = [parsed[1] for path in paths if (parsed := ARTEFACTS["order"].parsed(path))]
     if not orders:
-        raise InputError(f"{results} has no order of heads; give a folder of results with fractions between 0 and 1.")
+        raise InputError(f"{results} has no order of heads; give a results folder with fractions between 0 and 1.")
     wanted = of.split("/") if of else []
-    fitting = [order for order in orders if list(order.values())[: len(wanted)] == wanted]
-    if len(fitting) == 1:
-        return fitting[0]
-    listed = ["/".join(order.values()) for order in fitting or orders]
-    names = ", ".join(listed[:LISTED]) + (", …" if len(listed) > LISTED else "")
-    problem = "There are several such orders" if fitting else "There is no such order"
-    raise InputError(f"{problem}; name one by --of MODEL/TASK/CONSTANT/ORDER: {names}.")
+    matching = [order for order in orders if list(order.values())[: len(wanted)] == wanted]
+    if len(matching) == 1:
+        return matching[0]
+    listed = ["/".join(order.values()) for order in matching or orders]
+    names = ", ".join(listed[:LISTED_ORDERS]) + (", …" if len(listed) > LISTED_ORDERS else "")
+    problem = "Several orders match" if matching else "No order matches"
+    raise InputError(f"{problem}; choose one with --of MODEL/TASK/CONSTANT/ORDER: {names}.")
 
 
 def _values(results: Path, names: Mapping[str, str]) -> list[list[float]]:
-    """Return the weight of each head, `[layer][head]`: λ after the last epoch, or what else made the order."""
+    """Return the weights that the order was made from, `[layer][head]`: λ after the last epoch, or other weights."""
     base, _, seed = names["order"].rpartition("-")
     artefact = ARTEFACTS["lambda" if base.startswith("lambda") else "weights"]
     rows = read_table(results / artefact.path(**names, seed=seed, weights=names["order"])).to_pandas()
@@ -101,7 +101,7 @@ def _values(results: Path, names: Mapping[str, str]) -> list[list[float]]:
 
 
 def as_tsv(chosen: Mapping[str, Any]) -> str:
-    """Return the weights as DuoAttention reads them: a line for each layer, a column for each head, tabs between."""
+    """Format the weights for DuoAttention: a line per layer, a column per head, separated by tabs."""
     return "\n".join("\t".join(f"{value:.6f}" for value in row) for row in chosen["values"])
 
 
@@ -120,13 +120,13 @@ def print_heads(chosen: Mapping[str, Any], out: Console) -> None:
 
 
 def save_heads(chosen: Mapping[str, Any], results: PathLike, folder: PathLike) -> Path:
-    """Write heads, their constants and a README into a new folder, which can be shared as it is.
+    """Write heads, their constants and a README.md to a new folder, ready to be shared.
 
     Args:
         chosen: the return value of `heads_of`.
-        results: the same folder of results, in which the study is complete.
-        folder: the new folder: `README.md`, `heads.json`, `heads.tsv`, and `constants.h5` if constants are read from a
-            file.
+        results: the same results folder; the study in it must be complete.
+        folder: the new folder, which gets `README.md`, `heads.json`, `heads.tsv`, and `constants.h5` if the constants
+            are stored in a file.
 
     Returns:
         The folder.
@@ -134,13 +134,13 @@ def save_heads(chosen: Mapping[str, Any], results: PathLike, folder: PathLike) -
     Raises:
         InputError: the folder exists, or the study is not complete.
     """
-    place, results = Path(folder), Path(results)
-    if place.exists():
-        raise InputError(f"{place} is there already and is never overwritten; give another folder.")
+    target, results = Path(folder), Path(results)
+    if target.exists():
+        raise InputError(f"{target} exists, and papa never overwrites a folder; give another folder.")
     report = results / ARTEFACTS["page"].path()
     trace = trace_of(report) if report.exists() else None
     if trace is None:
-        raise InputError(f"{results} has no report yet; run the study to its end first.")
+        raise InputError(f"{results} has no report yet; complete the run first.")
     study = Study(reported_config(trace.settings["config"]), results)
     corpus = study.config.tasks[chosen["task"]].corpus
     constants = study.constants(chosen["model"], corpus, Constant.parse(chosen["constant"]))
@@ -149,20 +149,20 @@ def save_heads(chosen: Mapping[str, Any], results: PathLike, folder: PathLike) -
         "heads.tsv": as_tsv(chosen) + "\n",
         "README.md": _card(chosen, study, bool(constants)),
     }
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent) as parent:
-        temporary = Path(parent, place.name)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as parent:
+        temporary = Path(parent, target.name)
         temporary.mkdir()
         for job in constants:
             shutil.copyfile(results / job.output("constants"), temporary / "constants.h5")
         for name, text in texts.items():
             (temporary / name).write_text(text, encoding="utf-8")
-        temporary.rename(place)
-    return place
+        temporary.rename(target)
+    return target
 
 
 def _card(chosen: Mapping[str, Any], study: Study, saved: bool) -> str:
-    """Return the README of a folder of heads, from the template `card.md`."""
+    """Render the README.md of a folder of heads from the template `card.md`."""
     from jinja2 import Environment, StrictUndefined
 
     task = study.config.tasks[chosen["task"]]
@@ -196,12 +196,12 @@ def _card(chosen: Mapping[str, Any], study: Study, saved: bool) -> str:
 
 
 def _place(name: str, study: Study) -> tuple[str, str]:
-    """Return an import and an expression for the place of a model: its hub id, or else its place on this machine."""
+    """Return an import and an expression for a model's location: its hub id, or else its path on this machine."""
     model = study.config.models[name]
     if model.hub:
         return "", repr(model.hub)
-    noted = study.results / PLACES
-    place = json.loads(noted.read_text(encoding="utf-8")).get(name, {}) if noted.exists() else {}
+    file = study.results / PLACES
+    place = json.loads(file.read_text(encoding="utf-8")).get(name, {}) if file.exists() else {}
     if package := place.get("package"):
         return f"import {package}", f"{package}.get_model_path()"
     if model.random or model.known:

@@ -1,6 +1,6 @@
-"""`papa init`: a first config for one model and one local data set, with a reason for each choice.
+"""`papa init`: write a first config for one model and one local data set, with a reason for each choice.
 
-Values are chosen once, as data. The YAML file of `papa init` and the config of `papa.measure` are both made from them.
+Values are chosen once, as data; the YAML file of `papa init` and the config of `papa.measure` are both made from it.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
 FIRST = ("text", "sentence", "sentence1", "premise", "question", "first", "words", "tokens", "content", "review")
 SECOND = ("sentence2", "hypothesis", "second", "answer", "question2", "text2", "premise2")
 LABEL = ("label", "labels", "class", "category", "target", "tag", "tags", "ner_tags", "pos_tags", "entity")
-"""Usual names of columns, the likeliest first."""
+"""Common names of columns, the likeliest first."""
 MEANINGLESS = re.compile(
     "models?|checkpoint.*|snapshots?|final|best|output|[0-9a-f]{40}|data|datasets?|corpus|train(ing)?|validation|dev|"
     f"labels?|class|category|target|tags?|column-?[0-9]*|on|off|yes|no|true|false|null|y|n|{'|'.join(LABEL)}"
 )
-"""Usual names of files, folders and columns that would not identify a model or a task."""
-LEAST_SLOTS, MAXIMUM_SLOTS, ROUND = 16, 256, 8
-SLOTS_OF_BLOCKS = 128
-"""Slots of running text, as in the paper."""
-MOST_CLASSES, MOST_NAMED = 50, 8
-"""The most values of a column that is guessed to hold labels, and the most columns that a reason names."""
+"""Common names of files, folders and columns that do not identify a model or a task."""
+MINIMUM_SLOTS, MAXIMUM_SLOTS, SLOTS_STEP = 16, 256, 8
+BLOCK_SLOTS = 128
+"""Number of slots for running text, as in the paper."""
+MAXIMUM_CLASSES, LISTED_COLUMNS = 50, 8
+"""Most distinct values in a column that papa guesses to be labels, and most columns that a reason lists."""
 MAJORITY = 0.75
 """Accuracy shows little if the more frequent of two classes has a larger share than this."""
-MANY_ROWS, SMALL_HIDDEN = 10_000, 768
+MANY_ROWS, BASE_HIDDEN_SIZE = 10_000, 768
 TRIED = r"^\| ([\w-]+) \| (packed|padded|refused) \| (.*?) \|$"
-"""A line of docs/models.md: a type, its form, and the reason if it is refused."""
+"""Matches a table row in docs/models.md: a model type, its form, and the reason for a refusal."""
 SMALL_NAMES = re.compile("mini|small|tiny|distil|xs", re.IGNORECASE)
 EXAMPLE_MODEL = "google-bert/bert-base-uncased"
 
 
 @dataclass(frozen=True)
 class Data:
-    """A data set as a config describes it, with reasons by key; `names` are the columns of a file without a header."""
+    """A data set's part of a config, with a reason per key; `names` are the columns of a file without a header."""
 
     files: dict[str, str]
     columns: dict[str, str]
@@ -68,19 +68,19 @@ class Data:
 
     @classmethod
     def unlabelled(cls, files: dict[str, str], columns: dict[str, str], training_rows: int) -> Data:
-        """Return running text without labels."""
+        """Describe running text without labels, for masked language modelling."""
         reason = "running text without labels: masked language modelling, in blocks that fill the slots"
-        reasons = dict.fromkeys(columns, "as given") | {"slots": "the paper's", "metric": reason}
-        return cls(files, columns, SLOTS_OF_BLOCKS, MASKED.usual_metric, training_rows, reasons)
+        reasons = dict.fromkeys(columns, "as given") | {"slots": "as in the paper", "metric": reason}
+        return cls(files, columns, BLOCK_SLOTS, MASKED.usual_metric, training_rows, reasons)
 
     def decoded(self) -> Data:
-        """Return running text with the metric of a decoder's own head."""
+        """Return the same running text for next-token prediction by a decoder's own head."""
         reason = "running text without labels: the decoder predicts the next token, in blocks that fill the slots"
         return replace(self, metric=NEXT.usual_metric, reasons={**self.reasons, "metric": reason})
 
 
 class Choice(NamedTuple):
-    """A value of a config, the path of its key, and a reason or an empty text.
+    """A key's path in the config, its value, and the reason for it, if any.
 
     If the value is None, the reason is a comment on the block.
     """
@@ -97,10 +97,10 @@ EXAMPLE = Data(
     "accuracy",
     1000,
     {
-        "files": "replace both paths: Parquet, JSONL, CSV, TSV, CoNLL, or .txt with a text on each line",
-        "first": "replace: the column of texts; pairs also have `second`, lists of words have `words` instead",
-        "label": "replace: the column of labels, one for each text, or a list with one for each word",
-        "slots": "replace: the number of tokens that a text may have; longer texts are cut, counted and reported",
+        "files": "replace both paths: Parquet, JSONL, CSV, TSV, CoNLL, or .txt with one text per line",
+        "first": "replace: the column with the texts; pairs also have `second`, lists of words have `words` instead",
+        "label": "replace: the column with the labels: one per text, or a list with one per word",
+        "slots": "replace: the maximum number of tokens per text; longer texts are cut, counted and reported",
         "metric": "or f1, matthews_correlation; for words entity_f1, token_accuracy",
     },
 )
@@ -116,26 +116,26 @@ def start(
     """Write a commented config to a new file.
 
     Args:
-        path: the file, whose name becomes the name of the config. Paths in a config start from the current folder, so
-            they are absolute if the file is in another folder.
-        model: an id on the hub, a folder, or an installed package that contains a model.
-        train: training texts; without them, paths and columns are examples to replace.
-        validation: validation texts.
-        columns: columns as "first=NAME", "second=NAME" or "label=NAME"; the others are guessed from names and values.
+        path: the file to write; the config is named after it. Paths in a config are relative to the current folder, so
+            papa writes absolute paths if the file is in another folder.
+        model: a hub id, a folder or an installed package.
+        train: file with training texts; without it, paths and columns are examples to replace.
+        validation: file with validation texts.
+        columns: columns as "first=NAME", "second=NAME" or "label=NAME"; papa guesses the others from names and values.
 
     Returns:
         The choices, their reasons, and the next commands.
 
     Raises:
-        InputError: the file exists; the model does not, or papa refuses its type; or the data cannot be read or has no
-            such columns. Nothing is written then.
+        InputError: the file exists; the model does not exist, or papa refuses its type; or the data cannot be read or
+            lack a column. Nothing is written in these cases.
     """
     asked = columns_of(columns)
     name = re.sub("[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")[:64] or "mine"
     if path.exists():
-        raise InputError(f"{path} is there already and is never overwritten; give another FILE, or delete it.")
+        raise InputError(f"{path} exists, and papa never overwrites a file; give another FILE, or delete it.")
     if train is None and (validation or any(asked.values())):
-        raise InputError("Columns and validation texts need training texts; add --train FILE.")
+        raise InputError("--column and --validation were given without training texts; add --train FILE.")
     data = EXAMPLE if train is None else look_at(train, validation, asked)
     facts = None if model is None else facts_of(model)
     remark = "" if model is None else check_type(model, facts)
@@ -165,49 +165,49 @@ def start(
 
 
 def columns_of(options: Sequence[str]) -> dict[str, str | None]:
-    """Return columns by their use; raises `InputError` for an option that is no WHAT=COLUMN."""
+    """Map roles to columns, from options ROLE=COLUMN; raise `InputError` for any other option."""
     columns: dict[str, str | None] = dict.fromkeys(("first", "second", "label"))
     for option in options:
-        use, _, column = option.partition("=")
-        if use not in columns or not column:
+        role, _, column = option.partition("=")
+        if role not in columns or not column:
             raise InputError(f"--column is {option!r}, but must be first=COLUMN, second=COLUMN or label=COLUMN.")
-        columns[use] = column
+        columns[role] = column
     return columns
 
 
-# -- choices, as a config and as a file -------------------------------------------------------------------------------
+# -- choices as a config and as a file --------------------------------------------------------------------------------
 
 
 def choices_of(name: str, model: str, data: Data, facts: Mapping[str, object]) -> list[Choice]:
     """Choose the values of a config.
 
     Args:
-        name: the name of the config.
-        model: a folder, an installed package or an id on the hub.
+        name: name of the config.
+        model: a hub id, a folder or an installed package.
         data: the data set.
-        facts: the known content of the model's config.json.
+        facts: contents of the model's config.json, as far as known.
     """
     width = facts.get("hidden_size")
-    small = width < SMALL_HIDDEN if isinstance(width, int) and width else bool(SMALL_NAMES.search(model))
+    small = width < BASE_HIDDEN_SIZE if isinstance(width, int) and width else bool(SMALL_NAMES.search(model))
     probed = METRICS[data.metric].target.probed
     if probed:
         rate, epochs = _training(small, data.training_rows)
-        training = f"of probes: a first guess for a {'small' if small else 'BASE'} model; search on training rows"
+        training = f"for probes: a guess for a {'small' if small else 'BASE'} model; tune it on training rows"
     else:
-        rate, epochs, training = 1e-2, 1, "of λ: a first guess; no probe is trained"
-    seeds = Choice(("run", "seeds"), [1, 2, 3, 4, 5], "a probe for each; scores have an interval over them")
+        rate, epochs, training = 1e-2, 1, "for λ: a guess; no probe is trained"
+    seeds = Choice(("run", "seeds"), [1, 2, 3, 4, 5], "one probe per seed; scores have an interval over seeds")
     key, task, label = _model_name(model), _task_name(data), data.columns.get("label")
-    columns = {use: column for use, column in data.columns.items() if use != "label"}
-    corpus: dict[str, tuple[object, str]] = {use: (column, data.reasons[use]) for use, column in columns.items()}
+    columns = {role: column for role, column in data.columns.items() if role != "label"}
+    corpus: dict[str, tuple[object, str]] = {role: (column, data.reasons[role]) for role, column in columns.items()}
     if label is None:
         corpus["blocks"] = True, "running text"
     if data.names:
-        corpus["columns"] = list(data.names), "of a file without a header"
+        corpus["columns"] = list(data.names), "the file has no header"
     return [
         Choice(("name",), name, f"results go to results/{name}/"),
         Choice(("run", "models"), [key]),
         Choice(("run", "tasks"), [task]),
-        Choice(("run", "fractions"), None, "of heads that keep their attention; the others get its average over texts"),
+        Choice(("run", "fractions"), None, "shares of heads that keep their attention; the others get its average"),
         Choice(("run", "fractions"), [1, "1/2", "1/8", 0]),
         *([seeds] if probed else []),
         Choice(("models", key), named(model), "an encoder or a decoder; `papa verify` checks it"),
@@ -241,7 +241,7 @@ def as_yaml(choices: Sequence[Choice]) -> str:
     lines = [
         "# How much does this model rely on attention that depends on its input?",
         "# First run `papa plan` on this file, which estimates time and memory; then `papa run`.",
-        f"# All keys are explained in {_printable(home() / 'config/README.md')}.",
+        f"# {_printable(home() / 'config/README.md')} explains all keys.",
     ]
     blocks: list[str] = []
     for path, value, reason in choices:
@@ -264,12 +264,12 @@ def _inline(value: object) -> str:
 
 
 def _printable(text: object) -> str:
-    """Replace characters that would control a terminal or end a comment."""
+    """Replace characters that could control a terminal or end a comment."""
     return UNPRINTABLE.sub("·", str(text))
 
 
 def _training(small: bool, rows: int) -> tuple[float, int]:
-    """Return learning rate and epochs: the paper's for BASE models, and less for many rows."""
+    """Return learning rate and epochs: the paper's for BASE models, and fewer epochs for many rows."""
     if small:
         return (3e-4, 3) if rows >= MANY_ROWS else (1e-3, 6)
     return (1e-4, 4) if rows >= MANY_ROWS else (2e-5, 15)
@@ -303,10 +303,10 @@ def _first_name(guesses: Sequence[str]) -> str:
 
 
 def facts_of(model: str) -> Facts | None:
-    """Return the content of a model's config.json; None if it cannot be looked up now.
+    """Return the contents of a model's config.json; None if the hub cannot be reached.
 
     Raises:
-        InputError: there is no such model.
+        InputError: the model does not exist.
     """
     match named(model):
         case {"path": folder}:
@@ -317,7 +317,7 @@ def facts_of(model: str) -> Facts | None:
 
 
 def check_type(model: str, facts: Mapping[str, object] | None) -> str:
-    """Return a remark on a model whose type is unknown or untried; empty if papa accepts the type.
+    """Return a remark on a model with an unknown or untested type; empty if papa accepts the type.
 
     Raises:
         InputError: papa refuses the type.
@@ -328,17 +328,17 @@ def check_type(model: str, facts: Mapping[str, object] | None) -> str:
         return f"The type of {model} could not be looked up; `{verify}` checks the model."
     page = home() / "docs/models.md"
     tried = re.findall(TRIED, page.read_text(encoding="utf-8"), re.MULTILINE) if page.is_file() else []
-    how, why = {name: (how, why) for name, how, why in tried}.get(kind, ("", ""))
-    if how == "refused":
-        raise InputError(f"{model} is of the type {kind}, which papa cannot use: {why.rstrip('.')}.")
-    return "" if how else f"Models of the type {kind} were not tried; `{verify}` checks this one."
+    form, why = {name: (form, why) for name, form, why in tried}.get(kind, ("", ""))
+    if form == "refused":
+        raise InputError(f"{model} has the type {kind}, which papa cannot use: {why.rstrip('.')}.")
+    return "" if form else f"Models of the type {kind} are untested; `{verify}` checks this one."
 
 
 # -- the data ---------------------------------------------------------------------------------------------------------
 
 
 def look_at(train: PathLike, validation: PathLike | None, asked: Mapping[str, str | None]) -> Data:
-    """Choose columns, slots and metric for a data set by the content of its training file."""
+    """Choose columns, slots and metric for a data set from the content of its training file."""
     from papa.data.columns import Columns
     from papa.data.readers import read_file
 
@@ -354,7 +354,7 @@ def look_at(train: PathLike, validation: PathLike | None, asked: Mapping[str, st
     if words is not None:
         content, counts = "lists of words", [len(row) for row in words]
     else:
-        texts = [columns.texts(chosen[use]) for use in ("first", "second") if use in chosen]
+        texts = [columns.texts(chosen[role]) for role in ("first", "second") if role in chosen]
         content = "pairs" if len(texts) == 2 else "texts"
         # each text of a pair gets half of the slots
         counts = [len(row) * max(len(text.split()) for text in row) for row in zip(*texts, strict=True)]
@@ -373,7 +373,7 @@ def _stem_for_validation(train: Path) -> str:
 
 
 def _choose(columns: Columns, asked: Mapping[str, str | None]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return columns and reasons by use; columns that are not asked for are guessed by their names, then values."""
+    """Map roles to columns and to reasons; guess columns that are not given from their names, then from values."""
     names = columns.rows.names
     types = {field.name: str(field.type) for field in columns.rows.table.schema}
     lists = [name for name in names if "list" in types[name]]
@@ -382,51 +382,51 @@ def _choose(columns: Columns, asked: Mapping[str, str | None]) -> tuple[dict[str
     taken = {name for name in asked.values() if name}
     label = asked.get("label") or _with_name(LABEL, names, taken)
     if label is None:
-        few = [name for name in names if name not in taken and distinct[name] <= MOST_CLASSES and distinct[name] > 1]
+        few = [name for name in names if name not in taken and 1 < distinct[name] <= MAXIMUM_CLASSES]
         label = min(few, key=distinct.__getitem__, default=None)
     if label is None:
         raise _not_recognised(columns, "labels", "label")
     others = [name for name in texts if name != label and name not in taken and (name in lists) == (label in lists)]
-    usual = _with_name(FIRST, others, taken)
-    first = asked.get("first") or usual or max(others, key=distinct.__getitem__, default=None)
+    common = _with_name(FIRST, others, taken)
+    first = asked.get("first") or common or max(others, key=distinct.__getitem__, default=None)
     if first is None:
         raise _not_recognised(columns, "texts", "first")
-    guessed = f"guessed from the columns {', '.join(names[:MOST_NAMED])}" + ", …" * (len(names) > MOST_NAMED)
+    guessed = f"guessed from the columns {', '.join(names[:LISTED_COLUMNS])}" + ", …" * (len(names) > LISTED_COLUMNS)
     chosen = {"words" if label in lists or first in lists else "first": first}
     second = asked.get("second") or _with_name(SECOND, [name for name in others if name != first], taken)
     if second is not None and "first" in chosen:
         chosen["second"] = second
     chosen["label"] = label
-    given = {use for use in chosen if asked.get("first" if use == "words" else use)}
-    return chosen, {use: "as given" if use in given else guessed for use in chosen}
+    given = {role for role in chosen if asked.get("first" if role == "words" else role)}
+    return chosen, {role: "as given" if role in given else guessed for role in chosen}
 
 
 def _not_recognised(columns: Columns, content: str, option: str) -> InputError:
     names = ", ".join(columns.rows.names)
     return InputError(
-        f"No column of {columns.where} looks like {content}; its columns are {names}: name one by "
-        f"--column {option}=COLUMN."
+        f"No column of {columns.where} looks like {content}; choose one of its columns ({names}) with --column "
+        f"{option}=COLUMN."
     )
 
 
 def _distinct(values: Sequence[object]) -> int:
-    """Count different values; of lists, count their members."""
+    """Count distinct values; for lists, count their distinct elements."""
     return len(set(map(str, chain.from_iterable(value if isinstance(value, list) else [value] for value in values))))
 
 
 def _with_name(known: Sequence[str], names: Sequence[str], taken: set[str]) -> str | None:
-    """Return the column with the likeliest of the known names, whatever its case."""
+    """Return the column with the likeliest of the known names, ignoring case."""
     by_name = {name.lower(): name for name in reversed(names) if name not in taken}
     return next((by_name[name] for name in known if name in by_name), None)
 
 
 def _slots(counts: Sequence[int], content: str) -> tuple[int, str]:
-    """Choose slots that fit nearly all texts, by their numbers of words."""
+    """Choose a number of slots that fits nearly all texts, from their numbers of words."""
     longest = sorted(counts)[min(len(counts) - 1, math.ceil(0.99 * len(counts)))]
-    needed = math.ceil((longest * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT) / ROUND) * ROUND
-    slots = min(MAXIMUM_SLOTS, max(LEAST_SLOTS, needed))
+    needed = math.ceil((longest * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT) / SLOTS_STEP) * SLOTS_STEP
+    slots = min(MAXIMUM_SLOTS, max(MINIMUM_SLOTS, needed))
     reason = f"99 of 100 {content} have at most {longest} words, at about {TOKENS_PER_WORD} tokens each"
-    return slots, reason + (f"; not more than {MAXIMUM_SLOTS}, longer ones are cut" if needed > slots else "")
+    return slots, reason + (f"; at most {MAXIMUM_SLOTS}, longer ones are cut" if needed > slots else "")
 
 
 def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
@@ -434,17 +434,17 @@ def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
     if words and any(label.startswith(("B-", "I-")) for label in counts):
         return "entity_f1", "labels are B-, I- and O; or token_accuracy"
     if words:
-        return "token_accuracy", f"{len(counts)} labels of words; entity_f1 if they are B-, I- and O"
-    [(most, number)] = counts.most_common(1)
-    share = number / counts.total()
+        return "token_accuracy", f"{len(counts)} word labels; entity_f1 if they are B-, I- and O"
+    [(most, rows)] = counts.most_common(1)
+    share = rows / counts.total()
     if len(counts) == 2 and share > MAJORITY:
-        return "matthews_correlation", f"{share:.0%} of the rows are {most!r}, so accuracy would be high without skill"
-    reason = f"{len(counts)} labels, the most common with {share:.0%} of the rows; or f1, matthews_correlation"
+        return "matthews_correlation", f"{share:.0%} of the rows are {most!r}, so always guessing it is often right"
+    reason = f"{len(counts)} labels, the most common in {share:.0%} of the rows; or f1, matthews_correlation"
     return "accuracy", reason
 
 
 def how_to_split(files: Mapping[str, str]) -> str:
-    """Return a command that moves a tenth of the training rows to the validation file; empty if it has no rows."""
+    """Return a command that holds out a tenth of the training rows for validation; empty if the file has no rows."""
     train, validation = Path(files["train"]), files["validation"]
     tabs = ", sep='\\t', quoting=3"
     forms = {
@@ -456,29 +456,29 @@ def how_to_split(files: Mapping[str, str]) -> str:
     if train.suffix.lower() not in forms:
         return ""
     form, reading, writing = forms[train.suffix.lower()]
-    rest = str(train.with_stem(f"{train.stem}.rest"))
+    remainder = str(train.with_stem(f"{train.stem}.rest"))
     code = (
         f"import pandas; rows = pandas.read_{form}({str(train)!r}{reading}); "
         f"held = rows.sample(frac=0.1, random_state=0); held.to_{form}({validation!r}{writing}); "
-        f"rows.drop(held.index).to_{form}({rest!r}{writing})"
+        f"rows.drop(held.index).to_{form}({remainder!r}{writing})"
     )
     return shlex.join(["python", "-c", code])
 
 
 def print_started(config: Mapping[str, Any], out: Console) -> None:
     """Print the choices of `start`, and the next commands."""
-    lines = [(f"Written: {config['config']}", "bold green")]
+    lines = [(f"Wrote {config['config']}", "bold green")]
     for name, value in (config["columns"] | {"slots": config["slots"], "metric": config["metric"]}).items():
         lines.append((f"  {name}: {value} ({config['reasons'][name]})", ""))
     lines.append((config["remark"], "yellow"))
     if config["missing_files"]:
-        missing = " and ".join(config["missing_files"].values())
-        lines.append((f"There is no {missing} yet: put it there, or write another path into the config.", "yellow"))
+        missing = ", ".join(config["missing_files"].values())
+        lines.append((f"Not found: {missing}. Add what is missing, or change the paths in the config.", "yellow"))
     if config["to_split"]:
         lines += [
-            ("This command holds out a tenth of the training rows, and writes the rest to a file next to them:", ""),
+            ("This command holds out a tenth of the training rows, and writes the others to a new file:", ""),
             (f"  {config['to_split']}", ""),
-            (f"Then name that file as train in {config['config']}, so that no row is in both.", ""),
+            (f"Then set `train` to the new file in {config['config']}, so that no row is in both files.", ""),
         ]
     lines += [("Next:", ""), *((f"  {command}", "") for command in config["next"])]
     for line, style in lines:

@@ -1,4 +1,4 @@
-"""`papa inspect`: describe a file of papa, what made it, whether it is intact, and the beginning of its content."""
+"""`papa inspect`: describe a papa file, how it was made, whether it is intact, and the beginning of its content."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Shown = dict[str, Any]
-FURTHER = {
+DESCRIPTIONS = {
     ("probe", "outcomes"): "Outcomes of probes",
     ("probe", "probes"): "Probes",
     ("summary", "all_outcomes"): "Outcomes of all probes",
     ("summary", "curves"): "Losses and scores after each epoch",
 }
-"""Descriptions of further files of a stage, by stage and artefact."""
-ROWS, LONGEST, DIGEST = 5, 60, 12
-"""Rows of a table that are shown, and characters of a cell and of a digest."""
-STAGE = re.compile(r"Stage \*\w+\*[^:]*: (.+?)(\. |\.?$)")
-"""The first sentence of a stage's settings, which names the product of the stage."""
+"""Descriptions of files that their stage's docstring does not describe, by stage and artefact."""
+SHOWN_ROWS, CELL_LENGTH, DIGEST_LENGTH = 5, 60, 12
+"""Number of table rows shown, and number of characters shown of a cell and of a digest."""
+STAGE_SENTENCE = re.compile(r"Stage \*\w+\*[^:]*: (.+?)(\. |\.?$)")
+"""Matches the first sentence of a stage's docstring, which describes the stage's product."""
 
 
 def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Shown:
@@ -39,25 +39,25 @@ def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Sh
 
     Args:
         path: a file that papa wrote.
-        layer: of averages, the layer whose heads are shown; None means any.
-        head: of averages, the head that is shown; None means any.
+        layer, head: for averages, the layer and the head to show; None means all, or one chosen head if both are None.
 
     Returns:
-        `what` it is, `made` (stage, version, settings and digests of inputs), `intact`, the `damage` in a sentence,
-        and `facts`. Some files also have a `table`, a value for each head (`heads`) or matrices of heads (`pictures`).
+        `what` the file is, how it was `made` (stage, version and settings), the digests of its `inputs`, whether it is
+        `intact`, the `damage` as a sentence, and `facts`. Some files also have a `table`, a value per head (`heads`) or
+        matrices of some heads (`pictures`).
 
     Raises:
-        InputError: there is no such file, papa writes no such files, or the file has no such layer or head.
+        InputError: the file does not exist, is not of a kind that papa writes, or lacks the layer or head.
     """
     if path.is_dir():
-        raise InputError(f"{path} is a folder; give one file in it, or two results folders to papa compare.")
+        raise InputError(f"{path} is a folder; give a file in it, or use `papa compare` for two results folders.")
     if not path.is_file():
         raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
     if path.suffix not in READERS:
-        raise InputError(f"{path} does not record how it was made; files of papa do, and end in {', '.join(READERS)}.")
-    chosen = {name: number for name, number in (("layer", layer), ("head", head)) if number is not None}
+        raise InputError(f"{path} is not a papa file that can be shown; their names end in {', '.join(READERS)}.")
+    chosen = {name: index for name, index in (("layer", layer), ("head", head)) if index is not None}
     if chosen and READERS[path.suffix] is not _averages:
-        raise InputError(f"{path} has no heads to choose from; only averages are shown by layer and head.")
+        raise InputError(f"{path} does not contain averages; use --layer and --head only with averages.")
     sealed = _index_of(path) if path.suffix == ARTEFACTS["hidden"].suffix else path
     trace, damage, content = trace_of(sealed), None, Shown()
     try:
@@ -80,14 +80,14 @@ def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Sh
 
 def _description(path: Path, trace: Trace | None) -> str:
     if trace is None:
-        return "File of papa"
-    for (stage, artefact), words in FURTHER.items():
+        return "papa file"
+    for (stage, artefact), description in DESCRIPTIONS.items():
         if trace.stage == stage and path.name.endswith(ARTEFACTS[artefact].name):
-            return words
+            return description
     settings = next((kind for kind in STAGES.values() if kind.stage == trace.stage), None)
-    described = STAGE.match(" ".join(((settings and settings.__doc__) or "").split()))
-    words = described[1] if described else f"analysis: {trace.stage}"
-    return words[0].upper() + words[1:]
+    sentence = STAGE_SENTENCE.match(" ".join(((settings and settings.__doc__) or "").split()))
+    description = sentence[1] if sentence else f"analysis: {trace.stage}"
+    return description[0].upper() + description[1:]
 
 
 # -- readers ----------------------------------------------------------------------------------------------------------
@@ -100,30 +100,30 @@ def _shown(
 
 
 def _table(path: Path, trace: Trace | None) -> Shown:
-    """Describe a table; weights and orders also have a value for each head, outcomes of probes their mean scores."""
+    """Describe a table; for weights and orders, add a value for each head, and for outcomes, mean scores."""
     with opened_table(path) as file:
         table = file.read()
         facts = {"rows": table.num_rows, **file.facts}
     stage, settings = (trace.stage, trace.settings) if trace else ("", {})
     if stage in ("lambda", "weights", "rank", "order"):
-        frame, title, name = table.to_pandas(), "Rank: the head with 0 is replaced first", "rank"
+        frame, title, name = table.to_pandas(), "Rank: the head of rank 0 is replaced first", "rank"
         if stage == "weights":
-            title, name = f"{settings['by']}: heads of small values are replaced first", "value"
+            title, name = f"{settings['by']}: heads with small values are replaced first", "value"
         if stage == "lambda":
             last, name = int(frame["epoch"].max()), "value"
             frame = frame[frame["epoch"] == last]
             part = f" of part {settings['part']} of the texts" if settings.get("part") else ""
-            title = f"λ after {count(last, 'epoch')}{part}; heads of small λ are replaced first"
+            title = f"λ after {count(last, 'epoch')}{part}; heads with small λ are replaced first"
         values = frame.pivot(index="layer", columns="head", values=name).to_numpy().tolist()
         return {"facts": facts, "heads": {"title": title, "values": values}}
     if stage == "probe":
         facts["scores"] = _scores(table, facts)
-    rows = [list(row.values()) for row in table.slice(0, ROWS).to_pylist()]
+    rows = [list(row.values()) for row in table.slice(0, SHOWN_ROWS).to_pylist()]
     return _shown(facts, table.column_names, rows, table.num_rows)
 
 
 def _scores(outcomes: pa.Table, facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the mean scores of each split by every metric that fits; outcomes do not name the metric of their task."""
+    """Return each split's mean score by every metric that fits, because outcomes do not record their task's metric."""
     import pyarrow.compute as pc
 
     from papa.method.metrics import counts_of
@@ -144,15 +144,15 @@ def _scores(outcomes: pa.Table, facts: Mapping[str, Any]) -> dict[str, dict[str,
 
 
 def _values(path: Path, trace: Trace | None) -> Shown:
-    """Describe claims, runs or an index; runs have common values, mean scores, and losses by epoch."""
+    """Describe claims, runs or an index; for runs, show their shared values, mean scores, and losses by epoch."""
     if trace and trace.stage == "claims":
         conclusion = Conclusion.read(path)
-        lines = [
+        rows = [
             [line.grid, line.line, line.heads, line.replaceable, ", ".join(line.tasks)] for line in conclusion.lines
         ]
         areas = {f"{pair.a} and {pair.b} ({pair.grid})": pair.verdict for pair in conclusion.areas}
         facts = {"sentence": conclusion.sentence, "margin": conclusion.margin, "areas": areas}
-        return _shown(facts, ["grid", "line", "heads", "replaceable", "tasks"], lines)
+        return _shown(facts, ["grid", "line", "heads", "replaceable", "tasks"], rows)
     content = read_json(path)
     if not (trace and trace.stage == "probe"):
         return {"facts": content}
@@ -165,7 +165,7 @@ def _values(path: Path, trace: Trace | None) -> Shown:
             with opened_table(outcomes) as file:
                 facts["scores"] = _scores(file.read(), file.facts)
         except DamagedArtefact as error:
-            facts["scores"] = f"not known: {error}"
+            facts["scores"] = f"unknown: {error}"
     epochs = zip(*(run["curve"] for run in runs), strict=True)
     rows = [[epoch[0]["epoch"], *(curve["loss"] for curve in epoch)] for epoch in epochs]
     return _shown(facts, ["epoch", *(f"loss, seed {run['seed']}" for run in runs)], rows)
@@ -183,7 +183,7 @@ def _index_of(hidden: Path) -> Path:
 
 
 def _hidden(path: Path, trace: Trace | None) -> Shown:
-    """Describe hidden states, after comparing each example with its checksum if its tokens are still there."""
+    """Describe hidden states, and compare each example with its checksum if the tokens still exist."""
     from papa.data.tokens import TokensFile
     from papa.method.hidden import check_part
 
@@ -200,27 +200,27 @@ def _hidden(path: Path, trace: Trace | None) -> Shown:
 
 
 def _averages(path: Path, trace: Trace | None, layer: int | None = None, head: int | None = None) -> Shown:
-    """Describe averages, with the matrices of the chosen heads: by default the one that looks at single slots most."""
+    """Describe averages, and show the chosen heads or else the head with the most concentrated attention."""
     from papa.method.averages import ConstantMatrices
 
     constants = ConstantMatrices.load(path)
     layers, heads = constants.sum.shape[:2]
-    for noun, number, total in (("layer", layer, layers), ("head", head, heads)):
-        if number is not None and not 0 <= number < total:
-            raise InputError(f"{path} has no {noun} {number}; {noun}s are 0 to {total - 1}.")
+    for noun, index, total in (("layer", layer, layers), ("head", head, heads)):
+        if index is not None and not 0 <= index < total:
+            raise InputError(f"{path} has no {noun} {index}; {noun}s are 0 to {total - 1}.")
     has_matrices = constants.kind != "mean-output"
     constants = constants.by_pair() if has_matrices else constants
     used = (constants.count.diagonal() if has_matrices else constants.count).nonzero().flatten().tolist()
-    facts = {"layers": layers, "heads of a layer": heads, "slots": constants.n, "slots in use": len(used)}
+    facts = {"layers": layers, "heads per layer": heads, "slots": constants.n, "slots in use": len(used)}
     shown: Shown = {"facts": facts | {"examples": constants.examples} | constants.about}
     if not used:
         return shown
     mean = constants.mean[:, :, used]
     if not has_matrices:
         norms = mean.norm(dim=-1).mean(-1)
-        return shown | {"heads": {"title": "Mean length of a head's output", "values": norms.tolist()}}
+        return shown | {"heads": {"title": "Mean norm of a head's output", "values": norms.tolist()}}
     mean = mean[..., used]
-    seen = (constants.count[used][:, used] > 0).tolist()
+    observed = (constants.count[used][:, used] > 0).tolist()
     peaks = mean.amax(-1).mean(-1)
     if layer is None and head is None:
         layer, head = divmod(int(peaks.argmax()), heads)
@@ -231,13 +231,13 @@ def _averages(path: Path, trace: Trace | None, layer: int | None = None, head: i
             "slots": used,
             "values": [
                 [round(value, 4) if known else None for value, known in zip(*row, strict=True)]
-                for row in zip(mean[at_layer, at_head].tolist(), seen, strict=True)
+                for row in zip(mean[at_layer, at_head].tolist(), observed, strict=True)
             ],
         }
         for at_layer in (range(layers) if layer is None else [layer])
         for at_head in (range(heads) if head is None else [head])
     ]
-    title = "Largest attention of a query slot, on average"
+    title = "Largest attention of a query slot, averaged over query slots"
     return shown | {"heads": {"title": title, "values": peaks.tolist()}, "pictures": pictures}
 
 
@@ -249,7 +249,7 @@ READERS: dict[str, Callable[..., Shown]] = {
     ".hidden": _hidden,
     ".html": lambda path, trace: {"facts": {}},
 }
-"""Functions that check the content of a file and describe it, by the end of its name."""
+"""Functions that check and describe the content of a file, by suffix."""
 
 
 # -- the terminal -----------------------------------------------------------------------------------------------------
@@ -266,16 +266,16 @@ def print_inspected(shown: Shown, out: Console) -> None:
             part.print(out)
 
     out.print(f"{shown['what']} ({format_bytes(shown['bytes'])})", style="bold")
-    state = printable(shown["damage"] or "Intact: nothing changed since it was written.")
+    state = printable(shown["damage"] or "Intact: the file has not changed since it was written.")
     out.print(state, style="green" if shown["intact"] else "bold red")
     if made := shown["made"]:
         _print_values(f"Made by stage {made['stage']}, version {made['version']}", made["settings"], out)
     if inputs := shown["inputs"]:
-        _print_values("From", {name: digest[:DIGEST] for name, digest in inputs.items()}, out)
+        _print_values("From", {name: digest[:DIGEST_LENGTH] for name, digest in inputs.items()}, out)
     if facts := shown.get("facts"):
         _print_values("Content", facts, out)
     if table := shown.get("table"):
-        cells = [[_text(cell)[:LONGEST] for cell in row] for row in table["rows"]]
+        cells = [[_text(cell)[:CELL_LENGTH] for cell in row] for row in table["rows"]]
         title = f"{len(cells)} of {count(table['total'], 'row')}" if len(cells) < table["total"] else ""
         show(title, pd.DataFrame(cells, columns=table["columns"]), 1)
     if heads := shown.get("heads"):
@@ -284,12 +284,12 @@ def print_inspected(shown: Shown, out: Console) -> None:
         form = "{:.0f}" if isinstance(heads["values"][0][0], int) else "{:.3f}"
         show("", frame.map(form.format).reset_index(names="layer"), 1)
     if pictures := shown.get("pictures"):
-        out.print("\nMean attention of a query slot to some key slots, and the largest entry", style="bold")
+        out.print("\nMean attention from a query slot to some key slots, and the largest entry", style="bold")
         show("", pd.DataFrame(map(_summary, pictures)), 2)
 
 
 def _summary(picture: Shown) -> dict[str, str]:
-    """Summarise the averaged attention of a head: the means of its attention to some slots, and the largest entry."""
+    """Summarise a head's averaged attention: the means over some pairs of slots, and the largest entry."""
     import numpy as np
 
     values, slots = np.array(picture["values"], float), picture["slots"]

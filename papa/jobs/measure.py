@@ -1,7 +1,6 @@
-"""`papa.measure` and `papa measure`: a study without the workflow, which runs the same jobs in this process.
+"""`papa.measure` and `papa measure`: run a study's jobs in this process, without the workflow.
 
-The study has a config like any other, and its results have the same form. So `papa inspect`, `papa compare` and the
-workflow also read them.
+The study has an ordinary config and ordinary results, so `papa inspect`, `papa compare` and the workflow can read them.
 """
 
 from __future__ import annotations
@@ -42,51 +41,51 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Texts: TypeAlias = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]]
-"""Texts, pairs of texts (as tuples), or lists of words."""
+"""Texts, pairs of texts (tuples), or lists of words."""
 Labels: TypeAlias = Sequence[str] | Sequence[int] | Sequence[Sequence[str]] | Sequence[Sequence[int]]
-"""A label for each text or pair, or a list with one for each word."""
+"""One label per text or pair, or one list of labels per list of words."""
 
-HELD_OUT = 5
-"""One in this number of different texts is held out for validation if none is given."""
-HEADS = ["constant", "seed", "layer", "head", "value", "rank"]
-CURVE = ["task", "constant", "order", "fraction", "kept", "heads", "mean", "low", "high"]
-CURVE += ["trivial", "contextless", "status", "loss", "loss_low", "loss_high", "loss_bound"]
+HELD_OUT_ONE_IN = 5
+"""One in this number of distinct texts is held out if no validation texts are given."""
+HEAD_COLUMNS = ["constant", "seed", "layer", "head", "value", "rank"]
+CURVE_COLUMNS = ["task", "constant", "order", "fraction", "kept", "heads", "mean", "low", "high"]
+CURVE_COLUMNS += ["trivial", "contextless", "status", "loss", "loss_low", "loss_high", "loss_bound"]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The results of `measure`, in a folder with all artefacts and the config that made them."""
+    """The results of `measure`: a folder with all artefacts, and the config that they were made with."""
 
     folder: Path
     config: Config
     _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
-    """Deletes the folder when the results are deleted."""
+    """Deletes the folder when this object is garbage-collected."""
 
     @property
     def claims(self) -> Claims:
-        """Conclusions and the numbers behind them, as in `tables/claims.json`; they print as their sentence."""
+        """Claims and the numbers behind them, as in `tables/claims.json`; printed as a sentence."""
         return Claims(Conclusion.read(self._path("claims_json")).to_json())
 
     @property
     def curve(self) -> pd.DataFrame:
-        """Scores, floors and losses of the validation split by the fraction of heads that keep their attention."""
+        """Scores, floors and losses on the validation split, by the fraction of heads that keep their attention."""
         from papa.results.summary import is_main
 
-        curve: pd.DataFrame = self.summary[is_main(self.summary)][CURVE].reset_index(drop=True)
+        curve: pd.DataFrame = self.summary[is_main(self.summary)][CURVE_COLUMNS].reset_index(drop=True)
         return curve
 
     @property
     def summary(self) -> pd.DataFrame:
-        """All rows of `tables/summary.parquet`, including those of subsets and further metrics."""
+        """All rows of `tables/summary.parquet`, including subsets and other metrics."""
         from papa.results.summary import read_summary
 
         return read_summary(self._path("summary"))
 
     @property
     def heads(self) -> pd.DataFrame:
-        """λ and rank of every head, for each constant and seed of λ; the head of rank 0 is replaced first.
+        """λ and rank of every head, for each constant and λ seed; the head of rank 0 is replaced first.
 
-        The table is empty if no λ was learned.
+        The table is empty if no λ was trained.
         """
         import pandas as pd
 
@@ -96,8 +95,8 @@ class Measured:
                 rows = read_table(self.folder / job.main).to_pandas()
                 rows = rows[rows["epoch"] == rows["epoch"].max()].sort_values(["value", "layer", "head"])
                 about = {"constant": job.wildcards["constant"], "seed": int(job.wildcards["seed"])}
-                frames.append(rows.assign(rank=range(len(rows)), **about)[HEADS].sort_values(["layer", "head"]))
-        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=HEADS)
+                frames.append(rows.assign(rank=range(len(rows)), **about)[HEAD_COLUMNS].sort_values(["layer", "head"]))
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=HEAD_COLUMNS)
 
     @property
     def page(self) -> Path:
@@ -105,7 +104,7 @@ class Measured:
         return self._path("page")
 
     def plot(self) -> alt.ConcatChart:
-        """Plot scores by the number of heads replaced, with floors and intervals."""
+        """Plot scores against the number of replaced heads, with floors and intervals."""
         from papa.results.figures import grid_figure
         from papa.results.grids import rows_of
 
@@ -113,13 +112,13 @@ class Measured:
         return grid_figure(rows_of(grid, self.summary), grid)[0]
 
     def save(self, folder: PathLike) -> Path:
-        """Copy all artefacts to a new folder, and return the path of its HTML report.
+        """Copy all artefacts to a new folder, and return the path of the HTML report in it.
 
         Raises:
             InputError: the folder exists.
         """
         if Path(folder).exists():
-            raise InputError(f"{folder} is there already and is never overwritten; give another folder.")
+            raise InputError(f"{folder} exists, and papa never overwrites a folder; give another folder.")
         shutil.copytree(self.folder, folder)
         return Path(folder) / self.page.relative_to(self.folder)
 
@@ -140,7 +139,7 @@ class Measured:
 
 
 class Claims(dict[str, object]):
-    """Conclusions as plain values, which print as a sentence."""
+    """Claims as plain values, printed as a sentence."""
 
     def __str__(self) -> str:
         return str(self["sentence"])
@@ -156,47 +155,47 @@ def measure(
     settings: Mapping[str, object] | None = None,
     folder: PathLike | None = None,
 ) -> Measured:
-    """Measure how much a model needs attention that depends on its input: a whole study, in this process.
+    """Measure how much a model needs input-dependent attention: run a whole study in this process.
 
-    All results equal those of the workflow with the same config. By default there are five probe seeds, and 1, 1/2,
+    All results equal those of the workflow with the same config. By default there are five probe seeds, and all, 1/2,
     1/8 and none of the heads keep their attention.
 
     Args:
-        model: an id on the hub, a folder, an installed package, or a model that transformers has loaded, whose
-            tokenizer is that of its `name_or_path`.
-        train: texts to average attention over, to learn λ from and to train probes on.
-        labels: a label for each text, or a list of labels for each list of words. Without labels, a decoder is
-            measured by the loss of its own head, and an encoder by masked language modelling.
+        model: a hub id, a folder, an installed package, or a loaded transformers model, whose tokenizer is loaded from
+            its `name_or_path`.
+        train: texts for averaging attention and for training λ and probes.
+        labels: one label per text, or one list of labels per list of words. Without labels, a decoder is measured by
+            the loss of its own head, and an encoder by masked language modelling.
         validation: texts and their labels, or only texts if there are no labels. By default, a random fifth of the
             training texts is held out.
-        settings: keys of a config to change, such as `{"run": {"seeds": [1, 2, 3]}, "margin": 0.05}`. Keys of `tasks`
-            and `corpora` come without the name of the task or corpus, because there is only one of each:
+        settings: config keys to change, such as `{"run": {"seeds": [1, 2, 3]}, "margin": 0.05}`. Leave out the names
+            of the model, task and corpus below `models`, `tasks` and `corpora`, because there is only one of each:
             `{"tasks": {"epochs": 3}}`.
-        folder: the folder of results; finished jobs of the same study are not run again. By default a temporary
-            folder, which is deleted with the returned object.
+        folder: folder for the results; finished jobs of the same study are not run again. By default a temporary
+            folder, which is deleted together with the returned object.
 
     Raises:
-        InputError: the model, the texts or a setting cannot be used, or another run writes to the folder.
+        InputError: the model, the texts or a setting cannot be used, or another run is writing to the folder.
 
     >>> study = papa.measure("sentence-transformers/all-MiniLM-L6-v2", texts, labels)  # doctest: +SKIP
     >>> print(study.claims)  # doctest: +SKIP
     """
     temporary = tempfile.TemporaryDirectory(prefix="papa-") if folder is None else None
-    where = Path(temporary.name if temporary else os.fspath(folder or "")).absolute()
+    results = Path(temporary.name if temporary else os.fspath(folder or "")).absolute()
     rows = dict(zip(SPLITS, _splits(train, labels, validation), strict=True))
     if labels is None and set(rows["train"]) != {"first"}:
-        raise InputError("Pairs of texts and lists of words were given without labels; give labels, or single texts.")
-    with os.fdopen(lock(where)):
-        files = {split: where / "data" / f"{split}.parquet" for split in SPLITS}
+        raise InputError("Pairs of texts or lists of words were given without labels; give labels, or single texts.")
+    with os.fdopen(lock(results)):
+        files = {split: results / "data" / f"{split}.parquet" for split in SPLITS}
         for split, columns in rows.items():
             _write(files[split], columns)
-        place = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, where / "model")
+        location = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, results / "model")
         paths = {split: str(path) for split, path in files.items()}
         if labels is None:
             data = Data.unlabelled(paths, {"first": "first"}, len(rows["train"]["first"]))
         else:
             data = look_at(files["train"], files["validation"], columns_of(()))
-        return _measured(place, data, settings or {}, where, temporary)
+        return _measured(location, data, settings or {}, results, temporary)
 
 
 def measure_files(
@@ -205,18 +204,18 @@ def measure_files(
     """Measure a model on texts in files, as the command `papa measure` does.
 
     Args:
-        model: an id on the hub, a folder or an installed package.
-        train, validation: the files; by default, the validation file is the one that `papa init` would name.
-        columns: columns by their use, as "label=NAME"; the others are guessed.
+        model: a hub id, a folder or an installed package.
+        train, validation: the files; the default validation file is the one that `papa init` chooses.
+        columns: columns by role, as "label=NAME"; papa guesses the others.
         folder: see `measure`.
 
     Raises:
         InputError: see `measure`.
     """
-    where = Path(folder).absolute()
+    results = Path(folder).absolute()
     data = look_at(train, validation, columns_of(columns))
-    with os.fdopen(lock(where)):
-        return _measured(model, data, {}, where)
+    with os.fdopen(lock(results)):
+        return _measured(model, data, {}, results)
 
 
 def _measured(
@@ -236,9 +235,9 @@ def _measured(
 
 
 def run_here(study: Study, *targets: AnyJob) -> None:
-    """Run all jobs of a study that are out of date, or those that some targets need, in this process.
+    """Run the outdated jobs of a study, or of some targets and the jobs that they need, in this process.
 
-    A job runs after those that it needs, and all jobs share one copy of each model.
+    A job runs after the jobs that it needs, and all jobs share one copy of each model.
     """
     from tqdm.auto import tqdm
 
@@ -250,7 +249,7 @@ def run_here(study: Study, *targets: AnyJob) -> None:
 
 
 def _placed(study: Study, job: AnyJob) -> AnyJob:
-    """Return the job as a process of the workflow reads it."""
+    """Return the job as it would be read in a process of the workflow."""
     placed = job.placed(study.results)
     return Job.of(study.parameters(job), placed.inputs, placed.outputs, study.config.machine)
 
@@ -259,7 +258,7 @@ def _placed(study: Study, job: AnyJob) -> AnyJob:
 
 
 def _config(model: str, data: Data, settings: Mapping[str, object]) -> Config:
-    """Return the config that `papa init` would write for the same model and texts, with some settings changed."""
+    """Return the config that `papa init` would write for this model and data, with some settings changed."""
     from papa.data.tokenize import is_decoder
 
     facts = facts_in(model) if os.path.isdir(model) else {}
@@ -282,38 +281,39 @@ def _config(model: str, data: Data, settings: Mapping[str, object]) -> Config:
 def _splits(
     train: Texts, labels: Labels | None, validation: tuple[Texts, Labels] | Texts | None
 ) -> tuple[dict[str, list[object]], dict[str, list[object]]]:
-    """Return the columns of both splits."""
+    """Return the columns of the training and the validation split."""
     columns = _columns("train", train, labels)
     if validation is None:
-        # equal texts stay together, or probes would have learned some validation texts
+        # copies of a text stay in one split, or probes would be trained on validation texts
         keys = [key for key in ("first", "second", "words") if key in columns]
         texts = list(map(str, zip(*(columns[key] for key in keys), strict=True)))
-        different = list(dict.fromkeys(texts))
-        Random(0).shuffle(different)
-        out = set(different[: len(different) // HELD_OUT])
-        held_out = [text in out for text in texts]
+        distinct = list(dict.fromkeys(texts))
+        Random(0).shuffle(distinct)
+        validation_texts = set(distinct[: len(distinct) // HELD_OUT_ONE_IN])
+        held_out = [text in validation_texts for text in texts]
         if not any(held_out):
             raise InputError(
-                f"{len(different)} different texts are too few to hold some out; give validation=(texts, labels)."
+                f"{len(distinct)} distinct texts are too few to hold some out; give validation=(texts, labels)."
             )
-        rest = [not out for out in held_out]
-        train_rows = {name: list(compress(values, rest)) for name, values in columns.items()}
+        train_rows = {name: [*compress(values, (not out for out in held_out))] for name, values in columns.items()}
         return train_rows, {name: list(compress(values, held_out)) for name, values in columns.items()}
     if labels is None:
         return columns, _columns("validation", cast(Texts, validation), None)
     if not (isinstance(validation, tuple) and len(validation) == 2):
-        raise InputError("validation is a pair (texts, labels) if there are labels; something else was given.")
+        raise InputError(
+            f"With labels, validation must be a pair (texts, labels); a {type(validation).__name__} was given."
+        )
     return columns, _columns("validation", *validation)
 
 
 def _columns(split: str, texts: Texts, labels: Labels | None) -> dict[str, list[object]]:
-    """Return texts and labels as columns; raises `InputError` if they do not fit together."""
-    if hasattr(texts, "columns"):  # iterating over a table would read the names of its columns
+    """Return texts and labels as columns; raise `InputError` if they do not match."""
+    if hasattr(texts, "columns"):  # iterating over a table yields its column names
         raise InputError(f"{split} is a table; give one of its columns, as in table['text'].")
     listed: list[object] = list(texts) if not isinstance(texts, str) else []
     if not listed:
-        wrong = "is one text" if isinstance(texts, str) else "has no text"
-        raise InputError(f"{split} {wrong}; give a list of texts, of pairs of texts or of lists of words.")
+        problem = "is a single text" if isinstance(texts, str) else "is empty"
+        raise InputError(f"{split} {problem}; give a list of texts, of pairs of texts or of lists of words.")
     if all(isinstance(text, str) for text in listed):
         columns: dict[str, list[object]] = {"first": listed}
     elif all(isinstance(text, tuple) and len(text) == 2 for text in listed):
@@ -323,25 +323,25 @@ def _columns(split: str, texts: Texts, labels: Labels | None) -> dict[str, list[
         columns = {"words": listed}
     else:
         raise InputError(
-            f"{split} has to contain texts, or tuples of two texts, or lists of words, and all of one form; "
-            f"its first is a {type(listed[0]).__name__}."
+            f"{split} must contain only texts, only tuples of two texts, or only lists of words; its first item is a "
+            f"{type(listed[0]).__name__}."
         )
     if labels is not None:
         if len(listed) != len(labels):
-            raise InputError(f"There are {len(listed)} texts and {len(labels)} labels in {split}; give one for each.")
+            raise InputError(f"{split} has {len(listed)} texts but {len(labels)} labels; give one label per text.")
         columns["label"] = list(labels)
     return columns
 
 
 def _write(path: Path, columns: Mapping[str, list[object]]) -> None:
-    """Write columns as Parquet, unless the file has them already."""
+    """Write columns as Parquet, unless the file already contains them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         table = pa.table(dict(columns))
     except pa.ArrowException as error:
-        raise InputError(f"Texts and labels must be of one form each ({error}).") from error
+        raise InputError(f"All texts must have one type, and all labels one type ({error}).") from error
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
         if pq.read_table(path).equals(table):

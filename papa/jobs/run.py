@@ -1,7 +1,7 @@
-"""`papa run`: run the workflow on a config in any folder, with snakemake in this process.
+"""`papa run`: run the workflow on a config from any folder, with snakemake in this process.
 
-Snakemake's locks outlive a killed run, so papa turns them off (`--nolock`). A lock of the kernel, which ends with its
-process, keeps a second run out (`papa.jobs.start.lock`).
+Snakemake's locks outlive a killed run, so papa turns them off (`--nolock`). Instead a kernel lock, which ends with its
+process, excludes a second run (`papa.jobs.start.lock`).
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from papa.config.reading import check_yaml
 from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
-from papa.jobs.start import home, noted, say
+from papa.jobs.start import collected_studies, home, show_results
 from papa.jobs.stopping import resumable
 
 CONFIG = Path("papa.yaml")
-"""The config of `papa run` without a file name, and the file that `papa init` writes."""
+"""Default config of `papa run`, and default file of `papa init`."""
 DEFAULT = "default"
 
 
 def split(words: Sequence[str]) -> tuple[Path, list[str]]:
-    """Split words into the config, which comes first, and the options and targets of snakemake.
+    """Split arguments into the config, which comes first, and snakemake's options and targets.
 
     Raises:
-        InputError: there is no such file, or none was named and there is no papa.yaml.
+        InputError: the file does not exist, or no file was given and there is no papa.yaml.
     """
-    named = bool(words) and not words[0].startswith("-")
-    config = Path(words[0]) if named else CONFIG
+    given = bool(words) and not words[0].startswith("-")
+    config = Path(words[0]) if given else CONFIG
     if not config.is_file():
-        what = f"is no file {config}" if named else f"is no config named, and no {CONFIG} in {Path.cwd()}"
+        problem = f"There is no file {config}" if given else f"No config was given, and {Path.cwd()} has no {CONFIG}"
         raise InputError(
-            f"There {what}; `papa run FILE` runs a config, `papa init` writes one, and `papa demo` needs none."
+            f"{problem}; `papa run FILE` runs a config, `papa init` writes one, and `papa demo` needs none."
         )
-    return config, list(words[named:])
+    return config, list(words[given:])
 
 
 def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) -> list[str]:
     """Return the command line for snakemake.
 
     Args:
-        config: the config.
-        cores: cores to use, or "all"; None takes those of the profile, or all with papa's default profile.
-        profile: the name of one of papa's profiles, or the folder of another.
-        options: further options, and targets.
+        config: path of the config.
+        cores: number of cores, or "all"; None means the profile's, or all with papa's default profile.
+        profile: name of a profile of papa, or folder of another profile.
+        options: other options, and targets.
     """
     shipped = home() / "workflow/profiles" / profile
     cores = cores or ("all" if profile == DEFAULT else None)
@@ -61,20 +61,20 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
 
 
 def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -> None:
-    """Run a config, or resume it; print at the end what may be concluded, and the path of the report.
+    """Run a config, or resume it; at the end print its claims and the path of the report.
 
-    Results are also printed if all jobs were up to date before. They are not printed if they are out of date, as after
-    a dry run of a changed config.
+    Results are also printed if no job had to run. They are not printed if they are out of date, as after a dry run of a
+    changed config.
 
     Raises:
-        InputError: the config cannot be read as YAML, or there is no folder for caches.
+        InputError: the config is not valid YAML, or there is no folder for caches.
         SystemExit: snakemake failed or was stopped; the code is snakemake's.
     """
-    check_yaml(config)  # snakemake would read some files wrongly, and would never finish others
+    check_yaml(config)  # snakemake misreads some YAML files and hangs on others
     check_cache()
     from snakemake.cli import main
 
-    with noted() as studies, resumable():
+    with collected_studies() as studies, resumable():
         try:
             main(call(config, cores, profile, options))
         except SystemExit as ended:
@@ -83,7 +83,7 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
     for study in studies:
         now = Study(study.config, study.results, LocalSourceDigests(study.config.machine))
         if all(now.state(job) == FRESH for job in now.targets()):
-            say(study)
+            show_results(study)
 
 
 def check_cache() -> None:
@@ -93,5 +93,5 @@ def check_cache() -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"{folder} cannot be used as a folder for caches ({error.strerror}); set XDG_CACHE_HOME to another folder."
+            f"{folder} cannot be used for caches ({error.strerror}); set XDG_CACHE_HOME to another folder."
         ) from error

@@ -1,4 +1,4 @@
-"""One job of the workflow, as its script runs it: threads, GPU, log, one line in the terminal, and short errors."""
+"""Run one job of the workflow in its script: set threads and GPU, write a log, print one line, and shorten errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from papa.jobs.stopping import stop_once
 Threads = Literal["encoder", "probe"]
 Say = Callable[[str], None]
 LOGGER = "PAPA_LOGGER"
-"""Environment variable that is set if papa's logger for snakemake prints the last line of each job's log."""
+"""Environment variable that is set if papa's snakemake logger prints the last line of each job's log."""
 log = logging.getLogger(__name__)
 
 
@@ -41,10 +41,10 @@ class Snakemake(Protocol):
 
 
 def run(snakemake: Snakemake, online: bool = False) -> None:
-    """Run one job, as a script of the workflow does.
+    """Run one job from a script of the workflow.
 
     Args:
-        snakemake: the object that snakemake passes to the script; its parameter `parameters` is a value of
+        snakemake: the object that snakemake passes to the script; its parameter `parameters` comes from
             `Study.parameters`.
         online: whether the job may use the hub even if there is a mirror.
     """
@@ -56,14 +56,14 @@ def run(snakemake: Snakemake, online: bool = False) -> None:
 
 
 def performed(job: AnyJob) -> str:
-    """Import and run the function of a job, and return its line for the terminal."""
+    """Import and run a job's function, and return the line that it reports."""
     check_inputs(job)
     call = cast(Callable[[AnyJob], str], resolve_name(job.settings.function))
     return call(job)
 
 
 def check_inputs(job: AnyJob) -> None:
-    """Raise `InputError` if an input was made by another stage, version or settings than the config requires."""
+    """Raise `InputError` unless each input was made by the stage, version and settings that the config requires."""
     for name, requests in job.requests.items():
         for path, request in zip(job.inputs[name], requests, strict=True):
             trace = trace_of(path)
@@ -72,7 +72,7 @@ def check_inputs(job: AnyJob) -> None:
             if trace.request != request:
                 settings = ", ".join(f"{key} {value}" for key, value in trace.settings.items()) or "no settings"
                 raise InputError(
-                    f"{path} does not fit the config: it was made by stage {trace.stage}, version {trace.version}, "
+                    f"{path} does not match the config: it was made by stage {trace.stage}, version {trace.version}, "
                     f"with {settings}; {REBUILD}."
                 )
 
@@ -81,18 +81,18 @@ def check_inputs(job: AnyJob) -> None:
 def stage(
     snakemake: Snakemake, machine: Machine, threads: Threads | None = None, online: bool = False
 ) -> Iterator[Say]:
-    """Send stderr to the job's log and yield `say`, which prints the job's result as one line.
+    """Redirect stderr to the job's log, and yield `say`, which prints the job's result as one line.
 
-    Heavy imports belong inside, because threads and GPU are settled first. If there is a mirror, only an `online` job
-    may use the hub. An `InputError` ends the job with its message, and a signal with one line. Any other error leaves
-    its traceback in the log. The line of the terminal is also the last line of the log.
+    Heavy imports belong inside the `with` block, because threads and GPU are set first. If there is a mirror, only an
+    `online` job may use the hub. An `InputError` ends the job with its message, a signal with one line, and any other
+    error with a traceback in the log. The line in the terminal is also the last line of the log.
     """
     wanted = {"encoder": machine.encoder_threads, "probe": machine.probe_threads, None: 1}[threads]
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(min(wanted, snakemake.threads))
     if machine.hub_mirror and not online:
         os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own keeps 13 MB of every job
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own pool would take 13 MB in every job
     name, begin = " ".join([snakemake.rule, *map(str, snakemake.wildcards)]), time.monotonic()
     with _stderr_to(Path(snakemake.log[0])) as terminal:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
@@ -107,10 +107,10 @@ def stage(
             print(line, file=sys.stderr, flush=True)
             _show(line, sys.stdout)
 
-        stop_once()  # its exception removes partial files
+        stop_once()  # the exception that it raises lets partial files be removed
         try:
             if wanted > snakemake.threads:
-                log.info("threads: %d from the workflow; the config asks for %d", snakemake.threads, wanted)
+                log.info("threads: %d from the workflow; the config sets %d", snakemake.threads, wanted)
             if threads == "encoder":
                 gpu.claim(machine.device)
             yield say
@@ -128,7 +128,7 @@ def _paths(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _show(line: str, stream: TextIO) -> None:
-    """Print a line in one piece, because other jobs share the terminal, unless papa's logger prints it."""
+    """Print a line in one write, because jobs share the terminal; skip it if papa's logger will print it."""
     if LOGGER not in os.environ or getattr(sys.stderr, "lost", False):
         stream.write(f"{line}\n")
         stream.flush()
@@ -136,7 +136,7 @@ def _show(line: str, stream: TextIO) -> None:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[TextIO]:
-    """Send stderr to a log, including that of C libraries; yield the original stderr."""
+    """Redirect stderr to a log, also for C libraries; yield the original stderr."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -157,7 +157,7 @@ def _stderr_to(path: Path) -> Iterator[TextIO]:
 
 
 class _Log(io.TextIOBase):
-    """A stderr that drops a line if the disk is full, so no job fails because of its log."""
+    """A stderr that drops lines if the disk is full, so no job fails because of its log."""
 
     lost = False
 

@@ -1,4 +1,4 @@
-"""Start and end of a workflow: read the config, mark outdated artefacts, lock the results, print the summary."""
+"""Start and end a workflow: read the config, mark outdated artefacts, lock the results, print the summary."""
 
 from __future__ import annotations
 
@@ -25,51 +25,53 @@ from papa.errors import InputError, count
 from papa.files import replacing
 
 RUN = "PAPA_RUN"
-"""Environment variable with the folder that a run writes to, and the id of its process."""
-SHOWN = 10
-"""Number of outdated artefacts whose reason is printed."""
+"""Environment variable with the results folder and the process id of a run."""
+LISTED_ARTEFACTS = 10
+"""Most outdated artefacts that are listed with their reasons."""
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
-"""Settings of glibc with which jobs keep up to 256 MB of freed memory, because getting it back page by page is slow.
+"""glibc settings that let jobs keep up to 256 MB of freed memory, because allocating it again page by page is slow.
 
-The first value is glibc's maximum, which glibc does not reach once the second value is set.
+The first value is glibc's maximum, which must be set because the second one switches off its automatic growth.
 """
 PLACES = ".models"
-"""File in the results with the locations of models, which no artefact records."""
-PRINT = "import pathlib, sys; from papa.results import summary; summary.print_results(pathlib.Path(sys.argv[1]))"
+"""File in the results folder with the locations of models, which no artefact records."""
+PRINT_RESULTS = (
+    "import pathlib, sys; from papa.results import summary; summary.print_results(pathlib.Path(sys.argv[1]))"
+)
 _locks: list[int] = []
-_noted: ContextVar[list[Study] | None] = ContextVar("papa_noted", default=None)
+_studies: ContextVar[list[Study] | None] = ContextVar("papa_studies", default=None)
 
 
 def home() -> Path:
-    """Return the folder with Snakefile, `workflow` and `config`: a clone, or a folder inside the installed package."""
+    """Return the folder with Snakefile, `workflow` and `config`: a clone, or a folder in the installed package."""
     package = Path(os.path.abspath(papa.__file__)).parent
-    carried = package / "repository"
-    return carried if carried.is_dir() else package.parent
+    bundled = package / "repository"
+    return bundled if bundled.is_dir() else package.parent
 
 
 @contextmanager
-def noted() -> Iterator[list[Study]]:
-    """Collect the studies that start inside; the caller then prints their results."""
+def collected_studies() -> Iterator[list[Study]]:
+    """Collect the studies that start inside the `with` block; the caller prints their results."""
     studies: list[Study] = []
-    token = _noted.set(studies)
+    token = _studies.set(studies)
     try:
         yield studies
     finally:
-        _noted.reset(token)
+        _studies.reset(token)
 
 
 def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
     """Return the study of a config that snakemake read from `files`, and set environment variables for its jobs.
 
     Raises:
-        InputError: the config is wrong, or a file or model that it names is.
+        InputError: the config, or a file or model in it, cannot be used.
     """
     for path in files:
         check_yaml(path)
     checked = config_of(config)
     check_files(checked)
     check_models(checked)
-    if (home() / "papa").is_dir():  # a clone; the folder of an installed papa would hide Python's modules
+    if (home() / "papa").is_dir():  # only for a clone: an installed papa's folder would shadow other modules
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
         os.environ["PYTHONPATH"] = path
     os.environ[Machine.VARIABLE] = json.dumps(asdict(checked.machine))
@@ -77,13 +79,13 @@ def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
         os.environ.setdefault(name, value)
     study = Study(checked, f"results/{checked.name}", LocalSourceDigests(checked.machine))
     study.check_weights()
-    if (studies := _noted.get()) is not None:
+    if (studies := _studies.get()) is not None:
         studies.append(study)
     return study
 
 
 def marked(study: Study) -> str:
-    """Return the file that is an input of every job (`Freshness.mark`); only the main process of a run writes it."""
+    """Return the marker file that every job has as input (`Freshness.mark`); only a run's main process writes it."""
     folder = str(study.results.absolute())
     results, _, process = os.environ.get(RUN, "").rpartition(":")
     if results == folder and process != str(os.getpid()):
@@ -96,19 +98,19 @@ def marked(study: Study) -> str:
 
 
 def end(study: Study) -> None:
-    """Print the summary, unless a caller of `noted` prints it."""
-    if _noted.get() is None:
-        say(study)
+    """Print the summary, unless the caller of `collected_studies` will print it."""
+    if _studies.get() is None:
+        show_results(study)
 
 
-def say(study: Study) -> None:
-    """Print the summary of a study, if there is one, in another process, so this one need not import pandas."""
+def show_results(study: Study) -> None:
+    """Print a study's summary, if it exists, in another process, so this one does not import pandas."""
     if (study.results / study.path("summary")).exists():
-        subprocess.run([sys.executable, "-c", PRINT, str(study.results)], check=False)
+        subprocess.run([sys.executable, "-c", PRINT_RESULTS, str(study.results)], check=False)
 
 
 def begin(study: Study) -> None:
-    """Lock the results until this process ends, and print what is rebuilt and why."""
+    """Lock the results until this process ends, and print which artefacts are rebuilt and why."""
     try:
         file = lock(study.results)
         note_places(study)
@@ -116,14 +118,14 @@ def begin(study: Study) -> None:
         raise SystemExit(f"Error: {error}") from None
     if study.changed():
         raise SystemExit(f"Error: {study.results} changed while this run was starting; start it again.")
-    _locks.append(file)  # an open file keeps its lock
+    _locks.append(file)  # the lock lasts while the file is open
     outdated = study.freshness.outdated()
-    for artefact, why in list(outdated.items())[:SHOWN]:
+    for artefact, why in list(outdated.items())[:LISTED_ARTEFACTS]:
         print(f"{artefact} is rebuilt: {why}.", flush=True)
-    if len(outdated) > SHOWN:
-        print(f"{len(outdated) - SHOWN} more artefacts are rebuilt.", flush=True)
-    if further := sum(study.state(job) == LACKS_SEEDS for job in study.jobs()):
-        print(f"Probes of further seeds are trained for {count(further, 'variant')}; the others stay.", flush=True)
+    if len(outdated) > LISTED_ARTEFACTS:
+        print(f"{len(outdated) - LISTED_ARTEFACTS} more artefacts are rebuilt.", flush=True)
+    if lacking := sum(study.state(job) == LACKS_SEEDS for job in study.jobs()):
+        print(f"Probes for additional seeds are trained for {count(lacking, 'variant')}; others stay.", flush=True)
 
 
 def note_places(study: Study) -> None:
@@ -132,18 +134,18 @@ def note_places(study: Study) -> None:
         name: {key: os.path.abspath(place) if key == "path" else place for key, place in keys.items()}
         for name, keys in study.config.machine.models.items()
     }
-    # a full disk or read-only results stop the job that writes there, with its message
+    # ignore errors: if the folder is full or read-only, the first job that writes to it reports that
     with suppress(InputError), replacing(study.results / PLACES) as temporary:
         temporary.write_text(json.dumps(places), encoding="utf-8")
 
 
 def lock(results: Path) -> int:
-    """Lock a folder of results until the returned file is closed.
+    """Lock a results folder until the returned file is closed.
 
-    The lock is one of the kernel, so a killed run leaves nothing to unlock.
+    It is a kernel lock, so a killed run leaves nothing to unlock.
 
     Raises:
-        InputError: another run has the lock, or the folder cannot be written to.
+        InputError: another run holds the lock, or the folder is not writable.
     """
     try:
         results.mkdir(parents=True, exist_ok=True)
@@ -163,4 +165,4 @@ def lock(results: Path) -> int:
 
 
 def _not_writable(results: Path, error: OSError) -> InputError:
-    return InputError(f"{results} cannot be written to ({error.strerror}); make it writable, or run elsewhere.")
+    return InputError(f"{results} is not writable ({error.strerror}); make it writable, or run in another folder.")

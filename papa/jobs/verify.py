@@ -1,4 +1,4 @@
-"""`papa verify`: check whether papa can use a model, and how exactly it computes the model's hidden states."""
+"""`papa verify`: check whether papa can use models, and how exactly it computes their hidden states."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOTE = (
 
 
 def verify(places: Sequence[str], device: str = "auto") -> dict[str, Any]:
-    """Check models, which are folders, ids on the hub or installed packages.
+    """Check models, given as hub ids, folders or installed packages.
 
     Raises:
         InputError: a model cannot be loaded.
@@ -52,7 +52,7 @@ def verify(places: Sequence[str], device: str = "auto") -> dict[str, Any]:
 
 
 def print_verified(checks: dict[str, Any], console: Console) -> None:
-    """Print a table, and the reasons why models are refused."""
+    """Print a table of the models, and the reasons for refusals."""
     table_of(checks["models"], ["model"]).print(console)
     for check in checks["models"]:
         if check["why"]:
@@ -61,8 +61,8 @@ def print_verified(checks: dict[str, Any], console: Console) -> None:
 
 
 def table_of(models: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> Table:
-    """Return a table with a line for each model; `names` are the columns before the type."""
-    lines = [
+    """Return a table with a row for each model; `names` are the columns before the type."""
+    rows = [
         check
         | {
             "causal": "yes" if check["causal"] else "no",
@@ -73,7 +73,7 @@ def table_of(models: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> Tab
         for check in models
     ]
     shown = [name for name in COLUMNS if name not in ("model",) or name in names]
-    frame = pd.DataFrame([[str(line[name]) for name in shown] for line in lines], columns=[COLUMNS[n] for n in shown])
+    frame = pd.DataFrame([[str(row[name]) for name in shown] for row in rows], columns=[COLUMNS[n] for n in shown])
     return Table("", frame, len(names) + 1)
 
 

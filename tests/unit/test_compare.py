@@ -485,7 +485,7 @@ def test_what_cannot_be_compared_is_one_sentence(tmp_path):
         (metric, "by the same metric"),
         (tmp_path / "nowhere", "There is no"),
         (tmp_path, "has no tables/outcomes.parquet"),
-        (damaged, "cannot be read as a table of papa"),
+        (damaged, "cannot be read as a papa table"),
         (summary, "is no table of outcomes"),
         (run_file, "cannot be read as a table"),
     ):

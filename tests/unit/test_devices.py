@@ -20,7 +20,7 @@ from pathlib import Path
 from papa.jobs import gpu as devices
 
 folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
-devices.BETWEEN_TRIES = 0.02
+devices.RETRY_SECONDS = 0.02
 print("ready", flush=True)
 sys.stdin.readline()  # all begin at once
 devices.claim("cuda")
@@ -134,7 +134,7 @@ def test_a_job_that_waits_says_so_once(waits, caplog):
     devices.take(["0"], folder)
     with caplog.at_level(logging.INFO), pytest.raises(StillTaken):
         devices.take(["0"], folder)
-    assert waits == [devices.BETWEEN_TRIES] * 2
+    assert waits == [devices.RETRY_SECONDS] * 2
     (message,) = caplog.messages
     assert "all GPUs (0) are taken" in message
 
@@ -153,7 +153,7 @@ def test_a_job_that_waits_says_so_once(waits, caplog):
 )
 def test_gpus_are_those_of_the_environment(monkeypatch, given, there):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
-    assert devices.visible() == there
+    assert devices.visible_gpus() == there
 
 
 def test_gpus_are_counted_where_the_environment_does_not_say(monkeypatch):
@@ -162,12 +162,12 @@ def test_gpus_are_counted_where_the_environment_does_not_say(monkeypatch):
     names = {"/dev": files, devices.DRIVER: driver}
     monkeypatch.setattr(Path, "glob", lambda folder, _: iter(folder / name for name in names[str(folder)]))
     monkeypatch.setattr(os, "access", lambda path, _: Path(path).name != "nvidia1")
-    assert devices.visible() == ["0", "1"]
+    assert devices.visible_gpus() == ["0", "1"]
     files.clear()
     driver.append("0000:03:00.0")
-    assert devices.visible() == ["0", "1", "2"]
+    assert devices.visible_gpus() == ["0", "1", "2"]
     driver.clear()
-    assert devices.visible() == []
+    assert devices.visible_gpus() == []
 
 
 @pytest.mark.parametrize("device", ["cpu", "mps", "cuda:0"])
@@ -180,7 +180,7 @@ def test_nothing_is_taken_where_the_user_chose(monkeypatch, tmp_path, device):
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 def test_nothing_is_hidden_where_there_are_no_gpus(monkeypatch, device):
-    monkeypatch.setattr(devices, "visible", list)
+    monkeypatch.setattr(devices, "visible_gpus", list)
     devices.claim(device)
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
@@ -204,10 +204,10 @@ def test_what_is_not_the_users_own_folder_is_refused(monkeypatch):
     folder = devices.lock_folder()
     folder.rename(folder.with_name("elsewhere"))
     folder.symlink_to("elsewhere")
-    with pytest.raises(InputError, match="is not a folder of yours"):
+    with pytest.raises(InputError, match="is not a folder that you own"):
         devices.lock_folder()
     other = os.getuid() + 1
     folder.with_name("elsewhere").rename(folder.with_name(f"papa-gpus-{other}"))
     monkeypatch.setattr(os, "getuid", lambda: other)
-    with pytest.raises(InputError, match="is not a folder of yours"):
+    with pytest.raises(InputError, match="is not a folder that you own"):
         devices.lock_folder()

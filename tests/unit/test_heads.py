@@ -68,12 +68,12 @@ def test_one_order_has_to_be_meant(tmp_path):
         heads_of(tmp_path)
     write(tmp_path)
     write(tmp_path, "gradient-0")
-    with pytest.raises(InputError, match=r"several such orders; name one by --of .*: m/t/average/gradient-0, m/t/aver"):
+    with pytest.raises(InputError, match=r"Several orders match; choose one with --of .*: m/t/average/gradient-0, m/t"):
         heads_of(tmp_path)
     assert heads_of(tmp_path, "m/t/average/gradient-0")["order"] == "gradient-0"
     write(tmp_path, model="n")
     assert heads_of(tmp_path, of="n")["model"] == "n"
-    with pytest.raises(InputError, match="There is no such order"):
+    with pytest.raises(InputError, match="No order matches"):
         heads_of(tmp_path, of="m/u")
 
 

@@ -147,7 +147,7 @@ HEADS_SHOWN = {
     "lambda.parquet": ([[0.4891, 0.5113, 0.5], [0.5] * 3], "λ after 2 epochs", r"^0 +0\.489 +0\.511 +0\.500"),
     "order.parquet": ([[5, 4, 3], [2, 1, 0]], "", r"^1 +2 +1 +0$"),
     "1of2.parquet": ([[0.5] * 3] * 2, "λ after 1 epoch of part 1of2 of the texts;", ""),
-    "weights.parquet": ([[0.5, 1.5, 2.5], [3.5, 4.5, 5.5]], "gradient: heads of small values are replaced first", ""),
+    "weights.parquet": ([[0.5, 1.5, 2.5], [3.5, 4.5, 5.5]], "gradient: heads with small values are replaced first", ""),
 }
 
 
@@ -203,7 +203,7 @@ def test_a_run_has_the_scores_of_the_outcomes_in_its_folder(file):
     path.write_bytes(damaged)
     content = content_of(runs)
     message = content["facts"]["scores"]
-    assert content["intact"] and message.startswith("not known: ") and REBUILD in message
+    assert content["intact"] and message.startswith("unknown: ") and REBUILD in message
     write_json({"runs": RUNS[:1]}, runs, trace("probe", seed=2))
     path.write_bytes(intact)
     assert "scores" not in content_of(runs)["facts"], "those are the outcomes of another run"
@@ -246,4 +246,4 @@ def test_heads_are_chosen(file):
     assert re.search(rf"^1 +0 +{sum(itself) / len(itself):.3f} ", text, re.MULTILINE)
     assert len(inspect(path).stdout.splitlines()) < 40
     assert "no layer 2; layers are 0 to 1" in inspect(path, "--layer", 2, code=2).stderr
-    assert "has no heads to choose from" in inspect(file("runs.json"), "--head", 0, code=2).stderr
+    assert "does not contain averages" in inspect(file("runs.json"), "--head", 0, code=2).stderr

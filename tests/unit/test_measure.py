@@ -131,17 +131,17 @@ def test_a_loaded_model_is_taken_with_its_tokenizer(study, folder, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("a b", ["x"]), "train is one text; give a list of texts"),
-        (([], []), "train has no text; give a list of texts"),
+        (("a b", ["x"]), "train is a single text; give a list of texts"),
+        (([], []), "train is empty; give a list of texts"),
         (
             (pd.DataFrame({"text": ["a", "b"]}), ["x"]),
             r"train is a table; give one of its columns, as in table\['text'\]",
         ),
-        ((["a", ("b", "c")], ["x", "y"]), "all of one form"),
-        ((["a", "b"], ["x"]), "There are 2 texts and 1 labels in train"),
+        ((["a", ("b", "c")], ["x", "y"]), "must contain only texts"),
+        ((["a", "b"], ["x"]), "train has 2 texts but 1 labels"),
         ((["a", "b"], ["x", "y"]), "too few to hold some out"),
-        ((["a b"] * 9, ["x"] * 9, ["c"]), r"validation is a pair \(texts, labels\)"),
-        ((texts_of(9)[0], ["x", 1, *"abcdefg"]), "Texts and labels must be of one form"),
+        ((["a b"] * 9, ["x"] * 9, ["c"]), r"validation must be a pair \(texts, labels\)"),
+        ((texts_of(9)[0], ["x", 1, *"abcdefg"]), "All texts must have one type"),
     ],
 )
 def test_wrong_use_gets_a_sentence(folder, given, message):
@@ -244,7 +244,7 @@ def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, fol
 
 def test_a_folder_is_not_overwritten_and_half_a_study_not_shared(changed, tmp_path):
     found = heads_of(changed)
-    with pytest.raises(papa.InputError, match="is there already and is never overwritten"):
+    with pytest.raises(papa.InputError, match="exists, and papa never overwrites a folder"):
         save_heads(found, changed, tmp_path)
     next(changed.rglob("index.html")).unlink()
     with pytest.raises(papa.InputError, match="run the study to its end first"):

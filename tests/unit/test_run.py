@@ -142,11 +142,11 @@ def test_a_cache_that_is_a_file_and_a_config_that_never_ends_are_refused_at_once
     (here / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(here / "file/cache"))
     result = invoke("run", "mine.yaml", code=2)
-    assert "file/cache cannot be used as a folder for caches (Not a directory); set XDG_CACHE_HOME" in result.stderr
+    assert "file/cache cannot be used for caches (Not a directory); set XDG_CACHE_HOME" in result.stderr
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(here / "file"))
     result = invoke("run", "mine.yaml", code=2)
-    assert "file/.cache cannot be used as a folder for caches" in result.stderr and len(result.stderr.splitlines()) == 1
+    assert "file/.cache cannot be used for caches" in result.stderr and len(result.stderr.splitlines()) == 1
     monkeypatch.undo()
     (here / "mine.yaml").write_text("name: &name [*name]\n", encoding="utf-8")
     assert "contains itself" in invoke("run", str(here / "mine.yaml"), code=2).stderr

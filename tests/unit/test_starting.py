@@ -68,13 +68,13 @@ def test_without_options_it_names_examples(here):
     assert config["corpora"]["texts"]["files"]["train"] == "data/train.csv"
     assert "replace both paths" in (here / "papa.yaml").read_text(encoding="utf-8")
     assert "papa plan papa.yaml" in said and "papa run papa.yaml" in said
-    assert "There is no data/train.csv and data/validation.csv yet" in said
+    assert "Not found: data/train.csv, data/validation.csv." in said
 
 
 def test_nothing_is_overwritten(here):
     (here / "papa.yaml").write_text("mine", encoding="utf-8")
     result = init(code=2)
-    assert not result.stdout and "is there already and is never overwritten" in result.stderr
+    assert not result.stdout and "exists, and papa never overwrites a file" in result.stderr
     assert (here / "papa.yaml").read_text(encoding="utf-8") == "mine"
 
 
@@ -126,7 +126,7 @@ def test_of_running_text_a_decoder_says_the_next_token(here, architecture, metri
     init("--train", "train.txt", "--model", "mine")
     (task,), written = loaded()["tasks"].values(), (here / "papa.yaml").read_text(encoding="utf-8")
     assert task["metric"] == (metric or "negative_log_perplexity")
-    assert ("a probe for each" in written) == (metric is None) != ("no probe is trained" in written)
+    assert ("one probe per seed" in written) == (metric is None) != ("no probe is trained" in written)
 
 
 def test_a_validation_file_that_is_missing_can_be_made(here):
@@ -205,7 +205,7 @@ def test_strange_columns_stay_what_they_are(here, column):
 def test_what_is_held_out_is_to_stand_in_no_training_row(here):
     csv(here / "train.csv", "text,mood", ROWS)
     said = " ".join(init("mine.yaml", "--train", "train.csv", "--column", "label=mood").stdout.split())
-    assert "Then name that file as train in mine.yaml, so that no row is in both." in said
+    assert "Then set `train` to the new file in mine.yaml, so that no row is in both files." in said
 
 
 def test_the_file_has_a_reason_for_each_choice_and_a_space_between_blocks():
@@ -213,7 +213,7 @@ def test_the_file_has_a_reason_for_each_choice_and_a_space_between_blocks():
     assert re.findall("\n\n(.*):\n", text) == ["run", "models", "corpora", "tasks"]
     assert "\n  fractions: [1, 1/2, 1/8, 0]\n" in text and "\n    learning_rate: 2.0e-05  # of probes: a first" in text
     assert all(f"# {reason}\n" in text for reason in EXAMPLE.reasons.values())
-    assert Path(re.findall(r"# All keys are explained in (.*)\.\n", text)[0]).is_file(), "also if papa is installed"
+    assert Path(re.findall(r"# (.*) explains all keys\.\n", text)[0]).is_file(), "also if papa is installed"
 
 
 def test_values_of_a_data_set_end_no_comment(here):
@@ -273,7 +273,7 @@ def test_words_without_a_header_have_a_task_with_a_name(here):
         (["--column", "mood"], "must be first=COLUMN, second=COLUMN or label=COLUMN"),
         (["--model", "./gone"], "neither a folder here nor an id"),
         (["--model", "."], "without a config.json"),
-        (["--model", "refused"], "refused is of the type bloom, which papa cannot use: The attention of BloomModel"),
+        (["--model", "refused"], "refused has the type bloom, which papa cannot use: The attention of BloomModel"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_is_written(here, arguments, expected):
@@ -302,7 +302,7 @@ def test_the_type_of_a_model_is_looked_up(here, monkeypatch):
     for model, remark in [
         ("mine", ""),
         ("owner/bert", ""),
-        ("owner/newest", "Models of the type newest were not tried; `papa verify owner/newest` checks this one."),
+        ("owner/newest", "Models of the type newest are untested; `papa verify owner/newest` checks this one."),
         ("owner/slow", "The type of owner/slow could not be looked up; `papa verify owner/slow` checks the model."),
     ]:
         (here / "papa.yaml").unlink(missing_ok=True)

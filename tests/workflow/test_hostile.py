@@ -66,7 +66,7 @@ def as_owner_of_nothing() -> None:
     [
         (
             Path.exists,
-            "results/tiny cannot be written to (Permission denied); make it writable, or run elsewhere.",
+            "results/tiny is not writable (Permission denied); make it writable, or run in another folder.",
         ),
         (Path.is_dir, "Failed to create output directory"),
     ],

@@ -79,5 +79,5 @@ def test_encoders_at_once_have_a_gpu_each(fresh_copy, tmp_path, monkeypatch):
     for rule in ("tokenize", "average"):  # both averages are ready at once
         fresh_copy.run(*config, *limits, "--until", rule)
     logs = [path.read_text(encoding="utf-8") for path in fresh_copy.folder.glob("results/tiny/logs/**/average.log")]
-    got = [re.findall(r"this job has the GPU (\d)$", log, re.MULTILINE) for log in logs]
+    got = [re.findall(r"this job uses GPU (\d)$", log, re.MULTILINE) for log in logs]
     assert sorted(got) == [["7"], ["9"]]

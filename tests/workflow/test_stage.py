@@ -98,7 +98,7 @@ def test_threads_are_the_configs_but_no_more_than_the_workflow_gave(tmp_path, as
     machine = json.dumps({"probe_threads": asked})
     process = run(tmp_path, "say(os.environ['OMP_NUM_THREADS'])", PAPA_MACHINE=machine, OMP_NUM_THREADS="11")
     assert process.stdout == f"probe tiny tags: {threads} (0 s)\n"
-    assert ("threads: 5 from the workflow; the config asks for 7" in log(tmp_path)) == (asked == 7)
+    assert ("threads: 5 from the workflow; the config sets 7" in log(tmp_path)) == (asked == 7)
 
 
 def test_lines_are_left_to_the_logger_where_it_prints_them(tmp_path):
@@ -169,6 +169,8 @@ def test_an_input_of_other_settings_is_refused(tmp_path):
     write_json({"λ": [0.5]}, tmp_path / "lambda.json", Trace("lambda", 1, {"seed": 7}, {}))
     process = rank(tmp_path, Trace("lambda", 1, {"seed": 8}, {}).request)
     assert process.returncode == 1 and not (tmp_path / "order.json").exists()
-    assert "lambda.json does not fit the config: it was made by stage lambda, version 1, with seed 7;" in process.stderr
+    assert (
+        "lambda.json does not match the config: it was made by stage lambda, version 1, with seed 7" in process.stderr
+    )
     write_json({"λ": [0.5]}, tmp_path / "lambda.json")
     assert "lambda.json does not record how it was made" in rank(tmp_path, "any").stderr

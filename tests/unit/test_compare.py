@@ -487,7 +487,7 @@ def test_what_cannot_be_compared_is_one_sentence(tmp_path):
         (tmp_path, "has no tables/outcomes.parquet"),
         (damaged, "cannot be read as a papa table"),
         (summary, "is no table of outcomes"),
-        (run_file, "cannot be read as a table"),
+        (run_file, "cannot be read as a papa table"),
     ):
         with pytest.raises(InputError, match=message) as error:
             compare(a, other)

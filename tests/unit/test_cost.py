@@ -56,7 +56,7 @@ def test_the_command_says_what_was_measured_on_what(folder):
     assert [line["form"] for line in found["models"]] == list(FORMS)
     assert "transformers (sdpa)" in plain.stdout and {row["attention"] for row in found["models"]} == {"sdpa"}
     wrong = CliRunner().invoke(app, ["cost", folder, "--slots", "4096"])
-    assert wrong.exit_code == 2 and "positions of the model" in wrong.output
+    assert wrong.exit_code == 2 and "but the model has only 47 positions" in wrong.output
 
 
 def test_the_stock_model_has_the_attention_of_transformers_unless_another_is_asked_for(folder, monkeypatch):

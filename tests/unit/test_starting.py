@@ -211,7 +211,7 @@ def test_what_is_held_out_is_to_stand_in_no_training_row(here):
 def test_the_file_has_a_reason_for_each_choice_and_a_space_between_blocks():
     text = as_yaml(choices_of("c", "owner/name", EXAMPLE, {}))
     assert re.findall("\n\n(.*):\n", text) == ["run", "models", "corpora", "tasks"]
-    assert "\n  fractions: [1, 1/2, 1/8, 0]\n" in text and "\n    learning_rate: 2.0e-05  # of probes: a first" in text
+    assert "\n  fractions: [1, 1/2, 1/8, 0]\n" in text and "\n    learning_rate: 2.0e-05  # for probes: a guess" in text
     assert all(f"# {reason}\n" in text for reason in EXAMPLE.reasons.values())
     assert Path(re.findall(r"# (.*) explains all keys\.\n", text)[0]).is_file(), "also if papa is installed"
 

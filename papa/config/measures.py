@@ -99,6 +99,11 @@ class Target:
         return self.labels is not None
 
     @property
+    def predictor(self) -> str:
+        """Name what makes the predictions, for messages."""
+        return "probe" if self.probed else "model"
+
+    @property
     def learns_labels(self) -> bool:
         """Whether a probe learns labels, so hidden states can be stored and constants trained with the probe."""
         return self.labelled and self.probed

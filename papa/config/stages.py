@@ -140,6 +140,11 @@ class Training(Settings):
         return cls(learning_rate=task.learning_rate, batch_size=task.batch_size, epochs=epochs or task.epochs)
 
     @classmethod
+    def of_probe(cls, task: Task, batch_size: int = 1) -> Training:
+        """Return the training of a task's probe; no epochs, in batches of this size, if it has no probe."""
+        return cls.of(task) if task.target.probed else cls.none(batch_size)
+
+    @classmethod
     def none(cls, batch_size: int = 1) -> Training:
         """Return hyperparameters with which nothing is trained."""
         return cls(learning_rate=0, batch_size=batch_size, epochs=0)

@@ -118,11 +118,7 @@ def _lambda(study: Study, model: str, task: str, constant: str, seed: str, part:
 def _weights(study: Study, model: str, task: str, constant: str, weights: str) -> Wiring:
     block, order = study.config.tasks[task], Order.parse(weights)
     from_loss, with_constant = order.draw is not None, order.base != "output-norm"
-    training = stages.Training.none()
-    if from_loss:
-        training = stages.Training.of(block)
-        if not block.target.probed:
-            training = stages.Training.none(training.batch_size)
+    training = stages.Training.of_probe(block, block.batch_size) if from_loss else stages.Training.none()
     settings = stages.WeightsOf(
         model=_encoding(study, model, with_gradients=from_loss),
         metric=block.metric if from_loss else None,
@@ -177,7 +173,7 @@ def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
         model=_encoding(study, model, with_gradients=replaced.trained),
         task=task,
         metric=block.metric,
-        training=stages.Training.of(block) if block.target.probed else stages.Training.none(),
+        training=stages.Training.of_probe(block),
         seeds=tuple(study.variants(model, task).get(replaced) or study.config.run.seeds),
         variant=variant,
         encoder_dropout=study.config.encoder_dropout,

@@ -73,8 +73,10 @@ class Data:
         reasons = dict.fromkeys(columns, "as given") | {"slots": "as in the paper", "metric": reason}
         return cls(files, columns, BLOCK_SLOTS, MASKED.usual_metric, training_rows, reasons)
 
-    def decoded(self) -> Data:
-        """Return the same running text for next-token prediction by a decoder's own head."""
+    def for_decoder(self) -> Data:
+        """Return the data for a decoder, whose own head predicts the next tokens of running text."""
+        if "label" in self.columns:
+            return self
         reason = "running text without labels: the decoder predicts the next token, in blocks that fill the slots"
         return replace(self, metric=NEXT.usual_metric, reasons={**self.reasons, "metric": reason})
 
@@ -140,8 +142,8 @@ def start(
     facts = None if model is None else facts_of(model)
     remark = "" if model is None else check_type(model, facts)
     facts = facts or {}
-    if data.metric == MASKED.usual_metric and says_next(facts.get("architectures"), facts.get("is_decoder")):
-        data = data.decoded()
+    if says_next(facts.get("architectures"), facts.get("is_decoder")):
+        data = data.for_decoder()
     if path.parent.resolve() != Path.cwd():
         data = replace(data, files={split: os.path.abspath(file) for split, file in data.files.items()})
         model = os.path.abspath(model) if model and os.path.isdir(model) else model

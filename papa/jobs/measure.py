@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from papa.config.analyses import grid_view
 from papa.config.freshness import FRESH
 from papa.config.job import AnyJob, Job
-from papa.config.measures import MASKED
 from papa.config.reading import config_of
 from papa.config.settings import RUN, SPLITS, Config, check_files
 from papa.config.stages import ModelId
@@ -263,10 +262,10 @@ def _config(model: str, data: Data, settings: Mapping[str, object]) -> Config:
 
     facts = facts_in(model) if os.path.isdir(model) else {}
     values = as_config(choices_of("study", model, data, facts))
-    if data.metric == MASKED.usual_metric:
+    if "label" not in data.columns:
         config, (name,) = config_of(values), values["models"]
         if is_decoder(ModelId.of(name, config.models[name]), config.machine):
-            values = as_config(choices_of("study", model, data.decoded(), facts))
+            values = as_config(choices_of("study", model, data.for_decoder(), facts))
     for key, value in settings.items():
         if not isinstance(value, Mapping):
             values[key] = value

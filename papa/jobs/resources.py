@@ -313,7 +313,8 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     kind, stored, epochs = _kind(settings), "index" in job.needs, settings.training.epochs
     seeds = len(probe.seeds) if probe else 1
     trained = Variant.parse(probe.variant).trained if probe else isinstance(settings, LambdaOf)
-    learned = seeds * (target.probed * sizes.probe_parameters + trained * sizes.constant_entries(kind)) if probe else 0
+    probe_parameters = target.probed * sizes.probe_parameters
+    learned = seeds * (probe_parameters + trained * sizes.constant_entries(kind)) if probe else 0
     runs_model = not (stored and probe)
 
     # tokens in memory during training and during scoring
@@ -328,7 +329,7 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     if runs_model:
         memory += _model_bytes(job, sizes, activations)
     if target.probed:
-        memory += FLOAT32 * TRAINING_FLOATS * sizes.probe_parameters + (3 * FLOAT32 + FLOAT16) * loaded * sizes.states
+        memory += FLOAT32 * TRAINING_FLOATS * probe_parameters + (3 * FLOAT32 + FLOAT16) * loaded * sizes.states
     if trained and probe:
         memory += FLOAT32 * (TRAINING_FLOATS - 1) * sizes.constant_entries(kind)
     memory += 2 * FLOAT32 * learned  # trained probes stay in memory until all are written, and so does the file
@@ -343,10 +344,10 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     decoded = target.decoded * sizes.tokens
     predictions = sizes.tokens if target.per_word else decoded or sizes.examples
     operations = passes * sizes.operation_count + 6 * probed * decoded * sizes.vocabulary * sizes.hidden
-    operations += 6 * probed * predictions * sizes.probe_parameters * target.probed
-    steps = rounds * sizes.examples / settings.training.batch_size * target.probed
+    operations += 6 * probed * predictions * probe_parameters
+    steps = rounds * sizes.examples / settings.training.batch_size
     stored_bytes = stored * FLOAT16 * sizes.states * sizes.tokens
-    waiting = steps * sizes.probe_parameters * STEP_SECONDS + rounds * stored_bytes / DISK_BYTES_PER_SECOND
+    waiting = steps * probe_parameters * STEP_SECONDS + rounds * stored_bytes / DISK_BYTES_PER_SECOND
     outcomes = seeds * _outcome_bytes(probe, sizes, epochs) if probe else 0.0
     return Needs(memory, operations, waiting, FLOAT32 * learned + outcomes, runs_model)
 

@@ -46,7 +46,7 @@ def learn_gates(
     def mixed() -> Replacement:
         return model.replacement(matrices, mixing=lambdas())
 
-    states = StreamedStates(model, mixed, gating.encoder_dropout, direct=not objective.target.probed)
+    states = StreamedStates(model, mixed, gating.encoder_dropout, probed=objective.target.probed)
     task_loss, rows = objective.loss_on(states), rows_of_part(objective.examples, gating.part)
 
     def loss(examples: Tensor) -> Tensor:

@@ -130,7 +130,7 @@ def _loss_of_heads(
         raise InputError(f"The weights {settings.by} follow from a probe, and a probe needs a seed; give one.")
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model, settings.seed)
-    if objective.target.probed:
+    if settings.training.epochs:
         with _states_of_original(job, split, model) as states:
             task = TrainingTask(
                 name="probe of the original",

@@ -42,8 +42,8 @@ class LossOfHeads:
     seed: int
 
     def _loss(self, replacement: Callable[[], Replacement]) -> Callable[[Tensor], Tensor]:
-        direct = not self.objective.target.probed
-        return self.objective.loss_on(StreamedStates(self.model, replacement, direct=direct))
+        states = StreamedStates(self.model, replacement, probed=self.objective.target.probed)
+        return self.objective.loss_on(states)
 
     def _owners(self, examples: Tensor) -> Tensor:
         """Return, for each text of a batch, the place of its example; every choice of a question is a text."""

@@ -32,19 +32,19 @@ class StreamedStates:
         replacement: returns what the layers of the model do with their heads now.
         dropout: whether the model uses dropout on training examples.
         rounded: whether hidden states are rounded to float16 like stored ones; they then have no gradient.
-        direct: whether the model's own head turns them into logits.
+        probed: whether a probe reads them; otherwise the model's own head turns them into logits.
     """
 
     model: Model
     replacement: Callable[[], Replacement]
     dropout: bool = False
     rounded: bool = False
-    direct: bool = False
+    probed: bool = True
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return float32 `[place, L+1, hidden]`, or logits `[token, word]`, on the model's device."""
         dropout = self.dropout and batch.tokens.split == "train"
-        if self.direct:
+        if not self.probed:
             return self.model.scores(self.model.pack(batch.packed), self.replacement(), dropout).float()
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.rounded):
             states = self.model.run(self.model.pack(batch.packed), self.replacement(), dropout)

@@ -126,7 +126,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
     write_runs([probe.run for probe in probes], job.output("runs"), trace)
     for checkpoint in checkpoints.values():
         checkpoint.discard()
-    seeds = f" over {count(len(settings.seeds), 'seed')}" if settings.target.probed else ""
+    seeds = f" over {count(len(settings.seeds), 'seed')}" if settings.training.epochs else ""
     run = probes[-1].run
     report = f"{settings.metric} {score:.3f}{seeds} with {run.kept} of {run.heads} heads"
     resumed = (f"; seed {seed}{checkpoint.resumed}" for seed, checkpoint in checkpoints.items() if checkpoint.resumed)
@@ -243,7 +243,7 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
         return model.replacement(trained[0](), replaced) if trained else fixed
 
     rounded = target.learns_labels and not variant.trained
-    states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, direct=not target.probed)
+    states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, target.probed)
     weights, sizes = str(model.weights), ProbeSizes.of(model, tokens.n)
     sources = sources_of(settings.model.model, weights, job.machine)
     yield Source(states, sizes, total, total - len(replaced), weights, sources, model, trained_constants)

@@ -175,8 +175,7 @@ def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:
     if not spread.known:
         return "one validation example, so no interval"
     if not spread.estimate([-1, 1, 0]).above():
-        scored = "probe" if outcomes.probed else "model"
-        return f"the {scored} is no better than {outcomes.guess(metric).words} ({sample.trivial:.3f})"
+        return f"the {sample.metric.target.predictor} is no better than {outcomes.guess(metric).words} ({sample.trivial:.3f})"
     if not spread.estimate([0, 1, -1]).above():
         return "attention contributes nothing measurable"
     return COUNTS

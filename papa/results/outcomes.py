@@ -95,11 +95,6 @@ class TaskOutcomes:
         """The main metric of the task, and the metrics reported with it."""
         return measure_of(self.metric).readings
 
-    @property
-    def probed(self) -> bool:
-        """Whether probes were trained; otherwise the model's own head was scored, and there are no seeds."""
-        return MEASURES[self.metric].target.probed
-
     def subsets(self) -> dict[str, np.ndarray]:
         """Return a mask `[item]` for each subset that is scored: all examples first, further splits last."""
         split = self.items["split"].to_numpy()
@@ -160,6 +155,7 @@ class TaskOutcomes:
         guess that ignores the input, that guess is the floor.
         """
         measure, settings = MEASURES[metric], self.settings()
+        probed = measure.target.probed
         counts, trivial, tagger = self.counts(metric, mask), self.trivial(metric, mask), self.by_word()
         scores, floor = measure.score(counts.sum(1)), float(measure.score(trivial.sum(1))[0])
         return Sample(
@@ -172,8 +168,8 @@ class TaskOutcomes:
             self.runs,
             floor,
             None if tagger is None else float(measure.score(self.counts(metric, mask, tagger).sum(1))[0]),
-            self.probed,
-            not self.probed and FLOOR in settings and bool(scores[settings[FLOOR]].mean() < floor),
+            probed,
+            not probed and FLOOR in settings and bool(scores[settings[FLOOR]].mean() < floor),
         )
 
 

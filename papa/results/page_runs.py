@@ -28,8 +28,8 @@ def run_in_words(study: Study) -> str:
     """Return the numbers of probes, models, tasks and seeds, in a line."""
     pairs = study.config.pairs
     jobs = [job.settings for model, task in pairs for job in study.probes_of(model, task)]
-    probes = [seed for job in jobs if job.target.probed for seed in job.seeds]
-    seeds, direct = list(dict.fromkeys(probes)), sum(not job.target.probed for job in jobs)
+    probes = [seed for job in jobs if job.training.epochs for seed in job.seeds]
+    seeds, direct = list(dict.fromkeys(probes)), sum(not job.training.epochs for job in jobs)
     models, tasks = (len(set(names)) for names in zip(*pairs, strict=True))
     runs = [count(len(probes), "probe")] * bool(probes)
     runs += [f"{count(direct, 'measurement')} by the model's own head"] * bool(direct)

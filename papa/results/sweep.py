@@ -105,13 +105,13 @@ class _Sweep:
 
     def points(self, variant: Variant, replacement: Replacement) -> Iterator[tuple[Run, pd.DataFrame]]:
         """Yield the runs of a variant and their outcomes: one for each seed if a probe is trained, otherwise one."""
-        total, direct = self.model.layers * self.model.heads, not METRICS[self.metric].target.probed
-        if direct:
-            states: States = StreamedStates(self.model, lambda: replacement, direct=True)
+        total, seeds = self.model.layers * self.model.heads, self.recipe.seeds
+        if METRICS[self.metric].target.probed:
+            states: States = CachedStates(self.model, replacement, self.splits)
         else:
-            states = CachedStates(self.model, replacement, self.splits)
+            states, seeds = StreamedStates(self.model, lambda: replacement, probed=False), seeds[:1]
         names, rows = names_of(variant), SplitCounts(**{split: len(tokens) for split, tokens in self.splits.items()})
-        for seed in self.recipe.seeds[:1] if direct else self.recipe.seeds:
+        for seed in seeds:
             torch.manual_seed(seed)
             objective = objective_on(self.model, self.splits, self.labels)
             epochs = fit_objective(objective, states, [objective.probe], self.recipe.training, seed)

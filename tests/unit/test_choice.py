@@ -340,7 +340,7 @@ def test_what_a_batch_of_questions_takes_counts_all_of_their_choices(corpus):
     choices = sum(len(split.lengths) for split in Tokens.read(corpus[0]).values())
     sizes = sizes_of(corpus[0])
     assert (sizes.examples, sizes.choices) == (choices, choices / sum(ROWS.values()))
-    assert sizes.tokens_of(3) == pytest.approx(sizes.choices * replace(sizes, choices=1).tokens_of(3))
+    assert sizes.batch_tokens(3) == pytest.approx(sizes.choices * replace(sizes, choices=1).batch_tokens(3))
 
 
 def test_questions_are_not_laid_out_for_an_encoder(model, tokenizer, data, place_tiny):

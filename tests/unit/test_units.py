@@ -35,7 +35,7 @@ def test_heads_of_a_unit_are_kept_together(unit, size, tiny_decoder, loaded, tmp
 def test_one_lambda_for_a_unit_is_learned_from_all_its_heads(unit, size, tiny_decoder, tmp_path):
     jobs.write_tokens(tmp_path, train=12, validation=3)
     path, tokens = tmp_path / "lambda.parquet", tmp_path / "tokens.parquet"
-    settings = {"direct": True, "unit": unit}
+    settings = {"metric": "log_likelihood", "unit": unit}
     jobs.learn(tiny_decoder, path, training(batch_size=12, epochs=2), 0, "toeplitz", told=settings, tokens=tokens)
     table = read_table(path)
     assert provenance_of(table)["unit_size"] == size

@@ -175,7 +175,8 @@ def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:
     if not spread.known:
         return "one validation example, so no interval"
     if not spread.estimate([-1, 1, 0]).above():
-        return f"the {sample.metric.target.predictor} is no better than {outcomes.guess(metric).words} ({sample.trivial:.3f})"
+        guess = outcomes.guess(metric).words
+        return f"the {sample.metric.target.predictor} is no better than {guess} ({sample.trivial:.3f})"
     if not spread.estimate([0, 1, -1]).above():
         return "attention contributes nothing measurable"
     return COUNTS

@@ -214,7 +214,12 @@ def test_each_example_of_a_batch_can_have_gates_of_its_own(name):
 
 
 LENGTH, FINE = 7, 1 / 128
-DIRECT = {"seed": 0, "training": jobs.training(batch_size=5, epochs=0), "encoder_dropout": False, "metric": "log_likelihood"}
+DIRECT = {
+    "seed": 0,
+    "training": jobs.training(batch_size=5, epochs=0),
+    "encoder_dropout": False,
+    "metric": "log_likelihood",
+}
 
 
 @pytest.fixture

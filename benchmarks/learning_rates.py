@@ -56,7 +56,7 @@ def search(model: Path, asked: Search, rates: Sequence[float]) -> Iterator[tuple
 
         def states(batch: Batch) -> Tensor:
             hidden = stored.read(batch.examples, batch.tokens)
-            return hidden if batch.places is None else hidden[batch.places]
+            return hidden if batch.positions is None else hidden[batch.positions]
 
         for rate in rates:
             torch.manual_seed(0)

@@ -55,11 +55,11 @@ def published_part(settings: Settings) -> Callable[[], Report]:
 
     from benchmarks import published
     from papa.config.settings import Machine
-    from papa.data.weights import place_of
+    from papa.data.weights import location_of
     from papa.files import read_table
 
     files, task, size = places(Path(settings["work"])), settings["task"], settings["task"]["batch_size"]
-    folder = place_of(model_id(settings), Machine.current())
+    folder = location_of(model_id(settings), Machine.current())
     texts = read_table(files["texts"]).to_pydict()
     split = {name: torch.tensor([own == name for own in texts["split"]]) for name in ("train", "validation")}
     laid_out = published.lay_out(AutoTokenizer.from_pretrained(folder), texts["first"], None, settings["slots"])

@@ -1,4 +1,4 @@
-"""Columns of a source, read as texts, words, choices or names of classes."""
+"""Columns of a source, read as texts, words, choices or class names."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Value = str | int | None
-MISSING = ("-1", "-100")
-"""Labels that mean "unknown": -1 in the test splits of GLUE, -100 for words that a loss skips."""
-TRUTH = ("false", "true")
+MISSING_LABELS = ("-1", "-100")
+"""Labels that mean "no label": -1 in the test splits of GLUE, -100 for words that the loss skips."""
+BOOLEANS = ("false", "true")
 INVISIBLE = "[\\s\u200b-\u200d\u2060\ufeff]+"
-"""Pattern of spaces and of characters without width."""
+"""Pattern of whitespace and zero-width characters."""
 
 
 def class_name(text: str) -> str:
-    """Return the name of a class in normal form, without invisible characters around it."""
+    """Normalise a class name, and strip invisible characters from its ends."""
     return unicodedata.normalize("NFC", re.sub(f"^{INVISIBLE}|{INVISIBLE}$", "", text))
 
 
 def alike(names: Iterable[str]) -> list[list[str]]:
-    """Return groups of names that a reader would not distinguish, such as "Yes" and "yes", or "1" and "1.0"."""
+    """Group names that a reader might take for the same, such as "Yes" and "yes", or "1" and "1.0"."""
     groups: dict[str, list[str]] = {}
     for name in names:
         folded = unicodedata.normalize("NFKC", name).casefold()
@@ -46,13 +46,13 @@ def alike(names: Iterable[str]) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a split, called `where` in errors. Every row is checked; errors count rows from 0."""
+    """The columns of a split, called `where` in error messages. Every row is checked; errors count rows from 0."""
 
     where: str
     rows: SourceRows
 
     def texts(self, name: str, blank: bool = False) -> list[str]:
-        """Return texts [row]; with `blank`, they may be empty."""
+        """Return texts [row]; with `blank`, a text may be empty."""
         column = self._column(name)
         if not _is_string(column.type):
             raise self._wrong_type(name, column.type, "a text in each row")
@@ -62,10 +62,10 @@ class Columns:
         return texts
 
     def words(self, name: str) -> list[list[str]]:
-        """Return words [row][word]; no row and no word is empty."""
+        """Return words [row][word]; raise `InputError` if a row or a word is empty."""
         column = self._column(name)
         if not (_is_list(column.type) and _is_string(column.type.value_type)):
-            raise self._wrong_type(name, column.type, "a list of words in each row (texts in one piece go under first)")
+            raise self._wrong_type(name, column.type, "a list of words in each row (for whole texts, set `first`)")
         words: list[list[str]] = column.to_pylist()
         self._refuse([not row for row in words], f"no words in column {name}")
         self._refuse([any(map(_is_blank, row)) for row in words], f"an empty word (or only spaces) in column {name}")
@@ -83,38 +83,38 @@ class Columns:
     def right(
         self, name: str, names: str | Sequence[str], choices: Sequence[Sequence[str]], listed: Sequence[str] | None
     ) -> tuple[str, list[int]]:
-        """Return the form of the labels in a column, and the index of the right choice [row].
+        """Return the form of the labels in column `name`, and the index of the right choice [row].
 
-        If the column of choices, `names`, has labels with its texts, a label is one of them. Otherwise it is one of the
-        names that the task has `listed`, in the order of the choices. Without such names it is a number from 0. A
-        string may also be the text of a choice or a letter from A; the form that fits most rows is used.
+        If each choice in the column `names` has a label, labels have the form of these. Otherwise a label is one of the
+        names that the task has `listed`, in the order of the choices. If the task lists none, a label is a number from
+        0; a string may also be the text of a choice or a letter from A, and the form that fits most rows is used.
         """
         values = [_text(row[0]) for row in self._values(name, None, "label")]
-        most = range(max(map(len, choices), default=0))
-        numbers = {str(number): number for number in most}
-        letters = dict(zip(ascii_uppercase, most, strict=False))
+        indices = range(max(map(len, choices), default=0))
+        numbers = {str(index): index for index in indices}
+        letters = dict(zip(ascii_uppercase, indices, strict=False))
         forms: dict[str, Sequence[Mapping[str, int]]] = {}
         if isinstance(names, str) and self._has_labels(names):
-            forms["a label of the choices"] = [_places(row) for row in self._lists_of_choices(names, "label")]
+            forms["a label of the choices"] = [_indices(row) for row in self._lists_of_choices(names, "label")]
         elif listed:
-            forms["a name under labels"] = [_places(listed)] * len(values)
+            forms["a name under `labels`"] = [_indices(listed)] * len(values)
         else:
             if _is_string(self._column(name).type):
-                forms["the text of a choice"] = [_places(row) for row in choices]
+                forms["the text of a choice"] = [_indices(row) for row in choices]
             forms["a number from 0"] = [numbers] * len(values)
             if _is_string(self._column(name).type):
                 forms["a letter from A"] = [letters] * len(values)
-        indices = {
-            form: [places.get(value, -1) for value, places in zip(values, rows, strict=True)]
+        right = {
+            form: [index_of.get(value, -1) for value, index_of in zip(values, rows, strict=True)]
             for form, rows in forms.items()
         }
         wrong = {
-            form: [not 0 <= place < len(row) for place, row in zip(places, choices, strict=True)]
-            for form, places in indices.items()
+            form: [not 0 <= index < len(row) for index, row in zip(rows, choices, strict=True)]
+            for form, rows in right.items()
         }
         best = min(wrong, key=lambda form: sum(wrong[form]))
-        self._refuse(wrong[best], f"a label in column {name} that is no choice (it has to be {' or '.join(forms)})")
-        return best, indices[best]
+        self._refuse(wrong[best], f"a label in column {name} that is not a choice (it must be {' or '.join(forms)})")
+        return best, right[best]
 
     def _has_labels(self, name: str) -> bool:
         from pyarrow import types
@@ -122,50 +122,51 @@ class Columns:
         data_type = self._column(name).type
         return bool(types.is_struct(data_type)) and data_type.get_field_index("label") >= 0
 
-    def _lists_of_choices(self, name: str, part: str) -> list[list[str]]:
-        """Return the list in each row of a column; if rows are {text, label}, the list under `part`."""
+    def _lists_of_choices(self, name: str, field: str) -> list[list[str]]:
+        """Return the list in each row of a column; if a row is {text, label}, return the list in `field`."""
         import pyarrow.compute as pc
         from pyarrow import types
 
         column = self._column(name)
-        if types.is_struct(column.type) and column.type.get_field_index(part) >= 0:
-            column = pc.struct_field(column, part)
+        if types.is_struct(column.type) and column.type.get_field_index(field) >= 0:
+            column = pc.struct_field(column, field)
         if not (_is_list(column.type) and _is_string(column.type.value_type)):
             raise self._wrong_type(
-                name, column.type, "a list of choices in each row (one choice each: list the columns)"
+                name, column.type, "a list of choices in each row (if each choice has a column, list the columns)"
             )
         choices: list[list[str]] = column.to_pylist()
         return choices
 
     def class_names(self, name: str) -> list[str] | None:
-        """Return the names of a column's numbered classes, in order, if the data has them."""
+        """Return the names of a column's numbered classes, in order; None if the data has no names."""
         return self.rows.class_names.get(name)
 
     def classes(
         self, name: str, listed: Sequence[str] | None, words: Sequence[Sequence[str]] | None
     ) -> list[list[str]]:
-        """Return names of classes [row][word]; without `words`, each row has a single name.
+        """Return class names [row][word]; without `words`, each row has a single name.
 
-        A number without a class name is a position in the names that the task has `listed`, unless these are numbers.
+        A number without a class name is an index into the names that the task has `listed`, unless these are numbers.
         """
         values = self._values(name, words, "label")
         names = self.class_names(name)
         if names is None and listed and all(isinstance(value, int | None) for row in values for value in row):
-            names = None if any(text in TRUTH or _is_number(text) for text in listed) else list(listed)
-        beyond = [any(_is_beyond(value, names) for value in row) for row in values]
-        self._refuse(beyond, f"a label in column {name} that is out of range: there are {len(names or ())} classes")
-        meaning = {value: class_name(_name_of(value, names)) for value in set(chain.from_iterable(values))}
-        unknown = {"", *MISSING}.difference(names or listed or ())
-        named = [[meaning[value] for value in row] for row in values]
+            names = None if any(text in BOOLEANS or _is_number(text) for text in listed) else list(listed)
+        out_of_range = [any(_is_out_of_range(value, names) for value in row) for row in values]
+        fault = f"a label in column {name} that is out of range: there are {len(names or ())} classes"
+        self._refuse(out_of_range, fault)
+        name_of = {value: class_name(_name_of(value, names)) for value in set(chain.from_iterable(values))}
+        missing = {"", *MISSING_LABELS}.difference(names or listed or ())
+        named = [[name_of[value] for value in row] for row in values]
         self._refuse(
-            [not unknown.isdisjoint(row) for row in named],
-            f"no label in column {name} (it is empty, -1 or -100; if -1 is a class, list it under labels)",
+            [not missing.isdisjoint(row) for row in named],
+            f"no label in column {name} (it is empty, -1 or -100; if -1 is a class, list it under `labels`)",
         )
         self._refuse_unprintable(named, name, "label")
         return named
 
     def subsets(self, name: str, words: Sequence[Sequence[str]] | None) -> list[str] | list[list[str]]:
-        """Return names of subsets [row], or [row][word] if the column has lists; an empty name means no subset."""
+        """Return subset names [row], or [row][word] if the column contains lists; an empty name means no subset."""
         by_word = words is not None and _is_list(self._column(name).type)
         values = self._values(name, words if by_word else None, "subset")
         named = [[_name_of(value, self.class_names(name)) for value in row] for row in values]
@@ -173,7 +174,7 @@ class Columns:
         return named if by_word else [row[0] for row in named]
 
     def _values(self, name: str, words: Sequence[Sequence[str]] | None, role: str) -> list[list[Value]]:
-        """Return strings, whole numbers or truth values [row][word]; without `words`, each row has a single one."""
+        """Return strings, whole numbers or booleans [row][word]; without `words`, each row has a single one."""
         column = self._column(name)
         is_list = _is_list(column.type)
         if is_list != (words is not None) or not _is_class(column.type.value_type if is_list else column.type):
@@ -182,12 +183,12 @@ class Columns:
         values = column.to_pylist()
         if words is None:
             return [[value] for value in values]
-        unlike = [row is None or len(row) != len(words_of_row) for row, words_of_row in zip(values, words, strict=True)]
-        self._refuse(unlike, f"a list in column {name} without one {role} per word")
+        wrong = [row is None or len(row) != len(words_of_row) for row, words_of_row in zip(values, words, strict=True)]
+        self._refuse(wrong, f"a list in column {name} without one {role} per word")
         return list(values)
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise `InputError` unless each of `names` is the name of one column."""
+        """Raise `InputError` unless each of `names` is the name of exactly one column."""
         columns = self.rows.names
         for name in names:
             if columns.count(name) != 1:
@@ -206,19 +207,20 @@ class Columns:
         )
 
     def _refuse_unprintable(self, names: Sequence[Sequence[str]], column: str, role: str) -> None:
-        """Refuse names with control characters, because they crash the library that draws figures."""
-        bad = {name for name in set(chain.from_iterable(names)) if UNPRINTABLE.search(name)}
-        unprintable = [not bad.isdisjoint(row) for row in names]
-        self._refuse(unprintable, f"a control character in a {role} in column {column}")
+        """Refuse names with control characters, which crash the library that draws figures."""
+        unprintable = {name for name in set(chain.from_iterable(names)) if UNPRINTABLE.search(name)}
+        wrong = [not unprintable.isdisjoint(row) for row in names]
+        self._refuse(wrong, f"a control character in a {role} in column {column}")
 
-    def _refuse(self, bad: Sequence[bool], fault: str) -> None:
-        rows = [number for number, is_bad in enumerate(bad) if is_bad]
+    def _refuse(self, wrong: Sequence[bool], fault: str) -> None:
+        """Raise `InputError` with the first rows that are `wrong`, if any."""
+        rows = [row for row, is_wrong in enumerate(wrong) if is_wrong]
         if rows:
             line = f" in line {self.rows.lines[rows[0]]}" if self.rows.lines else ""
-            few = f"{rows[0]}{line}" + "".join(f", {row}" for row in rows[1:5]) + (", ..." if len(rows) > 5 else "")
+            shown = f"{rows[0]}{line}" + "".join(f", {row}" for row in rows[1:5]) + (", ..." if len(rows) > 5 else "")
             raise InputError(
-                f"{self.where} has {fault} in {len(rows)} of {len(bad)} rows (counted from 0: {few}); fix or remove "
-                "these rows (rows from the hub can be saved as local files first)."
+                f"{self.where} has {fault} in {len(rows)} of {len(wrong)} rows (counted from 0: {shown}); fix or "
+                "remove these rows (rows from the hub can be saved as local files first)."
             )
 
 
@@ -256,8 +258,8 @@ def _text(value: Value) -> str:
     return "" if value is None else str(value).strip()
 
 
-def _places(names: Iterable[str] | None) -> dict[str, int]:
-    """Return the position of each name; the first one of equal names."""
+def _indices(names: Iterable[str] | None) -> dict[str, int]:
+    """Return the index of each name; if names are equal, that of the first."""
     texts = [_text(name) for name in names or ()]
     return {text: texts.index(text) for text in texts}
 
@@ -266,14 +268,14 @@ def _is_number(text: str) -> bool:
     return text.lstrip("-").isdecimal()
 
 
-def _is_beyond(value: Value, names: Collection[str] | None) -> bool:
-    if names is None or not isinstance(value, int) or str(value) in MISSING:
+def _is_out_of_range(value: Value, names: Collection[str] | None) -> bool:
+    if names is None or not isinstance(value, int) or str(value) in MISSING_LABELS:
         return False
     return not 0 <= value < len(names)
 
 
 def _name_of(value: Value, names: Sequence[str] | None) -> str:
-    """Return the name of a class; the name of a missing label is empty or negative."""
+    """Return the class name of a value; a missing label becomes an empty string or a negative number."""
     if value is None:
         return ""
     if names is not None and isinstance(value, int) and value >= 0:

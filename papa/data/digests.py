@@ -12,25 +12,25 @@ from pathlib import Path
 from papa.files import PathLike, replacing
 
 MAXIMUM_ENTRIES = 1000
-"""Digests in the cache; the oldest are dropped first."""
-SETTLED = 2.0
-"""Age in seconds from which a file's times show every later change."""
+"""Maximum number of digests in the cache; the oldest are dropped first."""
+MINIMUM_AGE_SECONDS = 2.0
+"""Digests of younger files are not cached, because coarse timestamps may hide another change."""
 
 Entry = list[int | str]
-"""The state of some files, and the digest that they have in it."""
+"""The state of some files, followed by their digest."""
 
 
 def user_cache() -> Path:
-    """Return the folder of files that papa can rebuild."""
+    """Return papa's folder in the user's cache; papa can rebuild all its files."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "papa"
 
 
 def digest_of_file(*paths: PathLike) -> str:
     """Return the SHA-256 of a file, or of several files one after another.
 
-    The cache identifies the content of a file by inode, size, and the times of its last changes, in nanoseconds. No
-    program can set the time of the last status change. So a file is read again if `mv` or `cp -p` replaced it, even
-    with the same size and time of modification.
+    The cache identifies the content of a file by its inode, its size, and its times of modification and status change
+    in nanoseconds. No program can set the time of the status change. So a file that `mv` or `cp -p` has replaced is
+    read again, even if the new one has the same size and time of modification.
     """
     key, state = "\n".join(map(os.path.abspath, paths)), _state(paths)
     *known_state, known_digest = _cached().get(key, [""])
@@ -43,7 +43,7 @@ def digest_of_file(*paths: PathLike) -> str:
                 sha256.update(block)
     digest = sha256.hexdigest()
     newest = max(os.stat(path).st_ctime for path in paths)
-    if _state(paths) == state and time.time() - newest > SETTLED:
+    if _state(paths) == state and time.time() - newest > MINIMUM_AGE_SECONDS:
         _cache(key, [*state, digest])
     return digest
 
@@ -58,7 +58,7 @@ def _cache_file() -> Path:
 
 
 def _cached() -> dict[str, Entry]:
-    with suppress(OSError, ValueError):  # a damaged cache is an empty one
+    with suppress(OSError, ValueError):  # a damaged cache counts as empty
         entries = json.loads(_cache_file().read_text(encoding="utf-8"))
         if isinstance(entries, dict):
             return {key: entry for key, entry in entries.items() if isinstance(entry, list) and entry}

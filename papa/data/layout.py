@@ -1,11 +1,12 @@
 """The layout of texts: each token of an example gets a fixed slot (paper, App. A).
 
-A single text is `[CLS] tokens` from slot 0 on, then padding, and `[SEP]` in slot n-1. In a pair, the first text starts
-in slot 0, and the separators in slot n/2, before the second text; `[SEP]` is in slot n-1. Running text is cut into
-blocks that fill all slots. A choice directly follows its question. Decoders read tokens from slot 0 on, without gaps.
+A single text is `[CLS] tokens` from slot 0 on, then padding, and `[SEP]` in slot n-1. In a pair, `[CLS]` and the first
+text start in slot 0, the separators and the second text in slot n/2, and the last `[SEP]` is in slot n-1. Running text
+is cut into blocks that fill all slots. A choice directly follows its question. For decoders, tokens start in slot 0 and
+leave no gaps.
 
-The tokenizer shows which special tokens it adds and where, such as RoBERTa's two separators. Only DeBERTa's separator
-is corrected.
+The special tokens and their positions, such as RoBERTa's two separators, are inferred from the tokenizer's output. Only
+DeBERTa's separator is corrected.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from papa.errors import InputError
+from papa.errors import InputError, count
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 STYLES, SEGMENTS = ("paper", "published_code", "contiguous"), ("aligned", "published_code")
-CHUNK = 4096
-"""Texts that are tokenized at once."""
+CHUNK_TEXTS = 4096
+"""Number of texts that are tokenized at a time."""
 SubTokens = tuple[list[int], list[int]]
-"""The ids of the sub-tokens of a text, and the word that each begins, else -1; no words for a text in one piece."""
+"""The ids of a text's sub-tokens, and the index of the word that each begins, or -1 (empty for a whole text)."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,13 @@ class Placed:
     """The real tokens of an example and their slots.
 
     Args:
-        ids: the tokens.
+        ids: the ids of the tokens.
         slots: the slot of each token.
         segments: the segment of each token.
-        words: the word that each token begins, else -1.
-        cut: number of tokens that got no slot.
-        begin: the position of a choice's first token, after its question.
-        characters: the length of a choice.
+        words: the index of the word that each token begins, or -1.
+        cut: number of tokens for which there was no slot.
+        begin: index of the first token of a choice, after its question.
+        characters: number of characters of a choice.
     """
 
     ids: list[int]
@@ -64,26 +65,27 @@ class Template:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> Template:
-        """Read the template from a tokenized pair of texts; decoders have few special tokens or none."""
+        """Infer the template from a tokenized pair of texts; decoders have few special tokens or none."""
         pair = tokenizer("a", "a", return_special_tokens_mask=True, return_token_type_ids=True)
         tokens, special = pair["input_ids"], pair["special_tokens_mask"]
-        ordinary = [place for place, is_special in enumerate(special) if not is_special]
+        ordinary = [index for index, is_special in enumerate(special) if not is_special]
         if len(ordinary) < 2:
             raise InputError(
-                f"{type(tokenizer).__name__} makes {len(ordinary)} tokens of two texts; its layout cannot be read off."
+                f"{type(tokenizer).__name__} turns two texts into {count(len(ordinary), 'token')}, so its layout "
+                "cannot be inferred; use a model with another tokenizer."
             )
         begin, end = ordinary[0], ordinary[-1] + 1
-        between = [tokens[place] for place in range(begin, end) if special[place]]
+        between = [tokens[index] for index in range(begin, end) if special[index]]
         if type(tokenizer).__name__ == "DebertaTokenizer":
             # transformers 5 gives it RoBERTa's two separators; DeBERTa was pretrained with one
             between = between[:1]
         return cls(tokens[:begin], between, tokens[end:], pair["token_type_ids"][ordinary[-1]])
 
     def rooms(self, slots: int, pairs: bool, contiguous: bool, halved: bool = False) -> tuple[int, int]:
-        """Return the numbers of slots for the tokens of a first and of a second text.
+        """Return the number of slots for the tokens of the first text, and for those of the second.
 
-        If texts are `contiguous`, they share the first number. If a layout is `halved`, a single text gets only the
-        first half of the slots.
+        Texts in a `contiguous` layout share the first number. In a `halved` layout, a single text has only the first
+        half of the slots.
         """
         start, between, end = len(self.start), len(self.between), len(self.end)
         if contiguous:
@@ -102,7 +104,7 @@ def lay_out(
     style: str = "paper",
     segments: str = "aligned",
 ) -> dict[str, Tensor]:
-    """Lay texts (or lists of words) out in fixed slots; tokens without a slot are cut off (paper, App. A).
+    """Lay out texts (or lists of words) in fixed slots; tokens without a slot are cut off (paper, App. A).
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -110,16 +112,16 @@ def lay_out(
         second: The second texts `[example]` of pairs.
         slots: Number of slots.
         style: "published_code" cuts single texts to the first half of the slots, as the published code does.
-            "contiguous" leaves no gap between tokens, as decoders need. So does any style if the tokenizer adds no
+            "contiguous" leaves no gaps between tokens, as decoders require. So does any style if the tokenizer adds no
             special token at the end.
-        segments: "published_code" leaves the segment ids of a pair where its tokens were before they got their slots,
-            as the published code does.
+        segments: "published_code" reproduces an effect of the published code: tokens move to their slots, but the
+            segment ids of a pair stay at the tokens' previous positions.
 
     Returns:
         `input_ids`, `attention_mask` and `token_type_ids`, each int64 `[example, slot]`.
 
     Raises:
-        InputError: The texts cannot be laid out like this, for example because the slots leave no room.
+        InputError: The texts cannot be laid out this way, for example because the slots leave no room.
 
     Example:
         >>> inputs = papa.lay_out(tokenizer, ["who is that ?"], slots=16)  # doctest: +SKIP
@@ -130,15 +132,15 @@ def lay_out(
         "attention_mask": torch.zeros(shape, dtype=torch.long),
         "token_type_ids": torch.zeros(shape, dtype=torch.long),
     }
-    for row, placed in enumerate(place(tokenizer, first, second, slots=slots, style=style, segments=segments)):
-        where = torch.tensor(placed.slots)
-        inputs["input_ids"][row, where] = torch.tensor(placed.ids)
-        inputs["attention_mask"][row, where] = 1
-        inputs["token_type_ids"][row, where] = torch.tensor(placed.segments)
+    for row, placed in enumerate(place_texts(tokenizer, first, second, slots=slots, style=style, segments=segments)):
+        used = torch.tensor(placed.slots)
+        inputs["input_ids"][row, used] = torch.tensor(placed.ids)
+        inputs["attention_mask"][row, used] = 1
+        inputs["token_type_ids"][row, used] = torch.tensor(placed.segments)
     return inputs
 
 
-def place(
+def place_texts(
     tokenizer: PreTrainedTokenizerBase,
     first: Sequence[str] | Sequence[Sequence[str]],
     second: Sequence[str] | None,
@@ -150,43 +152,45 @@ def place(
     """Yield the `Placed` tokens of each example; see `lay_out`."""
     for option, valid, name in ((style, STYLES, "style"), (segments, SEGMENTS, "segments")):
         if option not in valid:
-            raise InputError(f"{name} {option!r} is not known; it is one of {', '.join(valid)}.")
+            raise InputError(f"{name} is {option!r}; it must be one of {', '.join(valid)}.")
     if second is not None and len(second) != len(first):
-        raise InputError(f"{len(first)} first texts and {len(second)} second texts were given; the numbers must agree.")
+        raise InputError(f"There are {len(first)} first texts and {len(second)} second texts; give equally long lists.")
     if isinstance(first, str):
         raise InputError("A single string was given; lay_out takes a list of texts (or of lists of words).")
     template = _template(tokenizer, slots)
     split = bool(len(first)) and not isinstance(first[0], str)
     if split and second is not None:
-        raise InputError("An example has a single list of words; a second text was given as well.")
-    if split and not parts_words(tokenizer):
-        raise InputError(f"{type(tokenizer).__name__} joins the words of a list; load it with add_prefix_space=True.")
+        raise InputError("Lists of words were given together with second texts; leave out the second texts.")
+    if split and not separates_words(tokenizer):
+        raise InputError(
+            f"{type(tokenizer).__name__} joins the words of a list without spaces; load it with add_prefix_space=True."
+        )
     contiguous = style == "contiguous" or not template.end
     halved = style == "published_code" and not split
     rooms = template.rooms(slots, second is not None, contiguous, halved)
     _check_room(slots, rooms[0] if second is None or contiguous else min(rooms))
 
-    for begin in range(0, len(first), CHUNK):
-        left = _sub_tokens(tokenizer, first[begin : begin + CHUNK], split)
+    for begin in range(0, len(first), CHUNK_TEXTS):
+        left = _sub_tokens(tokenizer, first[begin : begin + CHUNK_TEXTS], split)
         right: Sequence[SubTokens | None] = [None] * len(left)
         if second is not None:
-            right = _sub_tokens(tokenizer, second[begin : begin + CHUNK], False)
+            right = _sub_tokens(tokenizer, second[begin : begin + CHUNK_TEXTS], False)
         for text, partner in zip(left, right, strict=True):
             placed = _place_text(template, text, partner, rooms, None if contiguous else slots)
             if partner is not None and segments == "published_code" and not contiguous:
-                old = _old_places(template, len(text[0]), len(partner[0]), slots)
-                placed.segments[:] = [template.second_segment if slot in old else 0 for slot in placed.slots]
+                second_text = _positions_before_move(template, len(text[0]), len(partner[0]), slots)
+                placed.segments[:] = [template.second_segment if slot in second_text else 0 for slot in placed.slots]
             yield placed
 
 
 def texts_in_blocks(
     tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], slots: int, contiguous: bool = False
 ) -> Iterator[Placed]:
-    """Yield running text as blocks of `slots` tokens, special tokens at both ends: `[CLS] tokens [SEP]`, no padding.
+    """Yield running text in blocks of `slots` tokens: `[CLS] tokens [SEP]`, without padding.
 
-    Texts follow each other without a separator, and no token is lost. The last block may be shorter; its `[SEP]` is
-    still in slot n-1, unless the layout is `contiguous`. The paper does not describe its layout of texts for masked
-    language modelling; this is our reading.
+    Texts follow one another without a separator, and no token is lost. The last block may be shorter; its `[SEP]` is
+    still in slot n-1, unless the layout is `contiguous`. The paper does not describe the layout of its texts for masked
+    language modelling; this is our interpretation.
 
     Raises:
         InputError: the slots leave no room for text.
@@ -201,8 +205,8 @@ def texts_in_blocks(
         for begin in range(0, len(ids), room):
             yield _place_text(template, (ids[begin : begin + room], []), None, rooms, None if contiguous else slots)
 
-    while chunk := list(islice(left, CHUNK)):
-        waiting += [number for ids, _ in _sub_tokens(tokenizer, chunk, False) for number in ids]
+    while chunk := list(islice(left, CHUNK_TEXTS)):
+        waiting += [token for ids, _ in _sub_tokens(tokenizer, chunk, False) for token in ids]
         full = len(waiting) - len(waiting) % room
         yield from blocks(waiting[:full])
         waiting = waiting[full:]
@@ -214,10 +218,10 @@ def place_choices(
 ) -> Iterator[list[Placed]]:
     """Yield the choices of each question, each after its question: from slot 0 on, without gaps or an end of text.
 
-    Question, a space and choice are tokenized together. The tokens after those of the question are the choice, as in
-    lm-evaluation-harness. If a pair has too many tokens, the first tokens of the question are cut. The first token of a
-    choice is predicted too, so something must precede it. Without a question, that is the token that begins texts, or
-    else the token that ends them.
+    Question, space and choice are tokenized together. The tokens after those of the question are the choice, as in
+    lm-evaluation-harness. If a question and its choice have too many tokens, the question's first tokens are cut off.
+    The first token of a choice is also predicted, so a token must precede it: without a question, the tokenizer's BOS
+    token, or its EOS token if it has no BOS token.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -229,59 +233,66 @@ def place_choices(
         InputError: A choice has no token, or more tokens than slots.
     """
     template = _template(tokenizer, slots)
-    for begin in range(0, len(choices), CHUNK):
-        chunk = [[choice.strip() for choice in row] for row in choices[begin : begin + CHUNK]]
-        asked = [text.rstrip() for text in questions[begin : begin + CHUNK]] if questions else [""] * len(chunk)
-        whole = [
-            f"{text} {choice}" if text else choice for text, row in zip(asked, chunk, strict=True) for choice in row
+    for begin in range(0, len(choices), CHUNK_TEXTS):
+        chunk = [[choice.strip() for choice in row] for row in choices[begin : begin + CHUNK_TEXTS]]
+        contexts = (
+            [text.rstrip() for text in questions[begin : begin + CHUNK_TEXTS]] if questions else [""] * len(chunk)
+        )
+        texts = [
+            f"{context} {choice}" if context else choice
+            for context, row in zip(contexts, chunk, strict=True)
+            for choice in row
         ]
-        contexts = [ids for ids, _ in _sub_tokens(tokenizer, asked, False)]
-        wholes = iter(ids for ids, _ in _sub_tokens(tokenizer, whole, False))
-        for context, row in zip(contexts, chunk, strict=True):
-            start = template.start or ([] if context else [_beginning(tokenizer)])
-            yield [_place_choice(start, context, next(wholes)[len(context) :], choice, slots) for choice in row]
+        ids_of_contexts = [ids for ids, _ in _sub_tokens(tokenizer, contexts, False)]
+        ids_of_texts = iter(ids for ids, _ in _sub_tokens(tokenizer, texts, False))
+        for context_ids, row in zip(ids_of_contexts, chunk, strict=True):
+            start = template.start or ([] if context_ids else [_first_token(tokenizer)])
+            choice_ids = (next(ids_of_texts)[len(context_ids) :] for _ in row)
+            yield [
+                _place_choice(start, context_ids, ids, text, slots) for ids, text in zip(choice_ids, row, strict=True)
+            ]
 
 
-def _beginning(tokenizer: PreTrainedTokenizerBase) -> int:
+def _first_token(tokenizer: PreTrainedTokenizerBase) -> int:
     token = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     if token is None:
         raise InputError(
-            f"{type(tokenizer).__name__} has no token that begins or ends texts, which a choice could follow; "
-            "give the choices a question (first)."
+            f"{type(tokenizer).__name__} has neither a BOS nor an EOS token that a choice without a question could "
+            "follow; add questions to the corpus and set `first` to their column."
         )
     return int(token)
 
 
-def _place_choice(start: list[int], context: list[int], ids_of_choice: list[int], choice: str, slots: int) -> Placed:
+def _place_choice(start: list[int], context: list[int], choice_ids: list[int], choice: str, slots: int) -> Placed:
     """Place a choice after the last tokens of its question that fit."""
-    room = slots - len(start) - len(ids_of_choice)
-    if not ids_of_choice or room < (not start):
+    room = slots - len(start) - len(choice_ids)
+    if not choice_ids or room < (not start):
         shown = repr(choice if len(choice) <= 40 else f"{choice[:37]}...")
         raise InputError(
-            f"The choice {shown} has {len(ids_of_choice)} tokens, too many for {slots} slots; take more slots."
-            if ids_of_choice
+            f"The choice {shown} has {len(choice_ids)} tokens, too many for {slots} slots; set more slots."
+            if choice_ids
             else f"The choice {shown} adds no token to its question; fix or remove it."
         )
     cut = max(0, len(context) - room)
     before = [*start, *context[cut:]]
-    ids = [*before, *ids_of_choice]
+    ids = [*before, *choice_ids]
     return Placed(ids, list(range(len(ids))), [0] * len(ids), [-1] * len(ids), cut, len(before), len(choice))
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, slots: int) -> Template:
     limit = getattr(tokenizer, "model_max_length", None)
     if limit is not None and slots > limit:
-        raise InputError(f"{slots} slots were asked for, but the model has positions for {limit}; take fewer slots.")
+        raise InputError(f"{slots} slots were requested, but the model has only {limit} positions; set fewer slots.")
     return Template.of(tokenizer)
 
 
 def _check_room(slots: int, room: int) -> None:
     if room < 1:
-        raise InputError(f"{slots} slots leave no room for text between the special tokens; take more slots.")
+        raise InputError(f"{slots} slots leave no room for text between the special tokens; set more slots.")
 
 
-def parts_words(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether a word gets the same tokens in a list as in a text; byte-level tokenizers may lose the space."""
+def separates_words(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether words have the same tokens in a list as in a text; byte-level tokenizers may drop the spaces."""
     options = {"add_special_tokens": False, "return_attention_mask": False}
     first, text = (tokenizer(words, **options)["input_ids"] for words in ("a", "a a"))
     second = text[len(first) :]
@@ -301,22 +312,22 @@ def _sub_tokens(
     )
     if not split:
         return [(ids, []) for ids in encoded["input_ids"]]
-    return [(ids, _begun(encoded.word_ids(row))) for row, ids in enumerate(encoded["input_ids"])]
+    return [(ids, _words_begun(encoded.word_ids(row))) for row, ids in enumerate(encoded["input_ids"])]
 
 
-def _begun(word_of: Sequence[int | None]) -> list[int]:
-    """Return the word that each sub-token begins, else -1; empty for a text without sub-tokens."""
-    before = [None, *word_of][: len(word_of)]
-    return [-1 if word is None or word == last else word for word, last in zip(word_of, before, strict=True)]
+def _words_begun(word_of: Sequence[int | None]) -> list[int]:
+    """Return the index of the word that each sub-token begins, or -1, from the word of each sub-token."""
+    previous = [None, *word_of][: len(word_of)]
+    return [-1 if word is None or word == last else word for word, last in zip(word_of, previous, strict=True)]
 
 
 def _place_text(
     template: Template, text: SubTokens, partner: SubTokens | None, rooms: tuple[int, int], slots: int | None
 ) -> Placed:
-    """Place a text, and its partner from slots/2 on, between special tokens; without `slots`, leave no gaps."""
+    """Place a text and its partner, from slots/2 on, between special tokens; if `slots` is None, leave no gaps."""
     (ids, words), (partner_ids, _) = text, partner or ([], [])
     if slots is None:
-        room, partner_room = _room_of_each(len(ids), len(partner_ids), sum(rooms))
+        room, partner_room = _shares(len(ids), len(partner_ids), sum(rooms))
     else:
         room, partner_room = rooms
     first, second = ids[:room], partner_ids[:partner_room]
@@ -329,26 +340,26 @@ def _place_text(
     before, tokens, _ = pieces[-1]
     end = before + len(tokens) if slots is None else slots - len(template.end)
     pieces.append((end, template.end, last_segment))
-    kept = [number for _, tokens, _ in pieces for number in tokens]
-    where = [slot for begin, tokens, _ in pieces for slot in range(begin, begin + len(tokens))]
+    kept = [token for _, tokens, _ in pieces for token in tokens]
+    slot_of = [slot for begin, tokens, _ in pieces for slot in range(begin, begin + len(tokens))]
     segments = [segment for _, tokens, segment in pieces for _ in tokens]
-    numbers = [-1] * len(kept)
+    word_of = [-1] * len(kept)
     if words:
-        numbers[len(template.start) : len(template.start) + len(first)] = words[:room]
-    return Placed(kept, where, segments, numbers, len(ids) + len(partner_ids) - len(first) - len(second))
+        word_of[len(template.start) : len(template.start) + len(first)] = words[:room]
+    return Placed(kept, slot_of, segments, word_of, len(ids) + len(partner_ids) - len(first) - len(second))
 
 
-def _room_of_each(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return how many tokens of two texts are kept: the longer text is cut first, then both equally."""
+def _shares(first: int, second: int, room: int) -> tuple[int, int]:
+    """Return how many tokens of two texts fit in a common room: the longer text is cut first, then both equally."""
     if first + second <= room:
         return first, second
     short = max(min(first, second, room // 2), 0)
     return (short, room - short) if first <= second else (room - short, short)
 
 
-def _old_places(template: Template, first: int, second: int, slots: int) -> range:
-    """Return the slots of a second text and its end before tokens were moved: right after the first text."""
+def _positions_before_move(template: Template, first: int, second: int, slots: int) -> range:
+    """Return the positions of a second text and its end before tokens move to their slots: after the first text."""
     room = slots - len(template.start) - len(template.between) - len(template.end)
-    first, second = _room_of_each(first, second, room)
+    first, second = _shares(first, second, room)
     begin = len(template.start) + first + len(template.between)
     return range(begin, begin + second + len(template.end))

@@ -13,11 +13,11 @@ from papa.data.weights import digest_of_model, digest_of_vocabulary, known_weigh
 from papa.errors import InputError
 
 PUBLISHED = Path(__file__).with_name("published.csv")
-"""The numbers of the paper's tables."""
+"""The file with the numbers of the paper's tables."""
 
 
 class LocalSourceDigests(SourceDigests):
-    """Digests of the files of a machine, each computed once."""
+    """Digests of the files on a machine, each computed only once."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -1,8 +1,8 @@
-"""Masks: the tokens that a probe predicts, and those that the model reads in their places (paper, MLM task).
+"""Masks: the tokens that a probe predicts, and those that the model reads instead (paper, MLM task).
 
 Each token that is not special is chosen independently with probability 0.15. Of the chosen tokens, 80 % become the mask
-token, 10 % a random token, and 10 % stay. The masks of a whole split are drawn at once from (seed, epoch), so they
-depend on neither batches nor machine.
+token, 10 % become a random token, and 10 % stay unchanged. The masks of a whole split are drawn at once from (seed,
+epoch), so they depend neither on the batches nor on the machine.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from papa.errors import InputError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1
-"""Probability that a token is chosen; shares of chosen tokens that are masked and replaced at random."""
+CHOSEN_SHARE, MASKED_SHARE, RANDOM_SHARE = 0.15, 0.8, 0.1
+"""Probability that a token is chosen, and that a chosen token becomes the mask token or a random token."""
 VALIDATION = (0, 0)
-"""Seed and epoch of the validation masks of every fraction, constant and probe; training begins at epoch 1."""
+"""Seed and epoch of the validation masks, the same for every variant and probe; training starts at epoch 1."""
 
 
 @dataclass(frozen=True)
 class Masks:
-    """Masks of a split: the tokens `ids` `[token]` that the model reads, and whether each is predicted, `chosen`."""
+    """Masks of a split: `ids` `[token]`, what the model reads; `chosen` `[token]`, whether each is predicted."""
 
     ids: Tensor
     chosen: Tensor
@@ -35,9 +35,9 @@ class Masks:
 
 @dataclass(frozen=True)
 class Masking:
-    """The mask token of a tokenizer, its special tokens, and all other tokens, int64.
+    """The mask token of a tokenizer, its special tokens, and its ordinary tokens, int64.
 
-    Special tokens, also [UNK], are never chosen and never replace a token.
+    Special tokens, including [UNK], are never chosen and never replace another token.
     """
 
     mask_id: int
@@ -60,9 +60,10 @@ class Masking:
         """Draw masks for the tokens `ids` `[token]` of a split from (seed, epoch)."""
         state = np.random.SeedSequence([seed, epoch]).generate_state(1)
         generator = torch.Generator().manual_seed(int(state[0]))
-        chosen = (torch.rand(len(ids), generator=generator) < CHOSEN) & ~torch.isin(ids, self.special)
-        places = chosen.nonzero().squeeze(1)
-        fate = torch.rand(len(places), generator=generator)
-        random = self.ordinary[torch.randint(len(self.ordinary), (len(places),), generator=generator)]
-        read = torch.where(fate < MASKED, self.mask_id, torch.where(fate < MASKED + RANDOM, random, ids[places]))
-        return Masks(ids.index_copy(0, places, read.to(ids.dtype)), chosen)
+        chosen = (torch.rand(len(ids), generator=generator) < CHOSEN_SHARE) & ~torch.isin(ids, self.special)
+        indices = chosen.nonzero().squeeze(1)
+        draw = torch.rand(len(indices), generator=generator)
+        random = self.ordinary[torch.randint(len(self.ordinary), (len(indices),), generator=generator)]
+        unmasked = torch.where(draw < MASKED_SHARE + RANDOM_SHARE, random, ids[indices])
+        read = torch.where(draw < MASKED_SHARE, self.mask_id, unmasked)
+        return Masks(ids.index_copy(0, indices, read.to(ids.dtype)), chosen)

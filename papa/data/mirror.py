@@ -1,4 +1,4 @@
-"""The mirror folder: models and data from the hub, each repository complete at one commit or missing."""
+"""The mirror folder: a local copy of models and datasets from the hub, each repository complete at one commit."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ from papa.errors import DamagedArtefact, InputError, count, first_line
 
 logger = logging.getLogger(__name__)
 
-RECORD = ".papa-revision.json"
-WEIGHTS = r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?", r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?"
-"""Patterns of names of weights, preferred ones first; a model is fetched with the weights of one pattern."""
+RECORD_NAME = ".papa-revision.json"
+WEIGHT_PATTERNS = (
+    r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?",
+    r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?",
+)
+"""Patterns of the names of weight files, the preferred pattern first; a model is fetched with the files of one."""
 CONFIGS_AND_TOKENIZERS = r"[^/]+(?<!\.index)\.(json|txt|model)"
-"""Pattern of names of configs and of files of tokenizers."""
+"""Pattern of the names of config and tokenizer files."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """The origin of a folder of the mirror, in a file of this folder.
+    """The origin of a folder in the mirror, recorded in a file of the folder.
 
     Args:
         repository: the id on the hub.
         repo_type: "model" or "dataset".
         revision: the requested revision; None for the default branch.
-        commit: the commit that the revision was then.
-        configs: the configs of a dataset that were fetched; None if all were.
+        commit: the commit of this revision when it was fetched.
+        configs: the configs of a dataset that were fetched; None means all.
     """
 
     repository: str
@@ -44,24 +47,25 @@ class Record:
     configs: list[str] | None = None
 
     def write(self, folder: Path) -> None:
-        (folder / RECORD).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        (folder / RECORD_NAME).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
 
 def recorded(folder: Path) -> Record | None:
-    """Return the record of a folder of the mirror; None if papa did not fetch the folder."""
+    """Read the record of a folder in the mirror; None if papa did not fetch the folder."""
+    path = folder / RECORD_NAME
     try:
-        return Record(**json.loads((folder / RECORD).read_text(encoding="utf-8")))
+        return Record(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
-        raise DamagedArtefact(f"{folder / RECORD} is damaged ({error}); delete {folder} and fetch it again.") from error
+        raise DamagedArtefact(f"{path} is damaged ({error}); delete {folder} and fetch it again.") from error
 
 
 def check_recorded(folder: Path, revision: str | None, config: str | None = None) -> None:
-    """Check that a folder of the mirror is the one that a config requests.
+    """Check that a folder in the mirror has the requested revision and config.
 
-    A folder without a record passes, and so does any folder if the config has no revision. A branch or a tag passes
-    if it was fetched by that name, because only the hub knows which commit another name has.
+    A folder without a record passes, and so does any folder if no revision is requested. A branch or a tag passes if it
+    was fetched by that name, because only the hub can resolve another name to a commit.
 
     Raises:
         InputError: `revision` is neither the recorded one nor its commit, or `config` was not fetched.
@@ -78,14 +82,14 @@ def check_recorded(folder: Path, revision: str | None, config: str | None = None
         )
     if config and record.configs is not None and config not in record.configs:
         raise InputError(
-            f"{folder} contains of {record.repository} only {', '.join(record.configs)}, not {config}; "
-            "run `papa run CONFIG fetch`, which adds it."
+            f"{folder} contains only {', '.join(record.configs)} of {record.repository}, not {config}; "
+            "run `papa run CONFIG fetch` to add it."
         )
 
 
 @dataclass(frozen=True)
 class Repository:
-    """A requested repository; `configs` are those of a dataset, None for all."""
+    """A requested repository; `configs` are the requested configs of a dataset, None for all."""
 
     hub: str
     repo_type: str
@@ -94,37 +98,37 @@ class Repository:
 
 
 def fetch(job: Job[FetchOf]) -> str:
-    """Stage *fetch*: bring models and corpora from the hub into the mirror folder of this machine, as owner/name/.
+    """Stage *fetch*: download models and corpora from the hub to the mirror folder of this machine, as owner/name/.
 
     If a dataset has a folder for each config, only the requested configs are fetched. A repository is downloaded to a
-    temporary folder, which is then renamed. A repository in the mirror stays as it is, without a look at the hub,
+    temporary folder, which is then renamed. A repository in the mirror is left unchanged, without asking the hub,
 
     - if it has no record, because papa did not fetch it;
-    - if its record has the requested revision or commit, or if no revision is requested.
+    - if it has the requested configs, and its record has the requested revision or commit or none is requested.
 
-    Any other revision replaces the old one completely, with the same configs.
+    A new revision replaces the old one completely and includes the configs that were fetched before.
 
     Returns:
-        A line about what was done.
+        A line with the numbers of repositories fetched and unchanged.
 
     Raises:
-        InputError: There is no mirror folder, a repository cannot be fetched (earlier ones stay), or one id is
+        InputError: There is no mirror folder, a repository cannot be fetched (earlier ones are kept), or one id is
             requested at two revisions or both as a model and as a dataset.
     """
     mirror = job.machine.hub_mirror
     if mirror is None:
-        raise InputError("fetch brings models and data into hub_mirror; add --config hub_mirror=FOLDER.")
+        raise InputError("fetch needs a mirror folder for models and data; add --config hub_mirror=FOLDER.")
     requested = _repositories(job.settings.models, job.settings.corpora)
     sizes = [_fetch(repository, Path(mirror)) for repository in requested]
     new = [size for size in sizes if size is not None]
     return (
         f"{count(len(new), 'repository', 'repositories')} fetched into {mirror} ({sum(new) / 1e6:.1f} MB), "
-        f"{len(sizes) - len(new)} left as {'it is' if len(sizes) - len(new) == 1 else 'they are'}"
+        f"{len(sizes) - len(new)} unchanged"
     )
 
 
 def _repositories(models: Iterable[ModelId], corpora: Iterable[Corpus]) -> Iterable[Repository]:
-    """Return each requested repository once."""
+    """Return each requested repository once, with all its requested configs."""
     repositories: dict[str, Repository] = {}
     requests = [Repository(str(model.hub), "model", model.revision) for model in models]
     for corpus in corpora:
@@ -134,13 +138,13 @@ def _repositories(models: Iterable[ModelId], corpora: Iterable[Corpus]) -> Itera
         hub, known = request.hub, repositories.get(request.hub, request)
         if request.repo_type != known.repo_type:
             raise InputError(
-                f"{hub} is asked for as a model and as a dataset, but a mirror has one folder for an id; "
-                "download the model elsewhere and give it a path."
+                f"{hub} is requested as a model and as a dataset, but a mirror has one folder per id; "
+                "download the model elsewhere and set its `path`."
             )
         if request.revision and known.revision and request.revision != known.revision:
             raise InputError(
-                f"{hub} is asked for at the revisions {known.revision} and {request.revision}, but a mirror has one "
-                f"of each {request.repo_type}; take one revision, or fetch into two mirrors with a config each."
+                f"{hub} is requested at the revisions {known.revision} and {request.revision}, but a mirror has one "
+                f"revision of each {request.repo_type}; choose one, or use two configs with separate mirrors."
             )
         configs, revision = _union(request.configs, known.configs), request.revision or known.revision
         repositories[hub] = replace(request, revision=revision, configs=configs)
@@ -152,32 +156,32 @@ def _union(first: frozenset[str] | None, second: Iterable[str] | None) -> frozen
 
 
 def _fetch(request: Repository, mirror: Path) -> int | None:
-    """Fetch a repository unless the mirror has it; return the downloaded bytes, None if there are none."""
+    """Fetch a repository unless the mirror has it; return the size in bytes, None if nothing was downloaded."""
     folder = mirror / request.hub
     record = recorded(folder)
     if record is None:
         if folder.is_dir() and any(folder.iterdir()):
-            logger.info("%s is left as it is, because papa did not fetch it", folder)
+            logger.info("%s is left unchanged, because papa did not fetch it", folder)
             return None
         return _download(request, folder)
     if record.repo_type != request.repo_type:
         raise InputError(
-            f"{folder} contains the {record.repo_type} {request.hub}, but a {request.repo_type} of the same id is "
-            "asked for; give another folder as hub_mirror."
+            f"{folder} contains the {record.repo_type} {request.hub}, but a {request.repo_type} with the same id is "
+            "requested; set hub_mirror to another folder."
         )
     same_revision = request.revision in (None, record.revision, record.commit)
     configs = _union(request.configs, record.configs)
     if not same_revision:
         return _download(replace(request, configs=configs), folder, record)
     if configs == (None if record.configs is None else frozenset(record.configs)):
-        logger.info("%s is there already, at commit %s", request.hub, record.commit)
+        logger.info("%s is already in the mirror, at commit %s", request.hub, record.commit)
         return None
-    more = replace(request, revision=record.revision, configs=configs)
-    return _download(more, folder, record, record.commit)
+    extended = replace(request, revision=record.revision, configs=configs)
+    return _download(extended, folder, record, record.commit)
 
 
 def _download(request: Repository, folder: Path, record: Record | None = None, commit: str | None = None) -> int | None:
-    """Download a repository and rename it to `folder`; return its bytes, None if `record` shows that it is there.
+    """Download a repository to `folder`; return its size in bytes, None if `record` shows that it is already there.
 
     `commit` is the commit of the revision, if it is known.
     """
@@ -195,7 +199,7 @@ def _download(request: Repository, folder: Path, record: Record | None = None, c
             hub, repo_type, request.revision, str(info.sha), None if configs is None else sorted(configs)
         )
         if record is not None and (record.commit, record.configs) == (new_record.commit, new_record.configs):
-            logger.info("%s is there already, at commit %s", hub, record.commit)
+            logger.info("%s is already in the mirror, at commit %s", hub, record.commit)
             new_record.write(folder)  # jobs refuse a revision that the record lacks
             return None
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -203,7 +207,7 @@ def _download(request: Repository, folder: Path, record: Record | None = None, c
             new = Path(temporary, "new")
             patterns = _files_of_model(hub, names) if repo_type == "model" else _files_of_dataset(configs)
             snapshot_download(hub, repo_type=repo_type, revision=str(info.sha), local_dir=new, allow_patterns=patterns)
-            shutil.rmtree(new / ".cache", ignore_errors=True)  # the notes of the download
+            shutil.rmtree(new / ".cache", ignore_errors=True)  # metadata of the download
             size = sum(file.stat().st_size for file in new.rglob("*") if file.is_file())
             new_record.write(new)
             if folder.is_dir():
@@ -214,24 +218,24 @@ def _download(request: Repository, folder: Path, record: Record | None = None, c
         why = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
         raise InputError(
             f"The {repo_type} {hub}{at} cannot be fetched from the hub ({why}); "
-            "check the network, the id and the revision, and set HF_TOKEN if the hub wants to know who asks."
+            "check the network, the id and the revision, and set HF_TOKEN if the repository requires a login."
         ) from error
     logger.info("%s fetched at commit %s (%.1f MB)", hub, info.sha, size / 1e6)
     return size
 
 
 def _files_of_model(hub: str, names: Sequence[str]) -> list[str]:
-    """Return the files that transformers loads, out of `names`: none in folders, none for other libraries."""
-    by_pattern = ([name for name in names if re.fullmatch(pattern, name)] for pattern in WEIGHTS)
+    """Select from `names` the files that transformers loads: none in folders, none for other libraries."""
+    by_pattern = ([name for name in names if re.fullmatch(pattern, name)] for pattern in WEIGHT_PATTERNS)
     weights = next(filter(None, by_pattern), [])
     if not weights or "config.json" not in names:
         raise InputError(
-            f"{hub} is no model that papa can load: it needs config.json and model.safetensors or pytorch_model.bin, "
-            f"and has {', '.join(names) or 'no files'}."
+            f"papa cannot load the model {hub}: config.json and model.safetensors or pytorch_model.bin are required, "
+            f"and the repository has {', '.join(names) or 'no files'}."
         )
     return [*weights, *(name for name in names if re.fullmatch(CONFIGS_AND_TOKENIZERS, name))]
 
 
 def _files_of_dataset(configs: Iterable[str] | None) -> list[str] | None:
-    """Return patterns of the files of `configs`, each in its folder; None for all files."""
+    """Return patterns that match the files of `configs`, each in its folder; None for all files."""
     return None if configs is None else ["README.md", *(f"{config}/*" for config in configs)]

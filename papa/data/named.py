@@ -14,20 +14,20 @@ from papa.config.settings import Config
 from papa.errors import HOW_TO_FETCH, InputError
 
 HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
-SECONDS = 5
-"""Seconds in which the hub must answer."""
+TIMEOUT_SECONDS = 5
+"""Time that the hub has to answer."""
 Facts = dict[str, object]
 """The content of a model's config.json."""
 
 
 def named(model: str) -> dict[str, str]:
-    """Return the key and the value by which a config names a model: `path`, `package` or `hub`.
+    """Return the key and the value that identify a model in a config; the key is `path`, `package` or `hub`.
 
     Args:
-        model: a name by a user. A folder has priority over a package, and a package over an id on the hub.
+        model: a name from a user. A folder has priority over a package, and a package over an id on the hub.
 
     Raises:
-        InputError: the name fits none of these.
+        InputError: the name is none of these.
     """
     if os.path.isdir(model):
         return {"path": model}
@@ -35,13 +35,14 @@ def named(model: str) -> dict[str, str]:
         return {"package": package}
     if is_local(model):
         raise InputError(
-            f"{model!r} is neither a folder here nor an id on the hub, owner/name, nor an installed package."
+            f"{model!r} is neither a folder here, nor an id on the hub (owner/name), nor an installed package; "
+            "give one of these."
         )
     return {"hub": model}
 
 
 def package_of(name: str) -> str | None:
-    """Return the installed package with this name, or the package with a model in the distribution with this name."""
+    """Return the installed package of this name, or the package with a model in the distribution of this name."""
     if re.fullmatch("[a-z][a-z0-9_]*", name) and importlib.util.find_spec(name):
         return name
     try:
@@ -52,13 +53,13 @@ def package_of(name: str) -> str | None:
     return next(iter(folders)) if len(folders) == 1 else None
 
 
-def is_local(place: str) -> bool:
-    """Return whether a name cannot be an id on the hub, only a folder."""
-    return place.startswith((".", "/", "~")) or re.fullmatch(HUB_ID, place, re.ASCII) is None
+def is_local(name: str) -> bool:
+    """Return whether a name can only be a folder, because it cannot be an id on the hub."""
+    return name.startswith((".", "/", "~")) or re.fullmatch(HUB_ID, name, re.ASCII) is None
 
 
 def facts_in_package(package: str) -> Facts | None:
-    """Read a model's config.json in an installed package, without running the package; None if there is none."""
+    """Read a model's config.json from an installed package, without running the package; None if there is none."""
     spec = importlib.util.find_spec(package)
     for folder in (spec and spec.submodule_search_locations) or []:
         for path in sorted(Path(folder).rglob("config.json"), key=lambda path: len(path.parts)):
@@ -68,19 +69,18 @@ def facts_in_package(package: str) -> Facts | None:
 
 
 def facts_in(folder: str | os.PathLike[str]) -> Facts:
-    """Read the config.json in a folder; raise `InputError` if there is none."""
+    """Read the config.json in a folder; raise `InputError` if it cannot be read."""
     try:
         facts = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{folder} is a folder without a config.json that can be read, so it is no model; give one that "
-            "save_pretrained wrote."
+            f"{folder} has no readable config.json, so it is not a model; give a folder that save_pretrained wrote."
         ) from error
     return facts if isinstance(facts, dict) else {}
 
 
 def facts_on_hub(model: str) -> Facts | None:
-    """Read a model's config.json in the hub's cache, else on the hub; None if the hub cannot be reached.
+    """Read a model's config.json from the hub's cache or else from the hub; None if the hub cannot be reached.
 
     Raises:
         InputError: the hub has no such model.
@@ -93,9 +93,9 @@ def facts_on_hub(model: str) -> Facts | None:
     except (OSError, ValueError):
         pass
     if Path(constants.HF_HUB_CACHE, f"models--{model.replace('/', '--')}").is_dir():
-        return {}  # another revision
+        return {}  # the cache has another revision
     try:
-        return HfApi().model_info(model, timeout=SECONDS).config or {}
+        return HfApi().model_info(model, timeout=TIMEOUT_SECONDS).config or {}
     except GatedRepoError:
         return {}
     except RepositoryNotFoundError as error:
@@ -117,13 +117,13 @@ def check_on_hub(model: str) -> None:
 
 
 def check_models(config: Config) -> None:
-    """Raise `InputError` if a config that is run names an installed package as if it were an id on the hub."""
+    """Raise `InputError` if a model's `hub` is an installed package with a model."""
     for name in dict.fromkeys(model for model, _ in config.pairs):
         model = config.models[name]
         hub = None if model.path or model.package else model.hub
         if hub and "/" not in hub and (package := package_of(hub)) and facts_in_package(package):
             raise InputError(
-                f"models.{name}.hub is {hub}, which is an installed package; write `package: {package}` instead of hub."
+                f"models.{name}.hub is {hub}, which is an installed package; replace `hub` by `package: {package}`."
             )
 
 

@@ -1,7 +1,7 @@
-"""The packed row: the real tokens of a batch, one example after another, and the way back to the examples.
+"""The packed row: the real tokens of a batch, one example after another.
 
-Padding never enters the encoder. Linear layers, norms and activations see one row of tokens. Only attention needs the
-bounds of the examples and the slots of their tokens.
+Padding never enters the encoder. Linear layers, norms and activations see one row of tokens. Only attention needs to
+know where examples begin and end, and the slots of their tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from papa.errors import InputError
 class Packed:
     """A batch as one row of real tokens.
 
-    `ids`, `slots` and `segments` are int64 `[token]`, `lengths` int64 `[example]`, `n` the number of slots.
+    `ids`, `slots` and `segments` are int64 `[token]`, `lengths` is int64 `[example]`, and `n` is the number of slots.
     """
 
     ids: Tensor
@@ -33,7 +33,7 @@ class Packed:
 
     @cached_property
     def example_of(self) -> Tensor:
-        """Number of the example each token belongs to, `[token]`."""
+        """Index of the example that each token belongs to, `[token]`."""
         return torch.arange(len(self.lengths), device=self.lengths.device).repeat_interleave(self.lengths)
 
     def to(self, device: torch.device) -> Packed:
@@ -41,7 +41,7 @@ class Packed:
         return self._each(lambda values: values.to(device, non_blocking=True))
 
     def pinned(self) -> Packed:
-        """Return the same batch in memory that a GPU can copy from while it computes."""
+        """Return the same batch in pinned memory, from which a GPU can copy while it computes."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Packed:
@@ -50,7 +50,7 @@ class Packed:
 
     @classmethod
     def of(cls, inputs: Mapping[str, Tensor], pad_id: int | None = None) -> Packed:
-        """Pack dense inputs `[example, slot]`; if `pad_id` is not None, exactly these ids must be masked."""
+        """Pack dense inputs `[example, slot]`; if `pad_id` is given, the mask must exclude exactly these ids."""
         ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
         if ids is None or mask is None:
             missing = "input_ids" if ids is None else "attention_mask"
@@ -66,14 +66,16 @@ class Packed:
             raise InputError(f"Example {int((~real.any(dim=1)).nonzero()[0])} has no real token in its attention_mask.")
         if pad_id is not None and not torch.equal(real, ids != pad_id):
             row, slot = ((ids != pad_id) != real).nonzero()[0].tolist()
-            by_id, by_mask = ("padding", "real") if real[row, slot] else ("a token", "padding")
+            by_id, by_mask = ("padding", "a token") if real[row, slot] else ("a token", "padding")
             raise InputError(
                 f"input_ids and attention_mask disagree in example {row}, slot {slot}: "
-                f"the id is {by_id} and the mask says {by_mask}."
+                f"the id is {by_id}, but the mask marks {by_mask}."
             )
         segments = inputs.get("token_type_ids")
         if segments is not None and segments.shape != ids.shape:
-            raise InputError(f"token_type_ids {list(segments.shape)} and input_ids {list(ids.shape)} must agree.")
+            raise InputError(
+                f"token_type_ids {list(segments.shape)} and input_ids {list(ids.shape)} must have the same shape."
+            )
         slots = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
         segments = torch.zeros_like(ids) if segments is None else segments
         return cls(ids[real], slots[real], segments[real], real.sum(dim=1), ids.shape[1])
@@ -87,9 +89,9 @@ class Packed:
 
 @dataclass(frozen=True)
 class RawBatch(Packed):
-    """A batch of pictures or sound: the arguments of the model, and the slots of the tokens that it makes of them.
+    """A batch of pictures or sound: the arguments of the model, and the slots of the tokens that it makes from them.
 
-    These tokens are no words, so all `ids` are 0.
+    These tokens have no ids, so all `ids` are 0.
     """
 
     arguments: Mapping[str, Tensor]
@@ -111,15 +113,15 @@ class RawBatch(Packed):
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """The layout of a batch, as attention needs it: which tokens belong together, and their slots.
+    """The layout of a batch as attention needs it: `[example, position]`, each example padded to the longest one.
 
     Args:
-        slots: int64 `[example, place]`, the slot of each key.
-        columns: the slots as the model itself counts them, which may include padding before the tokens.
-        real: bool of the same shape, whether a place has a token; None if all have one.
-        n: number of slots in the layout, padding included.
-        places: int64 `[token]`, the place of each token of a packed row; None if tokens are in their places.
-        last_queries: number of places that have a query, the last ones; None means all.
+        slots: int64 `[example, position]`, the slot of each key.
+        columns: the slots as the model counts them, which may include padding before the tokens.
+        real: bool `[example, position]`, whether a position has a token; None if all have one.
+        n: number of slots in the layout, including padding.
+        positions: int64 `[token]`, the flat position of each token of a packed row; None: the token's index.
+        last_queries: number of positions at the end that have a query; None means all.
         packed: whether the tokens are one row.
     """
 
@@ -127,31 +129,31 @@ class Examples:
     columns: Tensor
     real: Tensor | None
     n: int
-    places: Tensor | None = None
+    positions: Tensor | None = None
     last_queries: int | None = None
     packed: bool = False
     _selections: dict[tuple[int, int], tuple[Selection, Selection]] = field(default_factory=dict)
 
     @classmethod
     def of_packed(cls, batch: Packed, from_first: bool = False) -> Examples:
-        """Return the examples of a packed row; in attention, each is padded to the longest of them.
+        """Return the layout of a packed row.
 
-        With `from_first`, slots are counted from the first token of each example, also after padding.
+        With `from_first`, slots are counted from the first token of each example, even after padding.
         """
         longest, shape = int(batch.lengths.max()), (len(batch.lengths), int(batch.lengths.max()))
         if bool((batch.lengths == longest).all()):
-            columns, real, places = batch.slots.view(shape), None, None
+            columns, real, positions = batch.slots.view(shape), None, None
         else:
             real = torch.arange(longest, device=batch.lengths.device) < batch.lengths[:, None]
             columns = torch.zeros(shape, dtype=torch.long, device=batch.slots.device)
             columns[real] = batch.slots
-            places = real.flatten().nonzero().squeeze(1)
+            positions = real.flatten().nonzero().squeeze(1)
         slots = (columns - columns[:, :1]).clamp(min=0) if from_first else columns
-        return cls(slots, columns, real, batch.n, places, packed=True)
+        return cls(slots, columns, real, batch.n, positions, packed=True)
 
     @classmethod
     def of_mask(cls, mask: Tensor, queries: int | None = None, from_first: bool = False) -> Examples:
-        """Return the examples of dense inputs with this attention mask `[example, slot]`; see `of_packed`."""
+        """Return the layout of dense inputs with this attention mask `[example, slot]`; see `of_packed`."""
         real = mask.bool()
         columns = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
         slots = columns
@@ -160,7 +162,7 @@ class Examples:
         return cls(slots, columns, None if real.all() else real, mask.shape[1], last_queries=queries)
 
     def last(self, keys: int) -> Examples:
-        """Return the examples for a layer that sees only the last keys, such as one with a sliding window."""
+        """Return the layout for a layer that sees only the last `keys` keys, such as one with a sliding window."""
         if self.packed or keys == self.slots.shape[1]:
             return self
         real = None if self.real is None else self.real[:, -keys:]
@@ -168,29 +170,29 @@ class Examples:
 
     @property
     def queries(self) -> int:
-        """Number of places that have a query, the last ones."""
+        """Number of positions at the end that have a query."""
         return self.slots.shape[1] if self.last_queries is None else self.last_queries
 
     @cached_property
     def same_slots(self) -> bool:
-        """Whether all examples use the same slots, and no place is empty."""
+        """Whether all examples use the same slots, and no position is empty."""
         return self.real is None and bool((self.columns == self.columns[:1]).all())
 
     @cached_property
     def left_aligned(self) -> bool:
-        """Whether the tokens of every example come first, and padding after them."""
+        """Whether the tokens of every example precede its padding."""
         return self.real is None or self.packed or bool((self.real[:, :-1] >= self.real[:, 1:]).all())
 
     @cached_property
     def distances(self) -> Tensor:
-        """Slot of the query minus slot of the key, `[example or 1, query, key]`; all layers share it."""
+        """Slot of the query minus slot of the key, `[example or 1, query, key]`, shared by all layers."""
         slots = self.slots[:1] if self.same_slots else self.slots
         return slots[:, :, None] - slots[:, None, :]
 
     def spread(self, row: Tensor) -> Tensor:
-        """Return `[token, head, channel]` of a row as `[example, head, place, channel]`, without idle tokens.
+        """Return `[token, head, channel]` of a row as `[example, head, position, channel]`, without idle tokens.
 
-        An empty place gets a copy of its example's first token, which is never read.
+        An empty position gets a copy of its example's first token, which is never read.
         """
         tokens, heads, channels = row.shape
         to, back = self._selections_of(tokens, heads)
@@ -198,7 +200,7 @@ class Examples:
         return moved.view(len(self.slots), heads, self.slots.shape[1], channels)
 
     def gather(self, spread: Tensor, tokens: int) -> Tensor:
-        """Return `[example, head, place, channel]` as `[token, head, channel]`; idle tokens are never read."""
+        """Return `[example, head, position, channel]` as `[token, head, channel]`; idle tokens are never read."""
         heads, channels = spread.shape[1], spread.shape[3]
         together = spread.transpose(1, 2)
         if heads > 1 and together.is_contiguous():  # fused attention returns a token's heads side by side
@@ -208,9 +210,9 @@ class Examples:
         return moved.view(tokens, heads, channels)
 
     def spread_heads(self, heads: Tensor, chosen: Tensor | None = None) -> Tensor:
-        """Return the `chosen` heads (None: all) as `[example, head, place, channel]`.
+        """Return the `chosen` heads (None: all) as `[example, head, position, channel]`.
 
-        `heads` are `[1, head, token, channel]` of a packed row, or have that shape already.
+        `heads` is `[1, head, token, channel]` for a packed row, and otherwise has that shape already.
         """
         if not self.packed:
             return heads if chosen is None else heads[:, chosen]
@@ -218,35 +220,36 @@ class Examples:
         return self.spread(tokens if chosen is None else tokens.index_select(1, chosen))
 
     def gather_heads(self, spread: Tensor, tokens: int) -> Tensor:
-        """Return `[example, head, place, channel]` as the model expects it: a packed row, or tokens before heads."""
+        """Return `[example, head, position, channel]` in the model's form: a packed row, or tokens before heads."""
         if not self.packed:
-            return spread.transpose(1, 2).contiguous()  # models view it in other shapes
+            return spread.transpose(1, 2).contiguous()  # models reshape it by views
         return self.gather(spread, tokens).unsqueeze(0)
 
     def _selections_of(self, tokens: int, heads: int) -> tuple[Selection, Selection]:
-        """Return the moves from rows (token, head) to rows (example, head, place) and back, which layers share."""
+        """Return the moves from rows (token, head) to rows (example, head, position) and back, shared by all layers."""
         if (tokens, heads) not in self._selections:
-            examples, places = self.slots.shape
-            device, number = self.slots.device, torch.arange(heads, device=self.slots.device)
-            where = torch.arange(examples * places, device=device) if self.places is None else self.places
-            token_at = torch.full((examples * places,), -1, device=device)
-            token_at[where] = torch.arange(len(where), device=device)
-            token_at = token_at.view(examples, places)
+            examples, longest = self.slots.shape
+            device, head = self.slots.device, torch.arange(heads, device=self.slots.device)
+            positions = torch.arange(examples * longest, device=device) if self.positions is None else self.positions
+            token_at = torch.full((examples * longest,), -1, device=device)
+            token_at[positions] = torch.arange(len(positions), device=device)
+            token_at = token_at.view(examples, longest)
             empty = (token_at < 0)[:, None].expand(-1, heads, -1).flatten().nonzero().squeeze(1)
             token_at = token_at.where(token_at >= 0, token_at[:, :1]).clamp(min=0)
-            rows = token_at[:, None] * heads + number[:, None]  # [example, head, place]
-            idle = torch.arange(len(where) * heads, tokens * heads, device=device)
-            where = pad(where, (0, tokens - len(where)))
-            back = (where // places * heads)[:, None] * places + number * places + (where % places)[:, None]
+            rows = token_at[:, None] * heads + head[:, None]  # [example, head, position]
+            idle = torch.arange(len(positions) * heads, tokens * heads, device=device)
+            positions = pad(positions, (0, tokens - len(positions)))
+            example, column = positions // longest, positions % longest
+            back = (example * heads)[:, None] * longest + head * longest + column[:, None]
             self._selections[tokens, heads] = Selection(rows.flatten(), idle), Selection(back.flatten(), empty)
         return self._selections[tokens, heads]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A move of rows to other places.
+    """A move of rows to other positions.
 
-    `taken` is the row that moves to each place, and `unread` are rows that are never read and get no gradient, int64.
+    `taken` is the row that moves to each position; `unread` are rows that are never read and get no gradient; int64.
     """
 
     taken: Tensor
@@ -254,9 +257,9 @@ class Selection:
 
 
 class _Moved(torch.autograd.Function):
-    """Move rows `[row, channel]` by `there`; `back` moves their gradients.
+    """Move rows `[row, channel]` by `there`, and their gradients by `back`.
 
-    For examples of different lengths, this is several times as fast as copies into zeros.
+    For examples of different lengths, this is several times as fast as copying into zeros.
     """
 
     @staticmethod

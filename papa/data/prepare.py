@@ -1,6 +1,6 @@
-"""The tables of a corpus (texts) and of a task (labels, subsets), with the same rows in the same order.
+"""Prepare the tables of a corpus (texts) and of its tasks (labels, subsets), all with the same rows in the same order.
 
-Every error in texts and labels is reported here, before any model runs.
+Errors in texts and labels are reported here, before any model runs.
 """
 
 from __future__ import annotations
@@ -27,72 +27,72 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Labels = tuple[dict[str, "pa.Array"], list[str], list[int], str]
-"""Columns of labels, the names of the labels, how often training rows have each, and a line about them."""
-ReadLabels = Callable[[LabelsOf, Sequence["PartOfCorpus"], "pa.Table"], Labels]
+"""Columns of labels, the label names, the number of training examples with each label, and a line for the report."""
+ReadLabels = Callable[[LabelsOf, Sequence["PreparedSplit"], "pa.Table"], Labels]
 """Reads the labels of a task from its corpus; the last argument is the table of texts."""
 T = TypeVar("T")
 Prepared = TypeVar("Prepared", bound=OfCorpus)
 ALL = "all"
-"""Subset of all examples in tables of scores."""
+"""Name of the subset of all examples, in tables of scores."""
 SAMPLE_SEED = 0
-CHUNK = 4096
-"""Rows that are converted to Python objects at once."""
+CHUNK_ROWS = 4096
+"""Number of rows that are converted to Python objects at a time."""
 ROW_KEYS = ["split", "row"]
-"""Columns that identify a row of texts, in labels and subsets too."""
+"""Columns that identify a row, in all three tables."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class PartOfCorpus:
-    """A split of a corpus: all its rows as columns, the numbers of the used ones, and how many could be used."""
+class PreparedSplit:
+    """A split of a corpus: the columns of all its rows, the indices of the rows used, and the number of usable rows."""
 
     name: str
     columns: Columns
-    numbers: list[int]
+    indices: list[int]
     available: int
 
     def used(self, values: Sequence[T]) -> list[T]:
-        """Return the values of the used rows, out of those of all rows."""
-        return [values[number] for number in self.numbers]
+        """Select the values of the rows used from the values of all rows."""
+        return [values[index] for index in self.indices]
 
 
 def prepare_texts(job: Job[TextsOf]) -> str:
     """Stage *texts*: write the table `texts` of a corpus: split, row, and first [, second], words or choices.
 
-    Choices may have a question, `first`. `row` is the number of the row in the source's split, from 0. `train_limit`
-    draws this number of training rows at random: always the same ones, and a smaller limit draws a subset of a larger
-    one. All rows are checked, also those that are not drawn. In a corpus with `blocks`, which is running text, rows
-    without text are skipped and not counted.
+    Choices may have a question, `first`. `row` is the index of the row in its split of the source. `train_limit` draws
+    this number of training rows at random. The draw is reproducible, and a smaller limit draws a subset of what a
+    larger one draws. All rows are checked, including those not drawn. A corpus with `blocks` is running text, so its
+    rows without text are skipped and not counted.
 
-    Facts: the fingerprint of the table, the rows used, the rows available, and the rows of each validation split that
-    are also in the training split (`shared`).
+    Facts: the fingerprint of the table, the number of rows used and available in each split, and the number of rows in
+    each validation split that also occur in the training split (`shared`).
 
     Returns:
         A line with the numbers of rows used and shared.
 
     Raises:
-        InputError: A column is unknown or of a wrong type, or a split or a text is empty.
+        InputError: A column is unknown or has the wrong type, or a split or a text is empty.
     """
     corpus = job.settings.corpus
-    parts = _parts(corpus, job.machine)
-    table = _texts(corpus, parts)
+    splits = _load_splits(corpus, job.machine)
+    table = _texts(corpus, splits)
     _check_source(job)
     shared = {} if corpus.blocks else _shared(table)
     facts = {
         "fingerprint": digest_of_table(table),
-        "rows": {part.name: len(part.numbers) for part in parts},
-        "rows_available": {part.name: part.available for part in parts},
+        "rows": {split.name: len(split.indices) for split in splits},
+        "rows_available": {split.name: split.available for split in splits},
         "shared": shared,
     }
     write_table(table, job.output("texts"), facts, job.trace())
-    report = [f"{len(part.numbers):,} of {count(part.available, f'{part.name} row')}" for part in parts]
-    for part in parts:
-        if number := shared.get(part.name):
-            report.append(f"{count(number, f'{part.name} row')} also in training")
+    report = [f"{len(split.indices):,} of {count(split.available, f'{split.name} row')}" for split in splits]
+    for split in splits:
+        if repeated := shared.get(split.name):
+            report.append(f"{count(repeated, f'{split.name} row')} also in training")
             log.warning(
-                "Of %s, %s of %d are also in the training split, so a probe may memorise them.",
-                *(part.columns.where, count(number, "row"), len(part.numbers)),
+                "In %s, %s of %d are also in the training split, so a probe may have memorised them.",
+                *(split.columns.where, count(repeated, "row"), len(split.indices)),
             )
     return ", ".join(report)
 
@@ -100,27 +100,28 @@ def prepare_texts(job: Job[TextsOf]) -> str:
 def prepare_labels(job: Job[LabelsOf]) -> str:
     """Stage *labels*: write a task's labels as the table `labels`, with the rows of `texts`: split, row, label.
 
-    `label` is an index into the fact `label_names`, or a list with an index for each word if the corpus has `words`.
-    Words also have `by_word`, the most frequent label of the word in the training rows, in any context. The fact
-    `train_counts` has the number of training rows, or words, with each label.
+    `label` is an index into the fact `label_names`. If the corpus has `words`, it is a list of such indices, one per
+    word; another list, `by_word`, has each word's most frequent label in the training rows, in any context. The fact
+    `train_counts` is the number of training rows, or words, with each label.
 
-    The names are those that the task lists, else the class names in the data, else the sorted values of the training
-    rows. Values and names are compared as text, without spaces around them. Only numbers without class names may be
-    positions in the task's list. The second of two names is the positive class of `f1` (for MRPC "equivalent").
+    The label names are those that the task lists, otherwise the class names in the data, otherwise the sorted values of
+    the training rows. Values are compared with names as text, without surrounding spaces. Numbers without class names
+    may instead be positions in the task's list. The second of two names is the positive class of `f1` (for MRPC
+    "equivalent").
 
     In a corpus with choices, `label` is the index of the right choice, and `label_names` are these indices as text.
 
     Raises:
-        InputError: A column is unknown, labels are missing, out of range or not one per word, there is a single class,
-            a label is only in validation rows (unless the task lists it), or the metric does not fit.
+        InputError: A column is unknown; labels are missing, out of range or not one per word; there is only one class;
+            a label is only in validation rows, and the task does not list it; or the metric does not fit the labels.
         DamagedArtefact: `texts` was made from a different state of the source.
     """
     settings, column = job.settings, job.settings.label
     targets = settings.corpus.targets
     check_metric(settings.metric, targets)
-    parts, table = _with_texts(job, column)
+    splits, table = _with_texts(job, column)
     read: ReadLabels = resolve_name(str(measure_of(settings.metric).target.labels))
-    columns, names, train_counts, report = read(settings, parts, table)
+    columns, names, train_counts, report = read(settings, splits, table)
     check_metric(settings.metric, targets, names)
     rows = table.select(ROW_KEYS)
     for name, values in columns.items():
@@ -130,88 +131,95 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
     return report
 
 
-def class_labels(settings: LabelsOf, parts: Sequence[PartOfCorpus], texts: pa.Table) -> Labels:
+def class_labels(settings: LabelsOf, splits: Sequence[PreparedSplit], texts: pa.Table) -> Labels:
     """Read one class for each row, or for each word."""
     import pyarrow as pa
 
     corpus, column = settings.corpus, settings.label
     listed = _listed_names(settings.labels)
-    classes = [part.columns.classes(column, listed, _words(corpus, part)) for part in parts]
-    names = listed or _names_in_data(parts[0].columns, column) or in_order(_distinct(classes[0]))
-    _check_classes(column, listed, parts, classes)
+    classes = [split.columns.classes(column, listed, _words(corpus, split)) for split in splits]
+    names = listed or _names_in_data(splits[0].columns, column) or sorted_names(_distinct(classes[0]))
+    _check_classes(column, listed, splits, classes)
     for group in alike(names):
-        log.warning("Column %s has %s as different labels; if they are the same, fix the data.", column, _few(group))
-    index = {name: number for number, name in enumerate(names)}
-    numbered = [
-        [index[name] for name in row] for part, rows in zip(parts, classes, strict=True) for row in part.used(rows)
+        log.warning("Column %s has %s as different labels; if they are the same, fix the data.", column, _quoted(group))
+    index_of = {name: index for index, name in enumerate(names)}
+    indices = [
+        [index_of[name] for name in row]
+        for split, rows in zip(splits, classes, strict=True)
+        for row in split.used(rows)
     ]
-    training_rows = len(parts[0].numbers)
-    occurrences = Counter(chain.from_iterable(numbered[:training_rows]))
-    counts = [occurrences[number] for number in range(len(names))]
+    training_rows = len(splits[0].indices)
+    occurrences = Counter(chain.from_iterable(indices[:training_rows]))
+    counts = [occurrences[index] for index in range(len(names))]
     if corpus.words:
-        by_word = _by_word(texts.column("words").to_pylist(), numbered, training_rows, counts)
-        values, list_type = {"label": numbered, "by_word": by_word}, pa.list_(pa.int64())
+        by_word = _by_word(texts.column("words").to_pylist(), indices, training_rows, counts)
+        values, list_type = {"label": indices, "by_word": by_word}, pa.list_(pa.int64())
         columns = {name: pa.array(lists, list_type) for name, lists in values.items()}
     else:
-        columns = {"label": pa.array([row[0] for row in numbered], pa.int64())}
-    report = f"{count(len(numbered), 'row')}, {count(len(names), 'label')} in column {column}"
+        columns = {"label": pa.array([row[0] for row in indices], pa.int64())}
+    report = f"{count(len(indices), 'row')}, {count(len(names), 'label')} in column {column}"
     return columns, names, counts, report
 
 
-def right_choices(settings: LabelsOf, parts: Sequence[PartOfCorpus], _: pa.Table) -> Labels:
+def right_choices(settings: LabelsOf, splits: Sequence[PreparedSplit], _: pa.Table) -> Labels:
     """Read the index of the right choice in each row."""
     import pyarrow as pa
 
     column, names = settings.label, settings.corpus.choices or ()
-    listed, numbered = _listed_names(settings.labels), list[list[int]]()
-    choices = [part.columns.choices(names) for part in parts]
+    listed, right_by_split = _listed_names(settings.labels), list[list[int]]()
+    choices = [split.columns.choices(names) for split in splits]
     forms = {}
-    for part, of_part in zip(parts, choices, strict=True):
-        form, right = part.columns.right(column, names, of_part, listed)
-        forms[part.columns.where] = form
-        numbered.append(part.used(right))
+    for split, choices_of_split in zip(splits, choices, strict=True):
+        form, right = split.columns.right(column, names, choices_of_split, listed)
+        forms[split.columns.where] = form
+        right_by_split.append(split.used(right))
     if len(set(forms.values())) > 1:
         several = ", in ".join(f"{where} {form}" for where, form in forms.items())
         raise InputError(
             f"Labels in column {column} differ in form (in {several}); write all of them in the same form."
         )
-    occurrences = Counter(numbered[0])
+    occurrences = Counter(right_by_split[0])
     if len(occurrences) < 2:
         raise InputError(
-            f"All training rows have the same right choice in column {column}, so a guess would always be right; "
-            "leave label out if it is the first choice, and put the right choice first if it is not."
+            f"All training rows have the same right choice in column {column}, so one fixed guess would always be "
+            "right; put the right choice first in every row, and leave out `label`."
         )
-    indices, numbers = range(max(len(row) for rows in choices for row in rows)), list(chain.from_iterable(numbered))
-    report = f"{count(len(numbers), 'question')}; a label in column {column} is {form}"
-    columns = {"label": pa.array(numbers, pa.int64())}
+    indices, labels = (
+        range(max(len(row) for rows in choices for row in rows)),
+        list(chain.from_iterable(right_by_split)),
+    )
+    report = f"{count(len(labels), 'question')}; a label in column {column} is {form}"
+    columns = {"label": pa.array(labels, pa.int64())}
     return columns, [str(index) for index in indices], [occurrences[index] for index in indices], report
 
 
 def prepare_subsets(job: Job[SubsetsOf]) -> str:
-    """Stage *subsets*: write the subsets of examples or words that get a separate score, with the rows of `texts`.
+    """Stage *subsets*: assign the rows of `texts`, or their words, to subsets that are scored separately.
 
     The table `subsets` has split, row and subset: a name, or a list with a name for each word. Rows and words with an
-    empty name are in no subset.
+    empty name belong to no subset.
 
     Raises:
-        InputError: The column is unknown or of a wrong type, or a subset has a reserved name.
+        InputError: The column is unknown or has the wrong type, or a subset has a reserved name.
         DamagedArtefact: `texts` was made from a different state of the source.
     """
     import pyarrow as pa
 
     corpus, column = job.settings.corpus, job.settings.subset
-    parts, table = _with_texts(job, column)
+    splits, table = _with_texts(job, column)
     values: list[str | list[str]] = []
-    for part in parts:
-        values += part.used(part.columns.subsets(column, _words(corpus, part)))
+    for split in splits:
+        values += split.used(split.columns.subsets(column, _words(corpus, split)))
     by_word = any(isinstance(value, list) for value in values)
     if by_word and not all(isinstance(value, list) for value in values):
-        raise InputError(f"Column {column} has one subset per word in a split and one per row in another.")
+        raise InputError(
+            f"Column {column} has one subset per word in one split and one per row in another; use one form in all."
+        )
     names = set(chain.from_iterable(value if isinstance(value, list) else [value] for value in values))
-    further_splits = {part.name: "a further validation split" for part in parts[2:]}
+    further_splits = {split.name: "a further validation split" for split in splits[2:]}
     for name, meaning in ({ALL: "all examples"} | further_splits).items():
         if name in names:
-            raise InputError(f"Column {column} calls a subset {name!r}, which is the name for {meaning}; rename it.")
+            raise InputError(f"Column {column} has a subset {name!r}, a name reserved for {meaning}; rename it.")
     subset = pa.array(values, pa.list_(pa.string()) if by_word else pa.string())
     facts = {"fingerprint": digest_of_table(table), "column": column}
     write_table(table.select(ROW_KEYS).append_column("subset", subset), job.output("subsets"), facts, job.trace())
@@ -219,70 +227,71 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
     return f"{count(table.num_rows, 'row')}, {count(len(names), 'subset')} in column {column}"
 
 
-def _parts(corpus: Corpus, machine: Machine, *columns: str) -> list[PartOfCorpus]:
-    """Load the splits of a corpus, with the columns of texts and `columns`."""
+def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[PreparedSplit]:
+    """Load the splits of a corpus with the columns of its texts and the additional `columns`."""
     named = (corpus.first, corpus.second, corpus.words, *corpus.columns_of_choices, *columns)
     wanted = {name for name in named if name}
     if not corpus.first and not corpus.words and corpus.choices is None:
         raise InputError(
-            "A corpus names its column of texts under first (and second), or its lists of words under words."
+            "The corpus has no texts; set `first` (and `second`) to its columns of texts, or `words` to its column of "
+            "lists of words."
         )
-    return [_part(corpus, split, wanted, machine.hub_mirror) for split in corpus.splits]
+    return [_load_split(corpus, split, wanted, machine.hub_mirror) for split in corpus.splits]
 
 
-def _part(corpus: Corpus, split: str, wanted: set[str], mirror: str | None) -> PartOfCorpus:
+def _load_split(corpus: Corpus, name: str, wanted: set[str], mirror: str | None) -> PreparedSplit:
     import numpy as np
 
-    where, rows = describe(corpus, split), load_rows(corpus, split, wanted, mirror)
+    where, rows = describe(corpus, name), load_rows(corpus, name, wanted, mirror)
     columns, limit = Columns(where, rows), corpus.train_limit
     columns.check(sorted(wanted))
-    numbers = np.arange(rows.table.num_rows)
+    indices = np.arange(rows.table.num_rows)
     if corpus.blocks and corpus.first:  # blank lines separate the paragraphs of running text
-        numbers = numbers[[bool(text and text.strip()) for text in columns.texts(corpus.first, blank=True)]]
-    available = len(numbers)
+        indices = indices[[bool(text and text.strip()) for text in columns.texts(corpus.first, blank=True)]]
+    available = len(indices)
     if available == 0:
         missing = "text" if rows.table.num_rows else "rows"
         raise InputError(f"{where} has no {missing}; every split needs some.")
-    if split == "train" and limit is not None:
-        numbers = numbers[np.sort(np.random.default_rng(SAMPLE_SEED).permutation(available)[:limit])]
-    return PartOfCorpus(split, columns, numbers.tolist(), available)
+    if name == "train" and limit is not None:
+        indices = indices[np.sort(np.random.default_rng(SAMPLE_SEED).permutation(available)[:limit])]
+    return PreparedSplit(name, columns, indices.tolist(), available)
 
 
-def _texts(corpus: Corpus, parts: Sequence[PartOfCorpus]) -> pa.Table:
+def _texts(corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa.Table:
     import pyarrow as pa
 
     def column(read: Callable[[Columns], Sequence[object]], data_type: pa.DataType) -> pa.Array:
-        return pa.array([value for part in parts for value in part.used(read(part.columns))], data_type)
+        return pa.array([value for split in splits for value in split.used(read(split.columns))], data_type)
 
     columns = {
-        "split": pa.array([part.name for part in parts for _ in part.numbers]),
-        "row": pa.array([number for part in parts for number in part.numbers], pa.int64()),
+        "split": pa.array([split.name for split in splits for _ in split.indices]),
+        "row": pa.array([index for split in splits for index in split.indices], pa.int64()),
     }
     lists = pa.list_(pa.string())
     if words := corpus.words:
-        columns["words"] = column(lambda split: split.words(words), lists)
+        columns["words"] = column(lambda source: source.words(words), lists)
     if first := corpus.first:
-        columns["first"] = column(lambda split: split.texts(first, corpus.blocks), pa.string())
+        columns["first"] = column(lambda source: source.texts(first, corpus.blocks), pa.string())
     if second := corpus.second:
-        columns["second"] = column(lambda split: split.texts(second, corpus.blocks), pa.string())
+        columns["second"] = column(lambda source: source.texts(second, corpus.blocks), pa.string())
     if (choices := corpus.choices) is not None:
-        columns["choices"] = column(lambda split: split.choices(choices), lists)
+        columns["choices"] = column(lambda source: source.choices(choices), lists)
     return pa.table(columns)
 
 
-def _words(corpus: Corpus, part: PartOfCorpus) -> list[list[str]] | None:
-    return part.columns.words(corpus.words) if corpus.words else None
+def _words(corpus: Corpus, split: PreparedSplit) -> list[list[str]] | None:
+    return split.columns.words(corpus.words) if corpus.words else None
 
 
 def _shared(texts: pa.Table) -> dict[str, int]:
-    """Count the rows of each other split whose texts, without spaces around them, are those of a training row."""
+    """Count the rows of each other split that equal a training row, without regard to surrounding spaces."""
     train: set[bytes] = set()
     shared: dict[str, int] = {}
-    for chunk in texts.to_batches(CHUNK):
+    for chunk in texts.to_batches(CHUNK_ROWS):
         splits, _, *columns = (column.to_pylist() for column in chunk.columns)
         for split, *row in zip(splits, *columns, strict=True):
             texts_of_row = [[part.strip() for part in ([text] if isinstance(text, str) else text)] for text in row]
-            key = hashlib.blake2b(repr(texts_of_row).encode(), digest_size=16).digest()  # takes less memory than texts
+            key = hashlib.blake2b(repr(texts_of_row).encode(), digest_size=16).digest()  # needs less memory than texts
             if split == "train":
                 train.add(key)
             else:
@@ -290,46 +299,49 @@ def _shared(texts: pa.Table) -> dict[str, int]:
     return shared
 
 
-def _with_texts(job: Job[Prepared], column: str) -> tuple[list[PartOfCorpus], pa.Table]:
-    """Load the splits with a further column, and the table of texts; refuse a source whose texts have changed."""
+def _with_texts(job: Job[Prepared], column: str) -> tuple[list[PreparedSplit], pa.Table]:
+    """Load the splits with an additional column, and the table of texts; refuse a source whose texts have changed."""
     corpus, texts = job.settings.corpus, job.input("texts")
-    parts = _parts(corpus, job.machine, column)
-    table = _texts(corpus, parts)
+    splits = _load_splits(corpus, job.machine, column)
+    table = _texts(corpus, splits)
     _check_source(job)
     if provenance_of(read_table(texts)).get("fingerprint") != digest_of_table(table):
-        raise DamagedArtefact(f"{texts} contains other texts than the source has now; {REBUILD}.")
-    return parts, table
+        raise DamagedArtefact(f"{texts} no longer matches the texts of its source; {REBUILD}.")
+    return splits, table
 
 
 def _check_source(job: Job[Prepared]) -> None:
-    """Raise `InputError` if the source, after it was read, has other digests than the settings record."""
+    """Raise `InputError` if the source's digests, taken again after it was read, differ from the recorded ones."""
     settings = job.settings
-    if not settings.source:  # only the hub has it
+    if not settings.source:  # the source is only on the hub
         return
-    now = source_digests(settings.corpus, job.machine.hub_mirror)
-    changed = next((name for name in settings.source | now if settings.source.get(name) != now.get(name)), None)
+    current = source_digests(settings.corpus, job.machine.hub_mirror)
+    changed = next((name for name in settings.source | current if settings.source.get(name) != current.get(name)), None)
     if changed is not None:
         where = settings.corpus.hub or describe(settings.corpus, changed)
-        raise InputError(f"{where} has changed since this run began; run again, so that its new content is read.")
+        raise InputError(f"{where} has changed since this run began; run again to read its new content.")
 
 
 def _by_word(
-    words: Sequence[Sequence[str]], labels: Sequence[Sequence[int]], taught: int, counts: Sequence[int]
+    words: Sequence[Sequence[str]], labels: Sequence[Sequence[int]], training_rows: int, counts: Sequence[int]
 ) -> list[list[int]]:
-    """Return the most frequent label of each word in the first `taught` rows; for other words, that of all words."""
-    counts_of: dict[str, Counter[int]] = {}
-    for row, labels_of_row in zip(words[:taught], labels, strict=False):
+    """Return the most frequent label of each word in the first `training_rows` rows.
+
+    Words that these rows lack get the most frequent label overall; `counts` are the occurrences of each label.
+    """
+    counts_by_word: dict[str, Counter[int]] = {}
+    for row, labels_of_row in zip(words[:training_rows], labels, strict=False):
         for word, label in zip(row, labels_of_row, strict=True):
-            counts_of.setdefault(word, Counter())[label] += 1
-    likely = {word: of_word.most_common(1)[0][0] for word, of_word in counts_of.items()}
-    usual = counts.index(max(counts))
-    return [[likely.get(word, usual) for word in row] for row in words]
+            counts_by_word.setdefault(word, Counter())[label] += 1
+    label_of = {word: label_counts.most_common(1)[0][0] for word, label_counts in counts_by_word.items()}
+    most_frequent = counts.index(max(counts))
+    return [[label_of.get(word, most_frequent) for word in row] for row in words]
 
 
 def _listed_names(labels: Sequence[str] | None) -> list[str] | None:
     names = [class_name(name) for name in labels or ()]
     if len(set(names)) < len(names):
-        raise InputError(f"labels lists a name twice: {', '.join(names)}.")
+        raise InputError(f"`labels` lists a name twice: {', '.join(names)}; list each name once.")
     return names or None
 
 
@@ -338,50 +350,57 @@ def _names_in_data(columns: Columns, column: str) -> list[str]:
 
 
 def _check_classes(
-    column: str, listed: Sequence[str] | None, parts: Sequence[PartOfCorpus], classes: Sequence[list[list[str]]]
+    column: str, listed: Sequence[str] | None, splits: Sequence[PreparedSplit], classes: Sequence[list[list[str]]]
 ) -> None:
-    """Refuse names that are unknown or only in validation rows, and training rows with a single name."""
+    """Refuse label names that are unknown or only in validation rows, and training rows with a single label."""
     train, validation = _distinct(classes[0]), _distinct(chain.from_iterable(classes[1:]))
-    taken = _distinct(parts[0].used(classes[0]))
-    in_data = _names_in_data(parts[0].columns, column)
-    unknown = in_order((train | validation).difference(listed or in_data)) if listed or in_data else []
+    train_used = _distinct(splits[0].used(classes[0]))
+    in_data = _names_in_data(splits[0].columns, column)
+    unknown = sorted_names((train | validation).difference(listed or in_data)) if listed or in_data else []
     if listed and unknown:
-        raise InputError(f"Column {column} contains {_few(unknown)}, but labels lists only {', '.join(listed)}.")
+        raise InputError(
+            f"Column {column} contains {_quoted(unknown)}, but `labels` lists only {', '.join(listed)}; "
+            "list all labels."
+        )
     if unknown:
         raise InputError(
-            f"Column {column} contains {_few(unknown)}, but the class names in the data are only "
-            f"{', '.join(in_data)}; correct these names, or list all labels under labels."
+            f"Column {column} contains {_quoted(unknown)}, but the class names in the data are only "
+            f"{', '.join(in_data)}; correct these names, or list all labels under `labels`."
         )
-    if len(taken) < 2:
+    if len(train_used) < 2:
         raise InputError(
-            f"All training rows have the label {_few(in_order(taken))} in column {column}; a task needs two or more."
+            f"All training rows have the label {_quoted(sorted_names(train_used))} in column {column}; a task needs at "
+            "least two labels."
         )
-    unseen = in_order(validation - train)
+    unseen = sorted_names(validation - train)
     if unseen and not listed:
         where = next(
-            part.columns.where for part, rows in zip(parts, classes, strict=True) if unseen[0] in _distinct(rows)
+            split.columns.where for split, rows in zip(splits, classes, strict=True) if unseen[0] in _distinct(rows)
         )
         raise InputError(
-            f"Column {column} contains {_few(unseen)} in {where}, but in no training row, so no probe can "
-            "learn it. Use splits with the same labels, or list all names under labels to continue nevertheless."
+            f"Column {column} contains {_quoted(unseen)} in {where}, but in no training row, so no probe can "
+            "learn it. Use splits with the same labels, or list all names under `labels` to continue anyway."
         )
-    if not validation <= taken:
-        unlearned = _few(in_order(validation - taken))
-        log.warning("Column %s contains %s in validation rows, but in no training row that is used.", column, unlearned)
+    if not validation <= train_used:
+        unseen_in_used = _quoted(sorted_names(validation - train_used))
+        log.warning(
+            "Column %s contains %s in validation rows, but in none of the training rows used.", column, unseen_in_used
+        )
 
 
 def _distinct(rows: Iterable[Iterable[str]]) -> set[str]:
     return set(chain.from_iterable(rows))
 
 
-def in_order(names: set[str]) -> list[str]:
-    """Sort names, as numbers if all are whole numbers."""
+def sorted_names(names: set[str]) -> list[str]:
+    """Sort names: as numbers if all are whole numbers, otherwise as text."""
     try:
         return sorted(names, key=int)
     except ValueError:
         return sorted(names)
 
 
-def _few(names: Sequence[str]) -> str:
-    few = ", ".join(repr(name if len(name) <= 40 else f"{name[:37]}...") for name in names[:5])
-    return few + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+def _quoted(names: Sequence[str]) -> str:
+    """Quote the first five of some names, each shortened to 40 characters."""
+    quoted = ", ".join(repr(name if len(name) <= 40 else f"{name[:37]}...") for name in names[:5])
+    return quoted + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,4 +1,4 @@
-"""Readers of files of rows: Parquet, object, CSV, TSV, CoNLL, plain lines."""
+"""Readers of files of rows: Parquet, JSON, CSV, TSV, CoNLL, plain text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from papa.errors import InputError, count, first_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MOST_CHARACTERS = 2**31 - 1
-"""Limit of the length of a value in a CSV file; a chapter of a book exceeds Python's limit of 131,072."""
-COMMENT = "# "
+MAXIMUM_CHARACTERS = 2**31 - 1
+"""Maximum length of a value in a CSV file; Python's default, 131,072, is less than a chapter of a book."""
+COMMENT_MARK = "# "
 ONE_OBJECT_PER_ROW = "write one object for each row, on a line of its own or in an array"
 
 
@@ -26,10 +26,10 @@ class SourceRows:
     """The rows of a split of a corpus.
 
     Args:
-        table: the columns that were requested.
+        table: the requested columns.
         names: the names of all columns of the source.
-        class_names: names of classes, in order, for columns of numbered classes.
-        lines: the line of the file at which each row begins, if rows may have several lines.
+        class_names: the class names, in order, of columns with numbered classes.
+        lines: the line of the file in which each row begins, if a row may span several lines.
     """
 
     table: pa.Table
@@ -41,38 +41,38 @@ class SourceRows:
 def read_file(
     path: Path, wanted: Collection[str] | None = None, words: bool = False, columns: Sequence[str] | None = None
 ) -> SourceRows:
-    """Read the rows of a file in their order; its suffix decides the form.
+    """Read the rows of a file in order; its suffix determines the format.
 
     Args:
         path: A .parquet, .json, .jsonl, .csv, .tsv, .conll or .txt file.
         wanted: Names of the columns to read; all of them if None.
-        words: Whether a .txt file has the form of a .conll file; otherwise each of its lines is a text.
+        words: Whether a .txt file has the format of a .conll file; otherwise each of its lines is a text.
         columns: Names of the columns of a CoNLL file, which has no header.
 
     Raises:
-        InputError: The file is missing, of no known form, or malformed.
+        InputError: The file is missing or malformed, or its format is unknown.
     """
     suffix = path.suffix.lower()
-    form = ".conll" if suffix == ".txt" and words else suffix
-    if form not in READERS:
-        raise InputError(f"{path} has no known form; known are {', '.join(READERS)}.")
+    file_format = ".conll" if suffix == ".txt" and words else suffix
+    if file_format not in READERS:
+        raise InputError(f"The format of {path} is not supported; supported suffixes are {', '.join(READERS)}.")
     if not os.path.isfile(path):
         raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
     try:
-        if form != ".parquet":
+        if file_format != ".parquet":
             _check_encoding(path)
-        rows = READERS[form](path, wanted)
+        rows = READERS[file_format](path, wanted)
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text ({error.reason}{_line_of(path)}); save it as UTF-8.") from error
     except InputError:
         raise
     except Exception as error:  # malformed files raise more errors than readers document
-        raise InputError(f"{path} cannot be read as {form[1:]} ({first_line(error)}).") from error
-    return _named(path, rows, columns) if form == ".conll" and columns else rows
+        raise InputError(f"{path} cannot be read as {file_format[1:]} ({first_line(error)}).") from error
+    return _with_names(path, rows, columns) if file_format == ".conll" and columns else rows
 
 
 def class_names_of(features: object) -> dict[str, list[str]]:
-    """Return names of numbered classes, also inside lists, from the description of columns that `datasets` keeps."""
+    """Return the names of numbered classes, even inside lists, from the features that `datasets` records."""
     names = {}
     for column, feature in features.items() if isinstance(features, Mapping) else ():
         while (isinstance(feature, list) and feature) or (isinstance(feature, Mapping) and "feature" in feature):
@@ -85,14 +85,14 @@ def class_names_of(features: object) -> dict[str, list[str]]:
 def _read_parquet(path: Path, wanted: Collection[str] | None) -> SourceRows:
     import pyarrow.parquet as pq
 
-    # pq.read_table would load the reader of datasets of many files: 50 MB in every job
+    # pq.read_table would import pyarrow.dataset: 50 MB in every job
     with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
         table = file.read(columns=names if wanted is None else [name for name in names if name in wanted])
         try:
             described = json.loads((file.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
             features = described["info"]["features"]
-        except (ValueError, LookupError, TypeError):  # other programs may write something else there
+        except (ValueError, LookupError, TypeError):  # other programs may store anything under this key
             features = None
     return SourceRows(table, names, class_names_of(features))
 
@@ -108,7 +108,7 @@ def _read_json(path: Path, wanted: Collection[str] | None) -> SourceRows:
         kept = []
         for record in records:
             if not isinstance(record, dict):
-                raise InputError(f"{path} must contain objects, column names to values; {ONE_OBJECT_PER_ROW}.")
+                raise InputError(f"{path} must contain objects (column names to values); {ONE_OBJECT_PER_ROW}.")
             names.update(dict.fromkeys(record))
             kept.append(record if wanted is None else {name: record[name] for name in wanted if name in record})
     columns = [name for name in names if wanted is None or name in wanted]
@@ -127,11 +127,11 @@ def _objects(path: Path, lines: Iterable[str]) -> Iterator[object]:
 
 
 def _read_csv(path: Path, wanted: Collection[str] | None) -> SourceRows:
-    """Read a header line, then rows. Every value stays text, also "NA" and "1984".
+    """Read a header line, then rows. Every value remains text, even "NA" and "1984".
 
-    Only CSV has quotes: in TSV files a quote is a character like any other.
+    Only CSV files have quoting; in TSV files, a quote is an ordinary character.
     """
-    csv.field_size_limit(MOST_CHARACTERS)
+    csv.field_size_limit(MAXIMUM_CHARACTERS)
     with open(path, encoding="utf-8-sig", newline="") as lines:
         tabs = path.suffix.lower() == ".tsv"
         reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(lines, strict=True)
@@ -140,8 +140,8 @@ def _read_csv(path: Path, wanted: Collection[str] | None) -> SourceRows:
             header = next(reader, [])
             if not header or len(set(header)) < len(header):
                 raise InputError(f"{path} must start with a line of distinct column names; it starts with {header}.")
-            places = [place for place, name in enumerate(header) if wanted is None or name in wanted]
-            columns: list[list[str]] = [[] for _ in places]
+            indices = [index for index, name in enumerate(header) if wanted is None or name in wanted]
+            columns: list[list[str]] = [[] for _ in indices]
             begin = reader.line_num + 1
             for record in reader:
                 if record and len(record) != len(header):
@@ -151,14 +151,14 @@ def _read_csv(path: Path, wanted: Collection[str] | None) -> SourceRows:
                         "allows."
                     )
                 if record:
-                    for column, place in zip(columns, places, strict=True):
-                        column.append(record[place])
+                    for column, index in zip(columns, indices, strict=True):
+                        column.append(record[index])
                 begin = reader.line_num + 1
         except csv.Error as error:
             raise InputError(
                 f"{path} cannot be read as csv: the row that begins in line {begin} is malformed ({error})."
             ) from error
-    return SourceRows(_table(path, dict(zip((header[place] for place in places), columns, strict=True))), header)
+    return SourceRows(_table(path, dict(zip((header[index] for index in indices), columns, strict=True))), header)
 
 
 def _read_lines(path: Path, _: Collection[str] | None) -> SourceRows:
@@ -168,44 +168,48 @@ def _read_lines(path: Path, _: Collection[str] | None) -> SourceRows:
 
 
 def _read_conll(path: Path, _: Collection[str] | None) -> SourceRows:
-    """Read sentences with a word and its tags on each line, separated by blank lines."""
+    """Read sentences separated by blank lines, with a word and its tags on each line."""
     sentences, lines = [], []
     for line, sentence in _sentences(path):
         sentences.append(list(zip(*sentence, strict=True)))
         lines.append(line)
-    names = ["words", *(f"column_{place + 1}" for place in range(1, len(sentences[0]) if sentences else 1))]
-    columns = {name: [list(sentence[place]) for sentence in sentences] for place, name in enumerate(names)}
+    names = ["words", *(f"column_{index + 1}" for index in range(1, len(sentences[0]) if sentences else 1))]
+    columns = {name: [list(sentence[index]) for sentence in sentences] for index, name in enumerate(names)}
     return SourceRows(_table(path, columns), names, lines=lines)
 
 
-def _named(path: Path, rows: SourceRows, columns: Sequence[str]) -> SourceRows:
-    """Give the columns of a CoNLL file the names in the config of the corpus."""
+def _with_names(path: Path, rows: SourceRows, columns: Sequence[str]) -> SourceRows:
+    """Rename the columns of a CoNLL file as in the config of the corpus."""
     if rows.table.num_rows and len(columns) != len(rows.names):
         raise InputError(
-            f"{path} has {count(len(rows.names), 'column')}, but the corpus names {len(columns)} "
-            f"(columns: {', '.join(columns)})."
+            f"{path} has {count(len(rows.names), 'column')}, but the corpus lists {len(columns)} "
+            f"(`columns`: {', '.join(columns)}); list a name for each column."
         )
     table = rows.table.rename_columns(list(columns)) if rows.table.num_rows else rows.table
     return replace(rows, table=table, names=list(columns))
 
 
 def _sentences(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
-    """Yield the line of each sentence's first word, and the fields of its words; skip -DOCSTART- and comments."""
+    """Yield each sentence: the line number of its first word, and the fields of its words.
+
+    Lines with -DOCSTART- and comments are skipped.
+    """
     sentence: list[list[str]] = []
     begin = 0
     with open(path, encoding="utf-8-sig") as lines:
         stripped = [line.strip("\r\n ") for line in lines]
-    first = next((line for line in stripped if _is_word(line) and not line.startswith(COMMENT)), "")
+    first = next((line for line in stripped if _is_word(line) and not line.startswith(COMMENT_MARK)), "")
     width, tabs = len(_fields(first)), "\t" in first
     for number, line in enumerate(stripped, start=1):
         if _is_word(line):
             fields = _fields(line)
-            # "#" may also be a word; then it has tags
-            if line.startswith(COMMENT) and (len(fields) != width or tabs != ("\t" in line)):
+            # "#" may also be a word, which has tags
+            if line.startswith(COMMENT_MARK) and (len(fields) != width or tabs != ("\t" in line)):
                 continue
             if len(fields) != width:
                 raise InputError(
-                    f"{path} line {number} has {count(len(fields), 'column')}, the lines above it {width}: {line!r}."
+                    f"{path} line {number} has {count(len(fields), 'column')}, but the lines above it have {width}: "
+                    f"{line!r}; write the same number of columns in all lines."
                 )
             begin = begin if sentence else number
             sentence.append(fields)
@@ -233,21 +237,25 @@ def _table(path: Path, columns: Mapping[str, Sequence[object]]) -> pa.Table:
         try:
             arrays[name] = pa.array(values)
         except OverflowError as error:
-            raise InputError(f"Column {name} of {path} contains a whole number of more than 64 bits.") from error
+            raise InputError(
+                f"Column {name} of {path} contains a whole number of more than 64 bits; write it as a string."
+            ) from error
         except pa.ArrowException as error:
-            raise InputError(f"Column {name} of {path} mixes types of values ({first_line(error)}).") from error
+            raise InputError(
+                f"Column {name} of {path} mixes types of values ({first_line(error)}); use one type in all rows."
+            ) from error
     return pa.table(arrays)
 
 
 def _check_encoding(path: Path) -> None:
-    """Refuse UTF-16, which can also be read as UTF-8 with many NUL characters."""
+    """Refuse UTF-16, which may also be valid UTF-8 with many NUL characters."""
     with open(path, "rb") as file:
         if b"\0" in file.read(4096):
             raise InputError(f"{path} is not UTF-8 text (it contains NUL bytes, as UTF-16 does); save it as UTF-8.")
 
 
 def _line_of(path: Path) -> str:
-    """Return the first line that is not UTF-8, as a part of an error."""
+    """Return the number of the first line that is not UTF-8, as part of an error message."""
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:

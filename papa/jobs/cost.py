@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from papa.config.reading import read_config
 from papa.config.stages import ModelId
-from papa.data.weights import found_at, place_of, revision_of
+from papa.data.weights import locate, location_of, revision_of
 from papa.errors import InputError, count, first_line
 from papa.model.load import refused, stock_model
 from papa.model.model import Model
@@ -89,12 +89,12 @@ def _models(places: Sequence[str]) -> dict[str, tuple[str, str | None]]:
     models: dict[str, tuple[str, str | None]] = {}
     for place in places:
         if not place.endswith((".yaml", ".yml")):
-            models[place] = found_at(place), None
+            models[place] = locate(place), None
             continue
         config = read_config(place)
         for name in dict.fromkeys(model for model, _ in config.pairs):
             model = ModelId.of(name, config.models[name])
-            models[name] = place_of(model, config.machine), revision_of(model, config.machine)
+            models[name] = location_of(model, config.machine), revision_of(model, config.machine)
     return models
 
 

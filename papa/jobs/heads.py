@@ -21,7 +21,7 @@ from papa.config.settings import fraction as fraction_of
 from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.config.variant import Constant, Order
-from papa.data.weights import place_of
+from papa.data.weights import location_of
 from papa.errors import InputError
 from papa.files import PathLike, provenance_of, read_table, trace_of
 from papa.jobs.start import PLACES
@@ -205,5 +205,5 @@ def _place(name: str, study: Study) -> tuple[str, str]:
     if package := place.get("package"):
         return f"import {package}", f"{package}.get_model_path()"
     if model.random or model.known:
-        place = {"path": place_of(ModelId.of(name, model), study.config.machine)}
+        place = {"path": location_of(ModelId.of(name, model), study.config.machine)}
     return "", repr(place.get("path", f"the folder of {name}"))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from papa.config.measures import MASKED, METRICS, NEXT
 from papa.config.reading import UNPRINTABLE, config_of
 from papa.data.named import Facts, facts_in, facts_in_package, facts_on_hub, named
-from papa.data.weights import says_next
+from papa.data.weights import predicts_next
 from papa.errors import InputError
 from papa.files import PathLike
 from papa.jobs.resources import SPECIAL_TOKENS_PER_TEXT, TOKENS_PER_WORD
@@ -142,7 +142,7 @@ def start(
     facts = None if model is None else facts_of(model)
     remark = "" if model is None else check_type(model, facts)
     facts = facts or {}
-    if says_next(facts.get("architectures"), facts.get("is_decoder")):
+    if predicts_next(facts.get("architectures"), facts.get("is_decoder")):
         data = data.for_decoder()
     if path.parent.resolve() != Path.cwd():
         data = replace(data, files={split: os.path.abspath(file) for split, file in data.files.items()})

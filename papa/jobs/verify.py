@@ -41,12 +41,12 @@ def verify(places: Sequence[str], device: str = "auto") -> dict[str, Any]:
     Raises:
         InputError: a model cannot be loaded.
     """
-    from papa.data.weights import found_at
+    from papa.data.weights import locate
     from papa.model import verification
     from papa.model.load import stock_model
 
     checks = [
-        {"model": place} | asdict(verification.verify(stock_model(found_at(place), device=device))) for place in places
+        {"model": place} | asdict(verification.verify(stock_model(locate(place), device=device))) for place in places
     ]
     return {"models": checks, "transformers": version("transformers"), "torch": version("torch")}
 

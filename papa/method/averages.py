@@ -1,7 +1,7 @@
 """The average attention of a model over a corpus, as sums and counts, and its file (paper, Sec. 3.1).
 
 C(l,h)[q,k] is the mean attention of head (l,h) from slot q to slot k, over the examples that have a token in both
-slots. It is 0 if there are none. Its sum and its count add up over the parts of a corpus.
+slots. It is 0 if there are none. Sums and counts add up over the parts of a corpus.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from papa.model.replacement import Matrices, Outputs
 if TYPE_CHECKING:
     import altair as alt
 
-MEAN_ROUNDING = 1e-6
-"""The distance from [0, 1] that a rounded mean of attention may have."""
+MEAN_TOLERANCE = 1e-6
+"""Distance from [0, 1] that a mean of attention may have, because of rounding."""
 
 
 @dataclass
@@ -34,9 +34,9 @@ class ConstantMatrices:
     """Sums and counts of attention, or of the outputs of heads.
 
     Args:
-        sum: float64 `[layer, head, query, key]`, the summed attention of all examples. It is `[layer, head, class]` if
+        sum: float64 `[layer, head, query, key]`, the attention summed over all examples; `[layer, head, class]` if
             pairs of slots share a value, and `[layer, head, slot, channel]` for outputs of heads.
-        count: int64 `[query, key]`, the number of examples with both slots; or `[class]` or `[slot]`.
+        count: int64 `[query, key]`, the number of examples that use both slots; or `[class]` or `[slot]`.
         examples: number of examples.
         about: facts that identify the averages: model, weights, corpus, slots, style, segments.
         kind: one of `papa.config.variant.AVERAGED`, or `resample`.
@@ -71,14 +71,14 @@ class ConstantMatrices:
     def by_pair(self) -> ConstantMatrices:
         """Return the averages with an entry for each pair of slots.
 
-        Rows of entries that pairs share are normalised, as they are when they replace attention.
+        If pairs of slots share entries, rows are normalised as they are when they replace attention.
 
         Raises:
             InputError: these are averages of the outputs of heads.
         """
         constants = self.constants
         if isinstance(constants, Outputs):
-            raise InputError("The average output of a head is no matrix; it has no entry for a pair of slots.")
+            raise InputError("The average output of a head has no entries for pairs of slots; average its attention.")
         if isinstance(constants, Tensor):
             return self
         count, full = self.count[constants.classes.long()], constants.full.double()
@@ -88,9 +88,9 @@ class ConstantMatrices:
         return ConstantMatrices(full * count, count, self.examples, self.about)
 
     def plot(self, layer: int, head: int) -> alt.ConcatChart:
-        """Draw the average of a head, numbered from 0: rows are queries, columns are keys.
+        """Draw the average attention of a head: rows are queries, columns are keys. Layers and heads count from 0.
 
-        Colours follow the square root of the mean attention. Pairs of slots that no example has are grey.
+        Colours follow the square root of the mean attention. Pairs of slots that no example uses are grey.
 
         Raises:
             InputError: there is no such head, or these are averages of the outputs of heads.
@@ -147,7 +147,10 @@ class ConstantMatrices:
 
     @classmethod
     def load_constants(cls, path: PathLike) -> tuple[Tensor | Matrices | Outputs, dict[str, str]]:
-        """Read only the constants, and `about` with the kind, in a fifth of the memory of `load`; errors as there."""
+        """Read only the constants, and `about` with the kind, in a fifth of the memory that `load` needs.
+
+        Raise the same errors as `load`.
+        """
         averages, mean = _read(path, ())
         return _as_constants(mean, averages.kind, averages.n), averages.about | {"kind": averages.kind}
 
@@ -166,7 +169,7 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tenso
         arrays, facts = read_arrays(path, (*names, "mean"))
         shape, kind = tuple(facts.pop("shape")), str(facts.pop("kind", "average"))
         if kind not in (*AVERAGED, RESAMPLED):
-            raise ValueError(f"there are no constants {kind}")
+            raise ValueError(f"{kind} is not a kind of constant")
         slots, examples = int(facts.pop("n", shape[2])), int(facts.pop("examples"))
         counted = {"mean-output": (slots,)}.get(kind, (free_entries(kind, slots),) if kind in TIED else (slots, slots))
         shapes = {"sum": shape, "mean": shape, "count": counted}
@@ -176,13 +179,13 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tenso
             raise ValueError(f"its datasets are not {list(shape)}")
     except DamagedArtefact:
         raise
-    except Exception as error:  # a stranger's file may contain anything
-        raise DamagedArtefact(f"{path} contains no averages of papa ({first_line(error)}); {REBUILD}.") from error
+    except Exception as error:  # an untrusted file may contain anything
+        raise DamagedArtefact(f"{path} contains no averages made by papa ({first_line(error)}); {REBUILD}.") from error
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
     mean, nothing = tensors.pop("mean"), torch.empty(0)
     if mean.numel() and kind != "mean-output":
         low, high = (float(value) for value in mean.aminmax())
-        if not (low >= -MEAN_ROUNDING and high <= 1 + MEAN_ROUNDING):
+        if not (low >= -MEAN_TOLERANCE and high <= 1 + MEAN_TOLERANCE):
             raise DamagedArtefact(f"{path} is damaged (a mean of attention is not in [0, 1]); {REBUILD}.")
     about = {key: str(value) for key, value in facts.items()}
     sums, count = tensors.get("sum", nothing), tensors.get("count", nothing)

@@ -25,26 +25,26 @@ class Averaging:
 
     def __init__(self, model: Model, n: int, kind: str = "average"):
         self.model, self.n, self.kind, self.examples = model, n, kind, 0
-        self.outputs, self.places = kind == "mean-output", n if kind == "mean-output" else free_entries(kind, n)
+        self.outputs, self.entries = kind == "mean-output", n if kind == "mean-output" else free_entries(kind, n)
         self.classes = classes_of(kind, n).long().flatten().to(model.device) if kind in TIED else None
-        self.count = torch.zeros(self.places, dtype=torch.long, device=model.device)
+        self.count = torch.zeros(self.entries, dtype=torch.long, device=model.device)
         self.total = torch.zeros(0)
         """`[layer, query * key, head]`, `[layer, class, head]` or `[layer, slot, head * channel]`; empty before the
         first batch."""
         self.added = 0
-        """Layers of the last batch that are in the sums."""
+        """Number of layers of the last batch that have been added to the sums."""
 
     def add(self, batch: Packed, first: int = 0) -> None:
-        """Add the layers from `first` on in `batch`, which is on the model's device."""
+        """Add the attention of `batch`, which is on the model's device, in the layers from `first` on."""
         self.added = first
 
-        def watch(of: Layer, attention: Tensor) -> None:
-            layer, examples = of.index, of.examples
-            if layer < first:
+        def watch(layer: Layer, attention: Tensor) -> None:
+            index, examples = layer.index, layer.examples
+            if index < first:
                 return
-            seen = attention @ of.values(None) if self.outputs else attention
+            observed = attention @ layer.values(None) if self.outputs else attention
             # examples that use the same slots are summed first
-            summed = seen.sum(0, keepdim=True, dtype=torch.float64) if examples.same_slots else seen.double()
+            summed = observed.sum(0, keepdim=True, dtype=torch.float64) if examples.same_slots else observed.double()
             entries, counted = self._entries(examples)
             values = summed.transpose(1, 2).flatten(2) if self.outputs else summed.permute(0, 2, 3, 1)
             if counted is None:
@@ -53,21 +53,21 @@ class Averaging:
                 counted = counted.expand(entries.shape)
                 entries, values = entries[counted], values[counted]
             repeats = len(examples.slots) if examples.same_slots else 1
-            pairs = torch.bincount(entries, minlength=self.places) * repeats if layer == 0 else None
+            counts = torch.bincount(entries, minlength=self.entries) * repeats if index == 0 else None
             if not self.total.numel():
-                shape = (self.model.layers, self.places, values.shape[-1])
+                shape = (self.model.layers, self.entries, values.shape[-1])
                 self.total = torch.zeros(shape, dtype=torch.float64, device=self.model.device)
-            self.total[layer].index_add_(0, entries, values)
-            if pairs is not None:  # last, because an error of memory must not leave counts without sums
-                self.count += pairs
-            self.added = layer + 1
+            self.total[index].index_add_(0, entries, values)
+            if counts is not None:  # last, so running out of memory cannot leave counts without sums
+                self.count += counts
+            self.added = index + 1
 
         with torch.no_grad():
             self.model.watch(batch, watch)
         self.examples += len(batch.lengths)
 
     def _entries(self, examples: Examples) -> tuple[Tensor, Tensor | None]:
-        """Return the entry of the sums for each slot or pair of slots, and which of these count (None: all)."""
+        """Return the entry that each slot or pair of slots is added to, and which of these count (None: all)."""
         slots, real = examples.slots[:1] if examples.same_slots else examples.slots, examples.real
         if self.outputs:
             return slots, real
@@ -76,20 +76,20 @@ class Averaging:
         if self.classes is None:
             return entries, counted
         if self.model.causal:  # no query sees later keys, so they do not count as zeros
-            seen = slots[:, :, None] >= slots[:, None, :]
-            counted = seen if counted is None else counted & seen
+            visible = slots[:, :, None] >= slots[:, None, :]
+            counted = visible if counted is None else counted & visible
         return self.classes[entries], counted
 
     def add_group(self, group: Tokens, budget: TokenBudget) -> Iterator[Tensor]:
-        """Add all examples of a group, and yield their numbers batch by batch."""
+        """Add all examples of a group, and yield their indices batch by batch."""
         return budget.run(self.model, group, lambda _, batch, first: self.add(batch, first), lambda: self.added)
 
     def state(self, groups: int) -> State:
-        """Return the state after this number of groups, for `resume`."""
+        """Return the state after this number of groups, from which averaging can `resume`."""
         return State({"total": self.total, "count": self.count}, {"examples": self.examples, "groups": groups})
 
     def resume(self, state: State) -> int:
-        """Continue from a state; return its number of groups."""
+        """Resume from a state, and return the number of groups that it includes."""
         self.total = state.tensors["total"].to(self.count.device)
         self.count.copy_(state.tensors["count"])
         self.examples = state.values["examples"]
@@ -100,7 +100,7 @@ class Averaging:
         if self.outputs:
             sums, axes = self.total.view(layers, self.n, heads, -1).transpose(1, 2), [self.n]
         else:
-            axes = [self.n, self.n] if self.classes is None else [self.places]
+            axes = [self.n, self.n] if self.classes is None else [self.entries]
             sums = self.total.transpose(1, 2).reshape(layers, heads, *axes)
         about = {"causal": str(self.model.causal)} if self.classes is not None else {}
         return ConstantMatrices(sums.cpu(), self.count.view(axes).cpu(), self.examples, about, self.kind, self.n)
@@ -112,12 +112,12 @@ def average_attention(model: Model, batches: Batches, kind: str = "average") -> 
     Args:
         model: a model that `load_model` returned.
         batches: inputs `[example, slot]` as `lay_out` returns them, all with the same number of slots.
-        kind: `average`. Three kinds need much less memory and keep less information: in `sink` and `by-distance`, pairs
-            of slots share entries; `mean-output` is the average output of a head in each slot.
+        kind: `average`, or one of three kinds that need much less memory and keep less information: in `sink` and
+            `by-distance`, pairs of slots share entries; `mean-output` is a head's average output in each slot.
 
     Returns:
-        Sums `[layer, head, query, key]` and counts `[query, key]`, whose `mean` is the average. `ConstantMatrices`
-        lists the shapes of the other kinds.
+        Sums `[layer, head, query, key]` and counts `[query, key]`, with the average as `mean`. `ConstantMatrices` lists
+        the shapes of the other kinds.
 
     Raises:
         InputError: there is no batch, a batch is passed instead of a list of batches, the number of slots changes, or
@@ -125,7 +125,7 @@ def average_attention(model: Model, batches: Batches, kind: str = "average") -> 
     """
     check_model(model)
     if kind not in AVERAGED:
-        raise InputError(f"There is no average {kind!r}; there are {', '.join(AVERAGED)}.")
+        raise InputError(f"{kind!r} is not a kind of average; give one of {', '.join(AVERAGED)}.")
     packed = packed_batches(model, batches, "average_attention")
     first = next(packed)  # raises InputError if there is no batch
     averaging = Averaging(model, first.n, kind)

@@ -1,4 +1,4 @@
-"""Checkpoints of long jobs: a job that was killed resumes from the last one, and its result is the same, bit by bit."""
+"""Checkpoints of long jobs: a job that was killed resumes from its last one, and the result is bit-identical."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class State:
 class Checkpoint:
     """The last state of the job that makes an artefact, in a hidden file next to it.
 
-    A state is used only by a job with the same trace, kind of device, versions of libraries, number of threads and
-    token budget. A job that cannot save a state continues without one. A caller that resumes sets `resumed`, the end
-    of the line that reports what the job did. With `to_the_end`, the final state is saved too.
+    A state is used only by a job with the same trace, type of device, library versions, number of threads and token
+    budget. A job that cannot save its state continues without a checkpoint. A caller that resumes sets `resumed`, a
+    suffix for the line that the job reports. With `to_the_end`, the final state is also saved.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class Checkpoint:
         self.seconds = machine.checkpoint_minutes * 60
         self.resumed = ""
         packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
-        machinery = [device, packages, torch.get_num_threads(), machine.token_budget]
-        self.identity = digest_of_json([asdict(trace), machinery])
+        environment = [device, packages, torch.get_num_threads(), machine.token_budget]
+        self.identity = digest_of_json([asdict(trace), environment])
         self._saved = time.monotonic()
 
     def restore(self) -> State | None:
-        """Return the state to resume from; None if there is none, or it is damaged or of another job."""
+        """Return the state to resume from; None if there is none, or if it is damaged or belongs to another job."""
         if not self.path.exists():
             return None
         try:
@@ -63,29 +63,30 @@ class Checkpoint:
             return None
         if facts.get("identity") != self.identity:
             log.warning(
-                "%s is of other settings, inputs, versions or threads; this job starts from the beginning.", self.path
+                "%s was saved with other settings, inputs, versions or threads; this job starts from the beginning.",
+                self.path,
             )
             return None
         log.info("This job resumes from %s.", self.path)
         return State(tensors, facts["values"])
 
     def save(self, state: Callable[[], State], ended: bool = False) -> None:
-        """Save what `state` returns if the last save is old enough, or if the job `ended` and its end is saved too.
+        """Save the result of `state` if the last save is old enough, or if the job `ended` and its end is to be saved.
 
         Errors are only logged.
         """
         if time.monotonic() - self._saved < self.seconds and not (ended and self.to_the_end):
             return
         try:
-            now = state()
-            tensors = {name: values.detach().cpu().contiguous() for name, values in now.tensors.items()}
-            write_tensors(tensors, self.path, {"identity": self.identity, "values": now.values})
+            current = state()
+            tensors = {name: values.detach().cpu().contiguous() for name, values in current.tensors.items()}
+            write_tensors(tensors, self.path, {"identity": self.identity, "values": current.values})
         except (InputError, OSError) as error:
             log.warning("This job continues without a checkpoint: %s", error)
         self._saved = time.monotonic()
 
     def discard(self) -> None:
-        """Delete the state, also one that was only partly written."""
+        """Delete the state, including a partly written one."""
         partial = self.path.with_name(f".{glob.escape(self.path.name)}.*.partial")
         for path in (self.path, *partial.parent.glob(partial.name)):
             with suppress(OSError):

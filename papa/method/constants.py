@@ -23,11 +23,11 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
     Their rows are masked and normalised when they are used.
 
     Args:
-        kind: one of `DATA_FREE`. By `identity`, a slot attends to itself; by `toeplitz`, to key k from query q in
-            proportion to 1 / (1 + |q - k|); by `zeros`, to nothing; by `uniform`, to all slots equally.
-        layers: layers of the model.
-        heads: heads of each layer.
-        slots: slots of the layout.
+        kind: one of `DATA_FREE`. With `identity`, each slot attends to itself; with `toeplitz`, query q attends to key
+            k in proportion to 1 / (1 + |q - k|); with `zeros`, to nothing; with `uniform`, to all slots equally.
+        layers: number of layers in the model.
+        heads: number of heads in each layer.
+        slots: number of slots in the layout.
 
     Returns:
         float32 `[layer, head, query, key]`.
@@ -39,13 +39,13 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
     tensor([1., 1., 1., 1., 1.])
     """
     if kind not in DATA_FREE:
-        raise InputError(f"There are no constants {kind!r} that need no text; there are {', '.join(DATA_FREE)}.")
+        raise InputError(f"{kind!r} is not a constant that needs no text; give one of {', '.join(DATA_FREE)}.")
     matrix = _tied(kind, slots).full
     return torch.nn.functional.normalize(matrix, p=1, dim=-1).expand(layers, heads, slots, slots)
 
 
 def _tied(kind: str, slots: int) -> Matrices:
-    """Return the entries of one matrix that needs no text, `[class]`."""
+    """Return a matrix that needs no text, with entries `[class]`."""
     values = KINDS[kind].values
     assert values is not None
     return Matrices(torch.tensor(values(slots)), classes_of(kind, slots))
@@ -54,24 +54,26 @@ def _tied(kind: str, slots: int) -> Matrices:
 def constants_for(
     constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, Any]
 ) -> Tensor | Matrices | Outputs:
-    """Return the constants that replace the attention of a model to texts with these `facts`.
+    """Return the constants that replace a model's attention to texts with these `facts`.
 
     They are read from a file of `averages`, unless they need no text.
 
     Raises:
-        InputError: the file has other constants, or was made with other weights, slots, layout or texts.
+        InputError: the file contains another kind of constant, or was made with other weights, slots, layout or texts.
     """
     if constant.data_free:
         kind, slots = constant.start, int(facts["slots"])
-        if constant.trained:  # training starts at normalised rows
+        if constant.trained:  # training starts from normalised rows
             return constant_matrices(kind, model.layers, model.heads, slots)
         tied = _tied(kind, slots)
         return Matrices(tied.values.expand(model.layers, model.heads, -1), tied.classes)
     if averages is None:
-        raise InputError(f"The constant {constant.name} is read from a file of averages, and none was given.")
+        raise InputError(f"The constant {constant.name} is read from a file of averages, but none was given; give one.")
     constants, about = ConstantMatrices.load_constants(averages)
     if "part" in about:
-        raise InputError(f"{averages} is the average over a part of a corpus, {about['part']}; give that of all parts.")
+        raise InputError(
+            f"{averages} is an average over only part {about['part']} of a corpus; give the average over all parts."
+        )
     expected = {"weights": model.weights, "slots": facts["slots"], "style": facts["style"], "kind": constant.start}
     if constant.corpus is None:
         expected["corpus"] = facts["corpus"]
@@ -90,7 +92,7 @@ class TrainedConstants(nn.Module):
     classes: Tensor | None
 
     def __init__(self, start: Tensor | Matrices, heads: list[Head]):
-        """Start from the matrices `start` `[layer, head, ...]`."""
+        """Initialise the matrices of `heads` from `start` `[layer, head, ...]`."""
         super().__init__()
         replaced = torch.tensor(heads, dtype=torch.long).view(-1, 2)
         self.register_buffer("heads", replaced)

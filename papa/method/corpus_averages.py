@@ -1,4 +1,4 @@
-"""The stages that average attention over a laid-out corpus, merge parts of an average, and draw single texts."""
+"""The stages that average attention over a laid-out corpus, merge averages, and write attention to single texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from papa.model.load import model_of, trace_with
 
 
 def average_corpus(job: Job[AverageOf]) -> str:
-    """Stage *average*: average the attention of a model over the training texts of a corpus or a part of them."""
+    """Stage *average*: average a model's attention over the training texts of a corpus, or over a part of them."""
     encoding, part = job.settings.model, job.settings.part
     model = model_of(encoding, job.machine)
     budget = TokenBudget(model.token_budget)
@@ -38,9 +38,9 @@ def average_corpus(job: Job[AverageOf]) -> str:
             checkpoint.resumed = f", resumed after {averaging.examples:,}"
 
         def batches() -> Iterator[Tensor]:
-            for number, group in file.between(begin, end, groups):
+            for index, group in file.between(begin, end, groups):
                 yield from averaging.add_group(group, budget)
-                checkpoint.save(partial(averaging.state, number + 1))
+                checkpoint.save(partial(averaging.state, index + 1))
 
         for _ in progress(batches(), "averaging", end - begin, averaging.examples):
             pass
@@ -61,7 +61,7 @@ def merge_averages(job: Job[MergeOf]) -> str:
     """Stage *merge*: merge the averages over the parts of a corpus.
 
     Raises:
-        InputError: a part is missing, is there twice, or is of other averages.
+        InputError: a part is missing or occurs twice, or belongs to other averages.
     """
     paths = job.inputs["parts"]
     merged: ConstantMatrices | None = None
@@ -73,15 +73,15 @@ def merge_averages(job: Job[MergeOf]) -> str:
     expected = part_names(len(paths))
     if merged is None or sorted(parts) != sorted(expected):
         raise InputError(
-            f"The averages of {len(paths)} parts are needed, {', '.join(expected)}; "
-            f"those given are of {', '.join(parts) or 'none'}."
+            f"The averages of these {len(paths)} parts are needed: {', '.join(expected)}; "
+            f"those of {', '.join(parts) or 'none'} were given."
         )
     merged.save(job.output("constants"), job.trace())
     return f"averaged {_content(merged)} over {merged.examples:,} examples in {len(paths)} parts"
 
 
 def resample_attention(job: Job[ResampleOf]) -> str:
-    """Stage *resample*: write the attention to single training texts, drawn at random."""
+    """Stage *resample*: write the model's attention to single training texts, drawn at random."""
     encoding = job.settings.model
     model = model_of(encoding, job.machine)
     train = Tokens.read(job.input("tokens"), "train")["train"]

@@ -1,4 +1,4 @@
-"""The stage that stores hidden states; every seed and epoch of a probe reads them."""
+"""The stage that stores hidden states, so they are computed once and read for every seed and epoch of a probe."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from papa.model.replacement import Replacement, replaced_in
 
 
 def extract_features(job: Job[HiddenOf]) -> str:
-    """Stage *hidden*: store all hidden states of a corpus or of a part of it, with the heads of a variant replaced.
+    """Stage *hidden*: store the hidden states of a corpus, or of a part of it, with the heads of a variant replaced.
 
     Raises:
-        InputError: constants or order are of another model or layout, the disk is too small, or a value does not fit
-            float16.
+        InputError: the constants or the order belong to another model or layout, the disk is too small, or a value does
+            not fit float16.
     """
     settings = job.settings
     variant = Variant.parse(settings.variant)
@@ -77,7 +77,7 @@ def extract_features(job: Job[HiddenOf]) -> str:
 def _write_rows(
     model: Model, replacement: Replacement, file: TokensFile, extent: Extent, writer: HiddenWriter
 ) -> Iterator[Tensor]:
-    """Write the hidden states of the rows of an extent, and yield the numbers of examples that are done."""
+    """Write the hidden states of the rows of an extent, and yield the indices of the examples that are done."""
     budget = TokenBudget(model.token_budget)
     for _, group in file.between(extent.begin, extent.end):
         store = partial(writer.write, group, file.tokens_before(group.rows[0]))

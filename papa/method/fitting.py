@@ -1,6 +1,7 @@
-"""The one training loop: AdamW without decay, constant rate, gradient norm clipped at 1, shuffled batches (App. B).
+"""The training loop of probes and gates (App. B).
 
-It trains probes, and weights of heads. A job that was killed resumes from its checkpoint, with the same result.
+AdamW without weight decay, a constant learning rate, the gradient norm clipped at 1, shuffled batches. A job that was
+killed resumes from its checkpoint, with the same result.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from papa.config.stages import Training
 
 Kept = Mapping[str, Tensor]
-"""Small tensors by name, which an epoch keeps."""
+"""Small tensors by name, recorded at the end of an epoch."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """A finished epoch: its mean loss, and the tensors that it keeps."""
+    """A finished epoch: its mean loss, and the tensors recorded at its end."""
 
     loss: float
     kept: Kept
@@ -48,10 +49,10 @@ class TrainingTask:
         name: its name in the progress bar and in errors.
         parameters: the parameters that are trained.
         examples: number of training examples.
-        loss: maps the numbers of examples to their mean loss.
-        before_epoch: called with the number of each epoch, counted from 1.
-        after_epoch: called after each epoch; returns the tensors that it keeps.
-        enough: decides, from the tensors that finished epochs keep, whether training may stop early.
+        loss: maps indices of training examples to their mean loss.
+        before_epoch: called with the number of each epoch, from 1.
+        after_epoch: called after each epoch; returns the tensors to record.
+        enough: decides, from the tensors recorded for all finished epochs, whether training may stop early.
     """
 
     name: str
@@ -64,7 +65,7 @@ class TrainingTask:
 
 
 class TrainingState:
-    """The progress of a training, from which it can resume. The order of batches follows from the seed."""
+    """The progress of a training, from which it can resume; the order of batches is determined by the seed instead."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
         self.parameters: list[Tensor] = list(parameters)
@@ -75,11 +76,11 @@ class TrainingState:
         self.good = [values.detach().cpu().clone() for values in parameters]
         """The parameters after the last finished epoch."""
         self.steps, self.total = 0, torch.zeros((), dtype=torch.float64)
-        """Steps taken, and the summed loss of the epoch that is under way."""
+        """Number of steps taken, and the summed loss of the current epoch."""
 
     @torch.no_grad()
     def step(self) -> None:
-        """Step exactly like `torch.optim.AdamW`, which imports the compiler: a second and 75 MB in every job."""
+        """Step exactly like `torch.optim.AdamW`, without importing the compiler: 1 s and 75 MB in every job."""
         gradients = [values.grad for values in self.parameters if values.grad is not None]
         settings = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8, "maximize": False}
         update: Callable[..., None] = adamw
@@ -105,7 +106,7 @@ class TrainingState:
             for number, epoch in enumerate(self.epochs)
             for name, values in epoch.kept.items()
         }
-        draws = {"draws/cpu": torch.get_rng_state()}  # dropout draws from these
+        draws = {"draws/cpu": torch.get_rng_state()}  # dropout draws from these generators
         if self.device.type == "cuda":
             draws["draws/cuda"] = torch.cuda.get_rng_state(self.device)
         values = {"steps": self.steps, "losses": [epoch.loss for epoch in self.epochs]}
@@ -129,18 +130,18 @@ class TrainingState:
     def _tensors(self) -> dict[str, Tensor]:
         lists = {"parameters": self.parameters, "means": self.means, "squares": self.squares, "counts": self.counts}
         lists |= {"good": self.good, "total": [self.total]}
-        return {f"{name}/{number}": values for name, several in lists.items() for number, values in enumerate(several)}
+        return {f"{name}/{index}": values for name, tensors in lists.items() for index, values in enumerate(tensors)}
 
 
 def _clip(parameters: Sequence[nn.Parameter]) -> None:
-    """Clip the gradient norm at 1 like `torch.nn.utils.clip_grad_norm_`, but never multiply smaller gradients."""
+    """Clip the gradient norm at 1 like `torch.nn.utils.clip_grad_norm_`, but leave smaller gradients untouched."""
     norm = nn.utils.get_total_norm([values.grad for values in parameters if values.grad is not None])
     if not float(norm) + 1e-6 <= 1:
         nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
 
 
-def _finite(several: Iterable[Tensor]) -> bool:
-    return all(bool(values.isfinite().all()) for values in several)
+def _finite(tensors: Iterable[Tensor]) -> bool:
+    return all(bool(values.isfinite().all()) for values in tensors)
 
 
 def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoint | None = None) -> list[Epoch]:
@@ -153,21 +154,21 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
         checkpoint: may have a state to resume from; the caller discards it when the result is written.
 
     Raises:
-        Diverged: the loss of an epoch, the parameters or what it keeps is not finite. The parameters are then those
-            after the last good epoch.
+        Diverged: the loss of an epoch, the parameters or a recorded tensor is not finite. The parameters are then reset
+            to those after the last good epoch.
     """
     state, examples = TrainingState(task.parameters, training.learning_rate), task.examples
     generator = torch.Generator().manual_seed(seed)
-    in_epoch = -(-examples // training.batch_size)
+    steps_per_epoch = -(-examples // training.batch_size)
     if checkpoint is not None and (saved := checkpoint.restore()) is not None:
         state.resume(saved)
         checkpoint.resumed = f", resumed in epoch {min(len(state.epochs) + 1, training.epochs)}"
     order = chain.from_iterable(
         torch.randperm(examples, generator=generator).split(training.batch_size) for _ in range(training.epochs)
     )
-    finished, rest = divmod(state.steps, in_epoch)
-    begun = finished * examples + rest * training.batch_size
-    batches = progress(islice(order, state.steps, None), task.name, examples * training.epochs, begun)
+    finished, steps = divmod(state.steps, steps_per_epoch)
+    done = finished * examples + steps * training.batch_size
+    batches = progress(islice(order, state.steps, None), task.name, examples * training.epochs, done)
 
     def ended() -> bool:
         return len(state.epochs) == training.epochs or task.enough([epoch.kept for epoch in state.epochs])
@@ -180,7 +181,7 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
         while not ended():
             epoch = len(state.epochs) + 1
             task.before_epoch(epoch)
-            while state.steps < epoch * in_epoch:
+            while state.steps < epoch * steps_per_epoch:
                 batch = next(batches)
                 loss = task.loss(batch)
                 loss.backward()
@@ -189,15 +190,15 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
                 state.step()
                 keep()
             mean = float(state.total) / examples
-            wrong = None if isfinite(mean) else f"loss became {mean}"
-            if wrong is None and not _finite(task.parameters):  # the last step of an epoch may break them
-                wrong = "learned weights are not finite"
-            kept = task.after_epoch() if wrong is None else {}
-            if wrong is None and not _finite(kept.values()):
-                wrong = "score is not finite"
-            if wrong is not None:
+            fault = None if isfinite(mean) else f"loss became {mean}"
+            if fault is None and not _finite(task.parameters):  # the last step of an epoch may break them
+                fault = "learned weights are not finite"
+            kept = task.after_epoch() if fault is None else {}
+            if fault is None and not _finite(kept.values()):
+                fault = "score is not finite"
+            if fault is not None:
                 raise Diverged(
-                    f"The {wrong} in epoch {epoch} of {task.name} at learning rate {training.learning_rate}; lower "
+                    f"The {fault} in epoch {epoch} of {task.name} at learning rate {training.learning_rate}; lower "
                     "the learning rate."
                 )
             state.end_epoch(Epoch(mean, kept))
@@ -213,5 +214,5 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
             for _ in batches:  # complete the progress bar
                 pass
     finally:
-        batches.close()  # an error then gets a line below the progress bar
+        batches.close()  # an error message then starts on a new line below the progress bar
     return state.epochs

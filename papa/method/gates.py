@@ -1,4 +1,4 @@
-"""λ of each head, a gate between its attention and a constant that is learned together with a probe (Sec. 3.2)."""
+"""λ of each head: a gate between its attention and a constant, learned together with a probe (Sec. 3.2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from papa.config.stages import Gating
 
 LAMBDA_START = {"half": 0.5, "open": 0.95}
-"""λ at the start, by the name of the setting."""
+"""Initial λ, by the name of the setting."""
 
 
 def learn_gates(
@@ -30,10 +30,10 @@ def learn_gates(
 ) -> Tensor:
     """Learn λ of every head together with the probe of a new objective; return `[epoch, layer, head]`.
 
-    Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), raw = 0 at the start (Sec. 3.2). Heads of one
-    unit (`ranking.unit`) share one λ. If the loss is that of the model's own head, only λ is learned. The settings may
-    start λ open (`LAMBDA_START`), add the mean of all λ times `l1` to the loss, and stop after an epoch that `settled`
-    the order of heads.
+    Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw) and an initial raw of 0 (Sec. 3.2). Heads of one
+    unit (`ranking.unit`) share one λ. If the model's own head predicts, only λ is learned. The settings can start λ
+    open (`LAMBDA_START`), add the mean of all λ times `l1` to the loss, and stop training early, after an epoch in
+    which the order of heads hardly changed (`settled`).
     """
     matrices = constants if isinstance(constants, Tensor | Matrices | Outputs) else constants.constants
     matrices, units = matrices.to(model.device), units_of(gating.unit, model.heads, model.groups)
@@ -66,7 +66,7 @@ def learn_gates(
 
 
 def order_agreement(epochs: Sequence[Kept]) -> float:
-    """Return Kendall's τ between the λ of all heads after the last two epochs; -1 if there is only one."""
+    """Return Kendall's τ between the λ of all heads after the last two epochs; -1 if there is only one epoch."""
     if len(epochs) < 2:
         return -1.0
     values = torch.stack([epoch["lambda"].flatten() for epoch in epochs[-2:]])
@@ -76,11 +76,14 @@ def order_agreement(epochs: Sequence[Kept]) -> float:
 
 
 def rows_of_part(examples: int, part: str) -> Tensor:
-    """Return the numbers of the training examples in a part; it is drawn at random, because files are often sorted."""
+    """Return the indices of the training examples in a part; parts are random, because files are often sorted."""
     rows = torch.arange(examples)
     if part != WHOLE:
         number, parts = map(int, part.split("of"))
         rows = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[number - 1 :: parts]
         if not len(rows):
-            raise InputError(f"{examples} training examples cannot be cut in {parts} parts to learn λ from each.")
+            raise InputError(
+                f"{examples} training examples cannot be divided into {parts} parts to learn λ from each; "
+                "set fewer parts."
+            )
     return rows

@@ -1,4 +1,4 @@
-"""The common part of objectives that predict tokens."""
+"""The common base of objectives that predict tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from papa.model.model import Model
 
 DECODED_AT_ONCE = 256
-"""Tokens that are decoded together, because each has a logit for every word of the vocabulary."""
+"""Number of tokens that are decoded at once; each needs a logit for every word of the vocabulary."""
 
 
 class Guessing(Objective):
@@ -48,7 +48,7 @@ class Guessing(Objective):
         """Return the objective of a job with a model; `seed` determines the masks."""
 
     def scored_splits(self) -> list[str]:
-        """Return the splits that are scored; without labels it is only one."""
+        """Return the splits that are scored; without labels, only the validation split."""
         return ["validation"]
 
     def scored(self) -> Iterator[Batch]:
@@ -56,7 +56,7 @@ class Guessing(Objective):
             yield from (self._batch(split, examples) for examples in self._scored_together(split))
 
     def in_order(self, values: Tensor, split: str = "validation") -> Tensor:
-        """Sort values `[example, ...]` of a split's texts from the order of `scored` to that of the texts."""
+        """Rearrange values `[example, ...]` of a split from the order of `scored` into the order of its texts."""
         return values[torch.cat(list(self._scored_together(split))).argsort()]
 
     def _scored_together(self, split: str) -> Iterator[Tensor]:
@@ -69,7 +69,7 @@ def table_of_texts(tokens: Tokens, chosen: Tensor, guessed: Tensor, columns: Map
     Args:
         tokens: the split.
         chosen: the tokens that are predicted, bool `[token]`.
-        guessed: the counts of words that a guess without the text expects, `[word]`.
+        guessed: the word counts on which a guess without the text is based, `[word]`.
         columns: outcomes `[example]`.
     """
     text = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)[chosen]

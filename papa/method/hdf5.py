@@ -1,6 +1,6 @@
-"""Arrays in HDF5 files. A file may be from a stranger, so a reader follows no link out of it.
+"""Arrays in HDF5 files. Files may be untrusted, so a reader follows no link to other files.
 
-Nor does a reader reserve memory for more values than the file can contain.
+Nor does it allocate memory for more values than the file can contain.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import h5py
 
 LARGEST_INFLATION = 1100
-"""A dataset is at most this many times as large as its file: deflate compresses no content further."""
+"""Maximum ratio of a dataset's size to its file's size: deflate cannot compress any content further."""
 KNOWN_FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
-"""The HDF5 filters that papa applies, each at most once."""
+"""The HDF5 filters that papa applies, by number; each at most once."""
 
 
 def write_arrays(
@@ -29,7 +29,7 @@ def write_arrays(
     """Write arrays as compressed datasets, with facts and trace as an attribute."""
     import h5py
 
-    # build the file in memory, because on a full disk the library ends the process when it exits
+    # build the file in memory, because if the disk is full, the library aborts the process at exit
     content = BytesIO()
     with h5py.File(content, "w") as store:
         store.attrs[KEY] = provenance_of_arrays(facts, trace, arrays)
@@ -45,8 +45,8 @@ def read_arrays(path: PathLike, names: Iterable[str]) -> tuple[dict[str, np.ndar
     """Read the named datasets and the facts of a file.
 
     Raises:
-        DamagedArtefact: a dataset is not the one that was written.
-        Exception: the file is no HDF5 of papa. Such a file may raise any error, which the caller has to explain.
+        DamagedArtefact: a dataset is not what was written.
+        Exception: the file is not an HDF5 file made by papa. It may raise any error, which the caller must explain.
     """
     import h5py
 
@@ -61,14 +61,14 @@ def _dataset(store: h5py.File, name: str, size: int) -> np.ndarray:
     import h5py
 
     if not isinstance(store.get(name, getlink=True), h5py.HardLink):
-        raise ValueError(f"{name} is missing or links to another place")
+        raise ValueError(f"{name} is missing or a link")
     dataset = store[name]
     if not isinstance(dataset, h5py.Dataset) or dataset.external or dataset.is_virtual:
         raise ValueError(f"the values of {name} are in another file")
     created = dataset.id.get_create_plist()
-    filters = [created.get_filter(number)[0] for number in range(created.get_nfilters())]
+    filters = [created.get_filter(index)[0] for index in range(created.get_nfilters())]
     if len(filters) != len(set(filters)) or not set(filters) <= KNOWN_FILTERS.keys():
-        raise ValueError(f"{name} is not compressed the way papa compresses")
+        raise ValueError(f"{name} has filters that papa does not apply")
     if dataset.dtype.kind not in "fi" or dataset.nbytes > LARGEST_INFLATION * size:
         raise ValueError(f"{name} is declared as {list(dataset.shape)}, which {size:,} bytes cannot contain")
     values: np.ndarray = dataset[()]

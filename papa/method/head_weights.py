@@ -1,6 +1,6 @@
-"""The stages that weigh heads on the training texts of a task, by λ or by another measure, and their files.
+"""The stages that weight heads on the training texts of a task, by λ or another measure of importance.
 
-All weights have one form: a value for each head. Heads with small values are replaced first.
+All weights have the same form: a value for each head. Heads with small values are replaced first.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from papa.model.replacement import Constants
 
 
 def train_lambda(job: Job[LambdaOf]) -> str:
-    """Stage *train λ*: learn how much each head needs its attention; Parquet with λ after each epoch.
+    """Stage *train λ*: learn λ, how much each head needs its attention, and write it after each epoch as Parquet.
 
-    See `learn_gates`. The probe that is learned with λ is discarded.
+    See `learn_gates`. The probe that is trained with λ is discarded.
     """
     settings = job.settings
     split = Tokens.read(job.input("tokens"), "train")
@@ -59,12 +59,12 @@ def train_lambda(job: Job[LambdaOf]) -> str:
 
 
 def weigh_heads(job: Job[WeightsOf]) -> str:
-    """Stage *weights*: measure how much each head matters; Parquet like that of λ, with one epoch.
+    """Stage *weights*: measure the importance of each head, and write it in the format of λ, with one epoch.
 
     Heads of one unit share a value: that of a common gate, that of replacing them together, or their mean.
 
     Raises:
-        InputError: constants are of another model or layout, or a weight is not finite.
+        InputError: the constants belong to another model or layout, or a weight is not finite.
     """
     settings, identity = job.settings, job.settings.model.model
     split = Tokens.read(job.input("tokens"), "train")
@@ -78,28 +78,28 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
         constant = Constant.parse(settings.constant)
         constants = constants_for(constant, job.optional_input("constants"), model, train.provenance).to(model.device)
     begin = time.monotonic()
-    examples, of_probe = len(train), ""
+    examples, after_probe = len(train), ""
     if settings.by in FROM_ACTIVATIONS:
         measure_rows = distances_to(model.replacement(constants)) if settings.by == "variance" else norms_of_contexts
         values = mean_over_tokens(model, train, measure_rows).view(model.layers, units, -1).mean(2)  # [layer, unit]
     else:
         loss = _loss_of_heads(job, split, model, checkpoint)
         if settings.training.epochs:
-            of_probe = f" after {time.monotonic() - begin:.1f} s of its probe"
+            after_probe = f" after {time.monotonic() - begin:.1f} s for its probe"
         begin, examples = time.monotonic(), loss.objective.examples
         if settings.by == "gradient":
             values = loss.gradients(constants, units)
         else:
             examples = min(examples, LEAVE_ONE_OUT_EXAMPLES)
             values = loss.left_out(constants, units, LEAVE_ONE_OUT_EXAMPLES)
-    seconds = f"{time.monotonic() - begin:.1f} s{of_probe}"
+    seconds = f"{time.monotonic() - begin:.1f} s{after_probe}"
     if not bool(values.isfinite().all()):
         raise InputError(
             f"The {settings.by} of a head of {identity.name} is not finite; lower the learning rate of the task, or "
             "run the model in float32."
         )
-    of_heads = values.float().repeat_interleave(model.heads // units, dim=1)  # [layer, head]
-    _write_weights(of_heads[None].cpu(), job.output("weights"), _facts(job, model, train), trace)
+    head_values = values.float().repeat_interleave(model.heads // units, dim=1)  # [layer, head]
+    _write_weights(head_values[None].cpu(), job.output("weights"), _facts(job, model, train), trace)
     checkpoint.discard()
     low, high = float(values.min()), float(values.max())
     over = f"over {count(examples, 'example')} in {seconds}{checkpoint.resumed}"
@@ -124,10 +124,10 @@ def _write_weights(values: Tensor, path: PathLike, facts: Mapping[str, object], 
 def _loss_of_heads(
     job: Job[WeightsOf], split: Mapping[str, Tokens], model: Model, checkpoint: Checkpoint
 ) -> LossOfHeads:
-    """Train the probe that the original has with this seed, unless the model's own head has the loss."""
+    """Train the original's probe with the job's seed, unless the model's own head predicts."""
     settings, train = job.settings, split["train"]
     if settings.seed is None:
-        raise InputError(f"The weights {settings.by} follow from a probe, and a probe needs a seed; give one.")
+        raise InputError(f"The weights {settings.by} require a trained probe, and a probe needs a seed; give one.")
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model, settings.seed)
     if settings.training.epochs:
@@ -148,7 +148,7 @@ def _loss_of_heads(
 
 @contextmanager
 def _states_of_original(job: Job[WeightsOf], split: Mapping[str, Tokens], model: Model) -> Iterator[States]:
-    """Open the original's hidden states: stored ones if the job reads an index, otherwise those the model computes."""
+    """Open the original's hidden states: stored ones if the job reads an index, otherwise streamed from the model."""
     indices, original = job.inputs.get("index"), model.replacement()
     if indices:
         with stored_states(indices, split, job.settings.model.model.name, Variant.parse(ORIGINAL)) as (read, _):

@@ -1,8 +1,8 @@
 """The store of hidden states: flat files of float16, one for each part of a corpus, each with an index.
 
-A file contains `[token, L+1, hidden]` of real tokens, in the order of the laid-out tokens, and then a checksum (CRC-32)
-of each example. The index has the digest of the checksums. So examples are verified one by one, and no file can be
-mistaken for another.
+A file contains `[token, L+1, hidden]` of the real tokens, in their order in the tokens file, followed by a checksum
+(CRC-32) of each example. The index records the digest of the checksums. So each example can be verified separately, and
+no file can be mistaken for another.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from papa.errors import DamagedArtefact, InputError
 from papa.files import REBUILD, PathLike, hashing, read_json, replacing
 
 Index = dict[str, Any]
-"""The facts in the index of a file."""
+"""The content of an index: facts about a file."""
 PART_KEYS = ("part", "rows", "first_token", "tokens", "checksums")
-"""The facts in which the parts of a corpus differ."""
+"""The facts that differ between the parts of a corpus."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The rows `begin` to `end` - 1 of a corpus, which a file contains.
+    """The rows of a corpus in a file, `begin` to `end` - 1.
 
     Args:
-        first_token: the number of their first token in the corpus.
+        first_token: the index of their first token in the corpus.
         tokens: number of their tokens.
-        size: bytes of the hidden states of a token.
+        token_bytes: size of the hidden states of one token, in bytes.
     """
 
     begin: int
     end: int
     first_token: int
     tokens: int
-    size: int
+    token_bytes: int
 
     @classmethod
     def of(cls, index: Index) -> Extent:
@@ -56,7 +56,7 @@ class Extent:
     @property
     def checksums_at(self) -> int:
         """Offset of the checksums in the file, in bytes."""
-        return self.tokens * self.size
+        return self.tokens * self.token_bytes
 
     @property
     def bytes(self) -> int:
@@ -73,10 +73,13 @@ class HiddenWriter:
         self._written = np.zeros(extent.end - extent.begin, dtype=bool)
 
     def write(self, group: Tokens, first_token: int, examples: Tensor, half: Tensor) -> None:
-        """Write float16 `[token, L+1, hidden]` of `examples`; the group's first token has number `first_token`."""
+        """Write the hidden states of `examples`; `first_token` is the index of the group's first token in the corpus.
+
+        `half` is float16 `[token, L+1, hidden]`.
+        """
         lengths, begins = group.lengths[examples].tolist(), group.offsets[examples].tolist()
         rows = (examples + (group.rows[0] - self._extent.begin)).tolist()
-        size, at = self._extent.size, 0
+        size, at = self._extent.token_bytes, 0
         view = half.contiguous().view(-1).numpy().data.cast("B")
         for length, begin, row in zip(lengths, begins, rows, strict=True):
             content = view[at : at + length * size]
@@ -95,23 +98,23 @@ class HiddenWriter:
 
 @contextmanager
 def writing_hidden(path: PathLike, extent: Extent) -> Iterator[HiddenWriter]:
-    """Open a writer of the rows of an extent; raise `InputError` if the disk is too small."""
+    """Open a writer for the rows of an extent; raise `InputError` if the disk is too small."""
     with replacing(path) as temporary:
         free = shutil.disk_usage(temporary.parent).free
         if extent.bytes > free:
             raise InputError(
-                f"The hidden states need {_size(extent.bytes)} and the disk of {path} has {_size(free)} free; set "
-                "`features: stream` for the task, lower train_limit, delete old features, or put results on a larger "
-                "disk."
+                f"The hidden states need {_format_bytes(extent.bytes)}, but the disk of {path} has only "
+                f"{_format_bytes(free)} free; set `features: stream` for the task, lower `train_limit`, delete old "
+                "features, or put the results on a larger disk."
             )
         with open(temporary, "wb") as file:
             yield HiddenWriter(file, extent)
 
 
 class HiddenStates:
-    """Hidden states on disk, which are read example by example; see `opened`.
+    """Hidden states on disk, read example by example; see `opened`.
 
-    `index` has the facts that the indices of all parts share.
+    `index` contains the facts that the indices of all parts share.
     """
 
     def __init__(self, indices: Sequence[PathLike], stack: ExitStack):
@@ -122,23 +125,23 @@ class HiddenStates:
                 differ = sorted(key for key in index | self.index if index.get(key) != self.index.get(key))
                 raise DamagedArtefact(f"{path} and {indices[0]} differ in {', '.join(differ)}; {REBUILD}.")
         splits = [Group(*split) for split in self.index["splits"]]
-        self._first_tokens, number = {}, 0
+        self._first_tokens, tokens = {}, 0
         for split in splits:
-            self._first_tokens[split.split] = number
-            number += split.tokens
+            self._first_tokens[split.split] = tokens
+            tokens += split.tokens
         parts = sorted(
-            ((Extent.of(about), hidden_file(path), about) for path, about in zip(indices, all_facts, strict=True)),
+            ((Extent.of(facts), hidden_file(path), facts) for path, facts in zip(indices, all_facts, strict=True)),
             key=lambda part: part[0].begin,
         )
         covered = 0
         for extent, path, _ in parts:
             if extent.begin != covered:
-                raise DamagedArtefact(f"{path} begins with row {extent.begin} where {covered} was expected; {REBUILD}.")
+                raise DamagedArtefact(f"{path} begins at row {extent.begin} and not {covered}; {REBUILD}.")
             covered = extent.end
         if covered != sum(split.rows for split in splits):
-            raise DamagedArtefact(f"{parts[-1][1]} ends before row {covered}, not all rows are there; {REBUILD}.")
+            raise DamagedArtefact(f"{parts[-1][1]} ends before row {covered}, so rows are missing; {REBUILD}.")
         self._extents, self._paths = [part[0] for part in parts], [part[1] for part in parts]
-        self._checksums = [_read_checksums(path, about) for _, path, about in parts]
+        self._checksums = [_read_checksums(path, facts) for _, path, facts in parts]
         self._files = [stack.enter_context(open(path, "rb", buffering=0)) for path in self._paths]  # noqa: SIM115
         self._begins = [extent.begin for extent in self._extents]
         self._checked = np.zeros(covered, dtype=bool)
@@ -154,10 +157,10 @@ class HiddenStates:
         with ExitStack() as stack:
             yield cls(indices, stack)
 
-    def read(self, examples: Tensor, tokens: Tokens, places: Tensor | None = None) -> Tensor:
-        """Return float32 `[token, L+1, hidden]` of `examples` of a split, or of the tokens at `places` among theirs.
+    def read(self, examples: Tensor, tokens: Tokens, positions: Tensor | None = None) -> Tensor:
+        """Return float32 `[token, L+1, hidden]` of `examples` of a split, or only of their tokens at `positions`.
 
-        Each example is compared with its checksum when it is read for the first time.
+        Each example is compared with its checksum when it is first read.
         """
         lengths = tokens.lengths[examples].tolist()
         begins = (tokens.offsets[examples] + self._first_tokens[tokens.split]).tolist()
@@ -165,18 +168,18 @@ class HiddenStates:
         half = torch.empty(sum(lengths), self.index["layers"], self.index["hidden"], dtype=torch.float16)
         view, at = half.view(-1).numpy().data.cast("B"), 0
         for length, begin, row in zip(lengths, begins, rows, strict=True):
-            number = bisect_right(self._begins, row) - 1
-            extent, path = self._extents[number], self._paths[number]
-            content = view[at : at + length * extent.size]
-            place = (begin - extent.first_token) * extent.size
-            if os.preadv(self._files[number].fileno(), [content], place) != len(content):
+            part = bisect_right(self._begins, row) - 1
+            extent, path = self._extents[part], self._paths[part]
+            content = view[at : at + length * extent.token_bytes]
+            offset = (begin - extent.first_token) * extent.token_bytes
+            if os.preadv(self._files[part].fileno(), [content], offset) != len(content):
                 raise DamagedArtefact(f"{path} ends too early; {REBUILD}.")
             if not self._checked[row]:
-                if zlib.crc32(content) != self._checksums[number][row - extent.begin]:
+                if zlib.crc32(content) != self._checksums[part][row - extent.begin]:
                     raise _damaged(path, row)
                 self._checked[row] = True
             at += len(content)
-        return (half if places is None else half.index_select(0, places)).float()
+        return (half if positions is None else half.index_select(0, positions)).float()
 
 
 def hidden_file(index: PathLike) -> Path:
@@ -187,13 +190,13 @@ def hidden_file(index: PathLike) -> Path:
 def check_part(index: PathLike, lengths: Iterable[int] | None = None) -> None:
     """Raise `DamagedArtefact` unless the file of hidden states next to an index matches it.
 
-    With the `lengths` of its examples in tokens, each example is compared with its checksum.
+    If the `lengths` of its examples in tokens are given, each example is compared with its checksum.
     """
-    about, path = read_json(index), hidden_file(index)
-    checksums, extent = _read_checksums(path, about), Extent.of(about)
+    facts, path = read_json(index), hidden_file(index)
+    checksums, extent = _read_checksums(path, facts), Extent.of(facts)
     with open(path, "rb") as file:
         for row, length in enumerate(lengths or ()):
-            if zlib.crc32(file.read(length * extent.size)) != checksums[row]:
+            if zlib.crc32(file.read(length * extent.token_bytes)) != checksums[row]:
                 raise _damaged(path, extent.begin + row)
 
 
@@ -201,9 +204,9 @@ def _damaged(path: PathLike, row: int) -> DamagedArtefact:
     return DamagedArtefact(f"{path} is damaged: the hidden states of row {row} are not what was written; {REBUILD}.")
 
 
-def _read_checksums(path: PathLike, about: Mapping[str, object]) -> np.ndarray:
-    """Return the checksums of a file of hidden states, uint32 `[row]`, if they are those of its index."""
-    extent = Extent.of(dict(about))
+def _read_checksums(path: PathLike, facts: Mapping[str, object]) -> np.ndarray:
+    """Read the checksums `[row]` of a file of hidden states; raise `DamagedArtefact` unless they match its index."""
+    extent = Extent.of(dict(facts))
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -212,10 +215,10 @@ def _read_checksums(path: PathLike, about: Mapping[str, object]) -> np.ndarray:
     except OSError as error:
         raise DamagedArtefact(f"{path} cannot be read ({error.strerror}); {REBUILD}.") from error
     if extent.bytes != size:
-        raise DamagedArtefact(f"{path} has {size:,} bytes and should have {extent.bytes:,}; {REBUILD}.")
+        raise DamagedArtefact(f"{path} has {size:,} bytes but should have {extent.bytes:,}; {REBUILD}.")
     checksums = np.frombuffer(content, dtype="<u4")
-    if _digest(checksums) != about["checksums"]:
-        raise DamagedArtefact(f"{path} is damaged or of other hidden states than its index says; {REBUILD}.")
+    if _digest(checksums) != facts["checksums"]:
+        raise DamagedArtefact(f"{path} is damaged or does not match its index; {REBUILD}.")
     return checksums
 
 
@@ -225,13 +228,13 @@ def _digest(checksums: np.ndarray) -> str:
     return digest.hexdigest()
 
 
-def _write_all(descriptor: int, content: memoryview, place: int) -> None:
-    """Write all of `content`; `os.pwrite` may write less if the disk is nearly full."""
+def _write_all(descriptor: int, content: memoryview, offset: int) -> None:
+    """Write all of `content`; a single `os.pwrite` may write less if the disk is nearly full."""
     while content:
-        written = os.pwrite(descriptor, content, place)
-        content, place = content[written:], place + written
+        written = os.pwrite(descriptor, content, offset)
+        content, offset = content[written:], offset + written
 
 
-def _size(amount: int) -> str:
+def _format_bytes(amount: int) -> str:
     unit, size = next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if amount >= size), ("kB", 1e3))
     return f"{amount / size:.1f} {unit}"

@@ -1,8 +1,8 @@
-"""Measures of how much each head matters, without learning gates as for λ.
+"""Measures of the importance of heads that need no learned gates, unlike λ.
 
-Two need a loss, and so a probe that is first trained on the original. `gradient` is the slope of the loss at a gate on
-each head, and `leave-one-out` is the rise of the loss if a head is replaced. Two need only attention: its `variance`
-around the constant, and the `output-norm` of heads.
+Two need a loss, and therefore a probe trained on the original: `gradient` is the slope of the loss with respect to a
+gate on each head, and `leave-one-out` is the increase of the loss if a head is replaced. Two need only attention: its
+`variance` around the constant, and the `output-norm` of heads.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from papa.model.model import Model
 from papa.model.replacement import Constants, Mix, Replace, Replacement
 
 MeasureRows = Callable[[Layer, Tensor], Tensor]
-"""Maps a layer and its attention `[example, head, query, key]` to a number for each `[example, head, query]`."""
+"""Maps a layer and its attention `[example, head, query, key]` to values `[example, head, query]`."""
 
 
 @dataclass(frozen=True)
 class LossOfHeads:
-    """The loss of a model on the training texts of a task, by a trained probe or the model's own head.
+    """The loss of a model on the training texts of a task, with a trained probe or with the model's own head.
 
-    Masks are already drawn. The seed determines the sample for `left_out`.
+    Masks have already been drawn. The seed determines the sample for `left_out`.
     """
 
     model: Model
@@ -45,16 +45,16 @@ class LossOfHeads:
         states = StreamedStates(self.model, replacement, probed=self.objective.target.probed)
         return self.objective.loss_on(states)
 
-    def _owners(self, examples: Tensor) -> Tensor:
-        """Return, for each text of a batch, the place of its example; every choice of a question is a text."""
-        places, questions = torch.arange(len(examples)), self.train.questions
-        return places if questions is None else places.repeat_interleave(questions.sizes[examples])
+    def _example_of_texts(self, examples: Tensor) -> Tensor:
+        """Return the position in the batch of each text's example; every choice of a question is a text."""
+        positions, questions = torch.arange(len(examples)), self.train.questions
+        return positions if questions is None else positions.repeat_interleave(questions.sizes[examples])
 
     def gradients(self, constants: Constants, units: int) -> Tensor:
-        """Return the mean over training examples of |∂loss/∂gate| of each unit's gate, float64 `[layer, unit]`.
+        """Return |∂loss/∂gate| of each unit's gate, averaged over training examples, float64 `[layer, unit]`.
 
-        Head (l, h) uses gate·attention + (1-gate)·constant with gate = 1. Each example has its own gates, so the
-        absolute value is that of one example (Michel et al. 2019). All heads of a unit share a gate.
+        Head (l, h) uses gate·attention + (1-gate)·constant with gate = 1. Each example has its own gates, so absolute
+        values are taken before averaging (Michel et al. 2019). All heads of a unit share a gate.
         """
         open_gates = torch.ones(self.model.layers, self.model.heads)
         mixes = [mix for mix in self.model.replacement(constants, mixing=open_gates) if isinstance(mix, Mix)]
@@ -63,19 +63,19 @@ class LossOfHeads:
         loss, examples = self._loss(lambda: mixed), self.objective.examples
         total = torch.zeros(self.model.layers, units, dtype=torch.float64, device=self.model.device)
         for batch in progress(torch.arange(examples).split(self.batch_size), "gradients", examples):
-            owners = self._owners(batch).to(self.model.device)
-            gates[:] = [mix.weights.new_ones(len(owners), self.model.heads).requires_grad_() for mix in mixes]
+            example = self._example_of_texts(batch).to(self.model.device)
+            gates[:] = [mix.weights.new_ones(len(example), self.model.heads).requires_grad_() for mix in mixes]
             mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
-            of_texts = torch.stack(torch.autograd.grad(loss(batch), gates)).double()  # [layer, text, head]
-            slopes = of_texts.new_zeros(len(gates), len(batch), self.model.heads).index_add(1, owners, of_texts)
-            # the loss is the mean of a batch, so a slope is divided by the number of its examples
+            text_slopes = torch.stack(torch.autograd.grad(loss(batch), gates)).double()  # [layer, text, head]
+            slopes = text_slopes.new_zeros(len(gates), len(batch), self.model.heads).index_add(1, example, text_slopes)
+            # the loss is the mean over a batch, which divides slopes by the number of its examples
             total += slopes.unflatten(2, (units, -1)).sum(3).abs().sum(1) * len(batch)
         return total / examples
 
     def left_out(self, constants: Constants, units: int, at_most: int) -> Tensor:
-        """Return the rise of the loss in nats if one of a layer's units is replaced, float64 `[layer, unit]`.
+        """Return the increase of the loss in nats if only this unit is replaced, float64 `[layer, unit]`.
 
-        The loss is over `at_most` training examples, the same ones for all units.
+        The loss is computed on at most `at_most` training examples, the same ones for all units.
         """
         drawn = torch.randperm(self.objective.examples, generator=torch.Generator().manual_seed(self.seed))
         sample, size = drawn[:at_most].sort().values, self.model.heads // units
@@ -87,20 +87,20 @@ class LossOfHeads:
 
         original = loss_with(self.model.replacement())
         values = torch.zeros(self.model.layers, units, dtype=torch.float64)
-        places = torch.tensor(list(product(range(self.model.layers), range(units))))
-        for place in progress(places.split(1), "units left out", len(places)):
-            layer, unit = place[0].tolist()
+        layers_and_units = torch.tensor(list(product(range(self.model.layers), range(units))))
+        for pair in progress(layers_and_units.split(1), "units left out", len(layers_and_units)):
+            layer, unit = pair[0].tolist()
             heads = [(layer, head) for head in range(unit * size, (unit + 1) * size)]
             values[layer, unit] = loss_with(self.model.replacement(constants, heads)) - original
         return values
 
 
 def mean_over_tokens(model: Model, train: Tokens, measure_rows: MeasureRows) -> Tensor:
-    """Return the mean of a measure of attention rows over all tokens of texts, float64 `[layer, head]`."""
+    """Average a measure of attention rows over all tokens of some texts, float64 `[layer, head]`."""
     total = torch.zeros(model.layers, model.heads, dtype=torch.float64, device=model.device)
 
     def add(_: Tensor, batch: Packed, __: int) -> None:
-        sums = torch.zeros_like(total)  # so a batch that runs out of memory adds nothing
+        sums = torch.zeros_like(total)  # separate, so a batch that runs out of memory adds nothing
 
         def watch(layer: Layer, attention: Tensor) -> None:
             rows, real = measure_rows(layer, attention).double(), layer.examples.real
@@ -117,9 +117,9 @@ def mean_over_tokens(model: Model, train: Tokens, measure_rows: MeasureRows) -> 
 
 
 def distances_to(replacement: Replacement) -> MeasureRows:
-    """Return the measure of an attention row's squared distance from the row of the constant that would replace it.
+    """Return a measure: the squared distance of an attention row from the row of the constant that would replace it.
 
-    `replacement` replaces all heads. If the constant is an output of heads, the distance is between outputs.
+    `replacement` replaces all heads. If constants replace the outputs of heads, the distance is between outputs.
     """
     constants = [layer.constant for layer in replacement if isinstance(layer, Replace)]
 

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from papa.model.model import Model
 
 EVALUATED_AT_ONCE = 64
-"""Examples whose labels are predicted together."""
+"""Number of examples whose labels are predicted at once."""
 
 
 @dataclass(frozen=True)
 class GoldLabels:
-    """The right labels of each split, and the names of labels.
+    """The right labels of each split, and the label names.
 
-    `values` are indices of names, int64 by split: `[example]`, or `[token]` with IGNORED for a token without a label.
+    `values` are indices of names, int64 for each split: `[example]`, or `[token]` with IGNORED for unlabelled tokens.
     """
 
     values: Mapping[str, Tensor]
@@ -40,7 +40,7 @@ class GoldLabels:
 
     @classmethod
     def read(cls, splits: Mapping[str, Tokens], path: PathLike) -> GoldLabels:
-        """Read the labels of all splits; raise `DamagedArtefact` if the file has labels of other texts."""
+        """Read the labels of all splits; raise `DamagedArtefact` if they belong to other texts."""
         values, table = {}, labels_file(path, splits)
         for split, tokens in splits.items():
             column = table.slice(*tokens.rows).column("label").combine_chunks()
@@ -49,15 +49,15 @@ class GoldLabels:
                 continue
             flat, lengths = whole_numbers(column.flatten()), whole_numbers(column.value_lengths())
             begin = (lengths.cumsum(0) - lengths).repeat_interleave(tokens.lengths)
-            of_tokens = flat[(begin + tokens.words).clamp(0, len(flat) - 1)]
-            values[split] = torch.where((tokens.words >= 0) & (of_tokens >= 0), of_tokens, IGNORED)
+            token_labels = flat[(begin + tokens.words).clamp(0, len(flat) - 1)]
+            values[split] = torch.where((tokens.words >= 0) & (token_labels >= 0), token_labels, IGNORED)
         return cls(values, provenance_of(table)["label_names"])
 
 
 class Labelled(Objective):
-    """One label for each text, or one for each word on its first sub-token.
+    """An objective with one label for each text, or one for each word, on its first sub-token.
 
-    `splits` have the tokens of all splits, and `sizes` are those of the model whose hidden states the probe reads.
+    `splits` are the tokens of each split, and `sizes` the sizes of the hidden states that the probe reads.
     """
 
     probe: SequenceProbe | TokenProbe
@@ -82,7 +82,7 @@ class Labelled(Objective):
         return {"label_names": self.names}
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
-        if not len(batch.gold):  # the mean over no words is not a number
+        if not len(batch.gold):  # the mean over no words would be NaN
             return 0 * (hidden.sum() + torch.stack([values.sum() for values in self.probe.parameters()]).sum())
         return cross_entropy(self._logits(batch, hidden), batch.gold.to(hidden.device))
 
@@ -93,11 +93,11 @@ class Labelled(Objective):
                     yield self._batch(split, examples)
 
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
-        """Return the label that the probe predicts for each example, or for each labelled word."""
+        """Return the predicted label of each example, or of each labelled word."""
         return self._logits(batch, hidden).argmax(-1) if len(batch.gold) else batch.gold
 
     def table(self, epochs: Sequence[Kept]) -> pa.Table:
-        """Return a row for each example, or for each labelled word, with its right and its predicted label."""
+        """Return a row for each example, or for each labelled word, with the right and the predicted label."""
         import pyarrow as pa
 
         parts = []
@@ -118,9 +118,9 @@ class Labelled(Objective):
         packed = tokens.batch(examples)
         if not self.target.per_word:
             return Batch(tokens, examples, packed, labels[examples])
-        of_tokens = labels[tokens.tokens_of(examples)]
-        places = (of_tokens != IGNORED).nonzero().squeeze(1)
-        return Batch(tokens, examples, packed, of_tokens[places], places)
+        token_labels = labels[tokens.tokens_of(examples)]
+        positions = (token_labels != IGNORED).nonzero().squeeze(1)
+        return Batch(tokens, examples, packed, token_labels[positions], positions)
 
     def _logits(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return logits `[example, label]`, or `[labelled token, label]`."""

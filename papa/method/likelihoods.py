@@ -1,4 +1,4 @@
-"""The objectives of a decoder's own head, which predicts next tokens: of texts, and of choices. Nothing is trained."""
+"""Objectives without a probe: a decoder's own head predicts the next tokens of texts or of choices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class NextTokens(Guessing):
     """Next tokens, predicted from the tokens before them.
 
-    All tokens of a text but the first are predicted, also special ones.
+    All tokens of a text except the first are predicted, including special ones.
 
     Raises:
         InputError: the model sees later tokens, or no validation text has two tokens.
@@ -40,7 +40,9 @@ class NextTokens(Guessing):
     def __init__(self, splits: Mapping[str, Tokens], model: Model):
         _check_causal(model, "log_likelihood needs a decoder, and negative_log_perplexity masks tokens")
         if "validation" in splits and not bool((splits["validation"].lengths > 1).any()):
-            raise InputError("No text of the validation split has a next token: each is one token long.")
+            raise InputError(
+                "No text of the validation split has a next token, because each has only one token; use longer texts."
+            )
         self.splits, self.model, self.probe = splits, model, nn.Identity()
 
     @classmethod
@@ -53,28 +55,28 @@ class NextTokens(Guessing):
         return cross_entropy(hidden, batch.gold.to(hidden.device), ignore_index=IGNORED, reduction="sum") / predicted
 
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
-        """Return the summed loss of each text, and its divergence from the original, in nats: `[example, 2]`."""
+        """Return each text's summed loss, and its summed divergence from the original, in nats: `[example, 2]`."""
         original, gold = self.model.scores(self.model.pack(batch.packed)).float(), batch.gold.to(hidden.device)
         text = batch.example_of.to(hidden.device)
         sums = hidden.new_zeros(len(batch.examples), 2, dtype=torch.float64)
         for chunk in torch.arange(len(gold), device=hidden.device).split(DECODED_AT_ONCE):
             rows = chunk[gold[chunk] != IGNORED]
-            guess, first = hidden[rows].log_softmax(-1), original[rows].log_softmax(-1)
-            loss = -guess.gather(1, gold[rows, None]).squeeze(1)
-            divergence = (first.exp() * (first - guess)).sum(-1)
+            predicted, reference = hidden[rows].log_softmax(-1), original[rows].log_softmax(-1)
+            loss = -predicted.gather(1, gold[rows, None]).squeeze(1)
+            divergence = (reference.exp() * (reference - predicted)).sum(-1)
             sums.index_add_(0, text[rows], torch.stack([loss, divergence], dim=1).double())
         return sums
 
     def table(self, epochs: Sequence[Kept]) -> pa.Table:
-        """Return a row for each text of the validation split: its predicted tokens, summed loss and divergence.
+        """Return a row for each text of the validation split: its number of tokens, summed loss and divergence.
 
-        `trivial` is the loss of a guess from the counts of tokens in the training texts, each increased by one.
+        `trivial` is the loss of a guess from the token counts in the training texts, each increased by one.
         """
         tokens, train = self.splits["validation"], self.splits["train"]
         words = int(self.model.config.get_text_config().vocab_size)
-        seen = torch.bincount(train.ids[_has_predecessor(train)].long(), minlength=words).double()
+        counts = torch.bincount(train.ids[_has_predecessor(train)].long(), minlength=words).double()
         loss, kl = self.in_order(epochs[-1]["validation"]).unbind(1)
-        return table_of_texts(tokens, _has_predecessor(tokens), seen + 1, {"loss": loss, "kl": kl})
+        return table_of_texts(tokens, _has_predecessor(tokens), counts + 1, {"loss": loss, "kl": kl})
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
         tokens = self.splits[split]
@@ -83,15 +85,15 @@ class NextTokens(Guessing):
 
 
 class Choices(Guessing):
-    """Choices after their questions; the prediction is the choice that the model's own head finds most likely.
+    """Choices after their questions; the prediction is the most likely choice according to the model's own head.
 
-    The likelihood of a choice is that of its tokens after the question. The softmax of the log-likelihoods of a
-    question's choices gives their probabilities; the loss is the cross-entropy of the right choice in nats. Training
+    The likelihood of a choice is that of its tokens after the question. The softmax over the log-likelihoods of a
+    question's choices yields their probabilities; the loss is the cross-entropy of the right choice in nats. Training
     examples are questions, but choices are scored one by one. Without a file of `labels`, the first choice is right.
 
     Raises:
         InputError: the model sees later tokens.
-        DamagedArtefact: labels are those of other texts.
+        DamagedArtefact: the labels belong to other texts.
     """
 
     target = CHOICE
@@ -100,12 +102,12 @@ class Choices(Guessing):
         _check_causal(model, "choice_accuracy needs a decoder")
         self.splits, self.model, self.probe = splits, model, nn.Identity()
         self.questions = {split: tokens.questions for split, tokens in splits.items() if tokens.questions is not None}
-        self.usual: int | None = None
+        self.most_frequent: int | None = None
         """The choice that is right most often in training; None without a file of labels."""
         if labels is None:
             self.right = {split: torch.zeros(len(each), dtype=torch.long) for split, each in self.questions.items()}
         else:
-            self.right, self.usual = _right_choices(splits, labels)
+            self.right, self.most_frequent = _right_choices(splits, labels)
 
     @classmethod
     def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> Choices:
@@ -113,8 +115,8 @@ class Choices(Guessing):
 
     @property
     def facts(self) -> dict[str, object]:
-        most = max(int(questions.sizes.max()) for questions in self.questions.values())
-        return {"label_names": [str(number) for number in range(most)]}
+        choices = max(int(questions.sizes.max()) for questions in self.questions.values())
+        return {"label_names": [str(index) for index in range(choices)]}
 
     @property
     def examples(self) -> int:
@@ -122,7 +124,7 @@ class Choices(Guessing):
         return len(self.questions["train"])
 
     def batch(self, examples: Tensor) -> Batch:
-        """Return all choices of some training questions, by the numbers of the questions."""
+        """Return all choices of some training questions, given the indices of the questions."""
         return self._batch("train", self.questions["train"].choices_of(examples))
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
@@ -140,21 +142,21 @@ class Choices(Guessing):
         return self._log_likelihoods(batch, hidden).double()
 
     def table(self, epochs: Sequence[Kept]) -> pa.Table:
-        """Return a row for each question: the right choice, and the most likely one, in total and per character.
+        """Return a row for each question: the right choice, and the most likely ones in total and per character.
 
-        `trivial` is 1 if the choice that is right most often in training is also right here, and otherwise 0. Without
-        a file of labels it is one divided by the number of choices.
+        `trivial` is 1 if the choice that is right most often in training is also right here, and otherwise 0. Without a
+        file of labels, it is one divided by the number of choices.
         """
         import pyarrow as pa
 
-        parts = []
+        parts, usual = [], self.most_frequent
         for split in self.scored_splits():
             questions, right = self.questions[split], self.right[split]
             likely = self.in_order(epochs[-1][split], split)
             columns = {
                 "example": torch.arange(len(questions)),
                 "gold": right,
-                "trivial": 1 / questions.sizes.double() if self.usual is None else (right == self.usual).double(),
+                "trivial": 1 / questions.sizes.double() if usual is None else (right == usual).double(),
                 "predicted": _predicted(_by_question(likely, questions.sizes), right),
                 "normalised": _predicted(_by_question(likely / questions.characters, questions.sizes), right),
             }
@@ -171,34 +173,34 @@ class Choices(Guessing):
     def _log_likelihoods(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the log-likelihoods of choices in nats, summed over their tokens, `[example]`."""
         gold = batch.gold.to(hidden.device)
-        places = (gold != IGNORED).nonzero().squeeze(1)
-        choice = batch.example_of.to(hidden.device)[places]
-        parts = [cross_entropy(hidden[rows], gold[rows], reduction="none") for rows in places.split(DECODED_AT_ONCE)]
+        positions = (gold != IGNORED).nonzero().squeeze(1)
+        choice = batch.example_of.to(hidden.device)[positions]
+        parts = [cross_entropy(hidden[rows], gold[rows], reduction="none") for rows in positions.split(DECODED_AT_ONCE)]
         nats = torch.cat(parts)
         return nats.new_zeros(len(batch.examples)).index_add(0, choice, -nats)
 
 
 def _right_choices(splits: Mapping[str, Tokens], labels: PathLike) -> tuple[dict[str, Tensor], int]:
-    """Return the right choice of each question, `[question]` by split, and the one that is right most in training."""
+    """Return the right choice of each question, `[question]` by split, and the most frequent one in training."""
     import pyarrow.compute as pc
 
     table = labels_file(labels, splits)
     rows = {split: table.filter(pc.equal(table["split"], split)) for split in splits}
-    right = {split: whole_numbers(part.column("label").combine_chunks()).long() for split, part in rows.items()}
+    right = {split: whole_numbers(table.column("label").combine_chunks()).long() for split, table in rows.items()}
     counts = list(provenance_of(table)["train_counts"])
     return right, counts.index(max(counts))
 
 
 def _by_question(values: Tensor, sizes: Tensor) -> Tensor:
-    """Return `values` `[example]` as `[question, choice]`, filled with -inf; `sizes` `[question]` are the choices."""
+    """Return `values` `[example]` as `[question, choice]`, padded with -inf; `sizes` counts choices."""
     exists = torch.arange(int(sizes.max())) < sizes[:, None]
     return values.new_full(exists.shape, -torch.inf).masked_scatter(exists.to(values.device), values)
 
 
 def _predicted(likely: Tensor, right: Tensor) -> Tensor:
-    """Return the choice of each question that is most `likely`, `[question, choice]`; on a tie, a wrong one.
+    """Return the most likely choice of each question; if the right one ties with another, return the other.
 
-    `right` are the right choices, `[question]`.
+    `likely` is `[question, choice]`, and `right` has the right choices, `[question]`.
     """
     best, wrong = likely.scatter(1, right[:, None], -torch.inf).max(1)
     return torch.where(likely.gather(1, right[:, None]).squeeze(1) > best, right, wrong)
@@ -206,20 +208,18 @@ def _predicted(likely: Tensor, right: Tensor) -> Tensor:
 
 def _check_causal(model: Model, needed: str) -> None:
     if not model.causal:
-        raise InputError(
-            f"{type(model.full).__name__} sees later tokens, so that it cannot be asked for the next one; {needed}."
-        )
+        raise InputError(f"{type(model.full).__name__} sees later tokens, so it cannot predict the next one; {needed}.")
 
 
 def _next_tokens(packed: Packed) -> Tensor:
-    """Return the token after each token of a packed row in its text, IGNORED after the last one, `[token]`."""
+    """Return the token that follows each token of a packed row in its text, `[token]`; IGNORED at the end of a text."""
     gold = packed.ids.roll(-1)
     gold[packed.lengths.cumsum(0) - 1] = IGNORED
     return gold
 
 
 def _has_predecessor(tokens: Tokens) -> Tensor:
-    """Return which tokens of a split have a token before them in their text, bool `[token]`."""
-    has = torch.ones(len(tokens.ids), dtype=torch.bool)
-    has[tokens.offsets[:-1]] = False
-    return has
+    """Return whether each token of a split is preceded by another in its text, bool `[token]`."""
+    preceded = torch.ones(len(tokens.ids), dtype=torch.bool)
+    preceded[tokens.offsets[:-1]] = False
+    return preceded

@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from papa.config.stages import OfTask
 
 NO_TOKEN = -1
-"""The gold token of a row of padding."""
+"""The gold token of a padding row."""
 ROWS_MULTIPLE = 64
-"""Masked tokens are padded to a multiple of this, because oneDNN caches a kernel for every size."""
+"""Masked tokens are padded to a multiple of this number, because oneDNN caches a kernel for every size."""
 
 
 class MaskedTokens(Guessing):
-    """Masked tokens; those of training texts are drawn again in every epoch, from (seed, epoch).
+    """Masked tokens; those of training texts are redrawn in every epoch, from (seed, epoch).
 
-    The probe is tied to the input embeddings of `model`. Only masked tokens are decoded, at most `DECODED_AT_ONCE`
-    together, because their logits need most of the memory.
+    The probe is tied to the input embeddings of `model`. Only masked tokens are decoded, at most `DECODED_AT_ONCE` at
+    a time, because their logits need most of the memory.
 
     Raises:
-        InputError: no token of the validation split is masked, or the model has no embeddings of words.
+        InputError: no token of the validation split is masked, or the model has no word embeddings.
     """
 
     target = MASKED
@@ -54,7 +54,7 @@ class MaskedTokens(Guessing):
         if "validation" in splits:
             self.masks["validation"] = masking.draw(splits["validation"].ids, *VALIDATION)
             if not self.facts["masked"]:
-                raise InputError("No token of the validation split is masked: its texts are too few and too short.")
+                raise InputError("No token of the validation split is masked; use more or longer validation texts.")
         embeddings = _embeddings_of(model)
         self.vocabulary, config = len(embeddings), model.config
         self.probe = MlmProbe(model.states, model.hidden, embeddings.float(), activation_of(config), spread_of(config))
@@ -64,7 +64,7 @@ class MaskedTokens(Guessing):
         identity = job.settings.model.model
         if model.causal:
             raise InputError(
-                f"Model {identity.name} sees no later tokens, so that it cannot guess masked ones from both sides; "
+                f"Model {identity.name} sees no later tokens, so it cannot predict masked tokens from both sides; "
                 "measure it by log_likelihood, or leave it out of masked language modelling."
             )
         return cls(splits, model, Masking.of(tokenizer_of(identity, job.machine), identity.name), seed)
@@ -77,7 +77,7 @@ class MaskedTokens(Guessing):
         self.masks["train"] = self.masking.draw(self.splits["train"].ids, self.seed, epoch)
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
-        """Return the mean cross-entropy in nats, differentiable in the probe and in `hidden`, not in the embeddings."""
+        """Return the mean cross-entropy in nats, differentiable in the probe and in `hidden` but not in embeddings."""
         return summed_loss(self.probe, hidden, batch.gold) / max(1, len(batch.gold))
 
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
@@ -86,14 +86,14 @@ class MaskedTokens(Guessing):
         return nats.new_zeros(len(batch.examples)).index_add_(0, batch.example_of.to(nats.device), nats)
 
     def table(self, epochs: Sequence[Kept]) -> pa.Table:
-        """Return a row for each text of the validation split: masked tokens, their summed loss, and `trivial`.
+        """Return a row for each text of the validation split: its number of masked tokens, summed loss, and `trivial`.
 
-        `trivial` is the loss of a guess from the counts of tokens in the training texts, each increased by one. Special
-        tokens are never masked, so the guess never expects them.
+        `trivial` is the loss of a guess from the token counts in the training texts, each increased by one. Special
+        tokens are never masked, so the guess never predicts them.
         """
         tokens, masks = self.splits["validation"], self.masks["validation"]
-        seen = torch.bincount(self.splits["train"].ids.long(), minlength=self.vocabulary).double()
-        guessed = torch.zeros_like(seen).index_copy(0, self.masking.ordinary, seen[self.masking.ordinary] + 1)
+        counts = torch.bincount(self.splits["train"].ids.long(), minlength=self.vocabulary).double()
+        guessed = torch.zeros_like(counts).index_copy(0, self.masking.ordinary, counts[self.masking.ordinary] + 1)
         columns = columns_by_epoch("loss", [self.in_order(epoch["validation"]) for epoch in epochs])
         return table_of_texts(tokens, masks.chosen, guessed, columns)
 
@@ -102,30 +102,30 @@ class MaskedTokens(Guessing):
 
 
 def masked_batch(tokens: Tokens, masks: Masks, examples: Tensor) -> Batch:
-    """Return examples of a split, whose masks are `masks`; `gold` are the original tokens at the chosen places."""
-    of_tokens, packed = tokens.tokens_of(examples), tokens.batch(examples)
-    places = masks.chosen[of_tokens].nonzero().squeeze(1)
-    return Batch(tokens, examples, replace(packed, ids=masks.ids[of_tokens].long()), packed.ids[places], places)
+    """Return examples of a split with its `masks` applied; `gold` has the original tokens at the chosen positions."""
+    indices, packed = tokens.tokens_of(examples), tokens.batch(examples)
+    positions = masks.chosen[indices].nonzero().squeeze(1)
+    return Batch(tokens, examples, replace(packed, ids=masks.ids[indices].long()), packed.ids[positions], positions)
 
 
 def _embeddings_of(model: Model) -> Tensor:
     """Return the input embeddings of a model, `[word, size]`; raise `InputError` if it has none."""
     try:
         weight = model.model.get_input_embeddings().weight
-    except (AttributeError, NotImplementedError):  # a module of several tables, or none that transformers knows
+    except (AttributeError, NotImplementedError):  # several tables, or none that transformers can return
         weight = None
     if not isinstance(weight, Tensor) or weight.ndim != 2:
         raise InputError(
-            f"{type(model.model).__name__} has no table of input embeddings, to which the probe of masked tokens is "
-            "tied; leave it out of masked language modelling."
+            f"{type(model.model).__name__} has no single table of input embeddings, which the probe for masked tokens "
+            "needs; leave the model out of masked language modelling."
         )
     return weight
 
 
 def token_losses(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
     """Return the cross-entropy in nats of each token `gold` `[masked]`, from `hidden` `[masked, L+1, hidden]`."""
-    idle = ROWS_MULTIPLE - len(gold) % ROWS_MULTIPLE
-    rows, right = pad(hidden, (0, 0, 0, 0, 0, idle)), pad(gold.to(hidden.device), (0, idle))
+    padding = ROWS_MULTIPLE - len(gold) % ROWS_MULTIPLE
+    rows, right = pad(hidden, (0, 0, 0, 0, 0, padding)), pad(gold.to(hidden.device), (0, padding))
     chunks = zip(rows.split(DECODED_AT_ONCE), right.split(DECODED_AT_ONCE), strict=True)
     nats = [cross_entropy(probe.packed(states), tokens, reduction="none") for states, tokens in chunks]
     return torch.cat(nats)[: len(gold)]
@@ -134,17 +134,17 @@ def token_losses(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
 def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
     """Return the cross-entropy in nats of `gold` `[masked]` from `hidden` `[masked, L+1, hidden]`, summed over tokens.
 
-    Gradients reach the probe's parameters and `hidden`, not the embeddings.
+    Gradients reach the probe's parameters and `hidden`, but not the embeddings.
     """
-    idle = ROWS_MULTIPLE - len(gold) % ROWS_MULTIPLE
-    states = probe.states(pad(hidden, (0, 0, 0, 0, 0, idle)))
-    gold = pad(gold.to(hidden.device), (0, idle), value=NO_TOKEN)
+    padding = ROWS_MULTIPLE - len(gold) % ROWS_MULTIPLE
+    states = probe.states(pad(hidden, (0, 0, 0, 0, 0, padding)))
+    gold = pad(gold.to(hidden.device), (0, padding), value=NO_TOKEN)
     total: Tensor = _TiedCrossEntropy.apply(states, probe.embeddings, probe.bias, gold, torch.is_grad_enabled())
     return total
 
 
 class _TiedCrossEntropy(torch.autograd.Function):
-    """The summed cross-entropy of a frozen decoder, over tokens whose `gold` is not NO_TOKEN.
+    """The cross-entropy of a frozen decoder, summed over tokens whose `gold` is not NO_TOKEN.
 
     The forward pass computes the gradients chunk by chunk, so the backward pass needs no logits.
     """
@@ -154,7 +154,7 @@ class _TiedCrossEntropy(torch.autograd.Function):
         context: FunctionCtx, states: Tensor, embeddings: Tensor, bias: Tensor, gold: Tensor, learning: bool
     ) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=states.device)
-        of_states, of_bias = torch.empty_like(states), torch.zeros_like(bias)
+        state_slopes, bias_slopes = torch.empty_like(states), torch.zeros_like(bias)
         for begin in range(0, len(states), DECODED_AT_ONCE):
             rows = slice(begin, begin + DECODED_AT_ONCE)
             real, right = gold[rows, None] != NO_TOKEN, gold[rows, None].clamp(min=0)
@@ -163,14 +163,14 @@ class _TiedCrossEntropy(torch.autograd.Function):
             total -= logits.gather(1, right)[real].sum(dtype=torch.float64)
             if learning:
                 slopes = logits.exp_().scatter_add_(1, right, logits.new_full(right.shape, -1.0)).mul_(real)
-                of_states[rows] = linear(slopes, embeddings.t())
-                of_bias += slopes.sum(0)
+                state_slopes[rows] = linear(slopes, embeddings.t())
+                bias_slopes += slopes.sum(0)
         if learning:
-            context.save_for_backward(of_states, of_bias)
+            context.save_for_backward(state_slopes, bias_slopes)
         return total.to(states.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(context: BackwardCFunction, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        of_states, of_bias = list(context.saved_tensors)
-        return gradient * of_states, None, gradient * of_bias, None, None
+        state_slopes, bias_slopes = list(context.saved_tensors)
+        return gradient * state_slopes, None, gradient * bias_slopes, None, None

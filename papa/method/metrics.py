@@ -1,6 +1,6 @@
-"""Outcomes of predictions, their counts by text or sentence, and the contribution of each unit to a score.
+"""Outcomes of predictions, their counts for each text, and the contribution of each text to a score.
 
-The metrics are in `papa.config.measures`; they turn outcomes into counts, and summed counts into scores.
+The metrics in `papa.config.measures` turn outcomes into counts, and summed counts into scores.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Outcomes:
     Args:
         gold: `[item]`, the right label, or the number of tokens.
         predicted: `[item]`, the predicted label, or the sum.
-        unit: `[item]`, the number of the text or sentence of each item, in rising order.
-        names: the names of the labels; none if there are no labels.
+        unit: `[item]`, the index of the text or sentence of each item, in ascending order.
+        names: the label names; empty if there are no labels.
     """
 
     gold: np.ndarray
@@ -41,7 +41,7 @@ class Outcomes:
     def of(
         cls, measure: Measure, items: Mapping[str, np.ndarray], predicted: np.ndarray, names: Sequence[str]
     ) -> Outcomes:
-        """Return predictions `[item]`, such as those in the column of a measure, with the columns of their items."""
+        """Combine predictions `[item]`, such as a measure's column, with the other columns of their items."""
         right = measure.target.right
         integers = {name: OUTCOME_TYPES[name].startswith("int") for name in (right, measure.column)}
         gold, predicted = (
@@ -53,23 +53,23 @@ class Outcomes:
     def __post_init__(self) -> None:
         labels = len(self.names)
         if not len(self.gold) == len(self.predicted) == len(self.unit):
-            raise InputError("There must be one prediction and one unit for each label; they differ in length.")
+            raise InputError("Labels, predictions and units differ in length; give one of each for every item.")
         if not labels:
             return
         if not len(self.gold):
-            raise InputError("There is nothing to score: no example has a label.")
+            raise InputError("There is nothing to score, because no example has a label; label some examples.")
         values = np.concatenate([self.gold, self.predicted])
         if values.min() < 0 or values.max() >= labels:
             raise InputError(f"Labels and predictions must be indices of the {labels} label names.")
 
     def where(self, chosen: np.ndarray) -> Outcomes:
-        """Return the outcomes of some items, bool `[item]`."""
+        """Select the outcomes of the `chosen` items, bool `[item]`."""
         return Outcomes(self.gold[chosen], self.predicted[chosen], self.unit[chosen], self.names)
 
     def summed(self, *values: np.ndarray) -> Counts:
-        """Return the sums of values over the items of each unit, `[unit, count]`."""
-        _, place = np.unique(self.unit, return_inverse=True)
-        return np.stack([np.bincount(place, column) for column in values], axis=1)
+        """Sum values over the items of each unit, `[unit, count]`."""
+        _, index = np.unique(self.unit, return_inverse=True)
+        return np.stack([np.bincount(index, column) for column in values], axis=1)
 
 
 def counts_of(metric: str, outcomes: pa.Table, names: Sequence[str], epoch: int | None = None) -> Counts:
@@ -78,7 +78,7 @@ def counts_of(metric: str, outcomes: pa.Table, names: Sequence[str], epoch: int 
     Args:
         metric: one of `MEASURES`.
         outcomes: the rows of one split.
-        names: the names of the labels; losses need none.
+        names: the label names; losses need none.
         epoch: the epoch whose outcomes are counted; None means the last.
     """
     columns = {name: outcomes.column(name).to_numpy() for name in outcomes.column_names if name != "split"}

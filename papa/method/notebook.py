@@ -1,4 +1,4 @@
-"""Functions for notebooks: λ and probes from batches and labels in memory."""
+"""Functions for notebooks: learn λ and probes from batches and labels in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from papa.config.measures import check_metric
 from papa.config.stages import Gating, Training
 from papa.data.packed import RawBatch
-from papa.data.prepare import in_order
+from papa.data.prepare import sorted_names
 from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.method.gates import learn_gates
@@ -26,23 +26,23 @@ from papa.model.model import Batches, Model, check_model, packed_batches
 from papa.model.replacement import Constants, Replacement, check_slots
 
 LabelValues: TypeAlias = Sequence[str] | Sequence[int] | Tensor
-"""A label for each example of all batches; or whole numbers `[example, slot]`, -100 for slots without a label."""
+"""One label for each example of all batches; or whole numbers `[example, slot]`, -100 for slots without a label."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the training of probes and λ, and of the points that a sweep measures.
+    """Settings for training probes and λ, and for the points that a sweep measures.
 
     Args:
-        learning_rate: learning rate of AdamW, constant.
-        batch_size: examples of a training step.
-        epochs: passes over the training examples.
-        seeds: one probe for each; intervals need two or more. A decoder's own head needs none.
+        learning_rate: constant learning rate of AdamW.
+        batch_size: number of examples in a training step.
+        epochs: number of passes over the training examples.
+        seeds: a probe is trained for each seed; intervals need two or more. A decoder's own head needs none.
         fractions: shares of heads that keep their attention, such as "1/8".
         metric: by default accuracy, token_accuracy for labels `[example, slot]`, and log_likelihood without labels.
 
     Raises:
-        InputError: a value is not legal.
+        InputError: a value is invalid.
 
     >>> Recipe(epochs=2).seeds
     (1, 2, 3, 4, 5)
@@ -65,8 +65,8 @@ class Recipe:
         }
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
             raise InputError(
-                f"{name} is {getattr(self, name)!r}; a recipe has a positive learning_rate, batch_size and epochs, "
-                'seeds that differ, and fractions between 0 and 1, such as "1/8".'
+                f"{name} is {getattr(self, name)!r}; a recipe needs a positive learning_rate, batch_size and epochs, "
+                'distinct seeds, and fractions between 0 and 1, such as "1/8".'
             )
 
     @property
@@ -90,14 +90,14 @@ def learn_lambda(
     recipe: Recipe | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """Learn λ, how much each head needs its attention (Sec. 3.2). Heads are ordered by λ.
+    """Learn λ, how much each head needs its attention (Sec. 3.2). Heads are replaced in the order of λ.
 
-    λ is learned together with a probe of the labels, which is discarded. Without labels, the loss is that of next
-    tokens by a decoder's own head.
+    λ is learned together with a probe for the labels, which is discarded. Without labels, a decoder's own head predicts
+    the next tokens.
 
     Args:
         model: a model that `load_model` returned.
-        constants: what replaces attention, such as `average_attention` returns.
+        constants: the constants that replace attention, such as the result of `average_attention`.
         batches: inputs `[example, slot]` as `lay_out` returns them, laid out like the texts of the constants.
         labels: see `LabelValues`; None for next tokens.
         recipe: learning rate, batch size and epochs; by default `Recipe()`.
@@ -134,14 +134,13 @@ def fit_probe(
         states: a model that `load_model` returned, whose hidden states are computed once; or hidden states
             `[example, L+1, slot, hidden]` of all batches as `Model.hidden_states` returns them.
         batches: inputs `[example, slot]` as `lay_out` returns them.
-        labels: a label for each example, or whole numbers `[example, slot]`, -100 for slots without a label.
-        replacement: what the layers of the model do with their heads, as `Model.replacement` returns it; None
-            replaces nothing.
+        labels: see `LabelValues`.
+        replacement: the replacement of heads, as `Model.replacement` returns it; None replaces nothing.
         recipe: learning rate, batch size and epochs; by default `Recipe()`.
         seed: determines the probe and the order of the examples.
 
     Returns:
-        The probe, for hidden states of float32; it has a logit for each label, in the order of their names.
+        A probe for float32 hidden states; its logits are in the order of the sorted labels.
 
     Raises:
         InputError: hidden states, batches and labels do not fit each other.
@@ -151,12 +150,12 @@ def fit_probe(
     """
     if isinstance(states, Tensor) and replacement is not None:
         raise InputError(
-            "Hidden states and a replacement were given; give the model and the replacement, or only hidden states."
+            "A replacement was given with hidden states; give the model and the replacement, or only hidden states."
         )
     model = None if isinstance(states, Tensor) else check_model(states)
     splits, right = examples_of(model, {"train": (batches, labels)}, "fit_probe")
     if right is None:
-        raise InputError("fit_probe needs labels and none were given; give a label for each example.")
+        raise InputError("fit_probe needs labels, but none were given; give a label for each example.")
     tokens = splits["train"]
     read, sizes = _dense(states, tokens) if isinstance(states, Tensor) else _cached(states, replacement, splits)
     torch.manual_seed(seed)
@@ -175,14 +174,14 @@ def _dense(hidden: Tensor, tokens: Tokens) -> tuple[States, ProbeSizes]:
     """Return a reader of dense hidden states, and their sizes; dropout and initialisation are those of BERT."""
     if hidden.ndim != 4 or hidden.shape[0] != len(tokens) or hidden.shape[2] != tokens.n:
         raise InputError(
-            f"hidden states are {list(hidden.shape)}, and the batches have {len(tokens)} examples of {tokens.n} slots; "
-            "give [example, L+1, slot, hidden] of all batches."
+            f"The hidden states are {list(hidden.shape)}, but the batches have {len(tokens)} examples of {tokens.n} "
+            "slots; give the hidden states of all batches, [example, L+1, slot, hidden]."
         )
 
     def read(batch: Batch) -> Tensor:
         packed = batch.packed
         of_tokens = hidden[batch.examples[packed.example_of], :, packed.slots].float()
-        return of_tokens if batch.places is None else of_tokens[batch.places]
+        return of_tokens if batch.positions is None else of_tokens[batch.positions]
 
     return read, ProbeSizes(hidden.shape[1], hidden.shape[3], tokens.n, 0.02, 0.1)
 
@@ -197,15 +196,15 @@ def examples_of(
 
     Args:
         model: the model that runs on them, if any.
-        data: batches and labels; without labels, None.
+        data: batches and their labels (None without labels), by split.
         caller: the name of the public function, for errors.
 
     Raises:
-        InputError: they cannot be used, or do not fit each other.
+        InputError: batches or labels are invalid, or do not fit each other.
     """
     packed = {split: list(packed_batches(model, batches, caller)) for split, (batches, _) in data.items()}
     if any(isinstance(batch, RawBatch) for batches in packed.values() for batch in batches):
-        raise InputError(f"{caller} takes texts as lay_out lays them out, and pictures or sound were given.")
+        raise InputError(f"{caller} needs texts laid out by lay_out, but pictures or sound were given.")
     sizes = {split: batches[0].n for split, batches in packed.items()}
     if len(set(sizes.values())) > 1:
         several = " and ".join(f"{n} in {split}" for split, n in sizes.items())
@@ -219,25 +218,27 @@ def examples_of(
 
 
 def labels_of(splits: Mapping[str, Tokens], labels: Mapping[str, LabelValues]) -> GoldLabels:
-    """Return labels as indices of their names, which are the sorted values of the training examples.
+    """Return labels as indices of the label names, which are the sorted labels of the training examples.
 
     Raises:
-        InputError: an example has no label, labels have several forms, or all are equal.
+        InputError: an example has no label, the labels have different forms, or all are equal.
     """
     values = {split: _values(tokens, labels[split]) for split, tokens in splits.items()}
     distinct = {split: {value for value in each if value != IGNORED} for split, each in values.items()}
-    names = in_order(set(map(str, distinct["train"])))
+    names = sorted_names(set(map(str, distinct["train"])))
     if len(names) < 2:
         raise InputError(f"All training examples have the label {', '.join(names) or '-100'}; give two or more labels.")
     for split, listed in distinct.items():
-        if unseen := in_order({str(value) for value in listed} - set(names)):
-            raise InputError(f"The label {unseen[0]!r} is only in {split}; give labels that training examples have.")
-    index = {name: number for number, name in enumerate(names)}
-    numbers = {
-        split: torch.tensor([IGNORED if value == IGNORED else index[str(value)] for value in each])
+        if unseen := sorted_names({str(value) for value in listed} - set(names)):
+            raise InputError(
+                f"The label {unseen[0]!r} occurs only in {split}; give labels that also occur in training examples."
+            )
+    index_of = {name: index for index, name in enumerate(names)}
+    indices = {
+        split: torch.tensor([IGNORED if value == IGNORED else index_of[str(value)] for value in each])
         for split, each in values.items()
     }
-    return GoldLabels(numbers, names)
+    return GoldLabels(indices, names)
 
 
 def _values(tokens: Tokens, labels: LabelValues) -> list[str | int]:
@@ -245,14 +246,14 @@ def _values(tokens: Tokens, labels: LabelValues) -> list[str | int]:
     if isinstance(labels, Tensor) and labels.ndim == 2:
         if labels.shape != (len(tokens), tokens.n) or labels.is_floating_point():
             raise InputError(
-                f"Labels of tokens are whole numbers [example, slot] = {[len(tokens), tokens.n]}; "
+                f"Labels of tokens must be whole numbers [example, slot] = {[len(tokens), tokens.n]}, but "
                 f"{str(labels.dtype).removeprefix('torch.')} {list(labels.shape)} were given."
             )
         example = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)
-        of_tokens = labels.cpu()[example, tokens.slots.long()]
-        if int((of_tokens != IGNORED).sum()) < int((labels != IGNORED).sum()):
-            raise InputError("There are labels in slots that have no token; give -100 there.")
-        return list(of_tokens.tolist())
+        token_labels = labels.cpu()[example, tokens.slots.long()]
+        if int((token_labels != IGNORED).sum()) < int((labels != IGNORED).sum()):
+            raise InputError("Some slots without a token have labels; give -100 for these slots.")
+        return list(token_labels.tolist())
     listed: list[str | int] = labels.tolist() if isinstance(labels, Tensor) else list(labels)
     if len(listed) != len(tokens):
         raise InputError(
@@ -261,19 +262,19 @@ def _values(tokens: Tokens, labels: LabelValues) -> list[str | int]:
     texts = all(isinstance(label, str) for label in listed)
     if not texts and not all(isinstance(label, int) and label != IGNORED for label in listed):
         raise InputError(
-            "Labels are texts or whole numbers, one for each example, or a tensor [example, slot] of whole numbers; "
+            "Labels must be texts or whole numbers, one per example, or whole numbers in a tensor [example, slot]; "
             f"the first is a {type(listed[0]).__name__}."
         )
     return listed
 
 
 def objective_on(model: Model, splits: Mapping[str, Tokens], labels: GoldLabels | None) -> Objective:
-    """Return the objective of labels, with a new probe; without labels, that of next tokens by a decoder's own head."""
+    """Return the objective for these labels, with a new probe; without labels, the objective of next tokens."""
     if labels is None:
         if not model.causal:
             raise InputError(
-                f"No labels were given, and {type(model.full).__name__} sees later tokens, so that it cannot be asked "
-                "for the next one; give labels, or measure masked tokens by papa.measure."
+                f"No labels were given, and {type(model.full).__name__} sees later tokens, so it cannot predict "
+                "the next one; give labels, or measure masked tokens with papa.measure."
             )
         return NextTokens(splits, model)
     objective = Labelled(splits, ProbeSizes.of(model, splits["train"].n), labels)
@@ -282,7 +283,7 @@ def objective_on(model: Model, splits: Mapping[str, Tokens], labels: GoldLabels 
 
 
 def metric_of(recipe: Recipe, objective: Objective) -> str:
-    """Return the metric of a recipe, by default the usual one; raise `InputError` if it does not fit the objective."""
+    """Return a recipe's metric, by default the objective's usual one; raise `InputError` if it does not fit."""
     metric = recipe.metric or objective.target.usual_metric
     check_metric(metric, [objective.target], objective.facts.get("label_names"))
     return metric

@@ -44,31 +44,31 @@ class Batch:
 
     Args:
         tokens: the split.
-        examples: int64 `[example]`, their numbers in the split.
+        examples: int64 `[example]`, their indices in the split.
         packed: their packed row, as the model reads it.
-        gold: int64, the right labels or tokens: `[example]`, or `[place]` if there are places.
-        places: int64 `[place]`, the tokens of the row whose hidden states are read; None means all.
+        gold: int64, the right labels or tokens: `[example]`, or `[position]` if `positions` are given.
+        positions: int64 `[position]`, the tokens of the row whose hidden states are read; None means all.
     """
 
     tokens: Tokens
     examples: Tensor
     packed: Packed
     gold: Tensor
-    places: Tensor | None = None
+    positions: Tensor | None = None
 
     @property
     def example_of(self) -> Tensor:
-        """The place in `examples` of the example of each place, int64 `[place]`."""
+        """Index into `examples` of the example at each position, int64 `[position]`."""
         examples = self.packed.example_of
-        return examples if self.places is None else examples[self.places]
+        return examples if self.positions is None else examples[self.positions]
 
 
 States = Callable[[Batch], Tensor]
-"""Maps a batch to the hidden states at its places, float32 `[place, L+1, hidden]`, or to logits `[token, word]`."""
+"""Maps a batch to the hidden states at its positions, float32 `[position, L+1, hidden]`, or logits `[token, word]`."""
 
 
 class Objective(ABC):
-    """A loss and outcomes on the splits of a corpus, and a new probe that is trained for them, if one is needed."""
+    """A loss and outcomes on the splits of a corpus, with a new probe to be trained, if one is needed."""
 
     target: Target
     probe: nn.Module
@@ -88,38 +88,38 @@ class Objective(ABC):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Facts that are stored with outcomes."""
+        """Facts that are stored with the outcomes."""
         return {}
 
     def begin(self, epoch: int) -> None:  # noqa: B027  most objectives have the same examples in every epoch
         """Prepare for an epoch, counted from 1."""
 
     def batch(self, examples: Tensor) -> Batch:
-        """Return training examples by their numbers."""
+        """Return training examples by index."""
         return self._batch("train", examples)
 
     @abstractmethod
     def _batch(self, split: str, examples: Tensor) -> Batch:
-        """Return examples of a split by their numbers."""
+        """Return examples of a split by index."""
 
     @abstractmethod
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
-        """Return the mean loss of a batch; 0 if there is nothing to learn in it."""
+        """Return the mean loss of a batch; 0 if the batch has nothing to predict."""
 
     @abstractmethod
     def scored(self) -> Iterator[Batch]:
-        """Yield all examples that are scored, batch by batch, those of a split in their order."""
+        """Yield all examples that are scored, batch by batch and split by split."""
 
     @abstractmethod
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
-        """Return the outcomes of a scored batch, one-dimensional: a number for each of its labels or texts."""
+        """Return the outcomes of a scored batch, one for each label or text."""
 
     @abstractmethod
     def table(self, epochs: Sequence[Kept]) -> pa.Table:
-        """Return the outcomes of all scored examples after every epoch; `OUTCOME_TYPES` has the columns."""
+        """Return the outcomes of all scored examples after every epoch; `OUTCOME_TYPES` lists the columns."""
 
     def loss_on(self, states: States) -> Callable[[Tensor], Tensor]:
-        """Return the function from numbers of training examples to their mean loss on these hidden states."""
+        """Return a function from the indices of training examples to their mean loss on these hidden states."""
 
         def loss(examples: Tensor) -> Tensor:
             batch = self.batch(examples)
@@ -128,7 +128,7 @@ class Objective(ABC):
         return loss
 
     def outcomes_on(self, states: States) -> Kept:
-        """Return the probe's outcomes of everything that is scored, by split."""
+        """Return the outcomes of all scored examples, by split."""
         outcomes: dict[str, list[Tensor]] = {}
         self.probe.eval()
         with torch.inference_mode():
@@ -144,10 +144,10 @@ def objective_of(
     """Return the objective of a job, with a new probe if one is trained.
 
     Args:
-        job: its settings name the target; it may read `labels`.
-        splits: the tokens of all splits.
-        sizes: those of the model whose hidden states are read.
-        model: that model; None if hidden states are stored.
+        job: a job whose settings have a target; it may read `labels`.
+        splits: the tokens of each split.
+        sizes: the sizes of the hidden states.
+        model: the model that computes them; None if they are stored.
         seed: determines the masks.
 
     Raises:
@@ -167,7 +167,7 @@ def fit_objective(
     seed: int,
     checkpoint: Checkpoint | None = None,
 ) -> list[Epoch]:
-    """Train the modules of a new objective: its probe, and constants. Each epoch keeps the probe's outcomes.
+    """Train the modules of a new objective: its probe, and any constants. Each epoch records the outcomes.
 
     Without parameters, as with the model's own head, nothing is trained. The seed determines the order of examples.
 
@@ -189,13 +189,12 @@ def fit_objective(
 
 
 def columns_by_epoch(name: str, epochs: Sequence[Tensor]) -> dict[str, Tensor]:
-    """Return the columns of an outcome: `name` after the last epoch, `name_N` after each epoch N before it."""
-    earlier = {f"{name}_{number}": values for number, values in enumerate(epochs[:-1], start=1)}
-    return {name: epochs[-1]} | earlier
+    """Return the columns of an outcome: `name` after the last epoch, `name_N` after each earlier epoch N."""
+    return {name: epochs[-1]} | {f"{name}_{epoch}": values for epoch, values in enumerate(epochs[:-1], start=1)}
 
 
 def outcomes_table(split: str, columns: Mapping[str, Tensor]) -> pa.Table:
-    """Return the outcomes of a split from columns `[row]` with the names of `OUTCOME_TYPES`, perhaps with an epoch."""
+    """Build the outcomes of a split from columns `[row]`, named as in `OUTCOME_TYPES`, optionally with an epoch."""
     import pyarrow as pa
 
     arrays = {
@@ -205,8 +204,8 @@ def outcomes_table(split: str, columns: Mapping[str, Tensor]) -> pa.Table:
 
 
 def labels_file(path: PathLike, splits: Mapping[str, Tokens]) -> pa.Table:
-    """Read a file of labels; raise `DamagedArtefact` if they are those of other texts than the tokens."""
+    """Read a file of labels; raise `DamagedArtefact` if they do not belong to the texts of these tokens."""
     table = read_table(path)
     if provenance_of(table).get("fingerprint") != splits["train"].provenance["corpus"]:
-        raise DamagedArtefact(f"{path} is made of other texts than these tokens; {REBUILD}.")
+        raise DamagedArtefact(f"{path} was not made from the texts of these tokens; {REBUILD}.")
     return table

@@ -1,12 +1,12 @@
 """Patterns of the average attention of each head: diagonal, on special tokens, concentrated (paper, Sec. 5.1).
 
-The paper counts such heads by eye and gives no formulas; these are ours. All of them use
+The paper identifies such heads by eye and gives no formulas; these are ours. All of them use
 
     S[q,k] = sum[q,k] / count[q,q],
 
-the share of query slot q's attention that goes to key slot k, averaged over the examples that use slot q. S is the
-constant C[q,k] times the share of these examples that also use slot k. Each row of S is therefore a distribution, for
-any lengths of the examples. A mean over rows is a mean over the tokens of the corpus: row q has weight count[q,q].
+the share of query slot q's attention that goes to key slot k, averaged over the examples that use slot q. S[q,k] equals
+the constant C[q,k] times the share of these examples that also use slot k. So each row of S is a distribution, even if
+examples differ in length. A mean over rows is a mean over the tokens of the corpus: row q has weight count[q,q].
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from papa.errors import InputError
 from papa.method.averages import ConstantMatrices
 
 OFFSETS = (-2, -1, 0, 1, 2)
-"""Offsets of diagonals, query slot - key slot: 1 is attention to the token before, -1 to the next one."""
+"""Offsets of diagonals, query slot - key slot: 1 is attention to the previous token, -1 to the next."""
 
 COLUMNS = {
     "layer": "int64",
@@ -45,7 +45,7 @@ HeadPattern = dict[str, int | float | bool | None]
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The thresholds above which a head has a pattern; see `measure_patterns`."""
+    """Thresholds for the patterns of a head; see `measure_patterns`."""
 
     diagonal_lift: float = 2.0
     special_mass: float = 0.5
@@ -59,19 +59,19 @@ THRESHOLDS = Thresholds()
 def measure_patterns(
     constants: ConstantMatrices, special: Sequence[int], thresholds: Thresholds = THRESHOLDS
 ) -> list[HeadPattern]:
-    """Measure each head, in the order of layers and heads (Sec. 5.1); a head may have several patterns.
+    """Measure the patterns of each head, by layer and head (Sec. 5.1); a head may have several patterns.
 
-    - `diagonal`: among text tokens, one band gets at least `diagonal_lift` times an even share.
-      lift(o) = mean of C[q,q-o] / mean of E[q], both over the text slots q for which q-o is a text slot too, weighted
-      by count[q,q-o]. E[q] = sum of sum[q,k] / sum of count[q,k] over text keys k: the attention of each key if row q
-      spread its attention to text evenly. `diagonal_lift` is the highest lift, `offset` is its o (of `OFFSETS`, the
-      one closest to 0 if several are equal), and `diagonal_mass` is the mean of C[q,q-o]. They are null if text gets
-      no attention or has no such slots. A head that attends almost only to `[CLS]` can still be diagonal in the rest;
-      `diagonal_mass` shows the size of that rest.
-    - `mostly_special`: the mean over rows of S[q,k], summed over special k, exceeds `special_mass`. `special_mass` is
-      this sum, `first_mass` is its part in slot `special[0]`, and `separator_mass` is the rest.
-    - `concentrated`: the share of rows with an entry of S above `dominant_entry` exceeds `dominant_rows`, which is the
-      name of this share too.
+    - `diagonal`: among text tokens, one diagonal receives at least `diagonal_lift` times an even share of attention.
+      lift(o) = mean of C[q,q-o] / mean of E[q], both over the text slots q for which q-o is also a text slot, weighted
+      by count[q,q-o]. E[q] = sum of sum[q,k] / sum of count[q,k] over text keys k: the attention to each key if row q
+      spread its attention to text evenly. `diagonal_lift` is the highest lift, `offset` is its o (from `OFFSETS`; the
+      one closest to 0 if several lifts are equal), and `diagonal_mass` is the mean of C[q,q-o]. They are null if text
+      receives no attention or has no such slots. A head that attends almost only to `[CLS]` can still be diagonal in
+      its remaining attention; `diagonal_mass` shows how small that is.
+    - `mostly_special`: the mean over rows of S[q,k], summed over special k, exceeds `special_mass`. The column
+      `special_mass` is this sum, `first_mass` is its share in slot `special[0]`, and `separator_mass` is the rest.
+    - `concentrated`: the share of rows with an entry of S above `dominant_entry` exceeds `dominant_rows`. The column
+      `dominant_rows` is this share.
 
     Args:
         constants: the attention of all heads.
@@ -82,12 +82,12 @@ def measure_patterns(
         A row for each head, with `COLUMNS`.
 
     Raises:
-        InputError: no example went into the constants, or they have no such special slots.
+        InputError: the constants are averages over no examples, or lack these special slots.
     """
     count = constants.count.double()
     used = count.diagonal().nonzero().flatten()  # slots that contain a token in some example
     if not len(used):
-        raise InputError("These constants are an average over no token; average the attention of a corpus.")
+        raise InputError("These constants are averages over no tokens; average the attention of a corpus.")
     if not special or len(set(special)) < len(special) or not set(special) <= set(used.tolist()):
         raise InputError(
             f"The special slots are {list(special)}; give each once, and only slots that contain tokens "
@@ -98,29 +98,29 @@ def measure_patterns(
     rows = []
     for layer, heads in enumerate(constants.sum):
         for head, total in enumerate(heads.double()):
-            spent = total[used][:, used] / weight[:, None]  # S over used slots [query, key]
+            shares = total[used][:, used] / weight[:, None]  # S over used slots [query, key]
             mass = torch.zeros(constants.n, dtype=torch.double)
-            mass[used] = weight @ spent / weight.sum()  # mean over rows [key]
+            mass[used] = weight @ shares / weight.sum()  # mean over rows [key]
             first, on_special = float(mass[special[0]]), float(mass[list(special)].sum())
-            dominated = float(weight @ (spent.amax(1) > thresholds.dominant_entry).double() / weight.sum())
-            offset, lift, band = _diagonal(total, count, text)
-            measured = (layer, head, offset, lift, band, first, on_special - first, on_special, dominated)
+            dominated = float(weight @ (shares.amax(1) > thresholds.dominant_entry).double() / weight.sum())
+            offset, lift, diagonal = _diagonal(total, count, text)
+            numbers = (layer, head, offset, lift, diagonal, first, on_special - first, on_special, dominated)
             flags = (
                 lift is not None and lift >= thresholds.diagonal_lift,
                 on_special > thresholds.special_mass,
                 dominated > thresholds.dominant_rows,
             )
-            rows.append(dict(zip(COLUMNS, (*measured, *flags), strict=True)))
+            rows.append(dict(zip(COLUMNS, (*numbers, *flags), strict=True)))
     return rows
 
 
 def _diagonal(total: Tensor, count: Tensor, text: Tensor) -> tuple[int | None, float | None, float | None]:
-    """Return offset, lift and mean attention of the band with the highest lift in a head; see `measure_patterns`.
+    """Return offset, lift and mean attention of a head's diagonal with the highest lift; see `measure_patterns`.
 
-    `total` and `count` are float64 `[query, key]`, and `text` are the slots without special tokens.
+    `total` and `count` are float64 `[query, key]`, and `text` has the slots without special tokens.
     """
-    on_text, seen = total[:, text].sum(1), count[:, text].sum(1)
-    even = on_text / seen.clamp(min=1)  # E [query]
+    on_text, keys = total[:, text].sum(1), count[:, text].sum(1)
+    even = on_text / keys.clamp(min=1)  # E [query]
     is_text = torch.zeros(len(count), dtype=torch.bool)
     is_text[text] = True
     best: tuple[int | None, float | None, float | None] = (None, None, None)
@@ -131,17 +131,17 @@ def _diagonal(total: Tensor, count: Tensor, text: Tensor) -> tuple[int | None, f
         attention, spread = total[queries, queries - offset].sum(), weight @ even[queries]
         if spread > 0:
             lift = float(attention / spread)
-            # of two equal lifts, rounding must not choose
+            # rounding must not decide between equal lifts
             if best[1] is None or lift > best[1] * (1 + 1e-9):
                 best = offset, lift, float(attention / weight.sum())
     return best
 
 
 def special_slots(tokens: Tokens) -> list[int]:
-    """Return the slots with a special token in every example, in rising order: that of `[CLS]`, then of separators.
+    """Return the slots with a special token in every example, in ascending order: that of `[CLS]`, then separators.
 
-    The tokens in the first and the last slot are special in every layout, and the separators between two texts are the
-    same tokens. So a slot is special if every example has one of these tokens in it.
+    The tokens in the first and the last slot are special in every layout, and separators between two texts are the same
+    tokens. So a slot is special if every example has one of these tokens in it.
     """
     ends = (tokens.slots == 0) | (tokens.slots == tokens.n - 1)
     special = torch.isin(tokens.ids, tokens.ids[ends].unique())

@@ -1,4 +1,4 @@
-"""Probes: small classifiers on all hidden states of a frozen encoder (paper, Sec. 4 and its appendix on training).
+"""Probes: small classifiers on all hidden states of a frozen model (paper, Sec. 4 and its appendix on training).
 
 They read dense hidden states `[example, L+1, slot, hidden]`, as `Model.hidden_states` returns them, or packed ones,
 `[token, L+1, hidden]`.
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProbeSizes:
-    """The sizes of hidden states, and a model's settings for its probe.
+    """The sizes of hidden states, and the settings of a probe that follow from the model.
 
     Args:
-        layers: number of hidden states of a token: L+1, with the embeddings.
+        layers: number of hidden states per token: L+1, including the embeddings.
         hidden: size of a hidden state.
-        slots: number of slots of the layout.
-        initializer_range: standard deviation of weights at the start.
+        slots: number of slots in the layout.
+        initializer_range: standard deviation of initial weights.
         probe_dropout: dropout before the output of a sequence probe.
     """
 
@@ -47,24 +47,24 @@ class ProbeSizes:
 
 
 ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation", "activation_function", "dense_act_fn")
-"""The names of the activation in configs of models."""
+"""The names that model configs use for the activation."""
 
 
 def spread_of(config: PreTrainedConfig) -> float:
-    """Return the standard deviation of a model's weights at the start; 0.02 if its config has none."""
+    """Return the standard deviation of a model's initial weights; 0.02 if its config has none."""
     return float(getattr(config, "initializer_range", 0.02))
 
 
 def activation_of(config: PreTrainedConfig) -> str:
-    """Return the activation of a model, under any of its names in configs; gelu if there is none."""
+    """Return a model's activation, by any of its names in configs; gelu if there is none."""
     values = (getattr(config.get_text_config(), name, None) for name in ACTIVATION_KEYS)
     return next((value for value in values if isinstance(value, str)), "gelu")
 
 
 class SequenceProbe(nn.Module):
-    """One label per example: a learned weighted sum over slots per layer, then dense, tanh, dropout, output.
+    """A probe of examples: a learned weighted sum over slots in each layer, then dense, tanh, dropout, output.
 
-    `slot_weights` `[L+1, slot]` start at 1/slots; the L+1 sums are concatenated.
+    The weights `slot_weights` `[L+1, slot]` start at 1/slots; the L+1 sums are concatenated.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SequenceProbe(nn.Module):
         expected = (len(mask), *self.slot_weights.shape)
         if hidden.shape[:3] != expected or mask.shape != (len(mask), self.slot_weights.shape[1]):
             raise InputError(
-                f"hidden {list(hidden.shape)} and mask {list(mask.shape)} do not fit a probe of "
+                f"hidden {list(hidden.shape)} and mask {list(mask.shape)} do not fit this probe, which needs "
                 f"[L+1, slot] = {list(self.slot_weights.shape)}."
             )
         weights = self.slot_weights * mask[:, None, :].to(hidden.dtype)  # [example, L+1, slot]
@@ -109,7 +109,7 @@ class SequenceProbe(nn.Module):
 
 
 class TokenProbe(nn.Module):
-    """One label per token: the L+1 vectors of a token concatenated, then dense, tanh, output."""
+    """A probe of tokens: the L+1 vectors of each token are concatenated, then dense, tanh, output."""
 
     def __init__(self, layers: int, hidden: int, labels: int, initializer_range: float = 0.02):
         super().__init__()
@@ -121,7 +121,7 @@ class TokenProbe(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Return logits `[example, slot, label]` from `hidden` `[example, L+1, slot, hidden]`."""
         if hidden.ndim != 4 or hidden.shape[1] != self.layers:
-            raise InputError(f"hidden {list(hidden.shape)} is not [example, {self.layers}, slot, hidden].")
+            raise InputError(f"hidden is {list(hidden.shape)}; it must be [example, {self.layers}, slot, hidden].")
         return self.packed(hidden.transpose(1, 2).flatten(0, 1)).view(len(hidden), hidden.shape[2], -1)
 
     def packed(self, hidden: Tensor) -> Tensor:
@@ -131,10 +131,10 @@ class TokenProbe(nn.Module):
 
 
 class MlmProbe(nn.Module):
-    """One word per masked token: its L+1 vectors concatenated, then dense, the model's activation, decoder.
+    """A probe of masked tokens: the L+1 vectors of each are concatenated, then dense, the model's activation, decoder.
 
     logits = embeddings · activation(dense(hidden)) + bias. The decoder is tied to the model's input embeddings, which
-    are frozen and neither parameters of the probe nor part of its state. `bias` `[vocabulary]` is 0 at the start. If
+    are frozen and are neither parameters of the probe nor part of its state. `bias` `[vocabulary]` is initially 0. If
     embeddings and hidden states differ in size (ELECTRA small), a learned projection precedes the decoder.
     """
 
@@ -143,12 +143,12 @@ class MlmProbe(nn.Module):
     def __init__(
         self, layers: int, hidden: int, embeddings: Tensor, activation: str = "gelu", initializer_range: float = 0.02
     ):
-        """Take `embeddings` `[vocabulary, size]` and the `activation` of the model (`activation_of`)."""
+        """Create a probe for a model's `embeddings` `[vocabulary, size]` and `activation` (see `activation_of`)."""
         super().__init__()
         from transformers.activations import ACT2FN
 
         if activation not in ACT2FN:
-            raise InputError(f"There is no activation {activation!r}; there are {', '.join(sorted(ACT2FN))}.")
+            raise InputError(f"{activation!r} is not an activation; give one of {', '.join(sorted(ACT2FN))}.")
         vocabulary, size = embeddings.shape
         self.layers = layers
         self.dense = nn.Linear(layers * hidden, hidden)
@@ -165,7 +165,7 @@ class MlmProbe(nn.Module):
         """
         if hidden.ndim != 4 or hidden.shape[1] != self.layers or chosen.shape != (len(hidden), hidden.shape[2]):
             raise InputError(
-                f"hidden {list(hidden.shape)} and chosen {list(chosen.shape)} are not "
+                f"hidden is {list(hidden.shape)} and chosen is {list(chosen.shape)}; they must be "
                 f"[example, {self.layers}, slot, hidden] and [example, slot]."
             )
         return self.packed(hidden.transpose(1, 2)[chosen.bool()])

@@ -10,9 +10,9 @@ from tqdm.auto import tqdm
 
 
 def progress(batches: Iterable[Tensor], title: str, total: int, begun: int = 0) -> Generator[Tensor, None, None]:
-    """Yield `batches` of example numbers and show how many of `total` examples are done; `begun` were done before.
+    """Yield `batches` of examples, and show the number of examples done out of `total`; `begun` were done before.
 
-    A log gets a line every half minute.
+    In a log file, a line is written every half minute.
     """
     interactive = sys.stderr.isatty()
     with tqdm(

@@ -1,4 +1,4 @@
-"""Attention to single texts, drawn at random: a constant that shows the benefit of averaging."""
+"""Attention to single texts, drawn at random: a constant that shows what averaging contributes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from papa.model.model import Model
 
 
 def resampled_attention(model: Model, train: Tokens, seed: int = 0) -> ConstantMatrices:
-    """Draw a text for each slot, and return the matrices whose rows are the attention to these texts.
+    """Draw a text for each slot; return matrices in which each row is that slot's attention in its text.
 
-    A text is drawn from those that have a token in the slot, the same one for all heads. `count` is 1 in rows that any
-    text has, and `examples` is the number of drawn texts.
+    A text is drawn from those that have a token in the slot, and is the same for all heads. `count` is 1 in rows of
+    slots that any text uses, and `examples` is the number of distinct texts drawn.
     """
     chance = torch.Generator().manual_seed(seed)
     example_of = torch.arange(len(train)).repeat_interleave(train.lengths)
@@ -27,13 +27,13 @@ def resampled_attention(model: Model, train: Tokens, seed: int = 0) -> ConstantM
         rows_of_text.setdefault(drawn, []).append(slot)
     matrices = torch.zeros(model.layers, model.heads, train.n, train.n, dtype=torch.float64)
     filled = torch.zeros(train.n, train.n, dtype=torch.long)
-    for number, slots in rows_of_text.items():
-        batch, rows = train.batch(torch.tensor([number])), torch.tensor(slots)
+    for text, slots in rows_of_text.items():
+        batch, rows = train.batch(torch.tensor([text])), torch.tensor(slots)
 
         def observe(layer: int, attention: Tensor, _: Examples) -> None:
-            of_text = attention[0].double().cpu()  # [head, query, key], of the tokens of this text
+            tokens = attention[0].double().cpu()  # [head, query, key], over the tokens of this text
             chosen = torch.searchsorted(batch.slots, rows)  # noqa: B023  called before the next text
-            matrices[layer][:, rows[:, None], batch.slots] = of_text[:, chosen]  # noqa: B023
+            matrices[layer][:, rows[:, None], batch.slots] = tokens[:, chosen]  # noqa: B023
 
         with torch.no_grad():
             model.observe(batch.to(model.device), observe)

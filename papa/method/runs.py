@@ -1,4 +1,4 @@
-"""The runs of a study: the record of each measured point, its file, and the check that runs are comparable."""
+"""The runs of a study: the record of each measured point, the files of runs, and a check that runs are comparable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from papa.files import REBUILD, PathLike, Trace, read_json, write_json
 SPLITS = ("train", "validation")
 """The splits that every corpus has."""
 TRAINING_FIELDS = ("learning_rate", "batch_size", "epochs")
-"""The settings of training that a run records."""
+"""The training settings that a run records."""
 IDENTITY_FIELDS = ("model", "task", "constant", "order", "fraction", "seed")
 """The fields that identify a run."""
 COMMON_FIELDS: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -21,9 +21,9 @@ COMMON_FIELDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("task",): (*TRAINING_FIELDS, "corpus", "slots", "style", "segments", "encoder_dropout"),
     ("model", "task"): ("style",),
 }
-"""The fields that are equal in all runs of a model, of a task, and of a model on a task."""
+"""The fields that must be equal in all runs of a model, of a task, and of a model on a task."""
 DECODER_STYLE = "contiguous"
-"""The layout of decoders, which the other models of a task need not share."""
+"""The layout of decoders, which may differ from that of the task's other models."""
 
 
 class _Record(BaseModel):
@@ -31,7 +31,7 @@ class _Record(BaseModel):
 
 
 class SplitCounts(_Record):
-    """A count for each split; a corpus may have further splits."""
+    """A count for each split; a corpus may have more splits than these two."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, int] = Field(init=False)
@@ -41,7 +41,7 @@ class SplitCounts(_Record):
 
 
 class Origin(_Record):
-    """The origin of a run: weights, texts, layout and version, each None if it is not recorded."""
+    """The origin of a run: weights, texts, layout and version, each None if not recorded."""
 
     weights: str | None = None
     corpus: str | None = None
@@ -58,14 +58,14 @@ class Run(_Record):
     Args:
         model, task: their names in the config.
         constant, order: their names; None if they are not used.
-        fraction: share of the heads that keep their attention, such as "1/8".
+        fraction: share of heads that keep their attention, such as "1/8".
         kept: number of heads that keep their attention.
-        heads: number of heads of the model.
-        learning_rate, batch_size, epochs: how the probe was trained.
+        heads: number of heads in the model.
+        learning_rate, batch_size, epochs: the training settings of the probe.
         seed: seed of the probe.
-        rows: number of examples of each split.
-        rows_available: the same without the limits of the config.
-        cut: number of examples of each split that lost tokens.
+        rows: number of examples in each split.
+        rows_available: number of examples in each split without the limits of the config.
+        cut: number of examples in each split that were cut to fit the slots.
         curve: mean training loss after each epoch; empty if nothing was trained.
         provenance: the origin of the run.
     """
@@ -98,36 +98,36 @@ def write_runs(runs: Sequence[Run], path: PathLike, trace: Trace) -> None:
 
 
 def read_runs(path: PathLike) -> list[Run]:
-    """Read the runs of a variant; raise `DamagedArtefact` if a field is missing or has no legal value."""
+    """Read the runs of a variant; raise `DamagedArtefact` if a field is missing or invalid."""
     try:
         return _RunsFile.model_validate(read_json(path)).runs
     except ValidationError as error:
         first = error.errors()[0]
         name = next(part for part in reversed(first["loc"]) if isinstance(part, str))
         reason = "is missing" if first["type"] == "missing" else f"is {first['input']!r}"
-        raise DamagedArtefact(f"{path} has no intact runs of papa ({name!r} {reason}); {REBUILD}.") from None
+        raise DamagedArtefact(f"The runs in {path} are damaged ({name!r} {reason}); {REBUILD}.") from None
 
 
 def check_comparable(runs: Iterable[tuple[Run, PathLike]]) -> None:
-    """Check runs, each with its file, before their scores are averaged or compared.
+    """Check that runs, each with its file, can be averaged or compared.
 
     Raises:
-        InputError: a run is there twice, or a run contradicts an earlier one in a field of `COMMON_FIELDS`.
+        InputError: a run occurs twice, or contradicts an earlier one in a field of `COMMON_FIELDS`.
     """
     seen: dict[tuple[object, ...], tuple[PathLike, object]] = {}
     for run, path in runs:
         fields: Mapping[str, object] = run.model_dump() | run.provenance.model_dump()
         identity = tuple(fields[name] for name in IDENTITY_FIELDS)
         if identity in seen:
-            raise InputError(f"{path} and {seen[identity][0]} have the same run; give each run once.")
+            raise InputError(f"{path} and {seen[identity][0]} contain the same run; give each run once.")
         seen[identity] = path, None
-        for owners, name in ((owners, name) for owners, names in COMMON_FIELDS.items() for name in names):
-            if "model" not in owners and name == "style" and fields[name] == DECODER_STYLE:
+        for keys, name in ((keys, name) for keys, names in COMMON_FIELDS.items() for name in names):
+            if "model" not in keys and name == "style" and fields[name] == DECODER_STYLE:
                 continue
-            owner = " and ".join(f"{kind} {fields[kind]}" for kind in owners)
-            first, expected = seen.setdefault((owner, name), (path, fields[name]))
+            scope = " and ".join(f"{key} {fields[key]}" for key in keys)
+            first, expected = seen.setdefault((scope, name), (path, fields[name]))
             if fields[name] != expected:
                 raise InputError(
-                    f"{path} has {name} {fields[name]!r}, but {first} of the same {owner} has {expected!r}; "
+                    f"{path} has {name} {fields[name]!r}, but {first} of the same {scope} has {expected!r}; "
                     "delete the wrong run and run the workflow again."
                 )

@@ -1,4 +1,4 @@
-"""The sources of hidden states: the model while a probe is trained, memory, or the store."""
+"""The sources of hidden states: the model, which computes them during training; memory; or the store."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from papa.model.replacement import Replacement
 
 @dataclass(frozen=True)
 class StreamedStates:
-    """Hidden states that the model computes when they are needed.
+    """Hidden states that the model computes whenever they are needed.
 
     Args:
         model: the frozen model.
-        replacement: returns what the layers of the model do with their heads now.
+        replacement: returns the current replacement of heads in each layer.
         dropout: whether the model uses dropout on training examples.
         rounded: whether hidden states are rounded to float16 like stored ones; they then have no gradient.
-        probed: whether a probe reads them; otherwise the model's own head turns them into logits.
+        probed: whether a probe reads them; otherwise the model's own head converts them to logits.
     """
 
     model: Model
@@ -42,15 +42,15 @@ class StreamedStates:
     probed: bool = True
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return float32 `[place, L+1, hidden]`, or logits `[token, word]`, on the model's device."""
+        """Return float32 `[position, L+1, hidden]`, or logits `[token, word]`, on the model's device."""
         dropout = self.dropout and batch.tokens.split == "train"
         if not self.probed:
             return self.model.scores(self.model.pack(batch.packed), self.replacement(), dropout).float()
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.rounded):
             states = self.model.run(self.model.pack(batch.packed), self.replacement(), dropout)
-        if batch.places is not None:
-            places = batch.places.to(self.model.device)
-            states = [state.index_select(0, places) for state in states]
+        if batch.positions is not None:
+            positions = batch.positions.to(self.model.device)
+            states = [state.index_select(0, positions) for state in states]
         hidden = torch.stack(states, dim=1)
         return hidden.half().float() if self.rounded else hidden.float()
 
@@ -75,9 +75,9 @@ class CachedStates:
             self.half[name] = states
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return float32 `[place, L+1, hidden]`, on the model's device."""
+        """Return float32 `[position, L+1, hidden]`, on the model's device."""
         rows = batch.tokens.tokens_of(batch.examples)
-        half = self.half[batch.tokens.split][rows if batch.places is None else rows[batch.places]]
+        half = self.half[batch.tokens.split][rows if batch.positions is None else rows[batch.positions]]
         return half.to(self.device).float()
 
 
@@ -88,13 +88,15 @@ def encoded(
     budget: TokenBudget,
     store: Callable[[Tensor, Tensor], None],
 ) -> Iterator[Tensor]:
-    """Call `store` with examples and their hidden states, float16 `[token, L+1, hidden]`; yield the examples."""
+    """Pass examples and their hidden states, float16 `[token, L+1, hidden]`, to `store`, and yield the examples."""
 
     def work(examples: Tensor, batch: Packed, _: int) -> None:
         states = model.run(batch, replacement)
         half = torch.stack([state.half() for state in states], dim=1).cpu()
         if not torch.isfinite(half).all():
-            raise InputError("A hidden state is not finite in float16; this model cannot be stored so.")
+            raise InputError(
+                "A hidden state is not finite in float16, so the hidden states of this model cannot be stored."
+            )
         store(examples, half)
 
     yield from budget.run(model, group, work)
@@ -104,20 +106,20 @@ def encoded(
 def stored_states(
     indices: Sequence[str], splits: Mapping[str, Tokens], model: str, variant: Variant
 ) -> Iterator[tuple[States, Index]]:
-    """Open stored hidden states by the index of each part; yield them, and the facts that the indices share.
+    """Open stored hidden states, given the index of each part; yield them and the facts that the indices share.
 
     Raises:
-        DamagedArtefact: they are those of other texts, of another model or of another variant.
+        DamagedArtefact: they belong to other texts, another model or another variant.
     """
     with HiddenStates.opened(indices) as hidden:
         index = hidden.index
-        of_texts = {name: count for name, _, _, count in index["splits"]}
-        if any(of_texts.get(split) != len(tokens.ids) for split, tokens in splits.items()):
-            raise DamagedArtefact(f"{indices[0]} is of the hidden states of other texts; {REBUILD}.")
+        stored_tokens = {name: count for name, _, _, count in index["splits"]}
+        if any(stored_tokens.get(split) != len(tokens.ids) for split, tokens in splits.items()):
+            raise DamagedArtefact(f"{indices[0]} belongs to the hidden states of other texts; {REBUILD}.")
         expected = {"corpus": splits["train"].provenance["corpus"], "model": model, **names_of(variant)}
         for key, value in expected.items():
             if index[key] != value:
                 raise DamagedArtefact(
-                    f"{indices[0]} is of hidden states with {key} {index[key]} where {value} was expected; {REBUILD}."
+                    f"{indices[0]} belongs to hidden states with {key} {index[key]} instead of {value}; {REBUILD}."
                 )
-        yield (lambda batch: hidden.read(batch.examples, batch.tokens, batch.places)), index
+        yield (lambda batch: hidden.read(batch.examples, batch.tokens, batch.positions)), index

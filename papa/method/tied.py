@@ -1,6 +1,6 @@
-"""Tied constants: kinds of matrices in which all pairs of slots of one class have the same value.
+"""Tied constants: kinds of matrices in which all pairs of slots of the same class share one value.
 
-The kinds form a ladder. Each kind divides the classes of a simpler one, and so adds one kind of information.
+The kinds form a ladder: each divides the classes of a simpler kind, and so adds one piece of information.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ TIED = tuple(name for name, kind in KINDS.items() if kind.classes)
 
 
 def classes_of(kind: str, slots: int) -> Tensor:
-    """Return the class of each pair of slots in constants of a kind; pairs of one class have the same value.
+    """Return the class of each pair of slots in constants of a kind; pairs of the same class share one value.
 
     Args:
         kind: one of `TIED`.
-        slots: slots of the layout.
+        slots: number of slots in the layout.
 
     Returns:
         int32 `[query, key]`.
@@ -35,6 +35,6 @@ def classes_of(kind: str, slots: int) -> Tensor:
     """
     class_of = KINDS[kind].class_of
     if class_of is None:
-        raise InputError(f"Constants of the kind {kind!r} have no tied entries; those that have are {', '.join(TIED)}.")
+        raise InputError(f"Constants of the kind {kind!r} have no tied entries; kinds that do are {', '.join(TIED)}.")
     slot = torch.arange(slots)
     return class_of(slot[:, None], slot[None, :]).int()

@@ -1,4 +1,4 @@
-"""The stage that measures a variant: a probe for each seed, its outcomes, and the runs that record them (App. B).
+"""The stage that measures a variant: it trains a probe for each seed and records its outcomes and its run (App. B).
 
 All probes are trained in the same way. They differ in the objective, in the source of hidden states (the store or the
 model), and in whether constants are trained with the probe.
@@ -47,37 +47,37 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Source:
-    """The hidden states of a job, and facts about them.
+class StateSource:
+    """The source of a job's hidden states: the store or the model.
 
     Args:
-        states: returns them, batch by batch.
-        sizes: their sizes.
-        heads, kept: number of heads of the model, and of those that keep their attention.
-        weights: digest of the model's weights.
-        sources: the model's entries in the trace.
-        model: the model, if it computes the states; None if they are stored.
-        trained_constants: returns new constants to be trained with a probe, if any.
+        states: maps a batch to its hidden states.
+        sizes: the sizes of the hidden states.
+        heads, kept: number of heads in the model, and number of heads that keep their attention.
+        weights_digest: digest of the model's weights.
+        digests: digests of the model, for the trace of the job.
+        model: the model that computes the states; None if they are stored.
+        trained_constants: creates the constants that are trained with a probe, if any.
     """
 
     states: States
     sizes: ProbeSizes
     heads: int
     kept: int
-    weights: str
-    sources: Mapping[str, str]
+    weights_digest: str
+    digests: Mapping[str, str]
     model: Model | None = None
     trained_constants: Callable[[], Sequence[TrainedConstants]] = tuple
 
     @property
     def device(self) -> str:
-        """The kind of device that hidden states are on."""
+        """Type of the device that holds the hidden states, such as "cpu"."""
         return "cpu" if self.model is None else self.model.device.type
 
 
 @dataclass(frozen=True)
 class TrainedProbe:
-    """The probe of one seed: its run, its outcomes and their facts, and the trained tensors by name."""
+    """The probe of one seed: its run, its outcomes with their facts, and its trained tensors by name."""
 
     run: Run
     outcomes: pa.Table
@@ -90,39 +90,39 @@ class TrainedProbe:
 
 
 def train_probe(job: Job[ProbeOf]) -> str:
-    """Stage *probe*: train a probe for each seed and record its outcomes of every validation example (Sec. 4).
+    """Stage *probe*: train a probe for each seed and record its outcome on every validation example (Sec. 4).
 
-    It writes the runs as JSON, the outcomes as Parquet, and the probes as safetensors. A probe's tensors include the
-    constants that were trained with it, but not the embeddings that a probe of masked tokens is tied to. Probes of
-    other seeds with the same trace stay in the files. If the model's own head takes the place of a probe, nothing is
-    trained, and the file of the probes is empty.
+    Runs are written as JSON, outcomes as Parquet, and probes as safetensors. A probe's tensors include constants that
+    were trained with it, but not the embeddings to which a probe for masked tokens is tied. Existing probes of other
+    seeds are kept if their trace is the same. If the model's own head predicts instead of a probe, nothing is trained,
+    and the probes file has no tensors.
 
     Raises:
-        Diverged: the loss is no longer finite; the state after the last good epoch is kept with the probes.
-        InputError: constants or order are those of another model, or constants are to be trained on masked tokens.
-        DamagedArtefact: stored hidden states are those of another job.
+        Diverged: the loss is no longer finite; the parameters after the last finite epoch are saved next to the probes.
+        InputError: the constants or the order belong to another model, or constants to be trained lack labels.
+        DamagedArtefact: the stored hidden states belong to another job.
     """
     import pyarrow as pa
 
     settings, splits = job.settings, Tokens.read(job.input("tokens"))
     with (_streamed if settings.streamed else _stored)(job, splits) as source:
-        trace = job.trace(**source.sources)
-        trained, checkpoints = _trained_before(job, trace), dict[int, Checkpoint]()
+        trace = job.trace(**source.digests)
+        probe_of, checkpoints = _finished_probes(job, trace), dict[int, Checkpoint]()
         for seed in settings.seeds:
-            if seed not in trained:
-                of_seed = replace(trace, settings={**trace.settings, "seed": seed})
-                place = Path(job.output("runs")).with_suffix(f".seed-{seed}")
-                more = seed != settings.seeds[-1]
-                # a finished probe waits in its checkpoint for the other seeds
-                checkpoints[seed] = Checkpoint(place, of_seed, job.machine, source.device, to_the_end=more)
-                trained[seed] = _train(job, splits, source, seed, checkpoints[seed])
-    probes = [trained[seed] for seed in sorted(trained)]
-    score = fmean(trained[seed].score(str(settings.metric)) for seed in settings.seeds)
+            if seed not in probe_of:
+                seed_trace = replace(trace, settings={**trace.settings, "seed": seed})
+                path = Path(job.output("runs")).with_suffix(f".seed-{seed}")
+                is_last = seed == settings.seeds[-1]
+                # a finished probe stays in its checkpoint until the probes of all seeds are written
+                checkpoints[seed] = Checkpoint(path, seed_trace, job.machine, source.device, to_the_end=not is_last)
+                probe_of[seed] = _train(job, splits, source, seed, checkpoints[seed])
+    probes = [probe_of[seed] for seed in sorted(probe_of)]
+    score = fmean(probe_of[seed].score(str(settings.metric)) for seed in settings.seeds)
     tensors = {f"seed-{probe.run.seed}/{name}": values for probe in probes for name, values in probe.state.items()}
     write_tensors(tensors, job.output("probes"), {}, trace)
     outcomes = pa.concat_tables([probe.outcomes for probe in probes]).unify_dictionaries()
     write_table(outcomes, job.output("outcomes"), probes[-1].facts, trace)
-    # runs are written last, because readers of runs expect the other files
+    # runs are written last, because their readers expect the other files to exist
     write_runs([probe.run for probe in probes], job.output("runs"), trace)
     for checkpoint in checkpoints.values():
         checkpoint.discard()
@@ -134,7 +134,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
 
 
 def _train(
-    job: Job[ProbeOf], splits: Mapping[str, Tokens], source: Source, seed: int, checkpoint: Checkpoint
+    job: Job[ProbeOf], splits: Mapping[str, Tokens], source: StateSource, seed: int, checkpoint: Checkpoint
 ) -> TrainedProbe:
     import pyarrow as pa
 
@@ -145,14 +145,14 @@ def _train(
     try:
         epochs = fit_objective(objective, source.states, modules, settings.training, seed, checkpoint)
     except Diverged as error:
-        good = Path(job.output("probes")).with_suffix(LAST_GOOD.format(seed=seed))
-        write_tensors(_state_of(modules), good, {}, job.trace(**source.sources))
-        raise Diverged(f"{error} The state after epoch {error.good} is kept in {good}.") from None
+        last_good = Path(job.output("probes")).with_suffix(LAST_GOOD.format(seed=seed))
+        write_tensors(_state_of(modules), last_good, {}, job.trace(**source.digests))
+        raise Diverged(f"{error} The state after epoch {error.good} is saved in {last_good}.") from None
     variant, facts = Variant.parse(settings.variant), splits["train"].provenance
     point: dict[str, Any] = {"model": settings.model.model.name, "task": settings.task, **names_of(variant)}
     point |= {"fraction": str(variant.fraction)}
     layout = {key: facts[key] for key in ("corpus", "slots", "style", "segments")}
-    trained = epochs[: settings.training.epochs]
+    trained_epochs = epochs[: settings.training.epochs]
     run = Run(
         **point,
         kept=source.kept,
@@ -162,19 +162,19 @@ def _train(
         rows=SplitCounts(**facts["rows"]),
         rows_available=SplitCounts(**facts["rows_available"]),
         cut=SplitCounts(**{split: tokens.cut for split, tokens in splits.items()}),
-        curve=[{"epoch": number, "loss": epoch.loss} for number, epoch in enumerate(trained, start=1)],
+        curve=[{"epoch": number, "loss": epoch.loss} for number, epoch in enumerate(trained_epochs, start=1)],
         provenance=Origin(
-            weights=source.weights, **layout, encoder_dropout=settings.encoder_dropout, papa_version=__version__
+            weights=source.weights_digest, **layout, encoder_dropout=settings.encoder_dropout, papa_version=__version__
         ),
     )
-    point |= {"weights": source.weights, "corpus": facts["corpus"], **objective.facts}
+    point |= {"weights": source.weights_digest, "corpus": facts["corpus"], **objective.facts}
     outcomes = objective.table([epoch.kept for epoch in epochs])
     outcomes = outcomes.add_column(0, "seed", pa.repeat(pa.scalar(seed, pa.int32()), len(outcomes)))
     return TrainedProbe(run, outcomes, point, _state_of(modules))
 
 
-def _trained_before(job: Job[ProbeOf], trace: Trace) -> dict[int, TrainedProbe]:
-    """Return the finished probes in the outputs of a job, by seed; none if a trace differs or a file is damaged."""
+def _finished_probes(job: Job[ProbeOf], trace: Trace) -> dict[int, TrainedProbe]:
+    """Read the finished probes in a job's outputs, by seed; none if a trace differs or a file is damaged."""
     import pyarrow.compute as pc
 
     if any(_of_content(trace_of(path)) != _of_content(trace) for path in job.outputs.values()):
@@ -205,29 +205,30 @@ def _of_content(trace: Trace | None) -> Trace | None:
 
 
 @contextmanager
-def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]:
-    """Open the hidden states that earlier jobs have stored."""
+def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
+    """Open the hidden states that earlier jobs stored."""
     settings, indices = job.settings, job.inputs["index"]
     with stored_states(indices, splits, settings.model.model.name, Variant.parse(settings.variant)) as (states, index):
         sizes = ProbeSizes(**{field.name: index[field.name] for field in fields(ProbeSizes)})
         trace = trace_of(indices[0])
         inputs = trace.inputs if trace else {}
-        sources = {name: digest for name, digest in inputs.items() if name in SourceDigests.names}
-        yield Source(states, sizes, index["heads"], index["kept"], index["weights"], sources)
+        digests = {name: digest for name, digest in inputs.items() if name in SourceDigests.names}
+        yield StateSource(states, sizes, index["heads"], index["kept"], index["weights"], digests)
 
 
 @contextmanager
-def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Source]:
-    """Compute hidden states with the model, rounded like stored ones if such states could be stored.
+def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
+    """Compute hidden states with the model.
 
-    They stay float32 if constants are trained or no probe learns labels.
+    They are rounded like stored ones, unless constants are trained or no probe learns labels: such states are never
+    stored and stay float32.
     """
     settings, tokens = job.settings, splits["train"]
     variant, target = Variant.parse(settings.variant), settings.target
     if variant.trained and not target.learns_labels:
         raise InputError(
-            f"The constant of {variant.path} is trained, which needs labels and a probe; give a task without them "
-            "another constant."
+            f"The constant of {variant.path} is trained, which needs labels and a probe; choose another constant for "
+            "this task."
         )
     model = model_of(settings.model, job.machine)
     constants, heads = replaced_by(job, model, tokens.provenance)
@@ -245,8 +246,8 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[Sourc
     rounded = target.learns_labels and not variant.trained
     states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, target.probed)
     weights, sizes = str(model.weights), ProbeSizes.of(model, tokens.n)
-    sources = sources_of(settings.model.model, weights, job.machine)
-    yield Source(states, sizes, total, total - len(replaced), weights, sources, model, trained_constants)
+    digests = sources_of(settings.model.model, weights, job.machine)
+    yield StateSource(states, sizes, total, total - len(replaced), weights, digests, model, trained_constants)
 
 
 def _state_of(modules: Sequence[nn.Module]) -> dict[str, Tensor]:

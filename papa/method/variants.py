@@ -1,4 +1,4 @@
-"""The variant of a job: its names in artefacts, its constants, and the heads that it replaces."""
+"""The variant of a job: its constants, the heads that it replaces, and the names of both in artefacts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def names_of(variant: Variant) -> dict[str, str | None]:
-    """Return the names of a variant's constant and order; None if it has none."""
+    """Return the names of a variant's constant and order, None for each that it lacks."""
     parts = {"constant": variant.constant, "order": variant.order}
     return {key: None if part is None else part.name for key, part in parts.items()}
 
@@ -30,7 +30,7 @@ def replaced_by(
 ) -> tuple[Tensor | Matrices | Outputs | None, list[Head] | None]:
     """Return the constants of a job's variant (None if nothing is replaced) and the replaced heads (None for all).
 
-    `facts` are those of the texts; see `constants_for`.
+    `facts` are the facts of the texts; see `constants_for`.
     """
     variant, order = Variant.parse(job.settings.variant), job.optional_input("order")
     if variant.constant is None:
@@ -39,5 +39,5 @@ def replaced_by(
     if variant.order is None:
         return constants, None
     if order is None:
-        raise InputError(f"The variant {variant.path} needs an order of heads, and none was given.")
+        raise InputError(f"The variant {variant.path} needs an order of heads, but none was given; give one.")
     return constants, heads_to_replace(order, variant, model)

@@ -16,7 +16,7 @@ import torch
 from papa.config.job import Job
 from papa.config.settings import Machine
 from papa.config.stages import Encoding
-from papa.data.weights import NO_CODE, WEIGHTS, place_of, revision_of, sources_of, weights_digest
+from papa.data.weights import NO_CODE, WEIGHT_FILES, location_of, revision_of, sources_of, weights_digest
 from papa.errors import InputError, count, first_line
 from papa.files import Trace
 from papa.model.check import refused
@@ -77,15 +77,15 @@ def model_of(encoding: Encoding, machine: Machine) -> Model:
     digest = weights_digest(identity, machine)
     if identity.weights is not None and identity.weights != digest:
         raise InputError(
-            f"The weights of model {identity.name} in {place_of(identity, machine)} changed during the workflow: their "
-            f"SHA-256 was {identity.weights} and is now {digest}; restore them, or start the workflow again, which "
-            "rebuilds all results of this model."
+            f"The weights of model {identity.name} in {location_of(identity, machine)} changed during the workflow: "
+            f"their SHA-256 was {identity.weights} and is now {digest}; restore them, or start the workflow again, "
+            "which rebuilds all results of this model."
         )
     device, kept = machine.device, _kept.get()
-    key = (digest, place_of(identity, machine), revision_of(identity, machine), device)
+    key = (digest, location_of(identity, machine), revision_of(identity, machine), device)
     model = None if kept is None else kept.get(key)
     if model is None:
-        model = load_model(place_of(identity, machine), revision_of(identity, machine), device)
+        model = load_model(location_of(identity, machine), revision_of(identity, machine), device)
         if kept is not None:
             kept[key] = model
     model.precision, model.weights = getattr(torch, encoding.precision), digest
@@ -236,7 +236,7 @@ def _usable(device: str) -> str:
 
 def _is_pickled(path_or_id: str, revision: str | None) -> bool:
     """Return whether a loaded model came from pickled files; transformers prefers safetensors."""
-    safe = [name for name in WEIGHTS if name.startswith("model.safetensors")]
+    safe = [name for name in WEIGHT_FILES if name.startswith("model.safetensors")]
     if Path(path_or_id).is_dir():
         return not any(Path(path_or_id, name).is_file() for name in safe)
     from huggingface_hub import try_to_load_from_cache

@@ -11,7 +11,7 @@ import pandas as pd
 from papa.config.measures import MEASURES, METRICS
 from papa.config.stages import GridView
 from papa.errors import InputError, count
-from papa.method.pictures import PANELS, inline, styled
+from papa.method.pictures import PANELS_PER_ROW, inline, styled
 from papa.results.grids import once, varied
 from papa.results.losses import COUNTS
 from papa.results.outcomes import ALL, is_probed
@@ -120,7 +120,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
 
     # the lines of one panel carry the clicks for all panels, because all share the legends
     first, *others = tasks
-    columns = min(PANELS, len(tasks))
+    columns = min(PANELS_PER_ROW, len(tasks))
     margin = 90 + 5 * min(34, max([18, *map(len, names)]))
     room = columns * (width + margin - 24)
     title = alt.Title(wrap(grid.title, room // 9), subtitle=wrap(once(grid), room // 6), fontSize=15, offset=14)

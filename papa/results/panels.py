@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES
-from papa.method.pictures import PANELS, styled
+from papa.method.pictures import PANELS_PER_ROW, styled
 from papa.results.outcomes import ALL
 from papa.results.summary import fractions_of
 
@@ -36,7 +36,7 @@ CURVE = ["line", "subset"]
 LABEL = 11
 """The height of a label on the right of a panel, in pixels."""
 LABELS = ("text", "end", "at", "floor", "color", "thick", "line", "subset")
-PAGE_LEGEND = {"columns": PANELS, "labelFontSize": 12, "labelLimit": 400}
+PAGE_LEGEND = {"columns": PANELS_PER_ROW, "labelFontSize": 12, "labelLimit": 400}
 """The legends of figures that only the HTML report has."""
 Layers = list["alt.Chart"]
 """Layers of an Altair chart."""
@@ -48,7 +48,7 @@ class PanelGrid:
 
     width: float
     height: float
-    columns: int = PANELS
+    columns: int = PANELS_PER_ROW
     title: str = ""
     legend: Mapping[str, Any] = field(default_factory=dict)
 

@@ -49,7 +49,7 @@ def test_averages_of_parts_add_up_to_those_of_the_corpus(tiny, corpus):
     for wrong in (places[:2], [places[0], places[0], places[1]], [corpus / "whole.h5"] * 3):
         with pytest.raises(InputError, match=r"The averages of . parts are needed"):
             jobs.merge(wrong, corpus / "wrong.h5")
-    with pytest.raises(InputError, match="is the average over a part of a corpus, 1of3"):
+    with pytest.raises(InputError, match="is an average over only part 1of3 of a corpus"):
         jobs.store(tiny, corpus / "x.json", "average/all", tokens=tokens, constants=places[0])
 
 

@@ -312,7 +312,7 @@ def test_a_choice_without_a_question_stands_behind_the_token_that_ends_texts(tin
     ((placed, _),) = place_choices(tokenizer, None, [["a b", "c"]], 6)
     assert tokenizer.convert_ids_to_tokens(placed.ids) == ["[SEP]", "a", "b"] and placed.begin == 1
     tokenizer.eos_token = None
-    with pytest.raises(papa.InputError, match="no token that begins or ends texts"):
+    with pytest.raises(papa.InputError, match="neither a BOS nor an EOS token"):
         list(place_choices(tokenizer, None, [["a b", "c"]], 6))
 
 
@@ -345,7 +345,7 @@ def test_what_a_batch_of_questions_takes_counts_all_of_their_choices(corpus):
 
 def test_questions_are_not_laid_out_for_an_encoder(model, tokenizer, data, place_tiny):
     prepare(data, corpus_of(data, **BLIMP))
-    with pytest.raises(papa.InputError, match="Model tiny is no decoder"):
+    with pytest.raises(papa.InputError, match="Model tiny is not a decoder"):
         jobs.lay_out(place_tiny(model, tokenizer), data, SLOTS)
 
 
@@ -387,9 +387,9 @@ def test_one_way_of_reading_labels_fits_all_rows(tmp_path):
 @pytest.mark.parametrize(
     ("choices", "answers", "message"),
     [
-        ([["x", "y"], ["x", "y", "z"]], [1, 3], r"no choice .*in 1 of 2 rows .*: 1\)"),
-        ([["x", "y"], ["x", "y"]], [1, -1], r"no choice .*in 1 of 2 rows"),
-        ([["x", "y"], ["x", "y"]], ["x", "w"], r"no choice \(it has to be the text of a choice or"),
+        ([["x", "y"], ["x", "y", "z"]], [1, 3], r"not a choice .*in 1 of 2 rows .*: 1\)"),
+        ([["x", "y"], ["x", "y"]], [1, -1], r"not a choice .*in 1 of 2 rows"),
+        ([["x", "y"], ["x", "y"]], ["x", "w"], r"not a choice \(it must be the text of a choice or"),
         ([["x", "y"], ["x"]], [0, 0], "fewer than two choices in column choices in 1 of 2 rows"),
         ([["x", "y"], ["x", " "]], [0, 1], "an empty choice in column choices in 1 of 2 rows"),
         ([["x", "y"], ["x", "y"]], [1, 1], "All training rows have the same right choice"),

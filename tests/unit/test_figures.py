@@ -448,7 +448,7 @@ def test_slots_in_most_use_are_drawn():
 
 def test_heads_that_do_not_exist_are_named(tmp_path):
     constants = averages([3] * N)
-    with pytest.raises(papa.InputError, match=r"no head \[0, 11\].*layers are 0 to 2 and heads 0 to 4"):
+    with pytest.raises(papa.InputError, match=r"no head \[0, 11\].*layers 0 to 2 and heads 0 to 4"):
         draw(tmp_path, constants, [(1, 1), (0, 11)])
     with pytest.raises(papa.InputError, match=r"no head \[-1, 2\]"):
         draw(tmp_path, constants, [(-1, 2)])

@@ -91,7 +91,7 @@ def test_bad_requests_say_what_there_is():
         generate("poems", "train", 10, 0)
     with pytest.raises(InputError, match="they have train, validation"):
         generate("roles", "test", 10, 0)
-    with pytest.raises(InputError, match="without repeating an example"):
+    with pytest.raises(InputError, match="more would repeat examples"):
         generate("negation", "validation", 100_000, 0)
 
 

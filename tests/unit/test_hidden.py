@@ -72,9 +72,9 @@ def test_hidden_states_of_parts_are_those_of_all(tiny, corpus, tokens, opened):
     for split in Tokens.read(tokens).values():
         chosen = torch.randperm(len(split))
         torch.testing.assert_close(apart.read(chosen, split), together.read(chosen, split), atol=2e-3, rtol=1e-3)
-    with pytest.raises(DamagedArtefact, match=r"4of5\.hidden begins with row 58 where 39 was expected"):
+    with pytest.raises(DamagedArtefact, match=r"4of5\.hidden begins at row 58 and not 39"):
         opened([*parts[:2], *parts[3:]])
-    with pytest.raises(DamagedArtefact, match="not all rows are there"):
+    with pytest.raises(DamagedArtefact, match="so rows are missing"):
         opened(parts[:-1])
 
 
@@ -101,7 +101,7 @@ def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens, opene
     with pytest.raises(DamagedArtefact, match=r"the hidden states of row 5 are not"):
         check_part(index, train.lengths.tolist())
     hidden.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(DamagedArtefact, match=r"1of1\.hidden is damaged or of other hidden states"):
+    with pytest.raises(DamagedArtefact, match=r"1of1\.hidden is damaged or does not match its index"):
         opened([index])
     hidden.write_bytes(content[:-2])
     with pytest.raises(DamagedArtefact, match=r"1of1\.hidden has"):
@@ -122,7 +122,7 @@ def test_indices_of_different_hidden_states_do_not_go_together(tiny, corpus, tok
 def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, tokens, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("papa.method.hidden.shutil.disk_usage", lambda path: usage(10, 9, 1))
-    with pytest.raises(papa.InputError, match=r"the disk of .* has 0\.0 kB free"):
+    with pytest.raises(papa.InputError, match=r"the disk of .* has only 0\.0 kB free"):
         jobs.store(tiny, corpus / "x" / "1of1.json", tokens=tokens)
     assert list((corpus / "x").iterdir()) == []
 
@@ -144,15 +144,15 @@ def test_averages_of_other_weights_layouts_or_texts_are_refused(tiny, corpus, to
 @pytest.mark.parametrize(
     ("variant", "what"),
     [
-        ("average/all", "constant zeros where average was"),
-        ("zeros/lambda-0/kept-1of2", "order None where lambda-0 was"),
-        ("original", "constant zeros where None was"),
+        ("average/all", "constant zeros instead of average"),
+        ("zeros/lambda-0/kept-1of2", "order None instead of lambda-0"),
+        ("original", "constant zeros instead of None"),
     ],
 )
 def test_hidden_states_of_another_job_are_refused(tiny, corpus, tokens, variant, what):
     index = stored(tiny, corpus, variant="zeros/all")
     given = {"tokens": tokens, "labels": corpus / "labels.parquet", "index": index}
-    with pytest.raises(DamagedArtefact, match=rf"1of1.json is of hidden states with {what} expected"):
+    with pytest.raises(DamagedArtefact, match=rf"1of1.json belongs to hidden states with {what};"):
         jobs.probe(tiny, corpus / "run.json", variant=variant, **given)
-    with pytest.raises(DamagedArtefact, match="with model tiny where other was expected"):
+    with pytest.raises(DamagedArtefact, match="with model tiny instead of other"):
         jobs.probe("other", corpus / "run.json", variant="zeros/all", **given)

@@ -14,8 +14,8 @@ from papa.config.settings import Machine
 from papa.config.stages import ModelId
 from papa.data.generated import generate
 from papa.data.generated.known import FIRST, INDUCTION, KNOWN, NEEDED, PREVIOUS, known_model
-from papa.data.generated.recall import LONGEST, NEW_WORDS, REPEATED_WORDS, WORDS
-from papa.data.weights import place_of, weights_digest
+from papa.data.generated.recall import MAXIMUM_WORDS, NEW_WORDS, REPEATED_WORDS, WORDS
+from papa.data.weights import location_of, weights_digest
 from papa.files import read_table, write_table
 
 SLOTS, TEXTS = 48, 200
@@ -90,7 +90,7 @@ def test_texts_repeat_what_they_should():
         assert f" {' '.join(words[new:])} " in f" {' '.join(words[:new])} "
     distances = {len(set(words)) - words.index(words[len(set(words))]) for words in map(str.split, texts("repeats"))}
     assert len(distances) >= 20
-    assert all(len(set(text.split())) == len(text.split()) <= LONGEST for text in texts("no-repeats"))
+    assert all(len(set(text.split())) == len(text.split()) <= MAXIMUM_WORDS for text in texts("no-repeats"))
 
 
 @pytest.mark.parametrize("name", ["repeats", "no-repeats"])
@@ -128,7 +128,7 @@ def test_the_stock_model_knows_what_comes_again_and_nothing_else(stock, tokenize
 def test_it_is_one_model_wherever_it_is_made(name, monkeypatch, tmp_path):
     model = ModelId(name="tiny", known=name)
     digest = weights_digest(model, Machine())
-    assert place_of(model, Machine()) == str(known_model(name)) and model.origin == f"known {name}"
+    assert location_of(model, Machine()) == str(known_model(name)) and model.origin == f"known {name}"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert weights_digest(model, Machine()) == digest
 

@@ -9,7 +9,7 @@ import transformers
 import papa
 from papa.data.generated import generate
 from papa.data.generated.known import known_model
-from papa.data.generated.looking import ANSWER, FIRST_WORD, LOOKUP, PREVIOUS, SAID, SECOND_WORD, SLOTS, START
+from papa.data.generated.looking import ANSWER, ANSWER_SIZE, FIRST_WORD, LOOKUP, PREVIOUS, SECOND_WORD, SLOTS, START
 from papa.data.generated.twice import LENGTHS
 
 TEXTS = 400
@@ -109,7 +109,7 @@ def test_heads_of_the_stock_model_look_where_they_should(stock, inputs):
 
 def test_the_stock_model_says_in_every_slot_whether_the_first_word_stands_twice(stock, inputs, texts):
     twice = torch.tensor(texts["label"].eq("twice").tolist())
-    expected = torch.where(twice, SAID, -SAID)[:, None, None] * torch.tensor([1.0, -1.0])
+    expected = torch.where(twice, ANSWER_SIZE, -ANSWER_SIZE)[:, None, None] * torch.tensor([1.0, -1.0])
     distance = (stock.hidden_states[-1][..., ANSWER] - expected).abs()
     assert distance[inputs["attention_mask"].bool()].max() < 1e-3
 
@@ -133,7 +133,7 @@ def test_constants_in_all_heads_but_the_lookup_head_change_nothing(model, inputs
     others = [head for head in ALL if head != LOOKUP]
     assert (states_of_cls(model, inputs, constants=average, heads=others) - original).abs().max() < 1e-3
     replaced = states_of_cls(model, inputs, constants=average, heads=[LOOKUP])
-    assert (replaced - original)[..., ANSWER].abs().max() > SAID
+    assert (replaced - original)[..., ANSWER].abs().max() > ANSWER_SIZE
 
 
 @pytest.mark.parametrize("head", ALL)

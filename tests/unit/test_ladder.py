@@ -189,7 +189,7 @@ def test_a_file_of_other_shape_than_its_kind_has_is_damaged(both, tmp_path):
     averages = papa.average_attention(model, [inputs], "sink")
     averages.kind = "by-distance"
     averages.save(tmp_path / "c.h5")
-    with pytest.raises(DamagedArtefact, match="contains no averages of papa"):
+    with pytest.raises(DamagedArtefact, match="contains no averages made by papa"):
         ConstantMatrices.load(tmp_path / "c.h5")
 
 
@@ -276,11 +276,11 @@ def test_rungs_have_names_and_are_parsed_from_them(kind):
 def test_constants_that_are_no_matrices_are_refused_where_matrices_are_needed(both):
     _, model, inputs = both
     outputs = papa.average_attention(model, [inputs], "mean-output")
-    with pytest.raises(papa.InputError, match="no matrix"):
+    with pytest.raises(papa.InputError, match="no entries for pairs of slots"):
         outputs.by_pair()
     with pytest.raises(papa.InputError, match="no tied entries"):
         classes_of("average", 3)
-    with pytest.raises(papa.InputError, match="There is no average 'uniform'"):
+    with pytest.raises(papa.InputError, match="'uniform' is not a kind of average"):
         papa.average_attention(model, [inputs], "uniform")
     with pytest.raises(papa.InputError, match="this model needs"):
         model.hidden_states(inputs, Matrices(torch.rand(1, 1, 2), classes_of("sink", 5)))

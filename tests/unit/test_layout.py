@@ -8,7 +8,7 @@ import papa
 from papa.config.job import Job
 from papa.config.settings import Machine
 from papa.config.stages import ModelId, TokensOf
-from papa.data.layout import place
+from papa.data.layout import place_texts
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
 from papa.data.weights import digest_of_model
@@ -40,17 +40,17 @@ def test_two_texts_share_the_slots_half_and_half(tokenizer):
 
 def test_a_text_longer_than_its_room_is_cut_and_counted(tokenizer):
     letters = "a b c d e f g h i j k l m"
-    single = next(place(tokenizer, [letters], None, slots=9))
+    single = next(place_texts(tokenizer, [letters], None, slots=9))
     assert single.slots == [0, 1, 2, 3, 4, 5, 6, 7, 8] and single.cut == 13 - 7
-    pair = next(place(tokenizer, [letters], ["a"], slots=12))
+    pair = next(place_texts(tokenizer, [letters], ["a"], slots=12))
     assert pair.slots == [0, 1, 2, 3, 4, 5, 6, 7, 11] and pair.cut == 13 - 5
-    assert next(place(tokenizer, ["a"], [letters], slots=12)).slots == [0, 1, 6, 7, 8, 9, 10, 11]
+    assert next(place_texts(tokenizer, ["a"], [letters], slots=12)).slots == [0, 1, 6, 7, 8, 9, 10, 11]
 
 
 def test_the_published_code_cuts_single_texts_to_half_but_not_words(tokenizer):
     letters = "a b c d e f g h i"
-    assert next(place(tokenizer, [letters], None, slots=10, style="published_code")).slots == [0, 1, 2, 3, 4, 9]
-    words = next(place(tokenizer, [letters.split()], None, slots=12, style="published_code"))
+    assert next(place_texts(tokenizer, [letters], None, slots=10, style="published_code")).slots == [0, 1, 2, 3, 4, 9]
+    words = next(place_texts(tokenizer, [letters.split()], None, slots=12, style="published_code"))
     assert words.slots == [*range(10), 11] and words.cut == 0
 
 
@@ -72,7 +72,7 @@ def test_segments_of_the_published_code_are_those_of_its_tokenizer_call_for_cut_
 
 
 def test_a_word_is_numbered_on_its_first_sub_token(tokenizer):
-    placed = next(place(tokenizer, [["ab", "c", "def"]], None, slots=13))
+    placed = next(place_texts(tokenizer, [["ab", "c", "def"]], None, slots=13))
     assert placed.words == [-1, 0, -1, 1, 2, -1, -1, -1]
 
 
@@ -81,7 +81,7 @@ def test_words_that_leave_no_sub_token_are_no_token(tokenizer):
 
     tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer()
     texts = [["\u200d"], ["\u00ad", "ab", "\ufe0f"], ["\ufeff", "\x01"]]
-    empty, words, controls = place(tokenizer, texts, None, slots=7)
+    empty, words, controls = place_texts(tokenizer, texts, None, slots=7)
     assert empty.words == controls.words == [-1, -1] and empty.slots == [0, 6]
     assert words.words == [-1, 1, -1, -1]
 
@@ -102,10 +102,10 @@ def test_a_tokenizer_with_two_separators_puts_the_second_text_after_both(tokeniz
     [
         ({"first": ["a"], "slots": 2}, "no room"),
         ({"first": ["a"], "slots": 9, "style": "code"}, "paper, published_code"),
-        ({"first": ["a"], "second": ["b", "c"], "slots": 9}, "must agree"),
+        ({"first": ["a"], "second": ["b", "c"], "slots": 9}, "equally long lists"),
         ({"first": "a b", "slots": 9}, "list of texts"),
-        ({"first": [["a"]], "second": ["b"], "slots": 9}, "a single list of words"),
-        ({"first": ["a"], "slots": 600}, "take fewer slots"),
+        ({"first": [["a"]], "second": ["b"], "slots": 9}, "leave out the second texts"),
+        ({"first": ["a"], "slots": 600}, "set fewer slots"),
     ],
 )
 def test_what_cannot_be_laid_out_is_said(tokenizer, arguments, message):
@@ -200,5 +200,5 @@ def test_special_tokens_of_a_decoder_stand_next_to_its_texts(tokenizer):
 
 
 def test_words_of_a_decoder_keep_their_numbers():
-    (placed,) = place(byte_decoder(add_prefix_space=True), [["ab", "c"]], None, slots=11)
+    (placed,) = place_texts(byte_decoder(add_prefix_space=True), [["ab", "c"]], None, slots=11)
     assert placed.words == [0, -1, -1, 1, -1] and placed.slots == [0, 1, 2, 3, 4]

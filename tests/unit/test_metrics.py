@@ -219,7 +219,7 @@ def test_every_metric_has_readings():
 @pytest.mark.parametrize(
     ("gold", "predicted", "said"),
     [
-        ([0, 1], [0], r"one prediction and one unit for each label"),
+        ([0, 1], [0], r"differ in length; give one of each"),
         ([], [], r"nothing to score"),
         ([0, 2], [0, 1], r"indices of the 2 label names"),
         ([0, 1], [0, -1], r"indices of the 2 label names"),

@@ -100,9 +100,9 @@ def test_a_masked_batch_is_the_batch_with_its_masks(tokens, masking):
     examples = torch.tensor([5, 0, 11])
     batch, plain = masked_batch(part, masks, examples), part.batch(examples)
     assert torch.equal(batch.packed.slots, plain.slots) and torch.equal(batch.packed.lengths, plain.lengths)
-    assert torch.equal(batch.gold, plain.ids[batch.places])
+    assert torch.equal(batch.gold, plain.ids[batch.positions])
     differ = (batch.packed.ids != plain.ids).nonzero().squeeze(1)
-    assert len(batch.places) and set(differ.tolist()) <= set(batch.places.tolist())
+    assert len(batch.positions) and set(differ.tolist()) <= set(batch.positions.tolist())
 
 
 def test_a_tokenizer_without_mask_token_is_refused(tokenizer):
@@ -146,7 +146,7 @@ def test_blocks_are_other_texts_than_their_rows(tiny, tokens):
         train(tiny, tokens, constants=average, variant="average/all")
     assert train(tiny, tokens, constants=average, variant="average-of-lines/all")["kept"] == 0
     write_table(pa.table({"label": [0] * 67}), labels, {"fingerprint": "f", "label_names": ["x"]})
-    with pytest.raises(papa.InputError, match="made of other texts than these"):
+    with pytest.raises(papa.InputError, match="was not made from the texts of these tokens"):
         GoldLabels.read(Tokens.read(tokens), labels)
 
 
@@ -170,7 +170,7 @@ def test_the_probe_is_the_papers_formula(inputs, size):
 
 
 def test_an_unknown_activation_is_refused():
-    with pytest.raises(papa.InputError, match="There is no activation 'wobble'"):
+    with pytest.raises(papa.InputError, match="'wobble' is not an activation"):
         MlmProbe(LAYERS, HIDDEN, torch.zeros(3, 5), "wobble")
 
 
@@ -227,7 +227,7 @@ def test_hidden_states_of_masked_tokens_are_the_models(tiny, tokens, masking):
     batch = objective.batch(torch.arange(7))
     own = masked_batch(batch.tokens, masking.draw(batch.tokens.ids, 1, 2), batch.examples)
     assert torch.equal(batch.packed.ids, own.packed.ids) and torch.equal(batch.gold, own.gold)
-    expected = torch.stack(states.model.run(own.packed), dim=1)[own.places]
+    expected = torch.stack(states.model.run(own.packed), dim=1)[own.positions]
     torch.testing.assert_close(states(batch), expected)
     embeddings = states.model.model.get_input_embeddings().weight
     assert objective.probe.embeddings.data_ptr() == embeddings.data_ptr()
@@ -238,7 +238,7 @@ def test_the_score_is_minus_the_mean_loss_over_all_masked_tokens(tiny, tokens, m
     objective, states = masked(tokens, masking)
     part = objective.splits["validation"]
     own = masked_batch(part, masking.draw(part.ids, *VALIDATION), torch.arange(len(part)))
-    everything = Batch(part, torch.arange(len(part)), own.packed, own.gold, own.places)
+    everything = Batch(part, torch.arange(len(part)), own.packed, own.gold, own.positions)
     dense = cross_entropy(objective.probe.packed(states(everything)), own.gold)
     for budget in (1, 37, 10_000):
         objective.model.token_budget = budget
@@ -268,7 +268,7 @@ def test_each_text_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, masking)
         assert row["tokens"] == len(own.gold)
         blind = [-math.log((seen[token] + 1) / total) for token in own.gold.tolist()]
         assert row["trivial"] == pytest.approx(sum(blind))
-        example = Batch(part, torch.tensor([row["example"]]), own.packed, own.gold, own.places)
+        example = Batch(part, torch.tensor([row["example"]]), own.packed, own.gold, own.positions)
         with torch.no_grad():
             loss = cross_entropy(objective.probe.packed(states(example)), own.gold, reduction="sum")
         assert row["loss"] == pytest.approx(loss.item(), rel=1e-5, abs=1e-6)
@@ -342,7 +342,7 @@ def test_heads_are_replaced(tiny, tokens):
 
 
 def test_texts_too_short_to_be_masked_are_refused(tiny, tokens, monkeypatch):
-    monkeypatch.setattr("papa.data.masking.CHOSEN", 0.0)
+    monkeypatch.setattr("papa.data.masking.CHOSEN_SHARE", 0.0)
     with pytest.raises(papa.InputError, match="No token of the validation split is masked"):
         train(tiny, tokens)
 

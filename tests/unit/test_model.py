@@ -112,7 +112,7 @@ def test_alike_examples_add_up_as_any_others(ours):
         (lambda given: given.update(attention_mask=given["attention_mask"][:, :3]), "must both be"),
         (lambda given: given.pop("attention_mask"), "no attention_mask"),
         (lambda given: given.pop("input_ids"), "no input_ids"),
-        (lambda given: given.update(token_type_ids=given["token_type_ids"][:2]), "must agree"),
+        (lambda given: given.update(token_type_ids=given["token_type_ids"][:2]), "must have the same shape"),
     ],
 )
 def test_inputs_that_cannot_be_right_are_refused(ours, inputs, change, message):

@@ -123,9 +123,9 @@ def sentences(model, train, constants, weights):
         ((batches[:1] + half[1:], labels), "A batch has 7 slots, but earlier ones have 13; learn_lambda needs"),
         ((batches, labels[:-1]), "There are 60 train examples and 59 labels"),
         ((batches, ["yes"] * 60), "All training examples have the label yes"),
-        ((batches, [0.5] * 60), "Labels are texts or whole numbers.*the first is a float"),
-        ((batches, torch.zeros(60, 7).long()), r"\[example, slot\] = \[60, 13\]; int64 \[60, 7\]"),
-        ((batches, torch.ones(60, 13).long()), "labels in slots that have no token; give -100"),
+        ((batches, [0.5] * 60), "Labels must be texts or whole numbers.*the first is a float"),
+        ((batches, torch.zeros(60, 7).long()), r"\[example, slot\] = \[60, 13\], but int64 \[60, 7\]"),
+        ((batches, torch.ones(60, 13).long()), "slots without a token have labels; give -100"),
         ((batches, None), "No labels were given, and BertModel sees later tokens"),
     ]
     for given, said in learn:
@@ -141,7 +141,7 @@ def sentences(model, train, constants, weights):
     yield lambda: papa.sweep(model, constants, weights, train, batches), "Labels were given for train only"
     yield lambda: papa.sweep(model, constants, weights, train, (half, labels)), "13 in train and 7 in validation slots"
     other = batches, ["maybe"] * 60
-    yield lambda: papa.sweep(model, constants, weights, train, other), "label 'maybe' is only in validation"
+    yield lambda: papa.sweep(model, constants, weights, train, other), "label 'maybe' occurs only in validation"
     for call in (papa.learn_lambda, papa.sweep):
         asked = (*train, None) if call is papa.learn_lambda else (weights, train, train)
         yield lambda call=call, asked=asked: call(stock, constants, *asked), "papa.Model is needed, but a BertModel"
@@ -151,12 +151,12 @@ def sentences(model, train, constants, weights):
     yield lambda: papa.fit_probe(torch.zeros(60, 3, 7, 5), *train), "60 examples of 13 slots; give"
     yield (
         lambda: papa.fit_probe(torch.zeros(60, 3, 13, 5), *train, model.replacement()),
-        "Hidden states and a replacement were given",
+        "A replacement was given with hidden states",
     )
     yield lambda: papa.Model(model), "a papa.Model, whose methods already take constants, was given"
     yield lambda: papa.measure(model, *texts_of(20)), "a papa.Model was given"
-    yield lambda: papa.Recipe(fractions=("8",)), r"fractions is \('8',\); a recipe has"
-    yield lambda: papa.Recipe(epochs=0), "epochs is 0; a recipe has"
+    yield lambda: papa.Recipe(fractions=("8",)), r"fractions is \('8',\); a recipe needs"
+    yield lambda: papa.Recipe(epochs=0), "epochs is 0; a recipe needs"
     yield lambda: constants.plot(0, 99), r"There is no head \[0, 99\] in these constants"
 
 
@@ -183,5 +183,5 @@ def test_constants_and_models_say_what_they_are_and_are_drawn(given):
         assert cell["1_2"] == pytest.approx(float(constants.mean[1, 2, cell["query"], cell["key"]]), abs=1e-4)
     tied = papa.average_attention(model, batches, kind="by-distance")
     assert "by-distance of" in repr(tied) and tied.plot(0, 0).to_dict()["concat"]
-    with pytest.raises(papa.InputError, match="The average output of a head is no matrix"):
+    with pytest.raises(papa.InputError, match="The average output of a head has no entries for pairs"):
         papa.average_attention(model, batches, kind="mean-output").plot(0, 0)

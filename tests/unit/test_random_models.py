@@ -9,7 +9,7 @@ from papa.config.settings import Machine, Random
 from papa.config.stages import ModelId
 from papa.data.generated.known import known_model
 from papa.data.generated.models import DECODERS, FAMILIES, random_model
-from papa.data.weights import place_of, weights_digest
+from papa.data.weights import location_of, weights_digest
 
 
 @pytest.fixture(scope="module")
@@ -23,19 +23,19 @@ def test_a_family_is_one_model_with_its_own_tokenizer(family, caches, monkeypatc
     for cache in caches:
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
         model = ModelId(name="tiny", random=family)
-        assert place_of(model, Machine.current()) == str(random_model(family))
+        assert location_of(model, Machine.current()) == str(random_model(family))
         digests.append(weights_digest(model, Machine.current()))
-        tokenizer = AutoTokenizer.from_pretrained(place_of(model, Machine.current()))
+        tokenizer = AutoTokenizer.from_pretrained(location_of(model, Machine.current()))
         tokenized.append(tokenizer("the old nurse near the doctors", "who is that ?").input_ids)
     assert digests[0] == digests[1] and tokenized[0] == tokenized[1]
     assert tokenizer.unk_token_id not in tokenized[0][:5]
     bare = family in DECODERS and family != "modernbert-decoder"  # which has the tokenizer of its encoder
     assert (tokenizer.mask_token_id is None) == bare
-    loaded = AutoModel.from_pretrained(place_of(model, Machine.current()))
+    loaded = AutoModel.from_pretrained(location_of(model, Machine.current()))
     assert loaded.config.model_type == family
     assert loaded.config.pad_token_id == (None if bare else tokenizer.pad_token_id)  # Qwen's tokenizer has one anyway
     assert loaded.config.vocab_size == len(tokenizer)
-    ours = papa.load_model(place_of(model, Machine.current()), device="cpu")
+    ours = papa.load_model(location_of(model, Machine.current()), device="cpu")
     assert ours.causal == (family in DECODERS)
     pair = papa.lay_out(tokenizer, ["the old nurse"], ["who is that ?"], slots=32)
     assert torch.isfinite(ours.hidden_states(pair)).all()  # with no segment that the model does not have

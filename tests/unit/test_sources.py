@@ -22,7 +22,7 @@ from papa.config.settings import Corpus, Machine
 from papa.config.stages import ModelId
 from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
-from papa.data.mirror import RECORD, Record
+from papa.data.mirror import RECORD_NAME, Record
 from papa.data.named import check_models, facts_in_package, is_local, named
 from papa.data.readers import read_file
 from papa.data.sources import load_rows, source_digests
@@ -30,9 +30,9 @@ from papa.data.tokenize import tokenizer_of
 from papa.data.weights import (
     digest_of_model,
     digest_of_vocabulary,
-    found_at,
     known_weights,
-    place_of,
+    locate,
+    location_of,
     revision_of,
     weights_digest,
 )
@@ -120,7 +120,7 @@ def test_rows_are_those_of_the_files_as_they_are_now(tmp_path, readme):
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"hub": "other/data"}, r"no other/data; it has some/data\. To add it: run `papa run CONFIG fetch"),
+        ({"hub": "other/data"}, r"no other/data; it has some/data\. To add it, run `papa run CONFIG fetch"),
         ({"config": "huge"}, r"'huge' not found.*tiny"),
         ({"train": "test"}, r'split test cannot be loaded.*"test"'),
     ],
@@ -250,7 +250,7 @@ def test_conll_sentences(tmp_path, separator):
     file.write_text(CONLL.replace(" ", separator), encoding="utf-8")
     assert load_rows(in_file(file, columns=("words", "pos", "ner")), "train").table.to_pydict() == NAMED
     assert load_rows(in_file(file), "train").names == ["words", "column_2", "column_3"]
-    with pytest.raises(InputError, match=r"has 3 columns, but the corpus names 2"):
+    with pytest.raises(InputError, match=r"has 3 columns, but the corpus lists 2"):
         load_rows(in_file(file, columns=("words", "ner")), "train")
 
 
@@ -293,7 +293,7 @@ def test_an_object_of_columns_is_no_row(tmp_path, suffix):
         ("a.json", b'{\n"text": ["a"]}', r"line 1 cannot be read as JSON .*; write one object for each row"),
         ("a.jsonl", b'{"label": %d}' % 10**30, r"Column label of .* contains a whole number of more than 64 bits"),
         ("a.jsonl", b'{"label": 1}\n{"label": "x"}', r"Column label of .* mixes types of values"),
-        ("a.xlsx", b"", r"no known form; known are \.parquet"),
+        ("a.xlsx", b"", r"is not supported; supported suffixes are \.parquet"),
         ("a.csv", b"text,label\none,two,three\n", r"line 2 has 3 values for the columns text, label"),
         ("a.csv", b'text,label\n"a\nb",2\none\n', r"line 4 has 1 value for the columns text, label"),
         ("a.csv", b'text,label\na,1\n"never closed,1\n\n', r"begins in line 3 is malformed \(unexpected end of data"),
@@ -306,7 +306,7 @@ def test_an_object_of_columns_is_no_row(tmp_path, suffix):
         ("a.json", b'[{"text": "a"},', r"cannot be read as json"),
         ("a.json", b'["a", "b"]', r"must contain objects"),
         ("a.parquet", b"PAR1 not really", r"cannot be read as parquet"),
-        ("a.conll", b"# id\nEU NNP\nrejects\n", r"line 3 has 1 column, the lines above it 2"),
+        ("a.conll", b"# id\nEU NNP\nrejects\n", r"line 3 has 1 column, but the lines above it have 2"),
     ],
 )
 def test_bad_files_are_named(tmp_path, name, content, said):
@@ -371,7 +371,7 @@ def written_with_its_old_time(file: Path) -> None:
 
 @pytest.mark.parametrize("change", [changed_in_place, moved_over, written_with_its_old_time])
 def test_a_digest_is_remembered_until_the_file_changes(monkeypatch, tmp_path, change):
-    monkeypatch.setattr("papa.data.digests.SETTLED", -1)
+    monkeypatch.setattr("papa.data.digests.MINIMUM_AGE_SECONDS", -1)
     file = tmp_path / "weights"
     file.write_bytes(b"weights")
     assert digest_of_file(file) == hashlib.sha256(b"weights").hexdigest()
@@ -385,7 +385,7 @@ def test_a_digest_is_remembered_until_the_file_changes(monkeypatch, tmp_path, ch
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b"{", b'{"KEY": 1}', b'{"KEY": []}', b'{"KEY": [1, "x"]}', b"\xff"])
 def test_a_damaged_memory_of_digests_is_ignored(monkeypatch, tmp_path, damage):
-    monkeypatch.setattr("papa.data.digests.SETTLED", -1)
+    monkeypatch.setattr("papa.data.digests.MINIMUM_AGE_SECONDS", -1)
     file, memory = tmp_path / "a", tmp_path / "own cache/papa/digests.json"
     file.write_bytes(b"weights")
     memory.parent.mkdir(parents=True)
@@ -397,7 +397,7 @@ def test_a_damaged_memory_of_digests_is_ignored(monkeypatch, tmp_path, damage):
 def test_digests_without_a_place_to_remember_them(monkeypatch, tmp_path):
     (tmp_path / "a").write_bytes(b"weights")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a"))
-    monkeypatch.setattr("papa.data.digests.SETTLED", -1)
+    monkeypatch.setattr("papa.data.digests.MINIMUM_AGE_SECONDS", -1)
     assert digest_of_file(tmp_path / "a") == hashlib.sha256(b"weights").hexdigest()
 
 
@@ -412,16 +412,16 @@ def model_folder(folder: Path, weights: bytes = b"weights") -> Path:
 
 
 def test_places_of_a_model_in_their_order(tmp_path):
-    assert (place_of(MODEL, Machine()), revision_of(MODEL, Machine())) == ("some/model", "abc")
+    assert (location_of(MODEL, Machine()), revision_of(MODEL, Machine())) == ("some/model", "abc")
     mirrored = Machine(hub_mirror=str(tmp_path))
     (tmp_path / "some" / "model").mkdir(parents=True)
-    assert place_of(MODEL, mirrored) == "some/model", "a folder without a config is a dataset of the same id"
+    assert location_of(MODEL, mirrored) == "some/model", "a folder without a config is a dataset of the same id"
     (tmp_path / "some" / "model").rmdir()
     folder = model_folder(tmp_path / "some" / "model")
-    assert place_of(MODEL, mirrored) == str(folder)
+    assert location_of(MODEL, mirrored) == str(folder)
     assert revision_of(MODEL, mirrored) is None
     named_too = replace(mirrored, models=small(model_folder(tmp_path / "named")).models)
-    assert place_of(MODEL, named_too) == str(tmp_path / "named")
+    assert location_of(MODEL, named_too) == str(tmp_path / "named")
 
 
 def test_a_mirror_of_another_commit_is_refused(tmp_path):
@@ -432,26 +432,26 @@ def test_a_mirror_of_another_commit_is_refused(tmp_path):
     for name, repo_type in (("some/data", "dataset"), ("some/model", "model")):
         Record(name, repo_type, None, here).write(tmp_path / name)
     for revision in (None, "main", here):
-        assert place_of(MODEL.model_copy(update={"revision": revision}), machine) == str(tmp_path / "some/model")
+        assert location_of(MODEL.model_copy(update={"revision": revision}), machine) == str(tmp_path / "some/model")
         assert load_rows(on_hub(revision=revision), "train", mirror=hub).table.num_rows == 3
     for revision in (other, "v2"):  # only the hub knows the commit of a tag that was not fetched
         what = rf"at commit {here} \(main\), but the config has revision {revision}; run"
         with pytest.raises(InputError, match=f"some/model {what}"):
-            place_of(MODEL.model_copy(update={"revision": revision}), machine)
+            location_of(MODEL.model_copy(update={"revision": revision}), machine)
         with pytest.raises(InputError, match=f"some/data {what}"):
             load_rows(on_hub(revision=revision), "train", mirror=hub)
         assert source_digests(on_hub(revision=revision), hub) != source_digests(on_hub(revision="main"), hub)
     Record("some/data", "dataset", None, here, ["other", "small"]).write(tmp_path / "some/data")
-    with pytest.raises(InputError, match=r"of some/data only other, small, not tiny; run `papa run CONFIG fetch`"):
+    with pytest.raises(InputError, match=r"only other, small of some/data, not tiny; run `papa run CONFIG fetch`"):
         load_rows(on_hub(), "train", mirror=hub)
-    (tmp_path / "some/model" / RECORD).write_text('{"commit"')
+    (tmp_path / "some/model" / RECORD_NAME).write_text('{"commit"')
     with pytest.raises(DamagedArtefact, match=r"\.papa-revision\.json is damaged .*delete .*some/model and fetch"):
-        place_of(MODEL, machine)
+        location_of(MODEL, machine)
 
 
 def test_a_model_in_a_package(monkeypatch, tmp_path):
     def place(package):
-        return place_of(MODEL, Machine(models={"small": {"package": package}}))
+        return location_of(MODEL, Machine(models={"small": {"package": package}}))
 
     folder = model_folder(tmp_path / "inside")
     monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace(get_model_path=lambda: folder))
@@ -500,7 +500,7 @@ def test_digest_of_shards_and_of_bin(tmp_path):
     (folder / "model.safetensors.index.json").write_text(index)
     for shard in shards[:-1]:
         (folder / f"{shard}.safetensors").write_text(shard)
-    with pytest.raises(InputError, match=r"lists c\.safetensors, which is not there"):
+    with pytest.raises(InputError, match=r"lists c\.safetensors, which is missing"):
         weights_digest(MODEL, machine)
     assert known_weights(MODEL, machine) is None
     (folder / "c.safetensors").write_text("c")
@@ -513,7 +513,7 @@ def test_an_index_lists_only_files_beside_it(tmp_path, listed):
     machine = small(folder)
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": listed}}))
-    with pytest.raises(InputError, match=r"index\.json lists '.*', which is no file in its folder"):
+    with pytest.raises(InputError, match=r"index\.json lists '.*', which is not in its folder"):
         weights_digest(MODEL, machine)
 
 
@@ -541,19 +541,19 @@ def test_hub_files_are_asked_for_at_their_revision(monkeypatch, tmp_path):
     cached = False
     assert known_weights(MODEL, Machine()) is None
     with pytest.raises(
-        InputError, match=r"hub cannot be reached.*give the model a path, or run `papa run CONFIG fetch"
+        InputError, match=r"hub cannot be reached.*set the model's `path`, or run `papa run CONFIG fetch"
     ):
         weights_digest(MODEL, Machine())
 
 
 def test_faults_of_places_are_named(tmp_path):
     for model, machine, said in (
-        (ModelId(name="small"), Machine(), r"neither a hub id nor a place"),
-        (MODEL, small(tmp_path / "nope"), r"small should be in .*nope, but there is no such folder; path must"),
+        (ModelId(name="small"), Machine(), r"small has no location; set"),
+        (MODEL, small(tmp_path / "nope"), r"small should be in .*nope, but there is no such folder; `path` must"),
         (MODEL, small(tmp_path), r"there is no config\.json in it"),
     ):
         with pytest.raises(InputError, match=said):
-            place_of(model, machine)
+            location_of(model, machine)
     assert known_weights(MODEL, small(tmp_path / "nope")) is None
     with pytest.raises(InputError, match=r"The tokenizer of model small cannot be loaded from .*m "):
         tokenizer_of(MODEL, small(model_folder(tmp_path / "m")))
@@ -622,11 +622,11 @@ def test_a_name_of_no_model_fails_at_once(monkeypatch, tmp_path):
     begun = time.monotonic()
     meant = r"did you mean the installed package tiny_bert_l2\?"
     with pytest.raises(InputError, match=f"^tiny-bert-L3 is neither .* and the hub cannot be reached; {meant}$"):
-        found_at("tiny-bert-L3")
+        locate("tiny-bert-L3")
     with pytest.raises(InputError, match="cannot be reached; give a folder, or run `papa run CONFIG fetch"):
-        found_at("owner/something-else")
+        locate("owner/something-else")
     with pytest.raises(InputError, match=meant):
-        place_of(ModelId(name="small", hub="tiny-bert-L3"), Machine())
+        location_of(ModelId(name="small", hub="tiny-bert-L3"), Machine())
     assert time.monotonic() - begun < 5
 
     def gone(*_, **__):
@@ -634,7 +634,9 @@ def test_a_name_of_no_model_fails_at_once(monkeypatch, tmp_path):
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", gone)
     with pytest.raises(InputError, match=f"no model tiny-bert-L3 on the hub, or the model is private; {meant}"):
-        found_at("tiny-bert-L3")
+        locate("tiny-bert-L3")
     config = copy.deepcopy(CONFIG) | {"models": {"tiny": {"hub": "tiny-bert-L2"}}}
-    with pytest.raises(InputError, match=r"^models\.tiny\.hub is .* installed package; write `package: tiny_bert_l2` "):
+    with pytest.raises(
+        InputError, match=r"^models\.tiny\.hub is .* installed package; replace `hub` by `package: tiny"
+    ):
         check_models(config_of(config))

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.config.reading import config_of, read_config
-from papa.data.weights import found_at
+from papa.data.weights import locate
 from papa.jobs.init import EXAMPLE, Data, as_config, as_yaml, choices_of, look_at
 
 ROWS = [("the cat sees a dog", "good"), ("a dog", "bad"), ("here and now", "bad"), ("one", "good")] * 10
@@ -173,10 +173,10 @@ def test_where_a_package_has_its_model_can_be_asked(here, monkeypatch):
     code = f"def get_model_path():\n    return {str(here / 'model')!r}\n"
     (here / "packages/has_minilm.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(here / "packages")
-    assert found_at("has_minilm") == str(here / "model")
-    assert found_at("model") == "model"
+    assert locate("has_minilm") == str(here / "model")
+    assert locate("model") == "model"
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: SimpleNamespace(config={}))
-    assert [found_at(place) for place in ("owner/model", "gpt2")] == ["owner/model", "gpt2"]
+    assert [locate(place) for place in ("owner/model", "gpt2")] == ["owner/model", "gpt2"]
 
 
 STRANGE = ["a b", "it's", 'the "best"', "key: value", "a #1", "[x], {y}", "größe", "- on", "5", "日本"]
@@ -271,8 +271,8 @@ def test_words_without_a_header_have_a_task_with_a_name(here):
         (["--train", "train.csv", "--validation", "other.csv"], "other.csv has no column"),
         (["--train", "ids.csv"], "No column of ids.csv looks like labels"),
         (["--column", "mood"], "must be first=COLUMN, second=COLUMN or label=COLUMN"),
-        (["--model", "./gone"], "neither a folder here nor an id"),
-        (["--model", "."], "without a config.json"),
+        (["--model", "./gone"], "neither a folder here, nor an id"),
+        (["--model", "."], "no readable config.json"),
         (["--model", "refused"], "refused has the type bloom, which papa cannot use: The attention of BloomModel"),
     ],
 )

@@ -291,7 +291,7 @@ def test_what_is_older_than_the_summary_is_not_shown(tmp_path, capsys):
     ("damage", "message"),
     [
         ("{ half", r"0\.json cannot be read"),
-        ({"model": None}, r"0\.json has no intact runs of papa \('model' is None\); delete it"),
+        ({"model": None}, r"The runs in .*0\.json are damaged \('model' is None\); delete it"),
         ({"seed": None}, "'seed' is None"),
         ({"fraction": "half"}, "'fraction' is 'half'"),
         ({"rows": {"train": 5}}, "'validation' is missing"),
@@ -317,7 +317,7 @@ def test_runs_are_written_as_they_were_read(tmp_path):
 
 
 def test_bad_tables_are_named(tmp_path):
-    with pytest.raises(InputError, match=r"1\.json and .*0\.json have the same run"):
+    with pytest.raises(InputError, match=r"1\.json and .*0\.json contain the same run"):
         collect_runs(read(tmp_path, *[run_record()] * 2), [], {})
     path = tmp_path / "table.parquet"
     write_summary(path)

@@ -304,7 +304,7 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_
     assert provenance_of(texts)["shared"] == {"validation": 0, "more": 1}
     with pytest.raises(InputError, match=r"contains 'rare' in some/data, split more, but in no training row"):
         labels_of(corpus, tmp_path, **task | {"labels": None})
-    with pytest.raises(InputError, match="subset 'more', which is the name for a further validation split"):
+    with pytest.raises(InputError, match="subset 'more', a name reserved for a further validation split"):
         labels_of(corpus, tmp_path, **task, subset="kind")
 
 
@@ -338,7 +338,7 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
         (TEXT, {"corpus": {"first": "sentence"}}, r"no column 'sentence'; its columns are text, label"),
         (TEXT, {"label": "labl"}, r"no column 'labl'; its columns are text, label"),
         (TEXT, {"subset": "kind"}, r"no column 'kind'; its columns are text, label"),
-        (TEXT, {"corpus": {"first": None}}, r"names its column of texts under first"),
+        (TEXT, {"corpus": {"first": None}}, r"The corpus has no texts; set `first`"),
         (TEXT | {"text": [1, 2, 3]}, {}, r"Column text of .*train.parquet contains int64, but it must contain a text"),
         (TEXT, {"corpus": {"first": None, "words": "text"}, "metric": "entity_f1"}, r"contains string.*list of words"),
         (WORDS, {"corpus": {"words": None, "first": "words"}, "metric": "accuracy"}, r"contains list<.*contain a text"),
@@ -354,12 +354,12 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
         (TEXT | {"label": ["yes", "", None]}, {}, r"no label in column label .* in 2 of 3"),
         (TEXT | {"label": [-1, -1, -1]}, {}, r"no label in column label .* in 3 of 3"),
         (TEXT | {"label": [-1, -1, -1]}, NO_YES, r"no label in column label .* in 3 of 3"),
-        (TEXT | {"label": ["-1", "0", "1"]}, {}, r"no label .*if -1 is a class, list it under labels"),
+        (TEXT | {"label": ["-1", "0", "1"]}, {}, r"no label .*if -1 is a class, list it under `labels`"),
         (TEXT | {"label": [0, 1, 2]}, NO_YES, r"out of range: there are 2 classes in 1 of 3"),
         (TEXT | {"label": [0, 1, -7]}, NO_YES, r"out of range: there are 2 classes in 1 of 3"),
         (TEXT | {"label": [0, 1, 2]}, {"labels": ["no", "yes"]}, r"out of range: there are 2 classes"),
-        (TEXT, {"labels": ("yes", "maybe")}, r"Column label contains 'no', but labels lists only yes, maybe"),
-        (TEXT, {"labels": ["yes", "no", "yes"]}, r"labels lists a name twice"),
+        (TEXT, {"labels": ("yes", "maybe")}, r"Column label contains 'no', but `labels` lists only yes, maybe"),
+        (TEXT, {"labels": ["yes", "no", "yes"]}, r"`labels` lists a name twice"),
         (TEXT | {"label": ["yes"] * 3}, {}, r"All training rows have the label 'yes'"),
         (TEXT, {"corpus": {"train_limit": 1}}, r"All training rows have the label"),
         (TEXT, {"metric": "bleu"}, r"no metric 'bleu'; .* accuracy, f1, matthews_correlation"),
@@ -367,7 +367,7 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
         (WORDS, {"metric": "accuracy"}, r"accuracy is for tasks with one label per text.*token_accuracy"),
         (TEXT | {"label": ["a", "b", "c"]}, {"metric": "f1"}, r"f1 needs two labels, but there are 3 \(a, b, c\)"),
         (WORDS, {"metric": "entity_f1"}, r"needs labels O, B-.*but there is 'X', 'Y'"),
-        (TEXT | {"kind": ["all", "x", "x"]}, {"subset": "kind"}, r"calls a subset 'all'"),
+        (TEXT | {"kind": ["all", "x", "x"]}, {"subset": "kind"}, r"has a subset 'all', a name reserved"),
         (TEXT | {"kind": [0.5, 1.0, 1.0]}, {"subset": "kind"}, r"contains double.*one subset in each row"),
         (WORDS | {"kind": [["x"], ["y"]]}, {"subset": "kind"}, r"without one subset per word"),
         ({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())}, {}, r"train.parquet has no rows"),
@@ -397,14 +397,14 @@ def test_a_label_in_validation_rows_only(prepare, caplog):
         prepare(TEXT | {"label": [0, 1, 0]}, validation | {"label": [0, 2]}, names={"label": ["no", "yes", "maybe"]})
     table = prepare(TEXT, validation, labels=["no", "yes", "maybe"])
     assert table["label"].to_pylist() == [1, 0, 1, 0, 2]
-    assert "'maybe' in validation rows, but in no training row" in caplog.text
+    assert "'maybe' in validation rows, but in none of the training rows" in caplog.text
 
 
 def test_labels_refuse_texts_of_another_state_of_the_source(prepare, tmp_path):
     prepare(TEXT)
     files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
     pq.write_table(pa.table(TEXT | {"text": ["a", "b", "changed"]}), tmp_path / "train.parquet")
-    with pytest.raises(DamagedArtefact, match=r"texts\.parquet contains other texts than the source has now"):
+    with pytest.raises(DamagedArtefact, match=r"texts\.parquet no longer matches the texts of its source"):
         labels_of(Corpus(files=files, first="text"), tmp_path, label="label", metric="accuracy")
 
 

@@ -137,7 +137,7 @@ def test_stored_and_streamed_hidden_states_give_the_same_logits(tiny, corpus, ob
     batch = objective.batch(torch.tensor([5, 3, 11]))
     with HiddenStates.opened(stored(tiny, corpus)) as states:
         read = states.read(batch.examples, batch.tokens)
-    read = read if batch.places is None else read[batch.places]
+    read = read if batch.positions is None else read[batch.positions]
     computed = StreamedStates(loaded, loaded.replacement)(batch)
     torch.testing.assert_close(objective._logits(batch, read), objective._logits(batch, computed), atol=5e-3, rtol=0)
 
@@ -257,7 +257,7 @@ def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus, data):
     backwards = read_table(corpus / "reversed.parquet").to_pandas()
     pairs = [list(zip(table.layer, table["head"], strict=True)) for table in (ranked, backwards)]
     assert pairs[1] == pairs[0][::-1] and backwards["rank"].tolist() == list(range(LAYERS * HEADS))
-    with pytest.raises(papa.InputError, match="'random-1' does not follow from λ or other weights; those that do are"):
+    with pytest.raises(papa.InputError, match="'random-1' is not based on λ or other weights; those that are"):
         jobs.rank(lambdas, order, "random-1")
 
 
@@ -325,7 +325,7 @@ def test_lambda_of_a_part_is_learned_from_its_share_of_the_texts(tiny, corpus, d
     assert of_whole != of_one != of_two != of_whole
     again, other = learned("1of2"), learned("1of2", seed=2)
     assert again == (one, of_one) and other[0] == one and other[1] != of_one
-    with pytest.raises(papa.InputError, match=f"{TRAIN} training examples cannot be cut in 99 parts"):
+    with pytest.raises(papa.InputError, match=f"{TRAIN} training examples cannot be divided into 99 parts"):
         learned("99of99")
 
 
@@ -355,7 +355,7 @@ def test_an_order_of_other_heads_is_refused(tiny, tmp_path, loaded):
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_a_fraction_of_heads_needs_an_order(tiny, corpus, data):
-    with pytest.raises(papa.InputError, match=r"zeros/lambda-0/kept-1of2 needs an order of heads, and none was given"):
+    with pytest.raises(papa.InputError, match=r"zeros/lambda-0/kept-1of2 needs an order of heads, but none was given"):
         jobs.store(tiny, corpus / "1of1.json", "zeros/lambda-0/kept-1of2", tokens=data["tokens"])
 
 

@@ -48,5 +48,5 @@ def test_an_order_of_other_units_than_the_model_has_is_refused(tiny_decoder, loa
     jobs.put_in_order(tiny_decoder, path, "random-1")
     table = read_table(path)
     write_table(table, path, provenance_of(table) | {"unit_size": 3})
-    with pytest.raises(papa.InputError, match=r"takes 3 heads at once, but in this model 2 of the 4 heads"):
+    with pytest.raises(papa.InputError, match=r"has units of 3 heads, but in this model groups of 2 of the 4 heads"):
         heads_to_replace(path, Variant.parse("zeros/random-1/kept-1of2"), loaded)

@@ -60,7 +60,7 @@ class Lossy:
     def loss(self, examples, states):
         batch = self.objective.batch(examples)
         every = torch.cat(states)
-        return float(self.objective.loss(batch, every if batch.places is None else every[batch.places]))
+        return float(self.objective.loss(batch, every if batch.positions is None else every[batch.positions]))
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_the_probe_may_read_stored_states(by, tiny, corpus, data, constants):
     read, _ = weighed(tiny, corpus / "read.parquet", by, BY_PROBE, index=index, **inputs)
     torch.testing.assert_close(read, streamed, rtol=1e-3, atol=1e-6)
     jobs.store(tiny, index, "zeros/all", tokens=data["tokens"])
-    with pytest.raises(papa.DamagedArtefact, match="is of hidden states with constant zeros where None was expected"):
+    with pytest.raises(papa.DamagedArtefact, match="belongs to hidden states with constant zeros instead of None"):
         weighed(tiny, corpus / "read.parquet", by, BY_PROBE, index=index, **inputs)
 
 
@@ -180,7 +180,7 @@ def test_orders_go_from_the_smallest_weight_up(tiny, corpus, data):
 
 @pytest.mark.parametrize("by", ["gradient", "leave-one-out"])
 def test_a_probe_needs_a_seed(by, tiny, corpus, data):
-    with pytest.raises(papa.InputError, match=f"The weights {by} follow from a probe, and a probe needs a seed; give"):
+    with pytest.raises(papa.InputError, match=f"The weights {by} require a trained probe, and a probe needs a seed"):
         jobs.weigh(tiny, corpus / "w.parquet", by, {"constant": "zeros"}, **data)
 
 

@@ -14,7 +14,7 @@ from tiny import CONFIG, Copy, copy_of_repository, write_model
 from papa.config.job import Job
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import FetchOf, ModelId
-from papa.data.mirror import RECORD, fetch, recorded
+from papa.data.mirror import RECORD_NAME, fetch, recorded
 from papa.data.sources import load_rows
 from papa.errors import InputError
 
@@ -89,7 +89,7 @@ def files(folder):
 
 
 def without_records(folder):
-    return {path: content for path, content in files(folder).items() if not path.endswith(RECORD)}
+    return {path: content for path, content in files(folder).items() if not path.endswith(RECORD_NAME)}
 
 
 def config_of(revision: str | None = None) -> dict:
@@ -113,10 +113,10 @@ def test_jobs_run_from_what_was_fetched_with_the_hub_switched_off(hub, tmp_path)
     papa = [sys.executable, "-m", "papa.cli", "run", given[3]]  # as messages say it
     process = subprocess.run([*papa, "fetch", *given[4:]], cwd=workflow.folder, capture_output=True, text=True)
     assert process.returncode == 0, process.stdout + process.stderr
-    assert "fetch: 2 repositories fetched into mirror (0.0 MB), 0 left as they are" in process.stdout + process.stderr
+    assert "fetch: 2 repositories fetched into mirror (0.0 MB), 0 unchanged" in process.stdout + process.stderr
     mirror = workflow.folder / "mirror"
     for name, kind, content in (("some/model", "model", model), ("some/data", "dataset", dataset())):
-        record = json.loads((mirror / name / RECORD).read_text(encoding="utf-8"))
+        record = json.loads((mirror / name / RECORD_NAME).read_text(encoding="utf-8"))
         commit = hub.branches[kind, name]["main"]
         assert (record["repository"], record["repo_type"], record["commit"]) == (name, kind, commit)
         assert without_records(mirror / name) == content
@@ -140,7 +140,7 @@ def test_jobs_run_from_what_was_fetched_with_the_hub_switched_off(hub, tmp_path)
 def test_fetch_needs_a_folder_and_is_no_part_of_a_run(fresh: Copy):
     process = fresh.snakemake("fetch", "--cores", "1", "--configfile", fresh.write(CONFIG))
     assert process.returncode == 1
-    said = "Error in fetch: fetch brings models and data into hub_mirror; add --config hub_mirror=FOLDER."
+    said = "Error in fetch: fetch needs a mirror folder for models and data; add --config hub_mirror=FOLDER."
     assert said in process.stderr
     assert "fetch" not in fresh.planned(CONFIG, "--config", "hub_mirror=mirror")
 
@@ -231,7 +231,7 @@ def test_an_interrupted_download_leaves_what_was_there(hub, fetched, tmp_path, m
 def test_what_was_laid_out_by_hand_stays(hub, fetched, tmp_path):
     (tmp_path / "some/data").mkdir(parents=True)
     (tmp_path / "some/data/own.csv").write_text("a\n")
-    assert "1 left as it is" in fetched([MODEL], [PETS | {"revision": "0" * 40}], tmp_path)
+    assert "1 unchanged" in fetched([MODEL], [PETS | {"revision": "0" * 40}], tmp_path)
     assert set(files(tmp_path / "some/data")) == {"own.csv"}
 
 
@@ -240,9 +240,13 @@ def test_what_was_laid_out_by_hand_stays(hub, fetched, tmp_path):
     [
         ([{"hub": "no/model"}], [], r"The model no/model cannot be .*RepositoryNotFoundError.*the id and the revision"),
         ([MODEL | {"revision": "v9"}], [], r"some/model at revision v9 cannot be fetched .*RevisionNotFoundError"),
-        ([], [PETS | {"revision": "v1"}, FARM | {"revision": "v2"}], r"some/data is asked .* revisions v1 and v2, but"),
-        ([{"hub": "some/data"}], [PETS], r"some/data is asked for as a model and as a dataset"),
-        ([{"hub": "some/weightless"}], [], r"no model that papa can load.*has config\.json, model\.onnx"),
+        (
+            [],
+            [PETS | {"revision": "v1"}, FARM | {"revision": "v2"}],
+            r"some/data is requested .* v1 and v2, but",
+        ),
+        ([{"hub": "some/data"}], [PETS], r"some/data is requested as a model and as a dataset"),
+        ([{"hub": "some/weightless"}], [], r"cannot load the model.*has config\.json, model\.onnx"),
     ],
 )
 def test_what_cannot_be_fetched_is_said_and_leaves_nothing(hub, fetched, tmp_path, models, corpora, said):
@@ -262,7 +266,7 @@ def test_a_model_does_not_replace_a_dataset(hub, fetched, tmp_path):
     fetched([], [PETS], tmp_path)
     before = files(tmp_path)
     hub.push("model", "some/data", {"config.json": b"{}", "model.safetensors": b""})
-    with pytest.raises(InputError, match=r"contains the dataset some/data, but a model of the same id"):
+    with pytest.raises(InputError, match=r"contains the dataset some/data, but a model with the same id"):
         fetched([{"hub": "some/data"}], [], tmp_path)
     assert files(tmp_path) == before
 

@@ -1,4 +1,4 @@
-"""Generated diagnostic tasks: small grammars whose sentences need either fixed positions or a lookup of content.
+"""Generated diagnostic tasks: small grammars whose sentences require either fixed positions or a lookup of content.
 
 | corpus    | columns                         | labels                             | asks                      |
 |-----------|---------------------------------|------------------------------------|---------------------------|
@@ -9,17 +9,17 @@
 | reading   | words, entity, word_class, kind | O, B-PER, B-EVENT; universal tags  | what a word is in context |
 
 `kind` is "position" or "lookup". In the position kind, the words that decide are always in the same slots, or next to
-the word in question. In the lookup kind, the label depends on how words relate, and a bag of words is at chance. In
-reading, every word has a kind; it is "" for words that are not ambiguous. Text is in lower case, with spaces around
+the word in question. In the lookup kind, the label depends on how words relate, and a bag-of-words model is at chance.
+In reading, every word has a kind; it is "" for words that are not ambiguous. Text is in lower case, with spaces around
 punctuation.
 
 Labels are balanced. Each kind makes up half of a split (about half in reading). No example occurs twice, and the splits
 share no fillers (`lexicon`). The grammars are in `single`, `pairs` and `ambiguous_words`.
 
-`twice` (first, label, kind; labels once, twice) is written in the same way, for the known encoder.
+`twice` (first, label, kind; labels once, twice) is generated in the same way, for the known encoder.
 
-`repeats` and `no-repeats` (one column, first) have no labels; the known decoder reads them, and `recall` describes
-them. No example occurs twice there either. Both splits have the same words, because this model knows no others.
+`repeats` and `no-repeats` (one column, first) have no labels; they are texts for the known decoder, described in
+`recall`. Their examples do not occur twice either. Both splits use the same words, which are this model's vocabulary.
 """
 
 from __future__ import annotations
@@ -55,42 +55,42 @@ KNOWN_DECODER_GRAMMARS: dict[str, Callable[[Random], dict[str, str]]] = {"repeat
 KNOWN_ENCODER_GRAMMARS: dict[str, tuple[Write, tuple[str, ...]]] = {"twice": (twice, ("once", "twice"))}
 KINDS = ("position", "lookup")
 GRAMMAR_VERSION = 1
-"""Raise it when the grammars write different texts for the same seed."""
+"""To be increased whenever the grammars write different texts for the same seed."""
 
-MOST_ROWS = {"train": 20_000, "validation": 4_000}
-"""Rows that every grammar can write without repeating itself.
+MAXIMUM_ROWS = {"train": 20_000, "validation": 4_000}
+"""Number of rows that every grammar can write without repeating itself.
 
-The narrowest is negation by position, which chooses a thing, a word of praise and a word of blame. It has 10,648
-training and 1,210 validation sentences for each label.
+The most limited grammar is negation by position, which chooses a thing, a word of praise and a word of blame. It has
+10,648 training and 1,210 validation sentences for each label.
 """
 
 
 def generate(name: str, split: str, rows: int, seed: int) -> pd.DataFrame:
-    """Return the first `rows` examples of a corpus; they follow from name, split and seed.
+    """Return the first `rows` examples of a corpus; they are determined by name, split and seed.
 
     Args:
-        name: a corpus of `NAMES`, `KNOWN_ENCODER_GRAMMARS` or `KNOWN_DECODER_GRAMMARS`.
+        name: one of `NAMES`, `KNOWN_ENCODER_GRAMMARS` or `KNOWN_DECODER_GRAMMARS`.
         split: "train" or "validation".
-        rows: 1 to `MOST_ROWS` of the split.
-        seed: of the random draws.
+        rows: 1 to `MAXIMUM_ROWS` of the split.
+        seed: the seed of the random draws.
 
     Returns:
         A row for each example, with the columns of the table above.
 
     Raises:
-        InputError: An unknown name or split, or too few or too many rows.
+        InputError: The name or the split is unknown, or there are too few or too many rows.
     """
     import pandas as pd
 
     names = (*NAMES, *KNOWN_ENCODER_GRAMMARS, *KNOWN_DECODER_GRAMMARS)
     if name not in names:
         raise InputError(f"There is no generated corpus {name!r}; there are {', '.join(names)}.")
-    if split not in MOST_ROWS:
-        raise InputError(f"Generated corpora have no split {split!r}; they have {', '.join(MOST_ROWS)}.")
-    if not 1 <= rows <= MOST_ROWS[split]:
+    if split not in MAXIMUM_ROWS:
+        raise InputError(f"Generated corpora have no split {split!r}; they have {', '.join(MAXIMUM_ROWS)}.")
+    if not 1 <= rows <= MAXIMUM_ROWS[split]:
         raise InputError(
-            f"{rows} {split} rows of generated {name} were asked for; give 1 to {MOST_ROWS[split]}, because it can "
-            "write no more without repeating an example."
+            f"{rows} {split} rows of generated {name} were requested; request 1 to {MAXIMUM_ROWS[split]}, because more "
+            "would repeat examples."
         )
     digest = hashlib.sha256(f"{name}/{split}/{seed}".encode()).digest()
     random, fillers = Random(int.from_bytes(digest)), Fillers(split)
@@ -118,5 +118,5 @@ def _labelled(write: Write, random: Random, fillers: Fillers, label: str, kind: 
 
 
 def _text(example: Example) -> str:
-    """Return the example without labels, which must not occur twice."""
+    """Return the example without its labels, as a text that must not occur twice."""
     return " | ".join(str(example[column]) for column in ("first", "second", "words") if column in example)

@@ -1,4 +1,4 @@
-"""Words in a sentence, labelled twice: entities (BIO) and word classes (the universal part-of-speech tags).
+"""The corpus reading: words with two labellings, entities (BIO) and word classes (universal part-of-speech tags).
 
 Every sentence has three words that could each be a family name, a verb or a noun (march, hunt, chase). The context
 makes the first a verb, the second a noun and the third a name:
@@ -12,7 +12,7 @@ makes the first a verb, the second a noun and the third a name:
     position    will they hunt                after the march                 with mr chase
     lookup      will the old clerk hunt       after the young nurse march     with the poor dear guard chase
 
-In the lookup kind the same words (the, up to two adjectives, somebody at work) precede all three. Only the auxiliary or
+In the lookup kind, the same words (the, up to two adjectives, a worker) precede all three. Only the auxiliary or
 preposition that opens the phrase, three to five words back, decides. The two splits share openings, auxiliaries,
 prepositions, "they", "the", "mr" and "mrs", but no ambiguous words, adjectives or workers.
 """
@@ -35,7 +35,7 @@ OPENINGS = (
 
 
 class Word(NamedTuple):
-    """A word of a sentence, a label under either labelling, and a kind ("" for a word that is not ambiguous)."""
+    """A word of a sentence, its label in each labelling, and its kind ("" for a word that is not ambiguous)."""
 
     words: str
     entity: str
@@ -46,7 +46,7 @@ class Word(NamedTuple):
 class Phrase(NamedTuple):
     """The phrase that makes an ambiguous word a verb, a noun or a name.
 
-    It has the cues that open the phrase, the joints that follow them in the position kind, and the two labels.
+    `cues` open the phrase, and `joints` follow them in the position kind; `entity` and `word_class` are the labels.
     """
 
     cues: tuple[str, ...]
@@ -76,7 +76,7 @@ NAME = Phrase(
 
 
 def reading(random: Random, fillers: Fillers) -> dict[str, list[str]]:
-    """Write a sentence of the reading corpus: words, both labellings and kinds, each a list over the words."""
+    """Write a sentence of the corpus reading: words, both labellings and kinds, each as a list over the words."""
     words = random.sample(fillers.of(NAME_VERB_NOUN), 3)
     verb, *after = (_phrase(random, fillers, *pair) for pair in zip((VERB, NOUN, NAME), words, strict=True))
     random.shuffle(after)
@@ -105,5 +105,5 @@ def _phrase(random: Random, fillers: Fillers, phrase: Phrase, word: str) -> list
 
 
 def _plain(tagged: str) -> list[Word]:
-    """Return the words of "word/TAG word/TAG", which are neither entities nor ambiguous."""
+    """Parse "word/TAG word/TAG" into words that are neither entities nor ambiguous."""
     return [Word(word, "O", tag, "") for word, tag in (pair.split("/") for pair in tagged.split())]

@@ -1,20 +1,20 @@
-"""Small models with known heads, because their weights are written by hand; papa is tested with them.
+"""Small models with weights written by hand, so that the role of every head is known; papa is tested with them.
 
 `induction` is a GPT-2 with 2 layers of 5 heads that reads the texts `repeats` and `no-repeats` (`recall`). It gives all
-words equal probability until a word repeats. Then it is certain that the word after it repeats too. Its heads:
+words equal probability until a word repeats. Then it is certain that the next word will repeat too. Its heads:
 
 | layer | head | attends to | writes |
 |---|---|---|---|
-| 0 | 1 | the token before (by position only) | that token |
-| 0 | 3 | the first token (by position only) | numbers that nothing reads |
-| 1 | 2 | the token that follows an earlier copy of this token; without one, the first token | the token attended to |
+| 0 | 1 | the previous token (by position only) | that token |
+| 0 | 3 | the first token (by position only) | values that nothing reads |
+| 1 | 2 | the token after an earlier copy of this token; without a copy, the first token | the token attended to |
 | both | remaining even | some tokens more than others, by content | a constant |
 | 1 | odd | all tokens equally | the mean of the tokens, which nothing reads |
 
-A hidden state consists of parts with a number for each token or position (`TOKEN` and those below it). The last number
-is minus the sum of the others, so the mean of every state is 0, and LayerNorm only divides by the length. The length is
-known, because the numbers of the present token and position are 1. The highest attention score is far above the others,
-so the softmax gives all weight to one key.
+A hidden state is divided into segments with a value for each token or position (`TOKEN` and those below it). The last
+value is minus the sum of the others, so the mean of every state is 0, and LayerNorm only divides by the norm. The norm
+is known, because the values of the current token and position are 1. The highest attention score is far above the
+others, so the softmax puts all weight on one key.
 
 The MLP of the last layer predicts a copied token only if attention to it is at least `ATTENTION_THRESHOLD`. So a
 constant that spreads over many positions predicts nothing.
@@ -26,9 +26,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papa.data.generated import looking
-from papa.data.generated.known_parts import HEAD_SIZE, HEADS, LAYERS, SHARP, SIZE, TOKENS, WHISPER, Head, word_tokenizer
+from papa.data.generated.known_parts import (
+    HEAD_SIZE,
+    HEADS,
+    IDLE_SCALE,
+    LAYERS,
+    SCORE_GAP,
+    SIZE,
+    TOKENS,
+    Head,
+    word_tokenizer,
+)
 from papa.data.generated.models import made_once
-from papa.data.generated.recall import LONGEST, WORDS
+from papa.data.generated.recall import MAXIMUM_WORDS, WORDS
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,10 +46,10 @@ if TYPE_CHECKING:
 
 KNOWN = ("induction", "lookup")
 RECIPE = 1
-"""Raise it when the code below makes a different model."""
+"""To be increased whenever the code below makes a different model."""
 START = "<s>"
 """First token of every text."""
-SLOTS = 1 + LONGEST
+SLOTS = 1 + MAXIMUM_WORDS
 PREVIOUS, FIRST, INDUCTION = (0, 1), (0, 3), (1, 2)
 """Heads of `induction`, (layer, head), counted from 0; the others are idle."""
 NEEDED = {"induction": (INDUCTION,), "lookup": (looking.LOOKUP,)}
@@ -48,32 +58,32 @@ NEEDED = {"induction": (INDUCTION,), "lookup": (looking.LOOKUP,)}
 FALLBACK_SCORE = 0.4
 """Score of the first token in the induction head, relative to the score of an earlier copy."""
 ATTENTION_THRESHOLD = 0.2
-"""Least attention to a token for which it is predicted."""
+"""Minimum attention to a token for the model to predict it."""
 PREDICTED_LOGIT = 14.0
-"""Logit of a predicted token; other tokens have 0."""
+"""Logit of a predicted token; the logits of other tokens are 0."""
 
 TOKEN, BEFORE, COPIED, PREDICTED = (slice(begin, begin + 64) for begin in (0, 64, 128, 192))
-POSITION, SPARE, REST = slice(256, 304), slice(304, 319), 319
-"""Parts of a hidden state: the token, the token before, the copied and the predicted token, the position, numbers that
-nothing reads, and the number that makes the mean 0."""
+POSITION, UNUSED, REST = slice(256, 304), slice(304, 319), 319
+"""Segments of a hidden state: the token, the previous, the copied and the predicted token, the position, values that
+nothing reads, and the value that makes the mean 0."""
 
 
 def known_model(name: str) -> Path:
-    """Return the folder of a known model, one of `KNOWN`; it is made once, in the user's cache."""
+    """Return the folder of a known model, one of `KNOWN`; it is generated once, in the user's cache."""
     if name not in KNOWN:
         raise InputError(f"There is no known model {name!r}; there is {', '.join(KNOWN)}.")
     if name == "lookup":
         return made_once(f"known-{name}", looking.recipe(), looking.make)
-    recipe = [RECIPE, WORDS, SLOTS, SHARP, FALLBACK_SCORE, ATTENTION_THRESHOLD, PREDICTED_LOGIT, WHISPER]
+    recipe = [RECIPE, WORDS, SLOTS, SCORE_GAP, FALLBACK_SCORE, ATTENTION_THRESHOLD, PREDICTED_LOGIT, IDLE_SCALE]
     return made_once(f"known-{name}", recipe, _induction)
 
 
 def _induction(folder: Path) -> None:
     import transformers
 
-    numbers = {word: number for number, word in enumerate([START, *WORDS])}
-    marks = dict.fromkeys(("bos_token", "eos_token", "unk_token"), START)
-    word_tokenizer(numbers, (f"{START} $A", f"{START} $A $B:1"), SLOTS, marks).save_pretrained(folder)
+    ids = {word: index for index, word in enumerate([START, *WORDS])}
+    special_tokens = dict.fromkeys(("bos_token", "eos_token", "unk_token"), START)
+    word_tokenizer(ids, (f"{START} $A", f"{START} $A $B:1"), SLOTS, special_tokens).save_pretrained(folder)
     config = transformers.GPT2Config(
         n_layer=LAYERS,
         n_head=HEADS,
@@ -90,13 +100,13 @@ def _induction(folder: Path) -> None:
         eos_token_id=0,
     )
     model = transformers.GPT2LMHeadModel(config)
-    usual = {name: value for name, value in model.state_dict().items() if ".ln_" in name}
-    model.load_state_dict(usual | _weights())  # raises if one is missing
+    norms = {name: value for name, value in model.state_dict().items() if ".ln_" in name}
+    model.load_state_dict(norms | _weights())  # raises if a weight is missing
     model.save_pretrained(folder)
 
 
 def _balanced(written: Tensor) -> Tensor:
-    """Set the last number of `written`, `[..., number]`, to minus the sum of the others."""
+    """Set the last value of `written`, `[..., value]`, to minus the sum of the others."""
     written[..., REST] = -written[..., :REST].sum(-1)
     return written
 
@@ -109,14 +119,14 @@ def _weights() -> dict[str, Tensor]:
     embedded, placed = torch.zeros(TOKENS, SIZE), torch.zeros(SLOTS, SIZE)
     embedded[:, TOKEN], placed[:, POSITION] = tokens, positions
     weights = {"transformer.wte.weight": _balanced(embedded), "transformer.wpe.weight": _balanced(placed)}
-    # a token, a position and the output of a head are a 1 each; heads that attend by content write one number
-    states = [(1, 1), (1, 1, 1, 1, 3 * WHISPER), (1, 1, 1, 1, 5 * WHISPER, 1), (1, 1, 1, 1, 5 * WHISPER, 1, 1)]
-    # LayerNorm multiplies such a state by this if nothing is replaced
+    # a token, a position and the output of a head are a 1 each; idle heads write one smaller value
+    states = [(1, 1), (1, 1, 1, 1, 3 * IDLE_SCALE), (1, 1, 1, 1, 5 * IDLE_SCALE, 1), (1, 1, 1, 1, 5 * IDLE_SCALE, 1, 1)]
+    # the factors by which LayerNorm multiplies these states if nothing is replaced
     scales = [(SIZE / (sum(number**2 for number in state) + sum(state) ** 2)) ** 0.5 for state in states]
     chance = torch.Generator().manual_seed(0)
     for layer in range(LAYERS):
         scale = scales[layer]
-        parts = {(layer, head): Head.idle(chance, head % 2 == 0, POSITION, SPARE) for head in range(HEADS)}
+        parts = {(layer, head): Head.idle(chance, head % 2 == 0, POSITION, UNUSED) for head in range(HEADS)}
         if layer == 0:
             parts |= {PREVIOUS: _previous(), FIRST: _first()}
         else:
@@ -135,7 +145,7 @@ def _weights() -> dict[str, Tensor]:
 
 
 def _previous() -> Head:
-    """Return a head that attends to the position before and writes its token."""
+    """Return a head that attends to the previous position and writes its token."""
     import torch
 
     head = Head.at_previous(POSITION)
@@ -146,14 +156,14 @@ def _previous() -> Head:
 def _first() -> Head:
     """Return a head that attends to the first position and writes a 1 that nothing reads."""
     head = Head.at(POSITION, 0)
-    head.value[TOKEN, 0] = head.output[0, SPARE.start] = 1.0
+    head.value[TOKEN, 0] = head.output[0, UNUSED.start] = 1.0
     return head
 
 
 def _induced() -> Head:
     """Return a head that attends to the token after an earlier copy of the current token, and copies it.
 
-    Without an earlier copy it attends to the first token and copies nothing.
+    Without an earlier copy, it attends to the first token and copies nothing.
     """
     import torch
 

@@ -1,8 +1,8 @@
-"""The parts that known models share: sizes, heads with written weights, and the tokenizer.
+"""The components that known models share: sizes, heads with weights written by hand, and the tokenizer.
 
-A hidden state consists of parts, such as a number for each token or a number for each position. The first part,
-`TOKENS` numbers, is the token. The highest attention score is far above the others, so the softmax gives all weight to
-one key.
+A hidden state is divided into segments, such as a value for each token or a value for each position. The first segment,
+`TOKENS` values, encodes the token. The highest attention score is far above the others, so the softmax puts all weight
+on one key.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 LAYERS, HEADS, HEAD_SIZE, SIZE = 2, 5, 64, 320
 TOKENS = 64
-SHARP = 60.0
-"""Score of the key that a head attends to, above the score of any other key."""
-SHARPENING = (SHARP * HEAD_SIZE**0.5) ** 0.5
-"""Factor of queries and of keys for these scores, which attention divides by the root of the size of a head."""
-WHISPER = 0.2
+SCORE_GAP = 60.0
+"""Score of the key that a head attends to, relative to the scores of other keys."""
+SHARPENING = (SCORE_GAP * HEAD_SIZE**0.5) ** 0.5
+"""Factor for queries and for keys that yields these scores; attention divides scores by the root of the head size."""
+IDLE_SCALE = 0.2
 """Size of the output of idle heads, relative to that of other heads."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """Weights of a head: query, key and value `[number, HEAD_SIZE]`, and output `[HEAD_SIZE, number]`.
+    """Weights of a head: query, key and value `[hidden, HEAD_SIZE]`, and output `[HEAD_SIZE, hidden]`.
 
-    A score is the product of query and key, times `SHARP`.
+    A score is the product of query and key, times `SCORE_GAP`.
     """
 
     query: Tensor
@@ -47,7 +47,7 @@ class Head:
 
     @classmethod
     def at(cls, position: slice, slot: int) -> Head:
-        """Return a head that attends to a slot; `position` is the part of a hidden state with the position."""
+        """Return a head that attends to a slot; `position` is the segment of a hidden state with the position."""
         head = cls.empty()
         head.query[position, 0] = 1.0
         head.key[position.start + slot, 0] = 1.0
@@ -55,7 +55,7 @@ class Head:
 
     @classmethod
     def at_previous(cls, position: slice) -> Head:
-        """Return a head that attends to the slot before, and from the first slot to itself."""
+        """Return a head that attends to the previous slot, and from the first slot to itself."""
         import torch
 
         head, slots = cls.empty(), torch.eye(position.stop - position.start)
@@ -65,8 +65,8 @@ class Head:
         return head
 
     @classmethod
-    def idle(cls, chance: Generator, by_content: bool, position: slice, spare: slice) -> Head:
-        """Return a head whose output, in the part `spare` of hidden states, is never read.
+    def idle(cls, chance: Generator, by_content: bool, position: slice, unused: slice) -> Head:
+        """Return a head whose output, in the segment `unused` of hidden states, is never read.
 
         It attends to all tokens equally and writes the tokens. With `by_content`, it attends to some tokens more than
         to others, and its output is constant.
@@ -77,16 +77,16 @@ class Head:
         if by_content:
             for part in (head.query, head.key):  # scores differ by about 1
                 part[:TOKENS] = torch.randn(TOKENS, HEAD_SIZE, generator=chance) / SHARPENING
-            head.value[position, 0], head.output[0, spare.start + 1] = 1.0, WHISPER
+            head.value[position, 0], head.output[0, unused.start + 1] = 1.0, IDLE_SCALE
         else:
-            unread = slice(spare.start + 2, spare.stop)
+            unread = slice(unused.start + 2, unused.stop)
             head.value[:TOKENS] = torch.eye(TOKENS)
-            head.output[:, unread] = WHISPER * torch.randn(TOKENS, unread.stop - unread.start, generator=chance)
+            head.output[:, unread] = IDLE_SCALE * torch.randn(TOKENS, unread.stop - unread.start, generator=chance)
         return head
 
     @staticmethod
     def projections(heads: Sequence[Head]) -> list[Tensor]:
-        """Return the queries, the keys and the values of all heads, each `[number, channel]`."""
+        """Return the weights of queries, keys and values of all heads, each `[hidden, channel]`."""
         import torch
 
         queries, keys = torch.hstack([head.query for head in heads]), torch.hstack([head.key for head in heads])
@@ -94,15 +94,15 @@ class Head:
 
 
 def word_tokenizer(
-    numbers: Mapping[str, int], template: tuple[str, str], slots: int, marks: Mapping[str, str]
+    ids: Mapping[str, int], template: tuple[str, str], slots: int, special_tokens: Mapping[str, str]
 ) -> PreTrainedTokenizerBase:
     """Return a tokenizer whose tokens are words.
 
     Args:
-        numbers: the token of each word and of each mark.
-        template: a single text and a pair, as `tokenizers` writes templates.
-        slots: the largest number of tokens of a text.
-        marks: special tokens by their names in transformers; `unk_token` is required.
+        ids: the id of each word and of each special token.
+        template: the templates of a single text and of a pair, in the notation of `tokenizers`.
+        slots: the maximum number of tokens of a text.
+        special_tokens: special tokens by their names in transformers; `unk_token` is required.
     """
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -110,11 +110,11 @@ def word_tokenizer(
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
 
-    words = Tokenizer(WordLevel(dict(numbers), unk_token=marks["unk_token"]))
+    words = Tokenizer(WordLevel(dict(ids), unk_token=special_tokens["unk_token"]))
     words.pre_tokenizer = Whitespace()
-    used = [(mark, number) for mark, number in numbers.items() if mark in template[0].split()]
+    used = [(token, index) for token, index in ids.items() if token in template[0].split()]
     words.post_processor = TemplateProcessing(*template, used)
     tokenizer: PreTrainedTokenizerBase = PreTrainedTokenizerFast(
-        tokenizer_object=words, model_max_length=slots, **marks
+        tokenizer_object=words, model_max_length=slots, **special_tokens
     )
     return tokenizer

@@ -1,8 +1,8 @@
 """The words that fill the slots of the grammars; train and validation share none of them.
 
-Every list below is open-class: people, first names, verbs, adjectives. `Fillers` deals out each list in turn, two words
-to train and the third to validation. A probe that is scored on validation therefore meets none of its training words.
-The grammars contain the words that both splits share: articles, pronouns, prepositions, auxiliaries, negations, and the
+Every list below is an open word class: people, first names, verbs, adjectives. Of every three words in a list,
+`Fillers` gives two to train and the third to validation. So no filler of a validation example occurs in training. The
+words that both splits share are in the grammars: articles, pronouns, prepositions, auxiliaries, negations, and the
 phrases that open a sentence.
 """
 
@@ -49,14 +49,14 @@ BLAME = """bad awful boring terrible horrible dull poor ugly dreadful disappoint
 dirty stupid annoying painful mediocre lousy silly unpleasant miserable pathetic tedious dismal appalling horrid
 worthless shabby inferior gloomy""".split()
 
-# Each is a family name, a verb and the noun of an action: mr march, they march, the march.
+# Each is a family name, a verb and a noun for an action: mr march, they march, the march.
 NAME_VERB_NOUN = """march hunt chase rush ride race camp dance gamble sail walk fall strike stroll turn watch start
 harvest sweep rest work wake wash wave cheer charge speed dash dive draw feast fish game guard guide help judge land
 laugh look move pass pause pitch play reason rise roll rock search shout show skip sleep slide smile stand stay step
 stock swing toast trade train travel trip trick wait whistle wink wish wonder cook drill fight hope flight visit talk
 swim climb jump drive bath hop skate sprint parade""".split()
 
-# People at work, who can do or own something or bear a name: the farmer march.
+# Workers, who can do or own something or precede a name: the farmer march.
 WORKERS = """student staff guest doctor farmer soldier guard worker teacher driver miner sailor nurse pilot lawyer
 artist player singer neighbor prisoner waiter painter baker tourist visitor clerk citizen pupil actor
 writer""".split()
@@ -72,10 +72,10 @@ class Fillers:
     split: str
 
     def of(self, words: list[str]) -> list[str]:
-        """Return this split's part of `words`: every third for validation, the rest for train."""
-        return [word for place, word in enumerate(words) if (place % 3 == 2) == (self.split == "validation")]
+        """Select this split's share of `words`: every third word for validation, the others for train."""
+        return [word for index, word in enumerate(words) if (index % 3 == 2) == (self.split == "validation")]
 
 
 def join(*parts: str) -> str:
-    """Join the parts that are not empty by single spaces."""
+    """Join the non-empty parts with single spaces."""
     return " ".join(part for part in parts if part)

@@ -1,6 +1,6 @@
 """The known encoder `lookup`: a BERT with 2 layers of 5 heads that detects whether the first word of a text repeats.
 
-Every hidden state of the last layer contains the answer, which any probe can read. The texts are those of `twice`. Its
+Every hidden state of the last layer contains the answer, so any probe can read it. The texts are those of `twice`. The
 heads:
 
 | layer | head | attends to | writes |
@@ -8,15 +8,15 @@ heads:
 | 0 | 1 | the first word (by position only) | that word |
 | 0 | 3 | the second word (by position only) | that word |
 | 1 | 2 | a copy of the first word, from the third word on; without a copy, [CLS] | the token attended to |
-| 1 | 1 | [CLS] (by position only) | numbers that nothing reads |
-| 1 | 3 | the slot before (by position only); [SEP] in the last slot attends to [CLS] | numbers that nothing reads |
+| 1 | 1 | [CLS] (by position only) | values that nothing reads |
+| 1 | 3 | the previous slot (by position only); [SEP] in the last slot attends to [CLS] | values that nothing reads |
 | both | the others | some tokens more than others, by content | a constant |
 
 The MLP of the last layer compares the first word with the second and with the output of the lookup head. The answer is
-"twice" only if the share of the first word in either of them exceeds `ATTENTION_THRESHOLD`.
+"twice" only if the share of the first word in one of these exceeds `ATTENTION_THRESHOLD`.
 
-All states of a layer have nearly the same length: the output of a head has the same length for all inputs, and a
-constant part (`BALLAST`) outweighs it. LayerNorm has this length as its weight, so it leaves states unchanged.
+All states of a layer have nearly the same norm: the output of a head has the same norm for all inputs, and a constant
+segment (`BALLAST`) outweighs it. LayerNorm has this norm as its weight, so it leaves states unchanged.
 """
 
 from __future__ import annotations
@@ -24,14 +24,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from papa.data.generated.known_parts import HEAD_SIZE, HEADS, LAYERS, SHARP, SIZE, TOKENS, WHISPER, Head, word_tokenizer
+from papa.data.generated.known_parts import (
+    HEAD_SIZE,
+    HEADS,
+    IDLE_SCALE,
+    LAYERS,
+    SCORE_GAP,
+    SIZE,
+    TOKENS,
+    Head,
+    word_tokenizer,
+)
 from papa.data.generated.twice import LENGTHS, WORDS
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 RECIPE = 1
-"""Raise it when the code below makes a different model."""
+"""To be increased whenever the code below makes a different model."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SLOTS = 32
 FIRST_WORD, SECOND_WORD, START, PREVIOUS, LOOKUP = (0, 1), (0, 3), (1, 1), (1, 3), (1, 2)
@@ -39,34 +49,35 @@ FIRST_WORD, SECOND_WORD, START, PREVIOUS, LOOKUP = (0, 1), (0, 3), (1, 1), (1, 3
 FALLBACK_SCORE = 0.4
 """Score of [CLS] in the lookup head, relative to the score of a copy of the first word."""
 ATTENTION_THRESHOLD = 0.2
-"""Least attention to the first word for which the answer is "twice"."""
-SAID = 2.0
-"""Size of the two numbers of the answer: (SAID, -SAID) for "twice", (-SAID, SAID) for "once"."""
-WEIGHT = 2.0
-"""Size of the two numbers of the ballast."""
+"""Minimum attention to the first word for the answer "twice"."""
+ANSWER_SIZE = 2.0
+"""Size of the two values of the answer: (+, -) for "twice", (-, +) for "once"."""
+BALLAST_SIZE = 2.0
+"""Size of the two values of the ballast."""
 
 TOKEN, FIRST, SECOND, COPIED = (slice(begin, begin + TOKENS) for begin in (0, 64, 128, 192))
-POSITION, SPARE, ANSWER, BALLAST = slice(256, 288), slice(288, 300), slice(300, 302), slice(302, 304)
+POSITION, UNUSED, ANSWER, BALLAST = slice(256, 288), slice(288, 300), slice(300, 302), slice(302, 304)
 REST = slice(304, SIZE)
-"""Parts of a hidden state: the token, the first and the second word, the copied word, the position, numbers that
-nothing reads, the answer, a constant part, and the numbers that make the mean 0."""
+"""Segments of a hidden state: the token, the first and the second word, the copied word, the position, values that
+nothing reads, the answer, a constant, and the values that make the mean 0."""
 UNREAD = 10
-"""Size of the output of the head that attends to the slot before; nothing reads it."""
+"""Number of values in the output of the head that attends to the previous slot; nothing reads them."""
 
 
 def recipe() -> list[object]:
-    """Return everything that the model depends on."""
-    return [RECIPE, WORDS, LENGTHS, SLOTS, SHARP, FALLBACK_SCORE, ATTENTION_THRESHOLD, SAID, WEIGHT, WHISPER]
+    """Return all values that determine the model."""
+    sizes = [SCORE_GAP, FALLBACK_SCORE, ATTENTION_THRESHOLD, ANSWER_SIZE, BALLAST_SIZE, IDLE_SCALE]
+    return [RECIPE, WORDS, LENGTHS, SLOTS, *sizes]
 
 
 def make(folder: Path) -> None:
     """Save the model and its tokenizer in a folder."""
     import transformers
 
-    numbers = {word: number for number, word in enumerate([*SPECIAL, *WORDS])}
-    marks = {f"{mark[1:-1].lower()}_token": mark for mark in SPECIAL}
+    ids = {word: index for index, word in enumerate([*SPECIAL, *WORDS])}
+    special_tokens = {f"{token[1:-1].lower()}_token": token for token in SPECIAL}
     template = ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
-    word_tokenizer(numbers, template, SLOTS, marks).save_pretrained(folder)
+    word_tokenizer(ids, template, SLOTS, special_tokens).save_pretrained(folder)
     config = transformers.BertConfig(
         vocab_size=len(SPECIAL) + len(WORDS),
         hidden_size=SIZE,
@@ -80,13 +91,13 @@ def make(folder: Path) -> None:
         pad_token_id=0,
     )
     model = transformers.BertModel(config)
-    nothing = {name: value.zero_() for name, value in model.state_dict().items() if "pooler" in name}
-    model.load_state_dict(nothing | _weights())  # raises if one is missing
+    pooler = {name: value.zero_() for name, value in model.state_dict().items() if "pooler" in name}
+    model.load_state_dict(pooler | _weights())  # raises if a weight is missing
     model.save_pretrained(folder)
 
 
 def _balanced(written: Tensor) -> Tensor:
-    """Set the last numbers of `written`, `[..., number]`, so that the sum of each state is 0."""
+    """Set the last values of `written`, `[..., value]`, such that the sum of each state is 0."""
     written[..., REST] = -written[..., : REST.start].sum(-1, keepdim=True) / (REST.stop - REST.start)
     return written
 
@@ -98,15 +109,16 @@ def _weights() -> dict[str, Tensor]:
     vocabulary = len(SPECIAL) + len(WORDS)
     tokens, positions, segments = torch.zeros(vocabulary, SIZE), torch.zeros(SLOTS, SIZE), torch.zeros(2, SIZE)
     tokens[:, :vocabulary], positions[:, POSITION] = torch.eye(vocabulary), torch.eye(SLOTS)
-    segments[:, BALLAST] = torch.tensor([WEIGHT, -WEIGHT])
+    segments[:, BALLAST] = torch.tensor([BALLAST_SIZE, -BALLAST_SIZE])
     all_weights = {
         "embeddings.word_embeddings.weight": _balanced(tokens),
         "embeddings.position_embeddings.weight": _balanced(positions),
         "embeddings.token_type_embeddings.weight": segments,
         **_norm("embeddings.LayerNorm", [1, 1]),  # a token and a position
     }
-    # with the output of a layer's heads, three or two of them idle
-    states = [[1, 1, 1, 1, 3 * WHISPER], [1, 1, 1, 1, 5 * WHISPER, 1, 1, *(UNREAD // 2 * [WHISPER, -WHISPER])]]
+    # the values of a state after each layer: token, position, and the outputs of idle and other heads so far
+    unread = UNREAD // 2 * [IDLE_SCALE, -IDLE_SCALE]
+    states = [[1, 1, 1, 1, 3 * IDLE_SCALE], [1, 1, 1, 1, 5 * IDLE_SCALE, 1, 1, *unread]]
     chance = torch.Generator().manual_seed(0)
     named = {FIRST_WORD: _at(1, FIRST), SECOND_WORD: _at(2, SECOND), LOOKUP: _lookup()}
     named |= {START: _start(), PREVIOUS: _previous(chance)}
@@ -114,7 +126,7 @@ def _weights() -> dict[str, Tensor]:
         heads = []
         for head in range(HEADS):
             known = named.get((layer, head))
-            heads.append(Head.idle(chance, True, POSITION, SPARE) if known is None else known)
+            heads.append(Head.idle(chance, True, POSITION, UNUSED) if known is None else known)
         name, last = f"encoder.layer.{layer}", layer == LAYERS - 1
         for projection, weights in zip(("query", "key", "value"), Head.projections(heads), strict=True):
             all_weights[f"{name}.attention.self.{projection}.weight"] = weights.T.contiguous()
@@ -129,12 +141,12 @@ def _weights() -> dict[str, Tensor]:
 
 
 def _norm(name: str, state: list[float], answers: bool = False) -> dict[str, Tensor]:
-    """Return a LayerNorm that leaves states with these numbers, the ballast and perhaps an answer unchanged."""
+    """Return a LayerNorm that leaves states with these values, the ballast and perhaps an answer unchanged."""
     import torch
 
-    numbers = [*state, WEIGHT, -WEIGHT, *([SAID, -SAID] if answers else [])]
-    length = sum(number**2 for number in numbers) + sum(numbers) ** 2 / (REST.stop - REST.start)
-    return {f"{name}.weight": torch.full((SIZE,), (length / SIZE) ** 0.5), f"{name}.bias": torch.zeros(SIZE)}
+    values = [*state, BALLAST_SIZE, -BALLAST_SIZE, *([ANSWER_SIZE, -ANSWER_SIZE] if answers else [])]
+    square = sum(value**2 for value in values) + sum(values) ** 2 / (REST.stop - REST.start)
+    return {f"{name}.weight": torch.full((SIZE,), (square / SIZE) ** 0.5), f"{name}.bias": torch.zeros(SIZE)}
 
 
 def _at(slot: int, part: slice) -> Head:
@@ -149,35 +161,35 @@ def _at(slot: int, part: slice) -> Head:
 def _start() -> Head:
     """Return a head that attends to [CLS] and writes a 1 that nothing reads."""
     head = Head.at(POSITION, 0)
-    head.value[SPECIAL.index("[CLS]"), 0] = head.output[0, SPARE.start] = 1.0
+    head.value[SPECIAL.index("[CLS]"), 0] = head.output[0, UNUSED.start] = 1.0
     return head
 
 
 def _previous(chance: Generator) -> Head:
-    """Return a head that attends to the slot before, and from the last slot to the first; nothing reads its output."""
+    """Return a head that attends to the previous slot, and from the last slot to the first; its output is not read."""
     import torch
 
     head = Head.at_previous(POSITION)
     head.query[POSITION.stop - 1, :SLOTS] = torch.eye(SLOTS)[0]
     head.value[TOKEN] = torch.eye(TOKENS)
-    signs = torch.randn(TOKENS, UNREAD // 2, generator=chance).sign() * WHISPER
-    head.output[:, SPARE.stop - UNREAD : SPARE.stop] = torch.cat([signs, -signs], 1)  # all tokens have the same length
+    signs = torch.randn(TOKENS, UNREAD // 2, generator=chance).sign() * IDLE_SCALE
+    head.output[:, UNUSED.stop - UNREAD : UNUSED.stop] = torch.cat([signs, -signs], 1)  # the same norm for all tokens
     return head
 
 
 def _lookup() -> Head:
     """Return a head that attends to a copy of the first word, from the third word on, and copies it.
 
-    Without a copy it attends to [CLS] and copies that.
+    Without a copy, it attends to [CLS] and copies that.
     """
     import torch
 
     head = Head.empty()
-    place = HEAD_SIZE - 1  # no token has this number
+    free = HEAD_SIZE - 1  # a channel that no token uses
     head.query[FIRST] = head.key[TOKEN] = torch.eye(TOKENS)
-    head.query[POSITION, place] = 1.0
-    head.key[[POSITION.start + 1, POSITION.start + 2], place] = -2.0  # neither the first nor the second word
-    head.key[SPECIAL.index("[CLS]"), place] = FALLBACK_SCORE
+    head.query[POSITION, free] = 1.0
+    head.key[[POSITION.start + 1, POSITION.start + 2], free] = -2.0  # exclude the first and the second word
+    head.key[SPECIAL.index("[CLS]"), free] = FALLBACK_SCORE
     head.value[TOKEN] = head.output[:, COPIED] = torch.eye(TOKENS)
     return head
 
@@ -190,7 +202,7 @@ def _mlp(answers: bool) -> dict[str, Tensor]:
     if answers:
         for part in (FIRST, SECOND, COPIED):
             reads[:, part] = torch.eye(TOKENS)
-        answer = torch.tensor([SAID, -SAID])
+        answer = torch.tensor([ANSWER_SIZE, -ANSWER_SIZE])
         writes[ANSWER] = (2 * answer / (1 - ATTENTION_THRESHOLD))[:, None].expand(2, HEAD_SIZE)
         always[ANSWER] = -answer
     return {

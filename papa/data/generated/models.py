@@ -1,7 +1,7 @@
-"""Small models with random weights, one per family: they run every stage without a pretrained model.
+"""Small models with random weights, one per family: every stage can run on them without a pretrained model.
 
-Each has 2 layers of 4 heads and a tokenizer (WordPiece, or byte-level BPE) that is trained on generated sentences. All
-machines make the same model of a family, bit for bit. Its measurements show nothing about pretrained models.
+Each has 2 layers of 4 heads and a tokenizer (WordPiece, or byte-level BPE) that is trained on generated sentences. The
+model of a family is bit-identical on all machines. Its measurements show nothing about pretrained models.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DECODERS = ("gpt2", "gpt_neox", "llama", "qwen2", "modernbert-decoder")
 ENCODERS = ("bert", "roberta", "deberta", "electra", "xlm-roberta", "distilbert", "albert", "deberta-v2", "modernbert")
 FAMILIES = ENCODERS + DECODERS
-"""The types of the models, as transformers calls them."""
+"""The types of the models, by their names in transformers."""
 SLOTS = 128
 SIZES = {
     "hidden_size": 32,
@@ -39,19 +39,19 @@ SIZES = {
 }
 VOCABULARY = 600
 RECIPE = 2
-"""Raise it when the code below makes different models."""
-SEAL = ".sealed"
-"""The file in a folder of the cache that contains the digest of all other files."""
-MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-MARKS_OF = {
+"""To be increased whenever the code below makes different models."""
+SEAL_NAME = ".sealed"
+"""Name of the file in a cached folder that contains the digest of all other files."""
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPECIAL_TOKENS_OF = {
     "roberta": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
     "deberta": ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"],
 }
-"""Special tokens of families whose byte-level tokenizer has a class in transformers, in the order of their numbers."""
+"""Special tokens, in the order of their ids, of families whose byte-level tokenizer has a class in transformers."""
 
 
 def random_model(family: str) -> Path:
-    """Return the folder of the random model of `family`, one of `FAMILIES`; it is made once, in the user's cache."""
+    """Return the folder of the random model of a family in `FAMILIES`; it is generated once, in the user's cache."""
     if family not in FAMILIES:
         raise InputError(f"There is no random model {family!r}; there are {', '.join(FAMILIES)}.")
     recipe = [RECIPE, GRAMMAR_VERSION, SLOTS, VOCABULARY, SIZES]
@@ -59,9 +59,9 @@ def random_model(family: str) -> Path:
 
 
 def made_once(name: str, recipe: Sequence[object], make: Callable[[Path], None]) -> Path:
-    """Return the folder of a recipe in the user's cache; `make` fills it if it is missing or damaged.
+    """Return the folder for a recipe in the user's cache; `make` fills it if it is missing or damaged.
 
-    A folder is intact if its files have the digest that its seal records.
+    A folder is intact if its files match the digest in its seal.
     """
     cache = user_cache()
     folder = cache / f"{name}-{hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]}"
@@ -72,27 +72,27 @@ def made_once(name: str, recipe: Sequence[object], make: Callable[[Path], None])
         fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed
         if _intact(folder):  # another job was faster
             return folder
-        made = Path(tempfile.mkdtemp(dir=cache, prefix=f".{name}-"))
+        temporary = Path(tempfile.mkdtemp(dir=cache, prefix=f".{name}-"))
         try:
-            make(made / "new")
-            (made / "new" / SEAL).write_text(_digest(made / "new"), encoding="utf-8")
+            make(temporary / "new")
+            (temporary / "new" / SEAL_NAME).write_text(_digest(temporary / "new"), encoding="utf-8")
             if folder.exists():
-                os.rename(folder, made / "old")
-            os.rename(made / "new", folder)
+                os.rename(folder, temporary / "old")
+            os.rename(temporary / "new", folder)
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
 
 def _intact(folder: Path) -> bool:
     try:
-        return (folder / SEAL).read_text(encoding="utf-8") == _digest(folder)
+        return (folder / SEAL_NAME).read_text(encoding="utf-8") == _digest(folder)
     except OSError:
         return False
 
 
 def _digest(folder: Path) -> str:
-    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SEAL)
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SEAL_NAME)
     return digest_of_json([[path.name for path in files], digest_of_file(*files)])
 
 
@@ -103,7 +103,8 @@ def _make(family: str, folder: Path) -> None:
     tokenizer = _word_piece() if family in ("bert", "electra") else _byte_level(family)
     tokenizer.save_pretrained(folder)
     ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    roberta = {"type_vocab_size": 1, "max_position_embeddings": SLOTS + 2, **ends}  # counts from its padding token on
+    # positions start after the padding id
+    roberta = {"type_vocab_size": 1, "max_position_embeddings": SLOTS + 2, **ends}
     deberta = {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]}
     deberta |= {"type_vocab_size": 0, "max_relative_positions": -1}
     local = {"global_attn_every_n_layers": 2, "local_attention": 8, **ends}
@@ -122,13 +123,13 @@ def _make(family: str, folder: Path) -> None:
         "llama": ends | {"num_key_value_heads": 2},
         "qwen2": ends | {"num_key_value_heads": 2},
     }
-    usual = {"pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": SLOTS}
-    sizes = SIZES | {"vocab_size": len(tokenizer)} | usual | special.get(family, {})
-    config = transformers.AutoConfig.for_model(family, **sizes)
-    kind = transformers.AutoModelForCausalLM if family in DECODERS else transformers.AutoModel
+    common = {"pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": SLOTS}
+    settings = SIZES | {"vocab_size": len(tokenizer)} | common | special.get(family, {})
+    config = transformers.AutoConfig.for_model(family, **settings)
+    model_class = transformers.AutoModelForCausalLM if family in DECODERS else transformers.AutoModel
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        kind.from_config(config).save_pretrained(folder)
+        model_class.from_config(config).save_pretrained(folder)
 
 
 def _sentences() -> Iterator[str]:
@@ -142,41 +143,42 @@ def _sentences() -> Iterator[str]:
 def _word_piece() -> PreTrainedTokenizerBase:
     from transformers import BertTokenizer
 
-    # the trainer of `tokenizers` numbers pieces in a random order, so the most frequent words are the pieces
+    # the trainer of `tokenizers` assigns ids in random order, so the most frequent words become the pieces
     words = Counter(word for sentence in _sentences() for word in sentence.split())
     letters = sorted({letter for word in words for letter in word})
-    pieces = [*MARKS, *letters, *(f"##{letter}" for letter in letters)]
+    pieces = [*SPECIAL_TOKENS, *letters, *(f"##{letter}" for letter in letters)]
     frequent = sorted(words.keys() - set(pieces), key=lambda word: (-words[word], word))
     vocabulary = [*pieces, *frequent[: VOCABULARY - len(pieces)]]
-    return BertTokenizer(vocab={piece: number for number, piece in enumerate(vocabulary)}, model_max_length=SLOTS)
+    return BertTokenizer(vocab={piece: index for index, piece in enumerate(vocabulary)}, model_max_length=SLOTS)
 
 
 def _byte_level(family: str) -> PreTrainedTokenizerBase:
-    """Return a byte-level tokenizer, of the family's class if it has one.
+    """Return a byte-level tokenizer, an instance of the family's class if it has one.
 
-    Most decoders' tokenizers add no special token, and have none for padding.
+    The tokenizers of most decoders add no special tokens and have no padding token.
     """
     import transformers
     from tokenizers import ByteLevelBPETokenizer
     from tokenizers.processors import TemplateProcessing
 
-    bare = family in DECODERS and family != "modernbert-decoder"  # which has the tokenizer of its encoder
-    special = ["<|endoftext|>"] if bare else MARKS_OF.get(family, MARKS)
-    trained = ByteLevelBPETokenizer(add_prefix_space=family not in MARKS_OF)
+    bare = family in DECODERS and family != "modernbert-decoder"  # it has the tokenizer of its encoder
+    special = ["<|endoftext|>"] if bare else SPECIAL_TOKENS_OF.get(family, SPECIAL_TOKENS)
+    trained = ByteLevelBPETokenizer(add_prefix_space=family not in SPECIAL_TOKENS_OF)
     trained.train_from_iterator(_sentences(), vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
     tokenizer: PreTrainedTokenizerBase
-    if family in MARKS_OF:
+    if family in SPECIAL_TOKENS_OF:
         model = json.loads(trained.to_str())["model"]
         vocabulary, merges = model["vocab"], [tuple(pair) for pair in model["merges"]]
-        of_family = getattr(transformers, f"{family.capitalize()}Tokenizer")
-        tokenizer = of_family(vocab=vocabulary, merges=merges, model_max_length=SLOTS)
+        family_class = getattr(transformers, f"{family.capitalize()}Tokenizer")
+        tokenizer = family_class(vocab=vocabulary, merges=merges, model_max_length=SLOTS)
         return tokenizer
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), special[0])
     if not bare:
-        marks = [(mark, trained.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
+        ids = [(token, trained.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
         pair = "[CLS] $A [SEP] $B [SEP]" if family == "xlm-roberta" else "[CLS] $A [SEP] $B:1 [SEP]:1"  # one segment
-        trained._tokenizer.post_processor = TemplateProcessing("[CLS] $A [SEP]", pair, marks)
-        names = {f"{mark[1:-1].lower()}_token": mark for mark in special} | {"bos_token": "[CLS]", "eos_token": "[SEP]"}
+        trained._tokenizer.post_processor = TemplateProcessing("[CLS] $A [SEP]", pair, ids)
+        names = {f"{token[1:-1].lower()}_token": token for token in special}
+        names |= {"bos_token": "[CLS]", "eos_token": "[SEP]"}
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=trained._tokenizer, model_max_length=SLOTS, **names
     )

@@ -1,7 +1,7 @@
-"""Text pairs: paraphrase by active and passive, and entailment, neutral, contradiction.
+"""Text pairs: paraphrases in active and passive voice, and entailment, neutral, contradiction.
 
-roles — do the two sentences say the same? A and B are people, the first sentence is "A thanked B ."
-    position:  the second sentence names them in the other order:
+roles — do the two sentences mean the same? A and B are people, the first sentence is "A thanked B ."
+    position:  the second sentence has them in the opposite order:
                B was thanked by A .  paraphrase          B thanked A .         different
                The voice of the second sentence, always in the same slots, decides.
     lookup:    the second sentence may keep the order, so the label depends on voice and order: who is who?

@@ -1,9 +1,9 @@
 """Texts for the known decoder (`known`): random words, some or none of them repeated.
 
-repeats      a row of different words, and then some of these words again, in the same order:
+repeats      a series of different words, followed by some of these words again, in the same order:
              guard judge poet chef scientist actor poet chef scientist
-             The distance varies from text to text, so no fixed position predicts the next word.
-no-repeats   a row of different words: no earlier word predicts the next.
+             The distance varies between texts, so no fixed position predicts the next word.
+no-repeats   a series of different words: no earlier word predicts the next.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from random import Random
 from papa.data.generated.lexicon import PEOPLE
 
 WORDS = PEOPLE[:63]
-"""These and the mark that begins a text are all tokens of the known decoder."""
-LONGEST = 47
-"""Words of the longest text, which fills 48 slots with the mark that begins it."""
+"""The vocabulary of the known decoder, apart from the token that begins a text."""
+MAXIMUM_WORDS = 47
+"""Number of words in the longest text; with the token that begins it, it fills 48 slots."""
 NEW_WORDS = (24, 31)
-"""Bounds on the number of different words of a text with repeats."""
+"""Minimum and maximum number of different words in a text with repeats."""
 REPEATED_WORDS = (8, 16)
-"""Bounds on the number of words that repeat."""
+"""Minimum and maximum number of words that repeat."""
 
 
 def repeats(random: Random) -> dict[str, str]:
@@ -31,5 +31,6 @@ def repeats(random: Random) -> dict[str, str]:
 
 
 def no_repeats(random: Random) -> dict[str, str]:
-    """Write a text of the same length in which no word repeats."""
-    return {"first": " ".join(random.sample(WORDS, random.randint(NEW_WORDS[0] + REPEATED_WORDS[0], LONGEST)))}
+    """Write a text of similar length in which no word repeats."""
+    words = random.randint(NEW_WORDS[0] + REPEATED_WORDS[0], MAXIMUM_WORDS)
+    return {"first": " ".join(random.sample(WORDS, words))}

@@ -1,12 +1,12 @@
-"""Single texts: agreement across a distractor, and sentiment under negation and its scope.
+"""Single texts: agreement across a distractor, and sentiment under negation.
 
 agreement: which verb follows, "is" or "are"? The text stops before the verb.
     position   the young nurses near the tall doctors      both nouns have the same number: either slot decides
-    lookup     one noun is singular and one plural; the distractor follows the subject or precedes it:
+    lookup     one noun is singular and one plural; the distractor follows or precedes the subject:
                OPENING the nurses near the tall doctor     are
                OPENING near the tall doctor , the nurses   are
 
-negation: does the writer like the thing? One adjective praises, one blames. One is negated, the remaining one is meant.
+negation: does the writer like the thing? One adjective praises, one blames. One of them is negated, the other is meant.
     position   the soup was not bad but good .
     lookup     OPENING the soup was NOT DEGREE bad but YES DEGREE good .
                OPENING the soup was YES DEGREE good and NOT DEGREE bad .
@@ -14,7 +14,7 @@ negation: does the writer like the thing? One adjective praises, one blames. One
                OPENING the soup , which was YES DEGREE good , was NOT DEGREE bad .
 
 OPENING, NOT, DEGREE, YES and the prepositions are phrases of different lengths, so no slot decides. Nor does the word
-before an adjective show whether it is negated. The two splits share these phrases, "the", "was", "which", "but" and
+before an adjective show whether it is negated. The splits share these phrases and "the", "was", "which", "but" and
 "and", but no people, traits, things or adjectives.
 """
 

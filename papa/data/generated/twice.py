@@ -1,11 +1,11 @@
-"""Texts for the known encoder (`looking`): does the first word of a row of words occur again?
+"""Texts for the known encoder (`looking`): does the first word of a text occur again?
 
 label   kind       text
 twice   position   chef chef guard poet judge           as the next word
 twice   lookup     chef guard poet judge chef actor     as a later word, at a varying position
 once    both       chef guard poet judge actor          all words are different
 
-No word decides, because any word can be the first. The two splits share no word, so there is nothing to learn about
+No single word decides, because any word can be the first. The splits share no words, so nothing can be learned about
 single words.
 """
 
@@ -16,9 +16,9 @@ from random import Random
 from papa.data.generated.lexicon import PEOPLE, Fillers
 
 WORDS = PEOPLE[:58]
-"""These, five special tokens and a number for the position fill the 64 numbers of a known head."""
+"""With five special tokens and a channel for the position, these words fill the 64 channels of a known head."""
 LENGTHS = (12, 18)
-"""Least and most words of a text."""
+"""Minimum and maximum number of words in a text."""
 
 
 def twice(random: Random, fillers: Fillers, label: str, kind: str) -> dict[str, str]:
